@@ -29,7 +29,8 @@ const ORDERS: &[(&str, &[&str])] = &[
             "host/api host/counters host/stopping host/link/error host/view \
              | target/health target/tickets target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \
-             | target/open_store target/namespace target/tasks target/export target/reservation_file",
+             | target/exclusion target/open_store target/namespace target/tasks target/export \
+             target/reservation_file",
             "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
             "target/handshakes",

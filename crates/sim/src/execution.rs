@@ -370,6 +370,7 @@ impl Stores {
                 None
             }
             Step::Wait => None,
+            Step::Exclude(_) => unreachable!("no host asks for it"),
             Step::Ended(result) => self.end_part(entry, result, None, false),
         }
     }
@@ -441,6 +442,15 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
 
     fn session(&mut self) -> &mut Session {
         self.session
+    }
+
+    /// No host fuses commands: `proto/tests/exclusion.rs` runs what they need.
+    fn keeps_order(&mut self) -> bool {
+        false
+    }
+
+    fn is_closed(&self, _namespace: &Namespace, _command: &IoCommand) -> bool {
+        false
     }
 
     fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {
@@ -527,11 +537,11 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
         let Job::Execute { command, namespace, mut buffer } = job else { return self.flush(slot) };
         let mut refusals = self.stores.plan.refusals.iter();
         if let Some((_, status)) = refusals.find(|(times, _)| times.contains(&self.now)) {
-            return Some(Outcome { result: Err(*status), buffer });
+            return Some(Outcome::new(Err(*status), buffer));
         }
         if namespace.nsid != 1 {
             buffer.iter_mut().for_each(|buffer| buffer.fill(self.stores.extra_store));
-            return Some(Outcome { result: Ok(()), buffer });
+            return Some(Outcome::new(Ok(()), buffer));
         }
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len);
         let place = (self.stores.flushes.clone(), &namespace.geometry);

@@ -65,6 +65,11 @@ impl<T> Slab<T> {
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
     }
 
+    /// All values, with their indices.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.places).filter_map(|(index, place)| Some((index, place.as_ref()?)))
+    }
+
     /// How many values there are.
     #[inline]
     #[must_use]

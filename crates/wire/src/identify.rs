@@ -95,6 +95,7 @@ pub mod oncs {
     /// Save in Set Features and Select in Get Features.
     pub const SAVE_SELECT: u16 = 1 << 4;
     pub const RESERVATIONS: u16 = 1 << 5;
+    pub const VERIFY: u16 = 1 << 7;
 }
 
 /// RESCAP: reservation capabilities of a namespace.
@@ -105,6 +106,11 @@ pub mod rescap {
     pub const ALL_TYPES: u8 = 0b111_1110;
     /// IEKEY is as NVMe 1.3 and later say.
     pub const IEKEY: u8 = 1 << 7;
+}
+
+/// FUSES: fused operations.
+pub mod fuses {
+    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
 }
 
 /// VWC: volatile write cache.

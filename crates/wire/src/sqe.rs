@@ -9,6 +9,13 @@ pub const SQE_BYTES: usize = 64;
 /// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
 pub const FLAG_SGL: u8 = 0x40;
 
+/// FUSE in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2): the bits that say which part of a fused operation it is.
+pub const FLAG_FUSE: u8 = 0x03;
+/// FUSE: the first command of a fused operation.
+pub const FUSE_FIRST: u8 = 0x01;
+/// FUSE: the second command of a fused operation.
+pub const FUSE_SECOND: u8 = 0x02;
+
 /// SGL data block descriptor whose address is an offset into the capsule (in-capsule data).
 pub const SGL_OFFSET: u8 = 0x01;
 /// Transport SGL data block: the transport moves the data (R2T/H2CData or C2HData).
@@ -27,6 +34,8 @@ pub mod opcode {
     pub const WRITE_ZEROES: u8 = 0x08;
     /// I/O: dataset management (deallocate).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
+    /// I/O: check that logical blocks can be read.
+    pub const VERIFY: u8 = 0x0c;
     /// I/O: see [`crate::reservation`].
     pub const RESERVATION_REGISTER: u8 = 0x0d;
     pub const RESERVATION_REPORT: u8 = 0x0e;

@@ -38,6 +38,8 @@ statuses! {
     INTERNAL_ERROR = 0, 0x06, "Internal Error";
     ABORT_REQUESTED = 0, 0x07, "Command Abort Requested";
     ABORTED_SQ_DELETION = 0, 0x08, "Command Aborted due to SQ Deletion";
+    FUSED_FAILED = 0, 0x09, "Command Aborted due to Failed Fused Command";
+    FUSED_MISSING = 0, 0x0a, "Command Aborted due to Missing Fused Command";
     INVALID_NAMESPACE = 0, 0x0b, "Invalid Namespace or Format";
     COMMAND_SEQUENCE_ERROR = 0, 0x0c, "Command Sequence Error";
     INVALID_SGL_SEGMENT = 0, 0x0d, "Invalid SGL Segment Descriptor";
@@ -63,6 +65,7 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 1, 0x0d, "Feature Identifier Not Saveable";
     FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";
+    ATOMIC_WRITE_UNIT_EXCEEDED = 1, 0x14, "Atomic Write Unit Exceeded";
     COMMAND_SET_NOT_SUPPORTED = 1, 0x29, "I/O Command Set Not Supported";
     CROSS_RESET_IN_PROGRESS = 1, 0x3f, "Cross-Controller Reset in Progress";
     CROSS_RESET_LOG_FULL = 1, 0x40, "Cross-Controller Reset Log Page Full";

@@ -24,8 +24,15 @@ pub enum Op {
         /// The target may deallocate them.
         deallocate: bool,
     },
+    /// Read the blocks at the controller, and tell only whether that was possible.
+    Verify,
     /// Compare the blocks with the buffer.
     Compare,
+    /// Compare the blocks with the first half of the buffer, and if they are so write its second half to them; nobody
+    /// else changes them in between. Over TCP, to controllers that support it (FUSES). It is never carried out twice:
+    /// [`Status::HOST_ABORTED`] says that a connection was lost before the answer, and that nobody knows whether the
+    /// blocks were written.
+    CompareAndWrite,
 }
 
 /// One request. Its buffer travels with it and comes back in the [`Completion`].
@@ -37,7 +44,7 @@ pub struct Request {
     pub nsid: u32,
     /// Starting logical block.
     pub slba: u64,
-    /// Logical blocks: 1 to 65,536 (Discard: any); 0 for Flush.
+    /// Logical blocks: 1 to 65,536 (Discard: any; Verify: as many as a read may have); 0 for Flush.
     pub blocks: u32,
     /// Force unit access: answered when on stable storage.
     pub fua: bool,
@@ -45,7 +52,7 @@ pub struct Request {
     pub urgent: bool,
     /// How it is treated beside others; [`Class::Normal`]: as the lane is.
     pub class: Class,
-    /// Exactly the octets of the blocks for Read, Write, Compare; else `None`.
+    /// Exactly the octets of the blocks for Read, Write, Compare; twice as many for CompareAndWrite; else `None`.
     pub buffer: Option<Buffer>,
     /// The caller's own mark.
     pub token: u64,

@@ -15,6 +15,7 @@ use crate::buffer::Buffer;
 use crate::platform::{Affinity, numa};
 use crate::stats::LaneStats;
 use front::QueueFront;
+use roadtrain_wire::identify::fuses;
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ struct Inner {
     queues: Vec<Arc<SubmissionQueue>>,
     /// By core, the queue of the only reactor that is pinned there.
     by_core: Vec<Option<usize>>,
+    /// Each queue has room for two commands at once.
+    has_room_for_two: bool,
     /// `None` only while dropping.
     controller: Option<Controller>,
 }
@@ -86,9 +89,12 @@ impl Client {
         })?;
         queues.truncate(used);
         let view = controller.view().clone();
+        let has_room_for_two = capacity.min(view.info().queue_entries_max.into()) > 2;
         let by_core = by_core(view.affinities());
         let controller = Some(controller);
-        Ok(Client { inner: Arc::new(Inner { view, queues, by_core, controller }) })
+        Ok(Client {
+            inner: Arc::new(Inner { view, queues, by_core, has_room_for_two, controller }),
+        })
     }
 
     /// What is known about the controller and its namespaces; follows their changes.
@@ -230,6 +236,37 @@ impl Client {
         self.transfer(Op::Compare, nsid, slba, buffer, false)
     }
 
+    /// Compares the blocks from `slba` on with `expected`, and if they are so writes `data`, as long, to them; nobody
+    /// else changes them in between (a fused Compare and Write). How many blocks that can be at once is what the
+    /// controller says (ACWU, NACWU): one, at Roadtrain's own target.
+    ///
+    /// # Errors
+    /// [`Status::COMPARE_FAILURE`] when they differ: nothing was written. [`Status::HOST_ABORTED`] when a connection
+    /// was lost before the answer: nobody knows whether they were written, and it is not tried again.
+    /// [`Status::INVALID_OPCODE`] when the controller does not have it, as none has over Ethernet. The buffer is what
+    /// was expected and then the data.
+    pub fn compare_and_write(
+        &self,
+        nsid: u32,
+        slba: u64,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<(), RequestError> {
+        let op = Op::CompareAndWrite;
+        let failed = |status| RequestError { op, nsid, slba, status, buffer: None };
+        let fuses = self.view().info().identify.fuses.get();
+        if fuses & fuses::COMPARE_AND_WRITE == 0 || !self.inner.has_room_for_two {
+            return Err(failed(Status::INVALID_OPCODE.dnr()));
+        }
+        if expected.len() != data.len() {
+            return Err(failed(Status::DATA_SGL_LENGTH_INVALID));
+        }
+        let mut buffer = Buffer::alloc(expected.len() * 2);
+        buffer[..expected.len()].copy_from_slice(expected);
+        buffer[expected.len()..].copy_from_slice(data);
+        self.transfer(op, nsid, slba, buffer, false).map(drop)
+    }
+
     /// Puts every write acknowledged so far on stable storage; NSID FFFFFFFFh is all namespaces.
     ///
     /// # Errors
@@ -260,6 +297,16 @@ impl Client {
         self.in_pieces(Op::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
     }
 
+    /// Has the controller read `blocks` blocks from `slba` on, and tell only whether that was possible.
+    ///
+    /// # Errors
+    /// The status of the first command that failed.
+    pub fn verify(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
+        let block_bytes = self.view().namespace(nsid).map_or(512, |n| u64::from(n.block_bytes));
+        let piece_max = u64::from(self.view().info().transfer_bytes_max) / block_bytes;
+        self.in_pieces(Op::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
+    }
+
     fn transfer(
         &self,
         op: Op,
@@ -268,8 +315,10 @@ impl Client {
         buffer: Buffer,
         fua: bool,
     ) -> Result<Buffer, RequestError> {
+        // A Compare and Write has two blocks of data for each of its blocks.
+        let times = if op == Op::CompareAndWrite { 2 } else { 1 };
         let block_bytes =
-            self.view().namespace(nsid).map(|namespace| namespace.block_bytes as usize);
+            self.view().namespace(nsid).map(|namespace| namespace.block_bytes as usize * times);
         let whole = |bytes: &usize| buffer.len().is_multiple_of(*bytes) && !buffer.is_empty();
         let status = match block_bytes {
             None => Status::INVALID_NAMESPACE,
@@ -354,9 +403,13 @@ fn is_sound(request: &Request) -> bool {
     let blocks = u64::from(request.blocks);
     let data = request.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty());
     match request.op {
-        Op::Read | Op::Write | Op::Compare => data && (1..=BLOCKS_MAX).contains(&blocks),
+        Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
+            data && (1..=BLOCKS_MAX).contains(&blocks)
+        }
         Op::Flush => request.buffer.is_none() && blocks == 0,
-        Op::WriteZeroes { .. } => request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks),
+        Op::WriteZeroes { .. } | Op::Verify => {
+            request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks)
+        }
         Op::Discard => request.buffer.is_none() && blocks > 0,
     }
 }

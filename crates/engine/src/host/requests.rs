@@ -61,8 +61,12 @@ impl Addressed for Request {
         Traffic::of(self.class, self.octets())
     }
 
+    fn may_repeat(&self) -> bool {
+        self.op != Op::CompareAndWrite
+    }
+
     fn has_effect(&self) -> bool {
-        !matches!(self.op, Op::Read | Op::Compare | Op::Flush)
+        !matches!(self.op, Op::Read | Op::Compare | Op::Verify | Op::Flush)
     }
 }
 
@@ -168,7 +172,7 @@ impl LaneRequests {
     ) -> Option<u64> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        let sends = matches!(request.op, Op::Write | Op::Compare);
+        let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite);
         let status = end.cqe.status();
         let completion = match self.core.end(now, slot, status, end.data_intact) {
             Some(Outcome::Ended(ended)) => completion(now, ended),
@@ -211,6 +215,9 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
         Op::Read => (rw(opcode::READ), Data::In(length)),
         Op::Write => (rw(opcode::WRITE), Data::Out(length)),
         Op::Compare => (rw(opcode::COMPARE), Data::Out(length)),
+        // Its second command: see `compare_of`.
+        Op::CompareAndWrite => (rw(opcode::WRITE), Data::Out(length / 2)),
+        Op::Verify => (rw(opcode::VERIFY), Data::None),
         Op::Flush => (Sqe::new(opcode::FLUSH, request.nsid), Data::None),
         Op::WriteZeroes { deallocate } => {
             let mut sqe = rw(opcode::WRITE_ZEROES);
@@ -232,6 +239,11 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
     (sqe, data)
+}
+
+/// The first command of a Compare and Write.
+pub(super) fn compare_of(request: &Request) -> Sqe {
+    Sqe::rw(opcode::COMPARE, request.nsid, request.slba, request.blocks)
 }
 
 pub(super) fn urgency(request: &Request) -> Urgency {

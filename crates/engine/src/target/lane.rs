@@ -235,6 +235,15 @@ impl TargetLane {
         self.execution.is_starved()
     }
 
+    /// What is closed to writes has changed: whether the lane may receive again that could not because of that.
+    pub(super) fn hold_places(&mut self, shared: &Shared) -> bool {
+        let exclusions = &shared.tasks.exclusions;
+        self.transport.tcp().is_some()
+            && self.execution.hold_places(|namespace, place| {
+                exclusions.any(&namespace.store, |range| namespace.holds(place, range))
+            })
+    }
+
     /// An error when a command has had a buffer for `limit` because of the peer.
     pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
         let Some(what) = self.execution.overdue(now, limit) else { return Ok(()) };

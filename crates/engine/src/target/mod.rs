@@ -9,6 +9,7 @@ mod drain;
 mod error;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
+mod exclusion;
 mod export;
 #[cfg(test)]
 mod failing;

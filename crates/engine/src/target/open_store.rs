@@ -1,5 +1,6 @@
 //! A namespace's store as all reactors share it: with an account of what was written to it and not flushed.
 
+use super::exclusion::Locks;
 use super::flushes::Flushes;
 use roadtrain_proto::target::execution;
 use roadtrain_store::{SizeWatcher, Store};
@@ -14,6 +15,8 @@ pub(crate) struct OpenStore {
     flushes: Option<Arc<Flushes>>,
     /// Takes buffers that others write, on the reactor's thread.
     takes_lent: bool,
+    /// Who is alone with which range.
+    locks: Locks,
     /// [`OpenStore::close`] was called.
     closed: AtomicBool,
     /// What the store calls when its size may be another one.
@@ -28,6 +31,7 @@ impl OpenStore {
             store,
             flushes,
             takes_lent,
+            locks: Locks::default(),
             closed: AtomicBool::new(false),
             watcher: OnceLock::new(),
         }
@@ -50,6 +54,11 @@ impl OpenStore {
     #[inline]
     pub(crate) fn takes_lent(&self) -> bool {
         self.takes_lent
+    }
+
+    /// Who is alone with which range of it.
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     /// Who is to be told of failed flushes; `None`: none fails.

@@ -1,6 +1,7 @@
 //! What a reactor is told by other threads.
 
 use super::ether::{Drops, Request};
+use super::exclusion::{Grant, Notice};
 use super::listeners::ListenSocket;
 use super::tasks::Owner;
 use super::tickets::Ticket;
@@ -55,6 +56,10 @@ pub(super) enum Order {
     Completed(Completion),
     /// A flush for which a command of this reactor waits.
     Flush(u32, Wake),
+    /// An operation of this reactor that wants to be alone with a range is so far.
+    Granted(u32, Grant),
+    /// An operation is alone with a range, or not any more.
+    Exclusion(Notice),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped.

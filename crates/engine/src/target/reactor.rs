@@ -12,6 +12,7 @@ mod timers;
 
 use super::control::Control;
 use super::ether::EtherParts;
+use super::exclusion::{Notice, Wires};
 use super::handshakes::Secure;
 use super::lane::{Shared, TargetLane};
 use super::order::Order;
@@ -104,7 +105,7 @@ impl Reactor {
             unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
             page: Vec::new(),
             ring: Ring::new(RING_ENTRIES)?,
-            tasks: tasks_of(&parts.peers[parts.number]),
+            tasks: tasks_of(parts.number, &parts.peers),
             now: clock::now(),
             load: ReactorLoad::default(),
             is_awake: false,
@@ -255,6 +256,11 @@ impl reactor::Reactor for Reactor {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);
             }
+            Order::Granted(index, grant) => {
+                let ended = tasks.granted(ring, index, grant);
+                lanes.ended(ended);
+            }
+            Order::Exclusion(notice) => lanes.hear_exclusion(notice),
             Order::Stats(reply) => {
                 let sum = lanes.stats();
                 let sends = sum.sends + frames::port_sends(lanes);
@@ -318,10 +324,18 @@ impl reactor::Reactor for Reactor {
     }
 }
 
-/// What stores do for the reactor that reads these orders.
-fn tasks_of(reactor: &Outbox<Order>) -> Tasks {
-    let (flushed, answered) = (reactor.clone(), reactor.clone());
+/// What stores do for the reactor of that number.
+fn tasks_of(number: usize, all: &[Outbox<Order>]) -> Tasks {
+    let (flushed, answered, granted) =
+        (all[number].clone(), all[number].clone(), all[number].clone());
     let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
     let send = move |completion| answered.send(Order::Completed(completion));
-    Tasks::new(waker, Completions::new(send))
+    let tell = Arc::new(move |index, grant| granted.send(Order::Granted(index, grant)));
+    let all = all.to_vec();
+    let notify = Arc::new(move |notice: &Notice| {
+        for reactor in &all {
+            reactor.send(Order::Exclusion(notice.clone()));
+        }
+    });
+    Tasks::new(waker, Completions::new(send), Wires { number, notify, tell })
 }

@@ -3,6 +3,7 @@
 //!
 //! A flush of a store may wait for that of another reactor, or be done for it ([`Tasks::woken`]).
 
+use super::exclusion::{Closed, Closing, Exclusions, Grant, HeldBack, Wires};
 use super::flushes::Waker;
 use super::open_store::OpenStore;
 use crate::buffer::Buffer;
@@ -12,6 +13,7 @@ use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{Completion, Completions, Executor, Token};
 use roadtrain_system::slab::Slab;
+use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -31,6 +33,8 @@ pub(super) struct Tasks {
     /// Brings what a flush elsewhere has done to [`Tasks::woken`].
     waker: Waker,
     executor: Executor,
+    /// Operations that are alone with a range, here and elsewhere.
+    pub(super) exclusions: Exclusions,
     /// Each part counts as another use of its task's place.
     tasks: Slab<(Owner, Task)>,
     /// Commands that have ended while another one was begun.
@@ -39,9 +43,10 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
-    pub(super) fn new(waker: Waker, completions: Completions) -> Self {
+    pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
         let (executor, tasks) = (Executor::new(completions), Slab::default());
-        Tasks { waker, executor, tasks, ended: VecDeque::new() }
+        let exclusions = Exclusions::new(wires);
+        Tasks { waker, executor, exclusions, tasks, ended: VecDeque::new() }
     }
 
     /// Starts a command; `None`: it ends later.
@@ -71,14 +76,20 @@ impl Tasks {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return };
         match step {
-            Step::Submit(op, mut buffer) => {
+            Step::Submit(mut op, mut buffer) => {
                 let store = task.store();
+                if !self.exclusions.is_empty() {
+                    let admitted = self.exclusions.hold_back(store, index, (op, buffer));
+                    let Some(admitted) = admitted else { return };
+                    (op, buffer) = admitted;
+                }
                 if !store.takes_lent() {
                     buffer = buffer.map(own);
                 }
                 self.executor.submit(ring, &**store.store(), (op, buffer), token);
             }
             Step::Wait => {}
+            Step::Exclude(range) => self.exclusions.ask(task.store(), index, range),
             Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
         }
     }
@@ -94,6 +105,11 @@ impl Tasks {
         let token = self.token(index);
         let Some((_, task)) = self.tasks.get_mut(index) else { return false };
         task.cancel();
+        if let Some(HeldBack { buffer, .. }) = self.exclusions.forget(index) {
+            let aborted = Err(Status::ABORT_REQUESTED);
+            self.executor.complete(Completion::new(token, aborted, buffer));
+            return true;
+        }
         task.store().store().cancel(token);
         self.executor.cancel(ring, token);
         true
@@ -117,6 +133,37 @@ impl Tasks {
         let step = self.tasks.get_mut(index)?.1.woken(wake);
         self.take(ring, index, step);
         self.next(ring)
+    }
+
+    /// An operation that wants to be alone with a range is told how far that is.
+    pub(super) fn granted(&mut self, ring: &mut Ring, index: u32, grant: Grant) -> Option<Ended> {
+        match grant {
+            Grant::Locked => self.exclusions.locked(index),
+            Grant::Alone => {
+                self.tasks.get_mut(index)?.1.excluded();
+                self.begin(ring, index);
+            }
+        }
+        self.next(ring)
+    }
+
+    /// Closes a range to writes; what is returned is to be dropped when none changes it in place any more.
+    pub(super) fn close(&mut self, closed: &Closed, closing: Arc<Closing>) -> Option<Arc<Closing>> {
+        let tasks = &self.tasks;
+        self.exclusions.close(closed, closing, |store, range| {
+            let changes = |task: &Task| {
+                Arc::ptr_eq(task.store(), store)
+                    && task.changes().is_some_and(|changed| changed.overlaps(range))
+            };
+            tasks.iter().filter(|(_, (_, task))| changes(task)).map(|(index, _)| index).collect()
+        })
+    }
+
+    /// Opens a range: begins what was held back. What has ended by that comes by [`Tasks::expire`].
+    pub(super) fn open(&mut self, ring: &mut Ring, closed: &Closed) {
+        for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
+            self.take(ring, index, Step::Submit(op, buffer));
+        }
     }
 
     /// Does what is due by `now`: the owner and outcome of the first command that has ended. To be called until there
@@ -153,12 +200,18 @@ impl Tasks {
             return None;
         };
         let Completion { result, buffer, took_report, .. } = completion;
+        if !self.exclusions.is_empty() {
+            self.exclusions.ended(index);
+        }
         let Some(outcome) = task.ended(result, buffer, took_report) else {
             self.tasks.renew(index);
             self.begin(ring, index);
             return None;
         };
         let ended = (*owner, outcome);
+        if ended.1.fused.is_some() {
+            self.exclusions.release(index);
+        }
         self.tasks.remove(index);
         Some(ended)
     }
@@ -198,7 +251,6 @@ mod tests {
     use crate::clock;
     use roadtrain_proto::target::io::{Geometry, IoCommand};
     use roadtrain_store::{ByteRange, StoreKind, StoreSpec};
-    use roadtrain_wire::status::Status;
     use std::time::Duration;
 
     const GEOMETRY: Geometry =
@@ -218,7 +270,11 @@ mod tests {
             let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
             Harness {
                 ring: Ring::new(4).unwrap(),
-                tasks: Tasks::new(Arc::new(|_, _| false), Completions::new(|_| false)),
+                tasks: Tasks::new(
+                    Arc::new(|_, _| false),
+                    Completions::new(|_| false),
+                    Wires { number: 0, notify: Arc::new(|_| {}), tell: Arc::new(|_, _| false) },
+                ),
                 ssd: Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap())),
             }
         }

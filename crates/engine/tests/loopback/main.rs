@@ -13,6 +13,7 @@ mod control;
 mod discovery;
 mod express;
 mod fence;
+mod fused;
 mod harness;
 mod hostile;
 mod identity;

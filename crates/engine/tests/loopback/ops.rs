@@ -45,6 +45,7 @@ fn write_and_read(client: &Client, nsid: u32, len: usize, seed: u64) {
     client.write(nsid, slba, pattern(len, seed), seed.is_multiple_of(2)).unwrap();
     assert!(*read(client, nsid, slba, len) == *pattern(len, seed), "nsid {nsid}, {len} octets");
     client.compare(nsid, slba, pattern(len, seed)).unwrap();
+    client.verify(nsid, slba, (len / block_bytes(client, nsid)) as u64).unwrap();
     client.flush(nsid).unwrap();
 }
 

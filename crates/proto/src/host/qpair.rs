@@ -4,6 +4,8 @@
 //! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
 //! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
+mod fused;
+
 pub use super::slots::{AWAKE, SLOTS_MAX};
 use super::slots::{FreeSlots, SLOT_BITS};
 use crate::caravan::{Caravan, put_header};
@@ -14,6 +16,7 @@ use crate::policy::{
 };
 use crate::time::Instant;
 use crate::view::view;
+use fused::FusedPair;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::FABRICS_IN_CAPSULE_BYTES;
 use roadtrain_wire::pdu::{
@@ -97,6 +100,8 @@ enum SlotState {
     Queued,
     /// Sent; its completion is awaited.
     Active,
+    /// Answered, but not the one that it is fused with.
+    Answered,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,9 +122,24 @@ struct Slot {
 #[derive(Clone, Copy, Debug)]
 enum Tx {
     IcReq,
-    Command { slot: u16 },
-    H2cData { slot: u16, ttag: u16, offset: u32, length: u32, last: bool },
-    Term { error: PeerMisbehaved },
+    Command {
+        slot: u16,
+    },
+    /// Two commands that leave side by side.
+    Fused {
+        first: u16,
+        second: u16,
+    },
+    H2cData {
+        slot: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+    },
+    Term {
+        error: PeerMisbehaved,
+    },
 }
 
 impl Tx {
@@ -128,11 +148,13 @@ impl Tx {
     }
 
     fn data_bytes(&self, slots: &[Slot]) -> u32 {
+        let in_capsule = |slot: u16| match &slots[usize::from(slot)] {
+            Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
+            _ => 0,
+        };
         match *self {
-            Tx::Command { slot } => match &slots[usize::from(slot)] {
-                Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
-                _ => 0,
-            },
+            Tx::Command { slot } => in_capsule(slot),
+            Tx::Fused { first, second } => in_capsule(first) + in_capsule(second),
             Tx::H2cData { length, .. } => length,
             _ => 0,
         }
@@ -163,6 +185,8 @@ pub struct Qpair {
     maxh2cdata: u32,
     slots: Vec<Slot>,
     free: FreeSlots,
+    /// Commands that are fused, under way.
+    fused: Vec<FusedPair>,
     out: SendQueue<Tx>,
 }
 
@@ -183,6 +207,7 @@ impl Qpair {
             maxh2cdata: 4096,
             slots: Vec::new(),
             free: FreeSlots::default(),
+            fused: Vec::new(),
             out: SendQueue::new(&config.policy, Role::Host),
         };
         qpair.out.push(now, Tx::IcReq, &Parcel::control());
@@ -237,6 +262,17 @@ impl Qpair {
         if self.room() == 0 || self.rx == RxState::Ended {
             return None;
         }
+        let (number, data_bytes) = self.prepare(sqe, data, urgency);
+        let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
+        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
+        self.count_in_flight();
+        self.out.push(now, Tx::Command { slot: number }, &parcel);
+        Some(number)
+    }
+
+    /// A slot for a command: its number, and octets of data that go in its capsule.
+    #[inline]
+    fn prepare(&mut self, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
         let slot = &mut self.slots[usize::from(number)];
@@ -266,12 +302,7 @@ impl Qpair {
             }
         };
         slot.in_capsule = in_capsule;
-        let kind = if in_capsule { Kind::CommandData } else { Kind::Command };
-        let request_bytes = data.bytes();
-        let parcel = Parcel { kind, urgency, data_bytes: waiting_bytes, request_bytes };
-        self.count_in_flight();
-        self.out.push(now, Tx::Command { slot: number }, &parcel);
-        Some(number)
+        (number, waiting_bytes)
     }
 
     fn count_in_flight(&mut self) {
@@ -460,10 +491,17 @@ impl Qpair {
         };
         // Data may be short when the command failed, or (admin) when the page is.
         let data_intact = complete && !slot.corrupt;
-        Ok(Some(self.finish(now, number, cqe, data_intact)))
+        Ok(self.finish(now, number, cqe, data_intact))
     }
 
-    fn finish(&mut self, now: Instant, number: u16, mut cqe: Cqe, data_intact: bool) -> RxEvent {
+    /// A command was answered: the end of its slot, unless it is fused with one that was not.
+    fn finish(
+        &mut self,
+        now: Instant,
+        number: u16,
+        mut cqe: Cqe,
+        data_intact: bool,
+    ) -> Option<RxEvent> {
         self.drop_queued_data(number);
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Free;
@@ -472,10 +510,17 @@ impl Qpair {
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
         let data_bytes = slot.data.bytes();
-        self.free.give(number);
+        let ended = match self.fused.is_empty() {
+            true => Err(()),
+            false => self.end_fused(number, cqe, data_intact),
+        };
+        let ended = ended.unwrap_or_else(|()| {
+            self.free.give(number);
+            Some(RxEvent::Complete { slot: number, cqe, data_intact })
+        });
         self.count_in_flight();
         self.out.batcher_mut().completed(now, data_bytes);
-        RxEvent::Complete { slot: number, cqe, data_intact }
+        ended
     }
 
     /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
@@ -547,7 +592,7 @@ impl Qpair {
         }
         let data_intact = slot.data == Data::In(slot.moved) && !slot.corrupt;
         let cqe = Cqe { cid: slot.sqe.cid, ..Cqe::default() };
-        Ok(Some(self.finish(now, number, cqe, data_intact)))
+        Ok(self.finish(now, number, cqe, data_intact))
     }
 
     fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<RxEvent>, QpairError> {
@@ -624,6 +669,10 @@ impl Qpair {
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
             Tx::Command { slot } => self.emit_command(slot, caravan),
+            Tx::Fused { first, second } => {
+                self.emit_command(first, caravan);
+                self.emit_command(second, caravan);
+            }
             Tx::H2cData { slot, ttag, offset, length, last } => {
                 self.emit_data(slot, ttag, offset, length, last, caravan);
             }
@@ -644,7 +693,8 @@ impl Qpair {
         let ch = CommonHeader::new(PduType::CapsuleCmd, length, self.digests, self.alignment);
         put_header(caravan, &ch, &CapsuleCmd { ch, sqe: slot.sqe }, self.digests);
         if length > 0 {
-            caravan.payload(number, 0, length, self.digests.data);
+            let (place, from) = self.data_of(number);
+            caravan.payload(place, from, length, self.digests.data);
         }
     }
 
@@ -669,7 +719,8 @@ impl Qpair {
         let (datao, datal) = (offset.into(), length.into());
         let pdu = H2cData { ch, cccid, ttag, datao, datal, reserved: [0; 4] };
         put_header(caravan, &ch, &pdu, self.digests);
-        caravan.payload(number, offset, length, self.digests.data);
+        let (place, from) = self.data_of(number);
+        caravan.payload(place, from + offset, length, self.digests.data);
     }
 }
 

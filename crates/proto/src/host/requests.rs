@@ -2,7 +2,8 @@
 //!
 //! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
 //! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
-//! order in which they were taken. Without an answer of the controller a request fails for three reasons: nobody has
+//! order in which they were taken; one whose command was under way and may not be carried out twice fails, as nobody
+//! knows whether it was ([`Addressed::may_repeat`]). Without an answer of the controller a request fails for three reasons: nobody has
 //! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), or the controller is lost.
 //!
 //! A request may be in one place only, and moves as a value: nothing is allocated for it.
@@ -35,6 +36,10 @@ const STALE: Status = Status::INVALID_NAMESPACE.dnr();
 pub trait Addressed {
     /// Its namespace.
     fn nsid(&self) -> u32;
+    /// Whether it may be carried out once more when nobody knows whether it was.
+    fn may_repeat(&self) -> bool {
+        true
+    }
     /// Octets that are in the way of others on its lane.
     fn bulk(&self) -> u32 {
         self.traffic().bulk()
@@ -375,7 +380,8 @@ impl<R: Addressed> Requests<R> {
         for slot in 0..self.slots.len() {
             let Some(mut entry) = self.slots[slot].take() else { continue };
             entry.at_risk = entry.request.has_effect();
-            if entry.watch.is_overdue() && !entry.tries.may_pass() {
+            let may_repeat = entry.request.may_repeat();
+            if !may_repeat || entry.watch.is_overdue() && !entry.tries.may_pass() {
                 self.fail_one(entry, Status::HOST_ABORTED);
             } else {
                 self.waiting.push_back(entry);

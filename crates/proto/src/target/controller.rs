@@ -86,6 +86,12 @@ impl Controller {
         }
     }
 
+    /// Whether its commands come in the order in which they were submitted. Frames on Ethernet do not; there is no
+    /// address, so no port either.
+    pub(super) fn keeps_order(&self) -> bool {
+        self.local.port() != 0
+    }
+
     /// No command is in a store, and none will be: at shutdown or after a reset.
     pub(super) fn is_quiet(&self) -> bool {
         self.draining == 0 && self.quiescing.as_ref().is_none_or(BTreeSet::is_empty)

@@ -18,19 +18,21 @@ mod abort;
 mod admin;
 mod buffers;
 mod environment;
+mod fused;
 mod io;
 mod reservations;
 mod slot;
 mod task;
 
 pub use buffers::Fed;
-pub use environment::{Environment, Job, Namespace, Outcome, Payload, Place};
+pub use environment::{Environment, FusedOutcome, Job, Namespace, Outcome, Payload, Place};
 pub use slot::{Admin, Data};
 pub use task::{Flushes, Step, Store, Task};
 
 use super::session::Request;
 use crate::time::Instant;
 use core::ops::DerefMut;
+use fused::Fused;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use slot::{Abort, Command, Slot};
@@ -51,6 +53,19 @@ pub struct Execution<N: Namespace, B> {
     own_buffer: Option<u16>,
     /// Aborts of its commands that were not answered.
     aborts: Vec<Abort>,
+    /// Commands that are fused.
+    fused: Fused,
+    /// Whether somebody is alone with blocks that are written in place.
+    held: Held,
+}
+
+/// Whether nothing is received because somebody is alone with blocks that the connection's commands write in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    No,
+    Yes,
+    /// Not any more: what the connection has kept is to be gone on with.
+    WasSo,
 }
 
 impl<N: Namespace, B> Default for Execution<N, B> {
@@ -63,6 +78,8 @@ impl<N: Namespace, B> Default for Execution<N, B> {
             unsent: 0,
             own_buffer: None,
             aborts: Vec::new(),
+            fused: Fused::default(),
+            held: Held::No,
         }
     }
 }
@@ -86,6 +103,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             self.io(env, slot, sqe, payload);
             return None;
         }
+        self.end_expectation(env);
         let session = env.session();
         if session.request(sqe) == Request::Io
             && let Err(status) = session.admits(Request::Io)
@@ -107,6 +125,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     ) -> Option<u16> {
         let status = match &self.slots[usize::from(slot)].command {
             Command::Failing(status) => *status,
+            _ if !intact && self.fused.has(slot) => {
+                self.fail_fused(env, slot, Status::TRANSIENT_TRANSPORT_ERROR, true);
+                return None;
+            }
             _ if !intact => Status::TRANSIENT_TRANSPORT_ERROR,
             Command::Admin(_) => return self.begin_admin(env, slot),
             Command::InPlace(_) | Command::Split { .. } => {
@@ -135,7 +157,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let session = env.session();
         session.left_store();
         if session.is_ended() {
-            outcome.buffer.into_iter().for_each(|buffer| env.give(buffer));
+            give_all(env, outcome);
             return None;
         }
         self.complete(env, slot, outcome)
@@ -170,6 +192,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             slot.release(&mut give);
         }
         self.starved.clear();
+        self.fused = Fused::default();
         (self.unsent, self.stalled) = (0, None);
     }
 
@@ -218,6 +241,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.resolve_aborts(slot, false);
         env.respond(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), 0);
     }
+}
+
+/// Gives back every buffer of a command that has ended.
+fn give_all<N: Namespace, B: DerefMut<Target = [u8]>>(
+    env: &mut impl Environment<N, B>,
+    outcome: Outcome<B>,
+) {
+    let other = outcome.fused.and_then(|fused| fused.buffer);
+    outcome.buffer.into_iter().chain(other).for_each(|buffer| env.give(buffer));
 }
 
 #[inline]

@@ -20,7 +20,7 @@ use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cmic,
-    cns, cntrltype, ctratt, lpa, oaes, ofcs, oncs, sgls, vwc,
+    cns, cntrltype, ctratt, fuses, lpa, oaes, ofcs, oncs, sgls, vwc,
 };
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
@@ -115,7 +115,9 @@ fn identify_io(
         }
         cns::CONTROLLER_COMMAND_SET => {
             check_csi(context)?;
-            emit(out, &IdentifyControllerNvm::new_zeroed()); // no limits beyond the command's own
+            let mut page = IdentifyControllerNvm::new_zeroed(); // else no limits beyond the command's own
+            page.vsl = context.limits.mdts;
+            emit(out, &page);
         }
         cns::COMMAND_SETS => {
             check_cntid(context)?;
@@ -190,6 +192,9 @@ fn controller(context: &Context<'_>) -> IdentifyController {
         Some(subsystem) => {
             fill_io(&mut page, subsystem, limits);
             let instance = controller.properties.instance();
+            if controller.keeps_order() {
+                page.fuses = fuses::COMPARE_AND_WRITE.into(); // of one block: ACWU is 0
+            }
             (page.ciu, page.cirn, page.ccrl) = (instance.ciu, instance.cirn.into(), RESETS_MAX);
         }
         None => {
@@ -244,7 +249,8 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
         | oncs::DATASET_MANAGEMENT
         | oncs::WRITE_ZEROES
         | oncs::SAVE_SELECT
-        | oncs::RESERVATIONS)
+        | oncs::RESERVATIONS
+        | oncs::VERIFY)
         .into();
     // Always there: a namespace that has one may come while hosts are connected.
     page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;

@@ -1,7 +1,7 @@
 //! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
 
 use super::reservations::Group;
-use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
+use roadtrain_wire::sqe::{FLAG_FUSE, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 
 /// Octets of a Dataset Management range.
@@ -59,6 +59,14 @@ pub enum IoCommand {
         /// On stable storage before the answer.
         fua: bool,
     },
+    /// Read the data at `offset` and tell only whether that was possible.
+    Verify {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        length: u32,
+        /// It is on stable storage first.
+        fua: bool,
+    },
     /// Deallocate the ranges in the command's data.
     DatasetManagement {
         ranges: u32,
@@ -72,6 +80,19 @@ pub enum IoCommand {
 }
 
 impl IoCommand {
+    /// Octets from the start of the namespace, of commands that name one range.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match *self {
+            IoCommand::Read { offset, .. }
+            | IoCommand::Write { offset, .. }
+            | IoCommand::Compare { offset, .. }
+            | IoCommand::Verify { offset, .. }
+            | IoCommand::WriteZeroes { offset, .. } => offset,
+            IoCommand::DatasetManagement { .. } | IoCommand::Flush => 0,
+        }
+    }
+
     /// Octets of data from the host.
     #[must_use]
     pub fn data_out_bytes(&self) -> u32 {
@@ -82,10 +103,16 @@ impl IoCommand {
         }
     }
 
-    /// Whether the data has to be on stable storage before it is looked at: Read and Compare with FUA.
+    /// Whether the data has to be on stable storage before it is looked at: Read, Compare and Verify with FUA.
     #[must_use]
     pub fn reads_stable_data(&self) -> bool {
-        matches!(self, IoCommand::Read { fua: true, .. } | IoCommand::Compare { fua: true, .. })
+        let (IoCommand::Read { fua, .. }
+        | IoCommand::Compare { fua, .. }
+        | IoCommand::Verify { fua, .. }) = *self
+        else {
+            return false;
+        };
+        fua
     }
 
     /// Whether what it changes is stable only when it was flushed.
@@ -94,7 +121,10 @@ impl IoCommand {
         match *self {
             IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => !fua,
             IoCommand::DatasetManagement { deallocate, .. } => deallocate,
-            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush => false,
+            IoCommand::Read { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::Flush => false,
         }
     }
 
@@ -103,7 +133,9 @@ impl IoCommand {
     #[must_use]
     pub fn group(&self) -> Group {
         match self {
-            IoCommand::Read { .. } | IoCommand::Compare { .. } => Group::Read,
+            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Verify { .. } => {
+                Group::Read
+            }
             IoCommand::Write { .. }
             | IoCommand::WriteZeroes { .. }
             | IoCommand::DatasetManagement { .. }
@@ -127,7 +159,10 @@ impl IoCommand {
         check_sgl(sqe, &command, in_capsule_bytes)?;
         let writes = !matches!(
             command,
-            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Flush
+            IoCommand::Read { .. }
+                | IoCommand::Compare { .. }
+                | IoCommand::Verify { .. }
+                | IoCommand::Flush
         );
         if writes && geometry.read_only {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
@@ -137,8 +172,8 @@ impl IoCommand {
 }
 
 fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
-    if sqe.flags & 0x03 != 0 {
-        return Err(Status::INVALID_FIELD.dnr()); // fused operations are not supported
+    if sqe.flags & FLAG_FUSE != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // what is fused is not executed alone
     }
     match sqe.opcode {
         opcode::FLUSH => Ok(IoCommand::Flush),
@@ -153,6 +188,10 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
         opcode::COMPARE => {
             let (offset, length, fua) = data_range(sqe, geometry)?;
             Ok(IoCommand::Compare { offset, length, fua })
+        }
+        opcode::VERIFY => {
+            let (offset, length, fua) = data_range(sqe, geometry)?; // VSL is MDTS
+            Ok(IoCommand::Verify { offset, length, fua })
         }
         opcode::WRITE_ZEROES => {
             let (offset, length) = block_range(sqe, geometry)?;

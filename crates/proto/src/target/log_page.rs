@@ -183,6 +183,7 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
         (opcode::WRITE, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::READ, NAMESPACE),
         (opcode::COMPARE, NAMESPACE),
+        (opcode::VERIFY, NAMESPACE),
         (opcode::WRITE_ZEROES, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::DATASET_MANAGEMENT, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::RESERVATION_REGISTER, NAMESPACE),

@@ -9,6 +9,15 @@ pub struct ByteRange {
     pub len: u64,
 }
 
+impl ByteRange {
+    /// Whether they have a byte in common.
+    #[must_use]
+    pub fn overlaps(&self, other: &ByteRange) -> bool {
+        let ends_behind = |a: &ByteRange, b: &ByteRange| a.offset.saturating_add(a.len) > b.offset;
+        ends_behind(self, other) && ends_behind(other, self) && self.len > 0 && other.len > 0
+    }
+}
+
 /// What to do. Offsets and lengths are in bytes and multiples of the block size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -56,5 +65,15 @@ impl Op {
     #[must_use]
     pub fn changes(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::WriteZeroes { .. } | Op::Discard { .. })
+    }
+
+    /// What it changes, if anything, when it comes with a buffer of `buffer_bytes`.
+    #[must_use]
+    pub fn changed(&self, buffer_bytes: u64) -> Option<ByteRange> {
+        match *self {
+            Op::Write { offset, .. } => Some(ByteRange { offset, len: buffer_bytes }),
+            Op::WriteZeroes { range, .. } | Op::Discard { range } => Some(range),
+            _ => None,
+        }
     }
 }

@@ -37,13 +37,13 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.cmic, page.mdts), (0b1011, 8));
     assert_eq!((page.oaes.get(), page.ctratt.get()), (0x10_0900, 0x41));
     assert_eq!((page.aerl, page.elpe, page.lpa, page.frmw), (3, 63, 0b10_0110, 3));
-    assert_eq!((page.oacs.get(), page.fuses.get(), page.fna, page.sanicap.get()), (0, 0, 0, 0));
+    assert_eq!((page.oacs.get(), page.fuses.get(), page.fna, page.sanicap.get()), (0, 1, 0, 0));
     assert_eq!((page.kas.get(), page.anacap), (1, 0x5f));
     assert!(page.ciu != 0 && page.cirn.get() != 0 && page.ccrl == 4);
     assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1, 1));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
     assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
-    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b11_1101, 0b111, 0x30_0001));
+    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1011_1101, 0b111, 0x30_0001));
     assert_eq!((page.ioccsz.get(), page.iorcsz.get()), ((64 + 16384) / 16, 1));
     assert_eq!((page.icdoff.get(), page.fcatt, page.msdbd, page.ofcs.get()), (0, 0, 1, 1));
 }
@@ -175,7 +175,7 @@ fn command_set_pages_are_the_nvm_command_sets() {
     let cntlid = script.controller(NQN);
     let answer = script.succeed(cntlid, identify(cns::CONTROLLER_COMMAND_SET, 0));
     let page: &IdentifyControllerNvm = answer.page();
-    assert_eq!((page.vsl, page.wzsl, page.dmrl, page.dmsl.get()), (0, 0, 0, 0));
+    assert_eq!((page.vsl, page.wzsl, page.dmrl, page.dmsl.get()), (8, 0, 0, 0));
     let answer = script.succeed(cntlid, identify(cns::NAMESPACE_COMMAND_SET, 1));
     let page: &IdentifyNamespaceNvm = answer.page();
     assert_eq!((page.lbstm.get(), page.pic, page.elbaf[0].get()), (0, 0, 0));

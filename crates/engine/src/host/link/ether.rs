@@ -10,7 +10,7 @@ use roadtrain_proto::ether::host::RxEvent;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
 use std::collections::VecDeque;
 
 /// A lane of a reactor's ports.
@@ -66,6 +66,18 @@ impl Transport for EtherLink {
     fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         self.stats.caravan_requests += 1;
         self.lane.qpair.submit(now, sqe, data, urgency)
+    }
+
+    /// Frames come in no order, so commands are not fused: the target refuses this one.
+    fn submit_fused(
+        &mut self,
+        now: Instant,
+        (_, second): (&Sqe, &Sqe),
+        bytes: u32,
+        urgency: Urgency,
+    ) -> Option<u16> {
+        let alone = Sqe { flags: second.flags | FUSE_SECOND, ..*second };
+        self.submit(now, &alone, Data::Out(bytes), urgency)
     }
 
     fn cid(&self, slot: u16) -> u16 {

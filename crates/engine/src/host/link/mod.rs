@@ -8,9 +8,9 @@ mod tcp;
 pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
-use super::api::{Completion, Request};
+use super::api::{Completion, Op, Request};
 use super::ether::Ports;
-use super::requests::{LaneRequests, command, urgency};
+use super::requests::{LaneRequests, command, compare_of, urgency};
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
 use crate::stats::LaneStats;
@@ -57,6 +57,11 @@ transports! {
         fn in_flight(self: &Self) -> u32;
         /// Queues a command: its slot. `None` when the queue is full.
         fn submit(self: &mut Self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16>;
+        /// Queues two commands that are fused, with so many octets of data each: their slot. `None` when the queue has
+        /// no room for both.
+        fn submit_fused(
+            self: &mut Self, now: Instant, sqes: (&Sqe, &Sqe), bytes: u32, urgency: Urgency
+        ) -> Option<u16>;
         /// Command identifier of the command in a slot.
         fn cid(self: &Self, slot: u16) -> u16;
         /// When to send: doorbells and their timers.
@@ -139,6 +144,10 @@ impl Queue<Request> for Link {
     #[inline]
     fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
         let (sqe, data) = command(request);
+        if request.op == Op::CompareAndWrite {
+            let (compare, bytes) = (compare_of(request), request.octets() / 2);
+            return Link::submit_fused(self, now, (&compare, &sqe), bytes, urgency(request));
+        }
         Link::submit(self, now, &sqe, data, urgency(request))
     }
 }

@@ -36,6 +36,16 @@ impl Transport for TcpLink {
         self.qpair.submit(now, sqe, data, urgency)
     }
 
+    fn submit_fused(
+        &mut self,
+        now: Instant,
+        sqes: (&Sqe, &Sqe),
+        bytes: u32,
+        urgency: Urgency,
+    ) -> Option<u16> {
+        self.qpair.submit_fused(now, sqes, bytes, urgency)
+    }
+
     fn cid(&self, slot: u16) -> u16 {
         self.qpair.cid(slot)
     }

@@ -54,6 +54,21 @@ pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8
     }
 }
 
+impl LocalNamespace {
+    /// Whether a place has bytes of a range.
+    pub(super) fn holds(&self, place: Place, range: &ByteRange) -> bool {
+        let memory = self.in_place.as_ref();
+        let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
+        start.is_some_and(|start| {
+            let (place_end, end) = (
+                place.start.wrapping_add(place.length as usize),
+                start.wrapping_add(range.len as usize),
+            );
+            place.start < end && start < place_end
+        })
+    }
+}
+
 impl Namespace for LocalNamespace {
     type Place = Place;
 
@@ -170,6 +185,21 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
         self.namespaces.refusal(nsid)
     }
 
+    fn keeps_order(&mut self) -> bool {
+        self.transport.tcp().is_some()
+    }
+
+    #[inline]
+    fn is_closed(&self, namespace: &LocalNamespace, command: &IoCommand) -> bool {
+        let exclusions = &self.shared.tasks.exclusions;
+        if exclusions.is_empty() {
+            return false;
+        }
+        let IoCommand::Write { offset, length, .. } = *command else { return false };
+        let changed = ByteRange { offset, len: length.into() };
+        exclusions.any(&namespace.store, |range| range.overlaps(&changed))
+    }
+
     #[inline]
     fn take(&mut self, bytes: u32) -> Option<Buffer> {
         self.shared.pool.take(bytes as usize)
@@ -245,6 +275,10 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
             Job::Execute { command, namespace, buffer } => {
                 let place = (namespace.store.clone(), &namespace.geometry);
                 Task::execute(&command, place, buffer, self.session.user())
+            }
+            Job::CompareAndWrite { compare, write, namespace, buffers } => {
+                let place = (namespace.store.clone(), &namespace.geometry);
+                Task::compare_and_write((&compare, &write), place, buffers)
             }
             Job::Announce { namespace, offset, length } => {
                 let range = ByteRange { offset, len: length.into() };

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::connection::{Heard, RxBuffer};
 use crate::reactor::{List, Pollable, RxBuffers, Table};
 use crate::stats::LaneStats;
+use crate::target::exclusion::Notice;
 use crate::target::lane::{LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
@@ -436,6 +437,29 @@ impl Lanes {
         if let Some((owner, outcome)) = ended {
             self.answer_soon(owner, outcome);
         }
+    }
+
+    /// An operation is alone with a range, or not any more.
+    pub(super) fn hear_exclusion(&mut self, notice: Notice) {
+        let Shared { tasks, ring, .. } = &mut self.shared;
+        let (closed, acknowledgement) = match notice {
+            Notice::Close(closed, closing) => {
+                let acknowledgement = tasks.close(&closed, closing);
+                (closed, acknowledgement)
+            }
+            Notice::Open(closed) => {
+                tasks.open(ring, &closed);
+                (closed, None)
+            }
+        };
+        if closed.is_in_place() {
+            for index in self.table.indices() {
+                if self.use_lane(index, |lane, shared| Ok(lane.hold_places(shared))) == Some(true) {
+                    self.table.note(List::Starved, index);
+                }
+            }
+        }
+        drop(acknowledgement); // nothing here changes the range in place any more
     }
 
     pub(super) fn close_all(&mut self) {

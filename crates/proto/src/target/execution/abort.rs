@@ -24,6 +24,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         let until = awaits_data.then(|| env.now() + DATA_WAIT);
         self.aborts.push(Abort { slot, id, outcome: None, until });
+        if self.abort_fused(env, slot) {
+            return;
+        }
         let starved = self.starved.iter().position(|&starved| starved == slot);
         let s = &mut self.slots[usize::from(slot)];
         match (&s.command, starved) {

@@ -1,8 +1,8 @@
 //! Buffers: who gets one when there are few, and who keeps one for too long.
 
-use super::Execution;
 use super::environment::{Environment, Namespace};
 use super::slot::{Command, Data};
+use super::{Execution, Held};
 use crate::time::Instant;
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -19,12 +19,16 @@ pub enum Fed {
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Goes on with what waits for buffers, as far as there are some, to the next thing that the caller has to do.
     pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
+        if self.held == Held::WasSo {
+            self.held = Held::No;
+            return Some(Fed::Receiving);
+        }
         loop {
             if self.end_stall(env) {
                 return Some(Fed::Receiving);
             }
             let &slot = self.starved.front()?;
-            if self.is_stalled() && self.starved.len() == 1 {
+            if self.stalled.is_some() && self.starved.len() == 1 {
                 return None; // no buffer to go on with
             }
             let command = &self.slots[usize::from(slot)].command;
@@ -113,18 +117,34 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond_with_data(slot, bytes, result);
     }
 
-    /// Nothing is received until a buffer is there.
+    /// Nothing is received until a buffer is there, or until blocks are open again that are written in place.
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
+        self.stalled.is_some() || self.held != Held::No
     }
 
-    /// Whether commands wait for buffers.
+    /// Whether [`Execution::feed`] is to be called when buffers may have come back.
     #[inline]
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.starved.is_empty()
+        !self.starved.is_empty() || self.held == Held::WasSo
+    }
+
+    /// Somebody is alone with what `is_closed` names, or nobody is any more: data of writes in place is received only
+    /// if none of it goes there. Whether there is something to [feed](Execution::feed) now.
+    pub fn hold_places(&mut self, is_closed: impl Fn(&N, N::Place) -> bool) -> bool {
+        let is_held = self.slots.iter().any(|slot| match (&slot.command, &slot.data) {
+            (Command::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
+            (Command::Split { namespace, place, .. }, _) => is_closed(namespace, *place),
+            _ => false,
+        });
+        self.held = match (is_held, self.held) {
+            (true, _) => Held::Yes,
+            (false, Held::No) => Held::No,
+            (false, _) => Held::WasSo,
+        };
+        self.held == Held::WasSo
     }
 
     /// A clock that stands still while nothing is received: the host is not to blame for what does not come then.

@@ -93,6 +93,17 @@ pub enum Job<'a, N, B> {
         /// Filled, unless it is a Read.
         buffer: Option<B>,
     },
+    /// Compares, and writes if that went well, alone with the blocks. Its outcome says how far it came.
+    CompareAndWrite {
+        /// The first command.
+        compare: IoCommand,
+        /// The second one, of the same blocks.
+        write: IoCommand,
+        /// Their namespace.
+        namespace: &'a N,
+        /// Data of the first command and of the second one.
+        buffers: (B, B),
+    },
     /// Says when the data of a Read may be taken from its place.
     Announce {
         /// The namespace.
@@ -115,6 +126,26 @@ pub struct Outcome<B> {
     pub result: Result<(), Status>,
     /// The buffer that it was started with.
     pub buffer: Option<B>,
+    /// Of a Compare and Write.
+    pub fused: Option<Box<FusedOutcome<B>>>,
+}
+
+/// What else there is to say of a Compare and Write.
+#[derive(Debug)]
+pub struct FusedOutcome<B> {
+    /// The data was as expected: what has failed, if anything, is the write.
+    pub compared: bool,
+    /// The other command's buffer.
+    pub buffer: Option<B>,
+}
+
+impl<B> Outcome<B> {
+    /// Of one command.
+    #[inline]
+    #[must_use]
+    pub fn new(result: Result<(), Status>, buffer: Option<B>) -> Self {
+        Outcome { result, buffer, fused: None }
+    }
 }
 
 /// What a connection's commands are executed with: its queue pair, the buffers, the stores, the control plane.
@@ -126,6 +157,10 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     fn now(&self) -> Instant;
     /// What the connection may do.
     fn session(&mut self) -> &mut Session;
+    /// Whether commands come in the order in which the host has submitted them: only then can two be fused.
+    fn keeps_order(&mut self) -> bool;
+    /// Somebody is alone with blocks that the command changes: it must not do so in place.
+    fn is_closed(&self, namespace: &N, command: &IoCommand) -> bool;
     /// The namespace of that number, if commands for it are executed.
     fn namespace(&mut self, nsid: u32) -> Option<Rc<N>>;
     /// What commands for a namespace, or for all of them, are answered that is there but not in reach here.

@@ -8,13 +8,28 @@ use crate::target::io::IoCommand;
 use crate::target::reservations;
 use core::mem;
 use core::ops::DerefMut;
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::sqe::{FLAG_FUSE, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// An I/O command that may be executed.
+    #[inline]
     pub(super) fn io(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        match sqe.flags & FLAG_FUSE != 0 || self.fused.expects_second() {
+            true => self.io_fused(env, slot, sqe, payload),
+            false => self.io_alone(env, slot, sqe, payload),
+        }
+    }
+
+    /// An I/O command that is not fused.
+    pub(super) fn io_alone(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
@@ -41,6 +56,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
         // must not be kept if its digest is wrong.
         let is_staged = env.has_data_digest();
+        let is_staged = is_staged || env.is_closed(&namespace, &command);
         let place = if is_staged { None } else { namespace.in_place(&command) };
         let Some(place) = place else {
             let command = Command::Io { command, namespace, sqe: *sqe, began: None };
@@ -158,6 +174,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::READ
             | opcode::WRITE
             | opcode::COMPARE
+            | opcode::VERIFY
             | opcode::WRITE_ZEROES
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
             opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
@@ -192,6 +209,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// The command has its buffer and its data.
     pub(super) fn execute(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        if self.fused.has(slot) {
+            return self.fused_data_done(env, slot);
+        }
         let session = env.session();
         if !session.executes_io() {
             return self.refuse_quiet(env, slot);
@@ -215,7 +235,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     #[inline]
-    fn start(&mut self, env: &mut impl Environment<N, B>, slot: u16, job: Job<'_, N, B>) {
+    pub(super) fn start(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        job: Job<'_, N, B>,
+    ) {
         match env.start(slot, job) {
             Some(outcome) => {
                 let admin = self.complete(env, slot, outcome);
@@ -235,12 +260,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         outcome: Outcome<B>,
     ) -> Option<u16> {
-        let Outcome { result, buffer } = outcome;
+        let result = outcome.result;
         let in_store = env.session().in_store();
         env.set_in_store(in_store);
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
         self.resolve_aborts(slot, is_aborted);
         tell_quiet(env);
+        if self.fused.has(slot) {
+            self.complete_fused(env, slot, outcome);
+            return None;
+        }
+        let buffer = outcome.buffer;
         let s = &mut self.slots[usize::from(slot)];
         let Command::Io { command, namespace, sqe, began } = &s.command else {
             buffer.into_iter().for_each(|buffer| env.give(buffer));

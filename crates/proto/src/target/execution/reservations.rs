@@ -115,6 +115,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 if aborts {
                     env.cancel(slot);
                 }
+            } else if self.fused.has(slot) {
+                self.fence_fused(env, slot);
             } else if !is_ended {
                 self.fail_waiting(env, slot);
             }

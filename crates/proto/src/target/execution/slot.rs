@@ -56,7 +56,10 @@ impl<N: Namespace> Command<N> {
     pub(super) fn buffer_bytes(&self) -> u32 {
         match *self {
             Command::Admin(ref admin) => admin.out_bytes.max(admin.page_bytes),
-            Command::Io { command: IoCommand::Read { length, .. }, .. } => length,
+            Command::Io {
+                command: IoCommand::Read { length, .. } | IoCommand::Verify { length, .. },
+                ..
+            } => length,
             Command::Split { place, .. } => place.length(),
             Command::Reservation { out, report, .. } => out.max(report),
             Command::Io { command, .. } => command.data_out_bytes(),

@@ -2,16 +2,17 @@
 //!
 //! | command | parts |
 //! |---|---|
-//! | Read, Compare with Force Unit Access | a flush, then the operation |
+//! | Read, Compare, Verify with Force Unit Access | a flush, then the operation |
 //! | Write Zeroes with Force Unit Access | the operation, then a flush |
 //! | Dataset Management | a discard for each range |
 //! | Flush of all namespaces | a flush for each, whatever one of them says |
+//! | Compare and Write | alone with the blocks: the comparison, then the write |
 //! | others | one |
 //!
 //! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
 //! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
 
-use super::Outcome;
+use super::environment::{FusedOutcome, Outcome};
 use crate::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
 use crate::target::stability::{Epoch, Flushed, Ticket, User, Wake};
 use crate::target::{ByteRange, Op};
@@ -53,6 +54,9 @@ pub enum Step<B> {
     Submit(Op, Option<B>),
     /// Another command flushes: [`Task::woken`] is called when that has ended.
     Wait,
+    /// Nobody else is to change the range from now on until the command has ended: then call [`Task::excluded`], and
+    /// begin.
+    Exclude(ByteRange),
     /// Nothing: the part has ended like this.
     Ended(Result<(), Status>),
 }
@@ -63,6 +67,17 @@ enum Rest<S> {
     Then(Op),
     Discards(Ranges),
     Flushes(Vec<S>),
+}
+
+/// A write that follows its comparison.
+struct Fused<B> {
+    range: ByteRange,
+    write: Op,
+    /// The other command's: first the write's data, then what was compared.
+    other: Option<B>,
+    /// Nobody else changes the range.
+    is_alone: bool,
+    compared: bool,
 }
 
 struct Flush {
@@ -82,6 +97,9 @@ pub struct Task<S, B> {
     buffer: Option<B>,
     /// Octets that the buffer is to have when a read has ended well.
     reads: u32,
+    /// Octets of a write.
+    writes: u32,
+    fused: Option<Box<Fused<B>>>,
     /// The host has aborted it: nothing more is begun.
     is_cancelled: bool,
     /// Whose flush it is.
@@ -101,6 +119,8 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             rest: Rest::None,
             buffer: None,
             reads: 0,
+            writes: 0,
+            fused: None,
             is_cancelled: false,
             user: None,
             wrote: None,
@@ -120,7 +140,9 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         user: Option<&Arc<User>>,
     ) -> Result<Self, Outcome<B>> {
         let op = match *command {
-            IoCommand::Read { offset, .. } => Op::Read { offset },
+            IoCommand::Read { offset, .. } | IoCommand::Verify { offset, .. } => {
+                Op::Read { offset }
+            }
             IoCommand::Write { offset, fua, .. } => Op::Write { offset, fua },
             IoCommand::Compare { offset, .. } => Op::Compare { offset },
             IoCommand::WriteZeroes { offset, length, deallocate, .. } => {
@@ -134,7 +156,10 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         let mut task = Task { buffer, ..Task::new(store, op) };
         match *command {
             IoCommand::Flush => task.user = user.cloned(),
-            IoCommand::Read { length, .. } => task.reads = length,
+            IoCommand::Read { length, .. } | IoCommand::Verify { length, .. } => {
+                task.reads = length;
+            }
+            IoCommand::Write { length, .. } => task.writes = length,
             _ => {}
         }
         if let Some(flushes) = task.store.flushes() {
@@ -145,6 +170,40 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             }
         }
         Ok(task)
+    }
+
+    /// Compare and Write of the same blocks, checked against their namespace's `geometry`.
+    ///
+    /// # Errors
+    /// It has ended: there is nothing to do.
+    pub fn compare_and_write(
+        (compare, write): (&IoCommand, &IoCommand),
+        (store, geometry): (S, &Geometry),
+        (expected, data): (B, B),
+    ) -> Result<Self, Outcome<B>> {
+        let (&IoCommand::Write { offset, length, fua }, true) =
+            (write, matches!(compare, IoCommand::Compare { .. }))
+        else {
+            let fused = FusedOutcome { compared: false, buffer: Some(data) };
+            let result = Err(Status::INTERNAL_ERROR);
+            return Err(Outcome { result, buffer: Some(expected), fused: Some(Box::new(fused)) });
+        };
+        let range = ByteRange { offset, len: length.into() };
+        let write = Op::Write { offset, fua };
+        let fused = Fused { range, write, other: Some(data), is_alone: false, compared: false };
+        let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
+        Ok(Task { writes: length, fused: Some(Box::new(fused)), ..task })
+    }
+
+    /// Nobody else changes the range that the command has named ([`Step::Exclude`]).
+    pub fn excluded(&mut self) {
+        self.fused.iter_mut().for_each(|fused| fused.is_alone = true);
+    }
+
+    /// What its part changes, if that has begun.
+    #[must_use]
+    pub fn changes(&self) -> Option<ByteRange> {
+        self.op.changed(self.writes.into())
     }
 
     /// Dataset Management: without `deallocate` a hint that has no effect.
@@ -161,7 +220,7 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
                 let rest = Rest::Discards(ranges);
                 Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
             }
-            other => Err(Outcome { result: other.map(drop), buffer }),
+            other => Err(Outcome::new(other.map(drop), buffer)),
         }
     }
 
@@ -179,7 +238,7 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             Some(store) => {
                 Ok(Task { rest: Rest::Flushes(stores), user, ..Task::new(store, Op::Flush) })
             }
-            None => Err(Outcome { result: Ok(()), buffer: None }),
+            None => Err(Outcome::new(Ok(()), None)),
         }
     }
 
@@ -192,6 +251,13 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
     /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
+        if let Some(fused) = &self.fused {
+            match (fused.is_alone, self.is_cancelled) {
+                (false, _) => return Step::Exclude(fused.range),
+                (true, true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
+                (true, false) => {}
+            }
+        }
         if matches!(self.op, Op::Flush)
             && let Some(flushes) = self.store.flushes()
         {
@@ -245,7 +311,11 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             None if is_whole => Ok(()),
             None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
         };
-        Some(Outcome { result, buffer: self.buffer.take() })
+        let fused = self
+            .fused
+            .take()
+            .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
+        Some(Outcome { result, buffer: self.buffer.take(), fused })
     }
 
     /// Nothing more is begun. The command ends as ever, aborted or otherwise.
@@ -286,7 +356,7 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
                 Op::Flush
             }),
             _ if !is_well => None,
-            Rest::None => None,
+            Rest::None => self.write_compared(),
             Rest::Discards(ranges) => {
                 let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
                 range.map(|range| Op::Discard { range })
@@ -302,6 +372,16 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         }
         self.op = op;
         !self.is_cancelled
+    }
+}
+
+impl<S, B> Task<S, B> {
+    /// What was compared is as expected: the write, unless that was it.
+    fn write_compared(&mut self) -> Option<Op> {
+        let fused = self.fused.as_mut().filter(|fused| !fused.compared)?;
+        fused.compared = true;
+        core::mem::swap(&mut self.buffer, &mut fused.other);
+        Some(fused.write)
     }
 }
 
