@@ -108,6 +108,15 @@ fn count_alone(client: &Client, nsid: u32, stop: &AtomicBool) -> u64 {
     done
 }
 
+/// Tells hosts that count to stop, also when the test has failed.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A tag that was written may never give way to an older one: who compares with the old one must not write it back.
 #[test]
 fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
@@ -122,6 +131,7 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
                 scope.spawn(move || count_alone(&host(server, me), nsid, stop))
             });
             let counting: Vec<_> = counting.collect();
+            let stopping = Stop(&stop);
             let client = host(&server, 0);
             // In the capsule, asked for, and so long that it comes in many receives; and zeroes.
             for tag in 1..=WRITES {
@@ -135,7 +145,7 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
                 let (_, now) = now.flatten().next().unwrap();
                 assert_eq!(now, tag, "nsid {nsid}: an older block was written back");
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             counting.into_iter().map(|host| host.join().unwrap()).sum::<u64>()
         });
         assert!(done > 0, "nsid {nsid}: nobody has counted");

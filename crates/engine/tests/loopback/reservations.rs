@@ -87,6 +87,11 @@ fn a_reservation_shuts_out_others_until_it_is_released() {
         assert_eq!(write(&client_other, 2), Status::RESERVATION_CONFLICT.dnr());
         assert!(client_other.flush(1).is_err() && client_other.discard(1, 0, 1).is_err());
         assert!(has(&client_other, 1), "it may read");
+        let block = &pattern(LENGTH, 1)[..BLOCK as usize];
+        let written = client_other.compare_and_write(1, 0, block, &[9; BLOCK as usize]);
+        assert!(written.unwrap_err().status.is(Status::RESERVATION_CONFLICT));
+        client_other.verify(1, 0, 8).unwrap();
+        assert!(has(&client_other, 1), "nothing was written");
         one.release(1, ReleaseAction::Release, Some(WE), 1).unwrap();
         assert_eq!(write(&client_other, 3), Status::SUCCESS);
         acquire(&mut other, EA, 2).unwrap();
