@@ -16,6 +16,8 @@ const PATHS: usize = 3;
 struct Request {
     number: u64,
     writes: bool,
+    /// It is never carried out a second time.
+    once: bool,
 }
 
 impl Addressed for Request {
@@ -25,6 +27,10 @@ impl Addressed for Request {
 
     fn has_effect(&self) -> bool {
         self.writes
+    }
+
+    fn may_repeat(&self) -> bool {
+        !self.once
     }
 }
 
@@ -55,13 +61,15 @@ struct Path {
     connection: Option<Connection>,
     /// Writes that lost connections may still bring about.
     late: BTreeSet<u64>,
+    /// All that were under way over connections that are lost.
+    lost: BTreeSet<u64>,
 }
 
 impl Path {
     fn new() -> Self {
         let mut requests = Requests::new(ENTRIES, None);
         requests.share();
-        Path { requests, connection: None, late: BTreeSet::new() }
+        Path { requests, connection: None, late: BTreeSet::new(), lost: BTreeSet::new() }
     }
 
     fn attach(&mut self, now: Instant) {
@@ -76,6 +84,7 @@ impl Path {
         let Some(connection) = self.connection.take() else { return };
         let writes = connection.slots.into_values().filter(|(_, writes)| *writes);
         self.late.extend(writes.map(|(number, _)| number));
+        self.lost.extend(&self.late);
         self.requests.detach();
         assert_eq!(self.requests.at_risk(), self.late.len());
     }
@@ -83,7 +92,7 @@ impl Path {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Take { path: usize, writes: bool },
+    Take { path: usize, writes: bool, once: bool },
     Answer { path: usize, which: usize, status: Status },
     Pass { ms: u64 },
     Attach { path: usize },
@@ -103,7 +112,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let path = || 0..PATHS;
     let step = prop_oneof![
-        6 => (path(), any::<bool>()).prop_map(|(path, writes)| Step::Take { path, writes }),
+        6 => (path(), 0..4u8).prop_map(|(path, kind)| {
+            Step::Take { path, writes: kind > 1, once: kind > 2 }
+        }),
         5 => (path(), 0..8usize, 0..statuses.len()).prop_map(move |(path, which, status)| {
             Step::Answer { path, which, status: statuses[status] }
         }),
@@ -133,12 +144,12 @@ impl World {
     fn step(&mut self, step: Step) {
         let now = self.now;
         match step {
-            Step::Take { path, writes } => {
+            Step::Take { path, writes, once } => {
                 let path = &mut self.paths[path];
                 if path.requests.room(path.connection.as_ref()) > 0 {
                     self.taken += 1;
                     self.open.insert(self.taken);
-                    let request = Request { number: self.taken, writes };
+                    let request = Request { number: self.taken, writes, once };
                     path.requests.take(now, request, path.connection.as_mut());
                 }
             }
@@ -186,7 +197,14 @@ impl World {
             if let Some(connection) = &mut path.connection {
                 path.requests.resume(self.now, connection);
             }
-            assert!(path.requests.next_failed().is_none(), "nothing fails by itself");
+            while let Some(failed) = path.requests.next_failed() {
+                let number = failed.request.number;
+                assert!(failed.request.once, "nothing else fails by itself");
+                assert!(path.lost.contains(&number), "request {number} was not under way");
+                assert_eq!(failed.status, Status::HOST_ABORTED);
+                assert!(!path.late.contains(&number), "who looks now sees what will change");
+                assert!(self.open.remove(&number), "request {number} has ended twice");
+            }
             known += path.requests.outstanding(path.connection.as_ref()) as usize;
         }
         assert_eq!(known, self.open.len(), "none is lost, none is there twice");
@@ -229,7 +247,7 @@ proptest! {
 fn a_write_of_a_silent_path_does_not_come_after_what_is_written_later() {
     let (mut silent, mut other) = (Path::new(), Path::new());
     [&mut silent, &mut other].into_iter().for_each(|path| path.attach(Instant(1)));
-    let request = |number, writes| Request { number, writes };
+    let request = |number, writes| Request { number, writes, once: false };
     silent.requests.take(Instant(2), request(1, true), silent.connection.as_mut());
     silent.requests.take(Instant(2), request(2, false), silent.connection.as_mut());
     silent.detach();
@@ -244,4 +262,28 @@ fn a_write_of_a_silent_path_does_not_come_after_what_is_written_later() {
     assert_eq!(moves(&mut silent), [0; 0], "the write stays, however often it is asked for");
     silent.requests.release();
     assert_eq!(moves(&mut silent), [1]);
+}
+
+/// What may not be carried out twice waits until it cannot be any more, and is not tried again.
+#[test]
+fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
+    let mut path = Path::new();
+    path.attach(Instant(1));
+    let request = |number| Request { number, writes: true, once: true };
+    path.requests.take(Instant(2), request(1), path.connection.as_mut());
+    path.detach();
+    path.requests.take(Instant(3), request(2), path.connection.as_mut());
+    assert!(path.requests.next_failed().is_none() && path.requests.at_risk() == 1);
+    path.late.clear();
+    path.requests.release();
+    let failed = path.requests.next_failed().expect("nobody knows whether it was carried out");
+    assert_eq!((failed.request.number, failed.status), (1, Status::HOST_ABORTED));
+    path.attach(Instant(4));
+    assert!(path.requests.next_failed().is_none(), "the other one was never sent");
+    let slots = path.connection.as_ref().map(|c| c.slots.values().copied().collect::<Vec<_>>());
+    assert_eq!(slots, Some(vec![(2, true)]));
+    path.detach();
+    path.requests.fail();
+    let failed = path.requests.next_failed().expect("the controller is lost");
+    assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
 }

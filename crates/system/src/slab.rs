@@ -32,6 +32,12 @@ impl<T> Slab<T> {
 
     /// The value there, if there is one.
     #[inline]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        self.places.get(index as usize)?.as_ref()
+    }
+
+    /// The value there, to change it.
+    #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.places.get_mut(index as usize)?.as_mut()
     }

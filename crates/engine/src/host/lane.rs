@@ -68,6 +68,12 @@ impl HostLane {
         self.requests.core.set_stale(stale);
     }
 
+    /// Nothing that it has sent over lost connections can be executed any more.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        self.requests.core.release();
+        shared.completions.extend(self.requests.take_held_back(shared.now));
+    }
+
     /// The connection is gone: its requests wait for the next one.
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
         let Some(mut link) = self.link.take() else { return };

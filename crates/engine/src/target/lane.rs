@@ -197,6 +197,12 @@ impl TargetLane {
         execution.fence(&mut env, aborts)
     }
 
+    /// Whether a pair that was to be alone with its blocks, and is now, is still to be carried out.
+    pub(super) fn admits(&mut self, shared: &mut Shared, slot: u16) -> Result<(), Status> {
+        let (execution, mut env) = self.parts(shared);
+        execution.admits(&mut env, slot)
+    }
+
     /// Aborts the command `cid` if it can be.
     pub(super) fn abort(&mut self, shared: &mut Shared, cid: u16, id: u32) {
         let (execution, mut env) = self.parts(shared);

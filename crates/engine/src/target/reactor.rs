@@ -256,10 +256,7 @@ impl reactor::Reactor for Reactor {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);
             }
-            Order::Granted(index, grant) => {
-                let ended = tasks.granted(ring, index, grant);
-                lanes.ended(ended);
-            }
+            Order::Granted(index, grant) => lanes.granted(index, grant),
             Order::Exclusion(notice) => lanes.hear_exclusion(notice),
             Order::Stats(reply) => {
                 let sum = lanes.stats();

@@ -135,12 +135,23 @@ impl Tasks {
         self.next(ring)
     }
 
-    /// An operation that wants to be alone with a range is told how far that is.
-    pub(super) fn granted(&mut self, ring: &mut Ring, index: u32, grant: Grant) -> Option<Ended> {
+    /// Whose operation it is.
+    pub(super) fn owner(&self, index: u32) -> Option<Owner> {
+        self.tasks.get(index).map(|(owner, _)| *owner)
+    }
+
+    /// An operation that wants to be alone with a range is told how far that is; once it is alone, whether it is still
+    /// `admitted`.
+    pub(super) fn granted(
+        &mut self,
+        ring: &mut Ring,
+        (index, grant): (u32, Grant),
+        admitted: Result<(), Status>,
+    ) -> Option<Ended> {
         match grant {
             Grant::Locked => self.exclusions.locked(index),
             Grant::Alone => {
-                self.tasks.get_mut(index)?.1.excluded();
+                self.tasks.get_mut(index)?.1.excluded(admitted);
                 self.begin(ring, index);
             }
         }

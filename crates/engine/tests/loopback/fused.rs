@@ -4,8 +4,8 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, RequestError};
-use roadtrain_engine::target::{Export, Server};
+use roadtrain_engine::host::{Client, PathPolicy, RequestError};
+use roadtrain_engine::target::{Export, Server, ServerConfig};
 use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,6 +94,33 @@ fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
         let (counter, _) = said(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
         assert_eq!(counter, HOSTS * TIMES, "nsid {nsid}");
     }
+    assert_nothing_left(&server);
+}
+
+/// The same, with a path by each of the listeners for each host.
+#[test]
+fn the_lock_is_one_over_all_paths() {
+    const TIMES: u64 = 25;
+    let any = "127.0.0.1:0".parse().unwrap();
+    let config = server_config(vec![memory(1, MIB, BLOCK)]);
+    let config = ServerConfig { listen: vec![any, any], cores: reactors(2), ..config };
+    let server = Server::start(config).unwrap();
+    let several = |me: u64| {
+        let addresses = server.addresses();
+        let mut config = host_config(addresses[0]);
+        config.more_addresses = vec![addresses[1].into()];
+        config.path_policy = PathPolicy::RoundRobin;
+        (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{me}"), [me as u8 + 1; 16]);
+        Client::connect(config).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for me in 1..=HOSTS {
+            let several = &several;
+            scope.spawn(move || count_locked(&several(me), 1, me, TIMES));
+        }
+    });
+    let (counter, _) = said(&read(&several(0), 1, COUNTER)).unwrap();
+    assert_eq!(counter, HOSTS * TIMES);
     assert_nothing_left(&server);
 }
 

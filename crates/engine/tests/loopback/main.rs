@@ -14,6 +14,7 @@ mod discovery;
 mod express;
 mod fence;
 mod fused;
+mod fused_loss;
 mod harness;
 mod hostile;
 mod identity;

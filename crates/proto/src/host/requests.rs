@@ -2,9 +2,10 @@
 //!
 //! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
 //! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
-//! order in which they were taken; one whose command was under way and may not be carried out twice fails, as nobody
-//! knows whether it was ([`Addressed::may_repeat`]). Without an answer of the controller a request fails for three reasons: nobody has
-//! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), or the controller is lost.
+//! order in which they were taken. Without an answer of the controller a request fails for four reasons: nobody has
+//! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), the controller is lost, or it
+//! was under way and may not be carried out twice ([`Addressed::may_repeat`]): nobody knows whether it was. It fails
+//! when it cannot be carried out any more, so whoever looks then sees what has become of it.
 //!
 //! A request may be in one place only, and moves as a value: nothing is allocated for it.
 //!
@@ -29,6 +30,8 @@ use std::sync::Arc;
 /// NSIDs whose namespace is not there, or where another one is than requests mean.
 pub type StaleNsids = Arc<[u32]>;
 
+/// Nobody knows whether it was carried out, and it is not tried again.
+const UNKNOWN: Status = Status::HOST_ABORTED;
 /// Of requests to a namespace that is there no more.
 const STALE: Status = Status::INVALID_NAMESPACE.dnr();
 
@@ -78,6 +81,13 @@ struct Entry<R> {
     at_risk: bool,
     /// Commands of the path that were under way with its own, if that is measured.
     depth: u16,
+}
+
+impl<R: Addressed> Entry<R> {
+    /// Nobody knows whether it was carried out, and it may not be once more.
+    fn is_unknown(&self) -> bool {
+        self.at_risk && !self.request.may_repeat()
+    }
 }
 
 /// A request's end.
@@ -381,7 +391,7 @@ impl<R: Addressed> Requests<R> {
             let Some(mut entry) = self.slots[slot].take() else { continue };
             entry.at_risk = entry.request.has_effect();
             let may_repeat = entry.request.may_repeat();
-            if !may_repeat || entry.watch.is_overdue() && !entry.tries.may_pass() {
+            if may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass() {
                 self.fail_one(entry, Status::HOST_ABORTED);
             } else {
                 self.waiting.push_back(entry);
@@ -418,7 +428,8 @@ impl<R: Addressed> Requests<R> {
 
     fn fail_waiting(&mut self) {
         while let Some(entry) = self.waiting.pop_front() {
-            self.fail_one(entry, Status::HOST_PATH_ERROR);
+            let status = if entry.is_unknown() { UNKNOWN } else { Status::HOST_PATH_ERROR };
+            self.fail_one(entry, status);
         }
         while let Some(Resting { entry, .. }) = self.resting.pop() {
             self.fail_one(entry, Status::HOST_PATH_ERROR);

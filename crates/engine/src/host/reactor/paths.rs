@@ -124,7 +124,7 @@ impl Reactor {
     /// Nothing can be executed any more of what the lane has sent.
     pub(super) fn release(&mut self, index: u32) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
-        lane.requests.core.release();
+        lane.release(&mut self.shared);
         self.let_go(index);
     }
 

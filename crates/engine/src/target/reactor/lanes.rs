@@ -5,7 +5,7 @@ use crate::clock;
 use crate::connection::{Heard, RxBuffer};
 use crate::reactor::{List, Pollable, RxBuffers, Table};
 use crate::stats::LaneStats;
-use crate::target::exclusion::Notice;
+use crate::target::exclusion::{Grant, Notice};
 use crate::target::lane::{LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
@@ -15,6 +15,7 @@ use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{TargetEvent, TurnOf};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -437,6 +438,19 @@ impl Lanes {
         if let Some((owner, outcome)) = ended {
             self.answer_soon(owner, outcome);
         }
+    }
+
+    /// An operation that wants to be alone with a range is told how far that is. By then it may be forbidden.
+    pub(super) fn granted(&mut self, index: u32, grant: Grant) {
+        let admitted = match self.shared.tasks.owner(index) {
+            Some(((lane, generation), slot)) if self.table.generation(lane) == generation => self
+                .use_lane(lane, |lane, shared| Ok(lane.admits(shared, slot)))
+                .unwrap_or(Err(Status::ABORTED_SQ_DELETION)),
+            _ => Err(Status::ABORTED_SQ_DELETION), // nobody hears of it
+        };
+        let Shared { tasks, ring, .. } = &mut self.shared;
+        let ended = tasks.granted(ring, (index, grant), admitted);
+        self.ended(ended);
     }
 
     /// An operation is alone with a range, or not any more.

@@ -5,7 +5,7 @@
 //! request that has an effect stays until nothing can be executed any more ([`Requests::release`]), or until its own
 //! path is connected again, which has the same condition. What was never sent moves, and what changes nothing.
 
-use super::{Addressed, Entry, Requests, Resting};
+use super::{Addressed, Entry, Requests, Resting, UNKNOWN};
 use crate::host::paths::Meter;
 use crate::time::Instant;
 
@@ -43,9 +43,17 @@ impl<R: Addressed> Requests<R> {
         self.meter.as_deref()
     }
 
-    /// Nothing that was sent over lost connections can be executed any more.
+    /// Nothing that was sent over lost connections can be executed any more. What may not be tried again fails, see
+    /// [`Requests::next_failed`].
     pub fn release(&mut self) {
-        self.waiting.iter_mut().for_each(|entry| entry.at_risk = false);
+        for mut entry in std::mem::take(&mut self.waiting) {
+            if entry.is_unknown() {
+                self.fail_one(entry, UNKNOWN);
+            } else {
+                entry.at_risk = false;
+                self.waiting.push_back(entry);
+            }
+        }
     }
 
     /// Requests that wait here because what was sent of them may still be executed.

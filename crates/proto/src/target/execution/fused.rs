@@ -13,7 +13,8 @@
 //! | other blocks than the first one's | Invalid Field | the same |
 //! | more than one block | Atomic Write Unit Exceeded | Failed Fused Command |
 //! | one that cannot be, loses its data or is aborted | what that one would have got alone; the other one Failed Fused Command | |
-//! | one that a reservation forbids, also by the time it has its data | that one Reservation Conflict; the other one Failed Fused Command | |
+//! | one that the state of its way refuses, or the other one | that state's status; the other one Failed Fused Command | |
+//! | one that a reservation forbids, also by the time it has its data or is alone with the block | that one Reservation Conflict; the other one Failed Fused Command | |
 //! | other data than expected | Compare Failure | Failed Fused Command |
 //! | a write that fails | success | what it would have got alone |
 //!
@@ -142,7 +143,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             (FUSE_SECOND, Expected::Anything) => Status::FUSED_MISSING.dnr(),
             _ => Status::INVALID_FIELD.dnr(), // both at once: reserved
         };
-        self.refuse(env, slot, sqe, refused, &payload);
+        match env.refusal(sqe.nsid.get()) {
+            // Another way may do it, and nothing is wrong with the command.
+            Some(_) => self.fail(env, slot, refused, &payload),
+            None => self.refuse(env, slot, sqe, refused, &payload),
+        }
     }
 
     /// What comes next is no second command: the first one fails, if there is one.
@@ -265,6 +270,28 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.start_fused(env, compare, write);
     }
 
+    /// Whether a pair that has waited to be alone with its blocks is still to be carried out; `slot` is its second
+    /// command. Meanwhile a reservation may have been acquired, the way to the namespace closed, or the controller told
+    /// to shut down.
+    ///
+    /// # Errors
+    /// What it is answered: nothing was compared.
+    pub fn admits(&self, env: &mut impl Environment<N, B>, slot: u16) -> Result<(), Status> {
+        let Some(s) = self.slots.get(usize::from(slot)) else { return Err(Status::INTERNAL_ERROR) };
+        let Command::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
+        if !env.session().executes_io() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        if let Some(status) = env.refusal(sqe.nsid.get()) {
+            return Err(status);
+        }
+        let pair = self.fused.pairs.iter().find(|pair| pair.has(slot));
+        match pair.is_some_and(|pair| self.is_refused(pair.compare) || self.is_refused(slot)) {
+            true => Err(CONFLICT),
+            false => Ok(()),
+        }
+    }
+
     /// A reservation of another host refuses it by now.
     fn is_refused(&self, slot: u16) -> bool {
         match &self.slots[usize::from(slot)].command {
@@ -314,6 +341,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let (first, second) = match result {
             Ok(()) => (Status::SUCCESS, Status::SUCCESS),
             Err(status) if compared => (Status::SUCCESS, status),
+            Err(status) if status.is(CONFLICT) && !self.is_refused(pair.compare) => {
+                (Status::FUSED_FAILED, status)
+            }
             Err(status) => (status, Status::FUSED_FAILED),
         };
         let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
@@ -394,7 +424,10 @@ fn checked<N: Namespace, B: DerefMut<Target = [u8]>>(
     sqe: &Sqe,
     payload: &Payload<'_, B>,
 ) -> Result<(IoCommand, Rc<N>), Status> {
-    let namespace = env.namespace(sqe.nsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let nsid = sqe.nsid.get();
+    let Some(namespace) = env.namespace(nsid) else {
+        return Err(env.refusal(nsid).unwrap_or(Status::INVALID_NAMESPACE.dnr()));
+    };
     let command = IoCommand::parse(sqe, namespace.geometry(), payload.bytes())?;
     if namespace.refuses(command.group()) {
         return Err(CONFLICT);

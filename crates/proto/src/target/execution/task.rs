@@ -55,7 +55,7 @@ pub enum Step<B> {
     /// Another command flushes: [`Task::woken`] is called when that has ended.
     Wait,
     /// Nobody else is to change the range from now on until the command has ended: then call [`Task::excluded`], and
-    /// begin.
+    /// begin. Until then what was checked may have changed.
     Exclude(ByteRange),
     /// Nothing: the part has ended like this.
     Ended(Result<(), Status>),
@@ -75,8 +75,8 @@ struct Fused<B> {
     write: Op,
     /// The other command's: first the write's data, then what was compared.
     other: Option<B>,
-    /// Nobody else changes the range.
-    is_alone: bool,
+    /// Nobody else changes the range; whether it is still to be carried out.
+    alone: Option<Result<(), Status>>,
     compared: bool,
 }
 
@@ -190,14 +190,15 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         };
         let range = ByteRange { offset, len: length.into() };
         let write = Op::Write { offset, fua };
-        let fused = Fused { range, write, other: Some(data), is_alone: false, compared: false };
+        let fused = Fused { range, write, other: Some(data), alone: None, compared: false };
         let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
         Ok(Task { writes: length, fused: Some(Box::new(fused)), ..task })
     }
 
-    /// Nobody else changes the range that the command has named ([`Step::Exclude`]).
-    pub fn excluded(&mut self) {
-        self.fused.iter_mut().for_each(|fused| fused.is_alone = true);
+    /// Nobody else changes the range that the command has named ([`Step::Exclude`]). `admitted` is what
+    /// [`Execution::admits`](super::Execution::admits) says by now: a command that is not is not carried out.
+    pub fn excluded(&mut self, admitted: Result<(), Status>) {
+        self.fused.iter_mut().for_each(|fused| fused.alone = Some(admitted));
     }
 
     /// What its part changes, if that has begun.
@@ -252,10 +253,11 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
         if let Some(fused) = &self.fused {
-            match (fused.is_alone, self.is_cancelled) {
-                (false, _) => return Step::Exclude(fused.range),
-                (true, true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
-                (true, false) => {}
+            match (fused.alone, self.is_cancelled) {
+                (None, _) => return Step::Exclude(fused.range),
+                (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
+                (Some(Err(status)), false) => return Step::Ended(Err(status)),
+                (Some(Ok(())), false) => {}
             }
         }
         if matches!(self.op, Op::Flush)
