@@ -31,7 +31,7 @@ pub enum Op {
     /// Compare the blocks with the first half of the buffer, and if they are so write its second half to them; nobody
     /// else changes them in between. Over TCP, to controllers that support it (FUSES). It is never carried out twice:
     /// [`Status::HOST_ABORTED`] says that a connection was lost before the answer, and that nobody knows whether the
-    /// blocks were written.
+    /// blocks were written; nothing of it is carried out any more, unless it fails by the controller-loss timeout.
     CompareAndWrite,
 }
 

@@ -242,7 +242,8 @@ impl Client {
     ///
     /// # Errors
     /// [`Status::COMPARE_FAILURE`] when they differ: nothing was written. [`Status::HOST_ABORTED`] when a connection
-    /// was lost before the answer: nobody knows whether they were written, and it is not tried again.
+    /// was lost before the answer: nobody knows whether they were written. It is not tried again, and cannot be carried
+    /// out any more (unless the controller-loss timeout has passed): to read the blocks tells what has become of them.
     /// [`Status::INVALID_OPCODE`] when the controller does not have it, as none has over Ethernet. The buffer is what
     /// was expected and then the data.
     pub fn compare_and_write(
