@@ -63,6 +63,10 @@ impl Connection {
 impl TargetEnd for Connection {
     type Network = Network;
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, now: Instant, arrival: Arrival, _hold: &mut Hold<'_>) -> Result<(), Lost> {
         let Arrival::Octets(octets) = arrival else { return Err(Lost) };
         self.input.extend(self.wire.receive(now, octets));

@@ -257,6 +257,12 @@ impl SimDisk {
         }
     }
 
+    /// What is in a block.
+    #[must_use]
+    pub fn content(&self, lba: u64) -> &[u8] {
+        self.cells[lba as usize].now()
+    }
+
     /// When the next command ends.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {

@@ -1,6 +1,7 @@
 //! What the simulated target executes commands with: few buffers, and a disk that takes its time.
 
 use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
+use crate::exclusion::Exclusion;
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
 use crate::reserving::Reserving;
@@ -8,7 +9,9 @@ use crate::rng::Rng;
 use crate::transport::TargetEnd;
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::execution::{self, Environment, Job, Outcome, Step, Task};
+use roadtrain_proto::target::execution::{
+    self, Environment, FusedOutcome, Job, Outcome, Step, Task,
+};
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::reservations::{Access, Group};
 use roadtrain_proto::target::session::Session;
@@ -231,6 +234,8 @@ pub struct Stores {
     pub(crate) reserving: Reserving,
     /// By the disk's number.
     parts: BTreeMap<u64, Part>,
+    /// Commands that are alone with their blocks.
+    exclusion: Exclusion,
     plan: Plan,
     rng: Rng,
 }
@@ -248,6 +253,7 @@ impl Stores {
             entry_last: 0,
             reserving: Reserving::default(),
             parts: BTreeMap::new(),
+            exclusion: Exclusion::default(),
             plan: plan.clone(),
             rng,
         }
@@ -287,6 +293,7 @@ impl Stores {
         }
         self.entries.clear();
         self.parts.clear();
+        self.exclusion = Exclusion::default();
         self.reserving = Reserving::default();
         self.flushes = flushes(&self.plan);
         self.stability = self.flushes.stability.clone();
@@ -300,16 +307,24 @@ impl Stores {
         let mut ended = Vec::new();
         for Done { task, result, lost } in self.disk.advance(now) {
             let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
+            let mut is_equal = true;
             if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
                 && !data.is_empty()
             {
-                buffer.copy_from_slice(data);
+                match op {
+                    Op::Compare { .. } => is_equal = **buffer == **data,
+                    _ => buffer.copy_from_slice(data),
+                }
             }
-            let result = result.map(drop).map_err(|()| match op {
-                Op::Flush if lost => Status::WRITE_FAULT.dnr(),
-                Op::Flush => Status::ABORT_REQUESTED, // it has lost nothing
-                _ => Status::INTERNAL_ERROR,
-            });
+            let result = match result {
+                Ok(_) if is_equal => Ok(()),
+                Ok(_) => Err(Status::COMPARE_FAILURE.dnr()),
+                Err(()) => Err(match op {
+                    Op::Flush if lost => Status::WRITE_FAULT.dnr(),
+                    Op::Flush => Status::ABORT_REQUESTED, // it has lost nothing
+                    _ => Status::INTERNAL_ERROR,
+                }),
+            };
             ended.extend(self.end_part(entry, result, buffer, lost));
             self.wake(&mut ended);
         }
@@ -363,6 +378,7 @@ impl Stores {
                 self.end_part(entry, Ok(()), None, false)
             }
             Step::Submit(op, buffer) => {
+                let (op, buffer) = self.exclusion.hold_back(entry, (op, buffer))?;
                 let work = work(&op, buffer.as_deref().unwrap_or_default());
                 let work = sabotaged(work, self.plan.sabotage);
                 let task = self.disk.start(self.flushes.now.get(), work);
@@ -370,7 +386,14 @@ impl Stores {
                 None
             }
             Step::Wait => None,
-            Step::Exclude(_) => unreachable!("no host asks for it"),
+            Step::Exclude(range) => {
+                if self.plan.sabotage == Some(Sabotage::NotAlone) {
+                    self.exclusion.pretend(entry);
+                } else if self.exclusion.ask(entry, range) {
+                    self.close(entry);
+                }
+                None
+            }
             Step::Ended(result) => self.end_part(entry, result, None, false),
         }
     }
@@ -384,11 +407,45 @@ impl Stores {
     ) -> Option<Ended> {
         let Entry { conn, slot, task, .. } = self.entries.get_mut(&number)?;
         let whose = (*conn, *slot);
+        self.exclusion.ended(number);
         let Some(outcome) = task.ended(result, buffer, took_report) else {
             return self.begin(number);
         };
         self.entries.remove(&number);
+        let (opened, next) = self.exclusion.release(number);
+        for (entry, op, buffer) in opened {
+            let ended = self.take(entry, Step::Submit(op, buffer));
+            debug_assert!(ended.is_none(), "the disk takes its time");
+        }
+        next.into_iter().for_each(|entry| self.close(entry));
         Some((whose.0, whose.1, outcome))
+    }
+
+    /// No other command has a part of the blocks that one wants to be alone with.
+    fn close(&mut self, entry: u64) {
+        let Some(range) = self.exclusion.range(entry) else { return };
+        let changes = |part: &&Part| {
+            let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
+            part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
+        };
+        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
+        self.exclusion.close(entry, under_way);
+    }
+
+    /// The next command that is alone with its blocks by now, and its number.
+    pub(crate) fn next_alone(&mut self) -> Option<(u64, ConnId, u16)> {
+        loop {
+            let number = self.exclusion.next_alone()?;
+            if let Some(entry) = self.entries.get(&number) {
+                return Some((number, entry.conn, entry.slot));
+            }
+        }
+    }
+
+    /// A command is alone with its blocks: it goes on, if it is still `admitted`.
+    pub(crate) fn excluded(&mut self, number: u64, admitted: Result<(), Status>) -> Option<Ended> {
+        self.entries.get_mut(&number)?.task.excluded(admitted);
+        self.begin(number)
     }
 }
 
@@ -427,6 +484,31 @@ impl<E> Env<'_, E> {
             && self.stores.rng.chance(1)
     }
 
+    /// The target does no I/O now.
+    fn refuses(&self) -> Option<Status> {
+        let mut refusals = self.stores.plan.refusals.iter();
+        refusals.find(|(times, _)| times.contains(&self.now)).map(|(_, status)| *status)
+    }
+
+    fn compare_and_write(
+        &mut self,
+        slot: u16,
+        commands: (&IoCommand, &IoCommand),
+        namespace: &Namespace,
+        buffers: (Buffer, Buffer),
+    ) -> Option<Outcome<Buffer>> {
+        let bytes = buffers.0.len() + buffers.1.len();
+        if let Some(status) = self.refuses() {
+            let (expected, data) = buffers;
+            let fused = FusedOutcome { compared: false, buffer: Some(data) };
+            let (buffer, fused) = (Some(expected), Some(Box::new(fused)));
+            return Some(Outcome { result: Err(status), buffer, fused });
+        }
+        let place = (self.stores.flushes.clone(), &namespace.geometry);
+        let task = Task::compare_and_write(commands, place, buffers);
+        self.stores.start(self.now, (self.conn, slot), bytes, task)
+    }
+
     fn flush(&mut self, slot: u16) -> Option<Outcome<Buffer>> {
         let task = Task::flush_all(vec![self.stores.flushes.clone()], self.session.user().cloned());
         self.stores.start(self.now, (self.conn, slot), 0, task)
@@ -444,11 +526,11 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
         self.session
     }
 
-    /// No host fuses commands: `proto/tests/exclusion.rs` runs what they need.
     fn keeps_order(&mut self) -> bool {
-        false
+        self.end.keeps_order()
     }
 
+    /// Nothing is written in place.
     fn is_closed(&self, _namespace: &Namespace, _command: &IoCommand) -> bool {
         false
     }
@@ -534,10 +616,12 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {
+        if let Job::CompareAndWrite { compare, write, namespace, buffers } = job {
+            return self.compare_and_write(slot, (&compare, &write), namespace, buffers);
+        }
         let Job::Execute { command, namespace, mut buffer } = job else { return self.flush(slot) };
-        let mut refusals = self.stores.plan.refusals.iter();
-        if let Some((_, status)) = refusals.find(|(times, _)| times.contains(&self.now)) {
-            return Some(Outcome::new(Err(*status), buffer));
+        if let Some(status) = self.refuses() {
+            return Some(Outcome::new(Err(status), buffer));
         }
         if namespace.nsid != 1 {
             buffer.iter_mut().for_each(|buffer| buffer.fill(self.stores.extra_store));
@@ -592,13 +676,15 @@ fn sabotaged(work: Work, sabotage: Option<Sabotage>) -> Work {
 fn work(op: &Op, data: &[u8]) -> Work {
     let lba = |offset: u64| offset / BLOCK_BYTES as u64;
     match *op {
-        Op::Read { offset } => Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) },
+        Op::Read { offset } | Op::Compare { offset } => {
+            Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
+        }
         Op::Write { offset, fua } => Work::Write { slba: lba(offset), data: data.to_vec(), fua },
         Op::WriteZeroes { range, .. } | Op::Discard { range } => {
             let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
             Work::Write { slba, data, fua: false }
         }
         Op::Flush => Work::Flush,
-        Op::ReadInPlace { .. } | Op::Compare { .. } => unreachable!("no host asks for it"),
+        Op::ReadInPlace { .. } => unreachable!("no host asks for it"),
     }
 }

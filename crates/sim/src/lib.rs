@@ -18,6 +18,7 @@
 //! - every request completes exactly once, and all of them complete in bounded virtual time once the
 //!   network behaves;
 //! - held work always has a wake-up: when nothing is due any more and requests are open, the run fails;
+//! - counters that hosts increment by Compare and Write lose no increment and count none twice ([`counting`]);
 //! - no slot leaks at either end, and the host ends up knowing the namespaces that the target has.
 //!
 //! The host retries what was in flight when its association was lost. That is safe only because the
@@ -27,8 +28,10 @@
 //! nothing about writes acknowledged before the loss. NVMe has no word for it, so runs do not ask for it.
 
 pub mod connection;
+pub mod counting;
 pub mod disk;
 pub mod ether;
+mod exclusion;
 pub mod execution;
 pub mod forger;
 pub mod history;

@@ -1,5 +1,6 @@
 //! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
 
+use crate::disk::BLOCK_BYTES;
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost, Network};
 use crate::plan::Plan;
@@ -36,7 +37,13 @@ impl Queue<Request> for Link {
     }
 
     fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
-        let slot = self.qpair.submit(now, &request.sqe, request.data, request.urgency)?;
+        let slot = match &request.compare {
+            Some(compare) => {
+                let sqes = (compare, &request.sqe);
+                self.qpair.submit_fused(now, sqes, BLOCK_BYTES as u32, request.urgency)?
+            }
+            None => self.qpair.submit(now, &request.sqe, request.data, request.urgency)?,
+        };
         self.buffers[usize::from(slot)] = std::mem::take(&mut request.buffer);
         Some(slot)
     }

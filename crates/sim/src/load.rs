@@ -1,5 +1,6 @@
 //! The load: requests at random, and what is known about each until it completes.
 
+use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
 use crate::rng::Rng;
@@ -16,6 +17,8 @@ use std::ops::{AddAssign, Range};
 
 /// Stores that may be behind the namespace that changes: 1 to that number.
 pub const STORES: u8 = 3;
+/// Requests of 100 that count, where there are counters.
+const COUNTING_PERCENT: u64 = 50;
 /// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
 const FAILURES: [Status; 5] = [
     Status::HOST_PATH_ERROR,
@@ -32,6 +35,8 @@ pub struct Request {
     pub token: u64,
     /// Its command.
     pub sqe: Sqe,
+    /// The first command of a Compare and Write, of which the other one is the second.
+    pub compare: Option<Sqe>,
     /// Its data.
     pub data: Data,
     /// Its buffer.
@@ -47,6 +52,10 @@ impl Addressed for Request {
 
     fn traffic(&self) -> Traffic {
         self.traffic()
+    }
+
+    fn may_repeat(&self) -> bool {
+        self.compare.is_none()
     }
 
     fn has_effect(&self) -> bool {
@@ -83,6 +92,11 @@ enum Kind {
         fua: bool,
     },
     Flush,
+    /// Of a job that counts.
+    Counting {
+        /// Which.
+        job: usize,
+    },
     /// On the namespace that changes: any honest answer will do, but not another namespace's data.
     Elsewhere {
         /// The store that the request means, if its host has seen one.
@@ -122,6 +136,8 @@ pub struct Load {
     open: BTreeMap<u64, Kind>,
     /// By host, the store of the namespace that changes when the host first saw it.
     pinned: BTreeMap<u8, u8>,
+    /// Who counts.
+    pub counting: Counting,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -129,12 +145,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load on a namespace of so many blocks.
+    /// A load on a namespace of so many blocks, behind which there may be counters.
     #[must_use]
-    pub fn new(blocks: u64, rng: Rng) -> Self {
+    pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
         let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
-        Load { blocks, rng, open, pinned, history, tally }
+        Load { blocks, rng, open, pinned, counting, history, tally }
     }
 
     /// Requests that have not completed.
@@ -147,6 +163,14 @@ impl Load {
     pub fn request(&mut self, host: u8) -> Request {
         self.tally.submitted += 1;
         let token = self.tally.submitted;
+        if self.counting.is_used()
+            && self.rng.chance(COUNTING_PERCENT)
+            && let Some((job, request)) = self.counting.request(host, &mut self.rng, token)
+        {
+            self.history.belongs(token, host);
+            self.open.insert(token, Kind::Counting { job });
+            return request;
+        }
         self.history.belongs(token, host);
         let (kind, mut request) = match self.rng.below(100) {
             0..40 => self.read(token),
@@ -194,6 +218,7 @@ impl Load {
         let tokens: Vec<u64> =
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
         self.pinned.remove(&host);
+        self.counting.kill(host);
         for token in tokens {
             self.open.remove(&token);
             self.tally.failed += 1;
@@ -278,6 +303,13 @@ impl Load {
                     Err(format!("namespace 2 answers {status}"))
                 }
             }
+            Kind::Counting { job } => {
+                let is_known = status.is_success() || status.is(Status::COMPARE_FAILURE);
+                match is_known || FAILURES.iter().any(|&s| status.is(s)) {
+                    true => self.counting.complete(job, status, buffer),
+                    false => Err(format!("a counter answers {status}")),
+                }
+            }
             Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;
                 self.history.lose(token);
@@ -315,5 +347,5 @@ fn force(sqe: &mut Sqe, fua: bool) {
 }
 
 fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> Request {
-    Request { token, sqe, data, buffer, urgency }
+    Request { token, sqe, compare: None, data, buffer, urgency }
 }

@@ -222,6 +222,8 @@ pub struct Plan {
     pub pause: Duration,
     /// Blocks of the namespace.
     pub blocks: u64,
+    /// The last so many of them are counters.
+    pub counters: u64,
     /// Settings of the host's I/O queue pairs.
     pub host: host::qpair::Config,
     /// The host asks for SQ flow control.
@@ -286,6 +288,8 @@ pub enum Sabotage {
     EarlyMove,
     /// It only says that it has reset another controller of the host.
     NoReset,
+    /// Commands that have to be alone with their blocks are not.
+    NotAlone,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }
@@ -349,6 +353,7 @@ impl Plan {
             chaos,
             pause: chaos * lanes as u32 * u32::from(hosts) / requests,
             blocks: rng.pick(&[16, 64, 512]),
+            counters: 0,
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,

@@ -12,7 +12,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 21] = [
+pub const ALL: [(&str, Scenario); 23] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -34,6 +34,8 @@ pub const ALL: [(&str, Scenario); 21] = [
     ("mixing", mixing),
     ("paths", paths),
     ("late-write", late_write),
+    ("counting", counting),
+    ("counting-paths", counting_paths),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -263,6 +265,36 @@ pub fn late_write(plan: &mut Plan) {
         let (path, time) = ((at.0 / 30_000_000 % 2) as u8, Duration::from_millis(20));
         [(at, Fault::Silence { path, time }), (at + SOON, Fault::Isolate { path, time })]
     });
+}
+
+/// Three hosts count with Compare and Write, and their connections are cut all the time: outcomes are not known.
+pub fn counting(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    plan.hosts = 3;
+    counters(plan);
+    also(plan, 24, |part| match part % 3 {
+        0 => Fault::StallDisk { time: Duration::from_millis(3) },
+        _ => Fault::Reset,
+    });
+}
+
+/// The same with two paths of each host, which fail.
+pub fn counting_paths(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    late_write(plan);
+    counters(plan);
+}
+
+/// Two blocks are counters. Requests wait for their connections as long as it takes: without one they would fail, and
+/// nobody would know whether something of them comes late.
+fn counters(plan: &mut Plan) {
+    (plan.blocks, plan.counters, plan.controller_loss_timeout) = (16, 2, None);
+    plan.queue_entries = plan.queue_entries.max(8); // a pair has two
+    plan.host.queue_entries = plan.queue_entries;
 }
 
 fn two_paths(plan: &mut Plan) {

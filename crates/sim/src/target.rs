@@ -168,6 +168,7 @@ impl<T: Transport> Target<T> {
             self.finish(now, network, (conn, slot, outcome));
         }
         self.feed(now, network);
+        self.grant(now, network);
         self.end_newcomers(now, network);
         self.end_gone(now, network);
         self.connect_again(now, network);
@@ -305,6 +306,23 @@ impl<T: Transport> Target<T> {
             self.admin(now, network, conn, slot);
         }
         self.vacate(conn);
+    }
+
+    /// Commands that wanted to be alone with their blocks, and are by now, go on if they are still admitted.
+    fn grant(&mut self, now: Instant, network: &mut T) {
+        while let Some((number, conn, slot)) = self.stores.next_alone() {
+            let admitted = match self.lanes.get_mut(&conn) {
+                Some(lane) => {
+                    let (execution, mut env) =
+                        lane.parts(now, conn, &mut self.stores, &mut self.control);
+                    execution.admits(&mut env, slot)
+                }
+                None => Err(Status::ABORTED_SQ_DELETION),
+            };
+            if let Some(ended) = self.stores.excluded(number, admitted) {
+                self.finish(now, network, ended);
+            }
+        }
     }
 
     /// Access to a namespace was taken away from some hosts.

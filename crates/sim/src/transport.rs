@@ -234,6 +234,10 @@ pub trait TargetEnd {
     fn awaits_data(&mut self, _slot: u16) -> bool {
         false
     }
+    /// Whether commands come in the order in which they were submitted.
+    fn keeps_order(&self) -> bool {
+        false
+    }
     /// Whether data is in place only when its digest is right.
     fn has_data_digest(&self) -> bool {
         false

@@ -1,5 +1,6 @@
 //! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
 
+use crate::counting::{Counted, Counting};
 use crate::disk::SimDisk;
 use crate::ether::net::Fates;
 use crate::host::{Host, Past};
@@ -71,6 +72,8 @@ impl fmt::Display for Failure {
 pub struct Summary {
     /// Requests.
     pub tally: Tally,
+    /// Counters that hosts increment.
+    pub counted: Counted,
     /// The host's past.
     pub past: Past,
     /// Queues that the target closed because it heard nothing of the host.
@@ -102,6 +105,7 @@ pub struct Summary {
 impl core::ops::AddAssign for Summary {
     fn add_assign(&mut self, other: Summary) {
         self.tally += other.tally;
+        self.counted += other.counted;
         self.past += other.past;
         self.expired += other.expired;
         self.fence += other.fence;
@@ -120,7 +124,9 @@ impl core::ops::AddAssign for Summary {
 
 /// The load of a run.
 fn load(plan: &Plan, rng: Rng) -> Load {
-    let mut load = Load::new(plan.blocks, rng);
+    let blocks = plan.blocks - plan.counters;
+    let counting = Counting::new(plan.hosts, blocks..plan.blocks);
+    let mut load = Load::new(blocks, counting, rng);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();
     }
@@ -186,6 +192,7 @@ impl<T: Transport> World<T> {
     fn summary(&self) -> Summary {
         let mut summary = Summary {
             tally: self.load.tally,
+            counted: self.load.counting.counted,
             past: self.hosts.iter().map(|host| host.past).sum(),
             expired: self.target.expired,
             fence: self.target.fence,
@@ -338,6 +345,7 @@ impl<T: Transport> World<T> {
         if slots != 0 || tasks != 0 {
             return Err(format!("the target keeps {slots} slots and {tasks} tasks"));
         }
+        self.load.counting.judge(|lba| self.target.stores.disk.content(lba))?;
         let tally = self.load.tally;
         if tally.submitted != tally.succeeded + tally.failed {
             return Err(format!("requests do not add up: {tally:?}"));

@@ -1,0 +1,207 @@
+//! Hosts that count with Compare and Write: each of their jobs adds one to a counter, again and again. What has become of
+//! an attempt whose outcome nobody knows, a job finds out by reading.
+//!
+//! A counter is a block of words: how often it was counted, and for each job which of its increments was the last. So a
+//! block says itself whether it is right: what all jobs have counted is what was counted. An increment that falls
+//! between the comparison and the write of another one is lost, and its job's word with it; one that is executed twice
+//! is counted and not accounted for.
+
+use crate::disk::BLOCK_BYTES;
+use crate::load::Request;
+use crate::rng::Rng;
+use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
+use roadtrain_wire::status::Status;
+
+/// Jobs of each host.
+const JOBS: u8 = 3;
+
+/// What a job does next.
+#[derive(Clone, Debug)]
+enum Step {
+    Read,
+    Swap(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct Job {
+    host: u8,
+    /// Its counter.
+    lba: u64,
+    /// Increments that are known to be done.
+    done: u64,
+    /// Nobody knows whether the next one is.
+    in_doubt: bool,
+    next: Step,
+    /// Its request under way, with what all jobs had done when it began.
+    open: Option<(Step, Vec<u64>)>,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub struct Counting {
+    jobs: Vec<Job>,
+    /// What has become of their attempts.
+    pub counted: Counted,
+}
+
+/// Attempts to count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Increments that are done.
+    pub done: u64,
+    /// Outcomes that were not known.
+    pub unknown: u64,
+    /// Of these, increments that were done.
+    pub resolved: u64,
+    /// Attempts that another increment was ahead of.
+    pub refused: u64,
+}
+
+impl core::ops::AddAssign for Counted {
+    fn add_assign(&mut self, other: Counted) {
+        self.done += other.done;
+        self.unknown += other.unknown;
+        self.resolved += other.resolved;
+        self.refused += other.refused;
+    }
+}
+
+impl Counting {
+    /// Jobs of so many hosts, on blocks `lbas`.
+    #[must_use]
+    pub fn new(hosts: u8, lbas: std::ops::Range<u64>) -> Self {
+        let mut counting = Counting::default();
+        if lbas.is_empty() {
+            return counting;
+        }
+        for (number, host) in (0..).zip((1..=hosts).flat_map(|host| [host; JOBS as usize])) {
+            let lba = lbas.start + number % (lbas.end - lbas.start);
+            let job = Job { host, lba, done: 0, in_doubt: false, next: Step::Read, open: None };
+            counting.jobs.push(job);
+        }
+        counting
+    }
+
+    /// Whether there is a counter.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// What a job of `host` does next, if one has nothing under way: its number and request.
+    pub fn request(&mut self, host: u8, rng: &mut Rng, token: u64) -> Option<(usize, Request)> {
+        let idle = |(_, job): &(usize, &Job)| job.host == host && job.open.is_none();
+        let idle: Vec<usize> = self.jobs.iter().enumerate().filter(idle).map(|(n, _)| n).collect();
+        let number = *idle.get(rng.below(idle.len().max(1) as u64) as usize)?;
+        let before = self.jobs.iter().map(|job| job.done).collect();
+        let job = &mut self.jobs[number];
+        let mut sqe = Sqe::rw(opcode::READ, 1, job.lba, 1);
+        let mut compare = None;
+        let (data, buffer) = match &job.next {
+            Step::Read => (Data::In(BLOCK_BYTES as u32), vec![0xee; BLOCK_BYTES]),
+            Step::Swap(old) => {
+                let mut new = old.clone();
+                put(&mut new, 0, word(old, 0) + 1);
+                put(&mut new, number + 1, job.done + 1);
+                compare = Some(Sqe { opcode: opcode::COMPARE, ..sqe });
+                sqe.opcode = opcode::WRITE;
+                (Data::Out(BLOCK_BYTES as u32), [&old[..], &new].concat())
+            }
+        };
+        // What is read is stable, and so is what was counted: a power loss takes nothing back.
+        sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
+        job.open = Some((job.next.clone(), before));
+        Some((number, Request { token, sqe, compare, data, buffer, urgency: Urgency::Urgent }))
+    }
+
+    /// A job's request has ended.
+    ///
+    /// # Errors
+    /// An increment is lost, or was executed twice.
+    pub fn complete(&mut self, number: usize, status: Status, block: &[u8]) -> Result<(), String> {
+        let job = &mut self.jobs[number];
+        let (step, before) = job.open.take().ok_or("nothing was under way")?;
+        job.next = Step::Read;
+        match step {
+            Step::Read if status.is_success() => {
+                let lba = job.lba;
+                self.check(lba, block, &before)?;
+                let job = &mut self.jobs[number];
+                if word(block, number + 1) == job.done {
+                    (job.next, job.in_doubt) = (Step::Swap(block.to_vec()), false);
+                } else if std::mem::take(&mut job.in_doubt) {
+                    job.done += 1;
+                    self.counted.done += 1;
+                    self.counted.resolved += 1;
+                } else {
+                    return Err(format!("job {number}: what was refused is counted"));
+                }
+            }
+            Step::Swap(_) if status.is_success() => {
+                job.done += 1;
+                self.counted.done += 1;
+            }
+            Step::Swap(_) if status.is(Status::COMPARE_FAILURE) => self.counted.refused += 1,
+            Step::Swap(_) => {
+                job.in_doubt = true;
+                self.counted.unknown += 1;
+            }
+            Step::Read => {}
+        }
+        Ok(())
+    }
+
+    /// The process of `host` was killed. Its successor knows what it was at, and not what has become of that.
+    pub fn kill(&mut self, host: u8) {
+        for job in self.jobs.iter_mut().filter(|job| job.host == host) {
+            if let Some((step, _)) = job.open.take() {
+                job.in_doubt |= matches!(step, Step::Swap(_));
+                job.next = Step::Read;
+            }
+        }
+    }
+
+    /// Whether a counter shows what it must: every increment of `before`, and none that nobody has tried.
+    fn check(&self, lba: u64, block: &[u8], before: &[u64]) -> Result<(), String> {
+        let (mut sum, count) = (0, word(block, 0));
+        for (number, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.lba == lba) {
+            let last = word(block, number + 1);
+            if last < before[number] {
+                let done = before[number];
+                return Err(format!("job {number}: increment {done} is lost, {last} is the last"));
+            }
+            if last > job.done + 1 {
+                return Err(format!("job {number}: increment {last} after {}", job.done));
+            }
+            sum += last;
+        }
+        match sum == count {
+            true => Ok(()),
+            false => Err(format!("counted {count} times, {sum} are accounted for")),
+        }
+    }
+
+    /// What is on the disk at the end.
+    ///
+    /// # Errors
+    /// As [`Counting::complete`].
+    pub fn judge<'a>(&self, content: impl Fn(u64) -> &'a [u8]) -> Result<(), String> {
+        let done: Vec<u64> = self.jobs.iter().map(|job| job.done).collect();
+        for job in &self.jobs {
+            self.check(job.lba, content(job.lba), &done)?;
+        }
+        Ok(())
+    }
+}
+
+fn word(block: &[u8], at: usize) -> u64 {
+    block.as_chunks().0.get(at).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+fn put(block: &mut [u8], at: usize, value: u64) {
+    if let Some(word) = block.as_chunks_mut().0.get_mut(at) {
+        *word = value.to_le_bytes();
+    }
+}
