@@ -1,5 +1,5 @@
 //! A clean departure: hosts are told that the ways here end, what they have asked for is finished, and only then the
-//! target ends.
+//! target ends. Discovery controllers tell that the target's entries are gone.
 //!
 //! ```text
 //! no new connections -> ANA inaccessible, with an event -> hosts read the log   -> nobody asks any more -> end
@@ -10,6 +10,7 @@
 use super::control::Control;
 use super::order::Order;
 use super::server::Server;
+use roadtrain_proto::target::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -27,7 +28,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 struct Look {
     /// Since it began.
     elapsed: Duration,
-    /// Every host that wanted to hear of it has read the log.
+    /// Every host that wanted to hear of it has read the logs.
     is_known: bool,
     /// I/O commands that hosts wait for.
     outstanding: usize,
@@ -86,7 +87,7 @@ impl Server {
     }
 
     fn look(&self, begun: Instant) -> Look {
-        let is_known = self.control.is_ana_known();
+        let is_known = self.control.is_departure_known();
         let (outstanding, answered) = (self.usage().io_commands, self.stats().requests);
         Look { elapsed: begun.elapsed(), is_known, outstanding, answered }
     }
@@ -97,13 +98,16 @@ impl Control {
     fn depart(&self) -> bool {
         let mut state = self.lock();
         state.target.depart();
-        let has_hosts = state.target.controllers().any(|controller| controller.io_queues > 0);
+        let is_concerned = |controller: ControllerView| {
+            controller.io_queues > 0 || controller.kind == ControllerKind::Discovery
+        };
+        let has_hosts = state.target.controllers().any(is_concerned);
         self.publish(state);
         has_hosts
     }
 
-    fn is_ana_known(&self) -> bool {
-        self.lock().target.is_ana_known()
+    fn is_departure_known(&self) -> bool {
+        self.lock().target.is_departure_known()
     }
 }
 

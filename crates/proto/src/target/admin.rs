@@ -66,7 +66,8 @@ impl Target {
             origin: self.config.origin,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
-                listeners: &self.config.listeners,
+                // Nobody is to come to a target that is about to end.
+                listeners: if self.departing { &[] } else { &self.config.listeners },
                 subsystems: &self.subsystems,
                 genctr: self.genctr,
             },

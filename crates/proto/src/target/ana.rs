@@ -178,16 +178,21 @@ impl Target {
         self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
     }
 
-    /// The target is about to end: no namespace is in reach here from now on, which hosts are told.
+    /// The target is about to end: no namespace is in reach here from now on, and no discovery log has its entries;
+    /// hosts are told.
     pub fn depart(&mut self) {
-        self.departing = true;
+        if !std::mem::replace(&mut self.departing, true) {
+            self.discovery_changed();
+        }
         self.update_ana();
     }
 
-    /// Whether every host that wanted to hear of it has read the ANA log since its way has changed last.
+    /// Whether every host that wanted to hear of it has read the ANA log since its way has changed last, and the
+    /// discovery log since that has.
     #[must_use]
-    pub fn is_ana_known(&self) -> bool {
-        let knows = |c: &Controller| !c.events.is_unread(Notice::AnaChange);
+    pub fn is_departure_known(&self) -> bool {
+        let notices = [Notice::AnaChange, Notice::DiscoveryLog];
+        let knows = |c: &Controller| !notices.iter().any(|&notice| c.events.is_unread(notice));
         self.controllers.values().all(knows)
     }
 }

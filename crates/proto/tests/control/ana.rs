@@ -119,13 +119,13 @@ fn those_that_came_in_there_are_told_and_no_others() {
 
     script.target.apply(&[set(other(), AnaState::Inaccessible)]).unwrap();
     assert_eq!(script.events(), [told(there, cids[0]), tables_changed()]);
-    assert!(!script.target.is_ana_known());
+    assert!(!script.target.is_departure_known());
     script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap();
     assert_eq!(script.events(), [tables_changed()], "masked until the log is read");
     log(&mut script, there, true);
-    assert!(!script.target.is_ana_known(), "the event is retained");
+    assert!(!script.target.is_departure_known(), "the event is retained");
     log(&mut script, there, false);
-    assert!(script.target.is_ana_known());
+    assert!(script.target.is_departure_known());
     assert_eq!(script.events(), [], "the log has told of it");
     script.target.apply(&[set(other(), AnaState::Optimized)]).unwrap();
     assert_eq!(script.events(), [], "nothing new");
@@ -200,7 +200,7 @@ fn a_target_that_departs_is_out_of_reach_everywhere() {
     let mut script = Script::with(&two_ways());
     let (here, cids) = controller_at(&mut script, local());
     let (there, there_cids) = controller_at(&mut script, other());
-    assert!(script.target.is_ana_known());
+    assert!(script.target.is_departure_known());
     script.target.depart();
     let events = [told(here, cids[0]), told(there, there_cids[0]), tables_changed()];
     assert_eq!(script.events(), events);
@@ -212,7 +212,7 @@ fn a_target_that_departs_is_out_of_reach_everywhere() {
     script.target.apply(&[set(local(), AnaState::Optimized)]).unwrap();
     assert_eq!(log(&mut script, here, false)[32], 3);
     log(&mut script, there, false);
-    assert!(script.target.is_ana_known());
+    assert!(script.target.is_departure_known());
 }
 
 #[test]

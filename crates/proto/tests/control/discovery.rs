@@ -165,6 +165,22 @@ fn changes_are_told_and_counted() {
 }
 
 #[test]
+fn a_target_that_departs_takes_its_entries_back() {
+    let mut script = Script::new();
+    let (cntlid, cid) = listening(&mut script);
+    let (before, entries) = log(&mut script, cntlid);
+    assert!(!entries.is_empty() && script.target.is_departure_known());
+    script.target.depart();
+    assert!(script.events().contains(&log_changed(cntlid, cid)));
+    assert!(!script.target.is_departure_known());
+    let (after, entries) = log(&mut script, cntlid);
+    assert!(after > before && entries.is_empty(), "{entries:?}");
+    assert!(script.target.is_departure_known());
+    script.target.depart();
+    assert_eq!(log(&mut script, cntlid).0, after, "it departs once");
+}
+
+#[test]
 fn a_change_between_the_pieces_is_told_again() {
     let mut script = Script::new();
     let (cntlid, cid) = listening(&mut script);
