@@ -56,8 +56,8 @@ pub(super) struct Kept {
 struct Sample {
     at: Instant,
     sum: LaneReading,
-    /// Requests of each path.
-    paths: Vec<u64>,
+    /// Requests of each path, by its address: paths come and go.
+    paths: Vec<(String, u64)>,
 }
 
 impl Kept {
@@ -121,7 +121,8 @@ impl Kept {
             if signals.wait_for(POLL) == Some(Signal::Stop) {
                 return Ok(());
             }
-            let paths = self.view.routes().iter().map(|path| path.requests).collect();
+            let paths =
+                self.view.routes().into_iter().map(|path| (path.address, path.requests)).collect();
             self.remember(Instant::now(), sum(&self.view.lanes()), paths);
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
@@ -218,19 +219,22 @@ impl Kept {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<u64>) {
+    fn remember(&self, now: Instant, sum: LaneReading, paths: Vec<(String, u64)>) {
         remember(&mut self.history(), Sample { at: now, sum, paths });
     }
 
     /// The paths with their rates.
     fn paths(&self, now: Instant) -> Vec<PathLine> {
         let first = self.history().front().cloned();
-        let line = |(number, path): (usize, PathReport)| {
-            let before = first.as_ref().and_then(|first| first.paths.get(number)).copied();
+        let line = |path: PathReport| {
+            let of_path = |first: &Sample| {
+                first.paths.iter().find(|(address, _)| *address == path.address).map(|of| of.1)
+            };
+            let before = first.as_ref().and_then(of_path);
             let time = first.as_ref().map_or(Duration::ZERO, |first| now.duration_since(first.at));
             path_line(path, time, before.unwrap_or(0))
         };
-        self.view.routes().into_iter().enumerate().map(line).collect()
+        self.view.routes().into_iter().map(line).collect()
     }
 
     /// Asking changes nothing.
@@ -364,7 +368,7 @@ mod tests {
         let sample = |seconds: u64| Sample {
             at: begun + Duration::from_secs(seconds),
             sum: LaneReading { requests: 100 * seconds, ..LaneReading::default() },
-            paths: vec![100 * seconds],
+            paths: vec![("a".into(), 100 * seconds)],
         };
         let mut history = VecDeque::from([sample(0)]);
         for seconds in 1..60 {

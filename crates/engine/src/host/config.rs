@@ -106,6 +106,8 @@ impl HostTls {
     }
 }
 
+/// Most paths that are used of those that discovery controllers know.
+pub(super) const DISCOVERED_PATHS_MAX: usize = 16;
 /// So long an answer is waited for at least, where there are several paths.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
 /// Longest wait between two attempts to connect again.
@@ -160,9 +162,15 @@ impl HostConfig {
         self.cores.get(number % reactors % self.cores.len().max(1)).copied()
     }
 
-    /// Whether there are several paths.
+    /// Whether there are several paths, or may be.
     pub(super) fn has_paths(&self) -> bool {
-        !self.more_addresses.is_empty()
+        !self.more_addresses.is_empty() || self.discovery.is_some()
+    }
+
+    /// Paths that there may be at once.
+    pub(super) fn paths_max(&self) -> usize {
+        let paths = 1 + self.more_addresses.len();
+        if self.discovery.is_some() { paths.max(DISCOVERED_PATHS_MAX) } else { paths }
     }
 
     /// The addresses of all paths.

@@ -5,6 +5,7 @@
 //! thread and an association of its own, so one that is silent holds up no other.
 
 mod beside;
+mod leave;
 
 use super::admin::{Admin, Queues, close};
 use super::blocking::wait_calmly;
@@ -43,8 +44,6 @@ pub(super) struct Seat {
     pub(super) path: usize,
     /// Lanes of a path.
     pub(super) lanes: usize,
-    /// It tells of its controller's namespaces.
-    pub(super) is_first: bool,
     /// Who waits for the path to be connected for the first time.
     pub(super) welcome: Option<Welcome>,
 }
@@ -74,6 +73,19 @@ pub(super) struct Control {
     expresses: BTreeMap<usize, usize>,
     /// Reactors whose threads are over.
     ended: usize,
+    /// The path is being given up: lanes that still have requests.
+    leaving: Option<usize>,
+    /// It leads elsewhere.
+    is_refused: bool,
+}
+
+/// What a control thread leaves behind for the next one at its place.
+pub(super) struct Leftover {
+    pub(super) inbox: Inbox<Report>,
+    /// Reactors whose threads are over.
+    pub(super) ended: usize,
+    /// The path led elsewhere.
+    pub(super) is_refused: bool,
 }
 
 impl Control {
@@ -116,6 +128,8 @@ impl Control {
             stale: StaleNsids::default(),
             expresses: BTreeMap::new(),
             ended: 0,
+            leaving: None,
+            is_refused: false,
         }
     }
 
@@ -144,14 +158,14 @@ impl Control {
     }
 
     /// Until the end.
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(mut self) -> Leftover {
         loop {
             self.read_reports();
             self.check_admin_queue();
             match self.association.poll(clock::now()) {
                 Some(action) => {
                     if self.carry_out(action).is_break() {
-                        return;
+                        return self.left();
                     }
                 }
                 None => self.wait(),
@@ -216,6 +230,8 @@ impl Control {
                     self.found.push(found);
                 }
                 Report::Stop => self.association.stop(now),
+                Report::Leave => self.leave(),
+                Report::Left => self.lane_left(),
                 Report::Ended(failure) => self.reactor_ended(failure),
             }
         }
@@ -282,13 +298,14 @@ impl Control {
                 self.tell(lane, |lane| Order::Fail { lane });
             }
             Action::Fail { lane: None } => self.fail_all(),
+            // Others go on.
+            Action::Finish if self.leaving.is_some() => {}
             Action::Finish => {
                 for reactor in &self.reactors {
                     reactor.orders.send(Order::Stop);
                 }
             }
             Action::End { shut_down } => {
-                self.reactors.iter_mut().for_each(ReactorHandle::join);
                 if let Some(shut_down) = shut_down {
                     let ended = shut_down.map_err(|failure| HostError::new(&self.config, failure));
                     close(std::mem::take(&mut self.queues), ended);
@@ -302,6 +319,10 @@ impl Control {
     fn attach(&mut self, path: PathId, rules: RetryRules, stale: &StaleNsids) {
         if let Some(problem) = self.unlike_others() {
             return self.refuse(path, problem);
+        }
+        if self.is_refused {
+            self.queues = Queues::default();
+            return;
         }
         let Some(info) = self.association.info().cloned() else { return };
         let mut links = Vec::new();
@@ -393,7 +414,9 @@ impl Control {
         };
         let queues = std::mem::take(&mut self.queues);
         self.expresses.clear();
-        if self.association.is_ending() {
+        if self.association.is_ending() && self.leaving.is_some() {
+            debug!(target = %self.config.address, "{error}");
+        } else if self.association.is_ending() {
             warn!(target = %self.config.address, "{error}: the target does not answer at the end");
         } else if was_live {
             self.discovery = None;

@@ -4,19 +4,20 @@ use super::address::Address;
 use super::admin::Admin;
 use super::api::Front;
 use super::config::HostConfig;
-use super::control::{Control, Seat, Welcome, of_first};
+use super::control::Control;
 use super::error::HostError;
 use super::finder;
+use super::follower::Follower;
+use super::path_set::PathSet;
 use super::reactor::{Order, Report};
-use super::stopping::{self, StopSignal};
+use super::stopping::StopSignal;
 use super::threads::{ReactorHandle, deal, spawn};
 use super::view::ControllerView;
-use crate::mailbox::{Inbox, Outbox, mailbox};
+use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, Threads, host_affinities, numa};
 use crate::pulse::Pulse;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::Receiver;
 use tracing::warn;
 
 /// The reactor that a front is made for.
@@ -35,11 +36,12 @@ pub struct ReactorInfo {
 /// A connected controller. Dropping it stops it.
 pub struct Controller {
     view: ControllerView,
-    /// To the control thread of each path.
-    reports: Vec<Outbox<Report>>,
-    sign: Arc<StopSignal>,
     orders: Vec<Outbox<Order>>,
-    controls: Vec<JoinHandle<()>>,
+    paths: Arc<PathSet>,
+    /// What has become of the discovery controllers that know the paths.
+    follower: Option<Follower>,
+    has_begun: bool,
+    reactors: Vec<ReactorHandle>,
 }
 
 impl Controller {
@@ -52,16 +54,17 @@ impl Controller {
         config: HostConfig,
         mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
     ) -> Result<Self, HostError> {
-        let config = finder::with_found_paths(config)?;
+        let (config, sources) = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
         let info = admin.information(config.lanes, config.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);
-        let names = config.addresses().map(ToString::to_string);
+        let mut names: Vec<_> = config.addresses().map(|to| Some(to.to_string())).collect();
+        names.resize(config.paths_max(), None);
         let view = ControllerView::new(info, lanes, names, first, affinities.clone());
         let system = |what| move |source| HostError::System { what, source };
-        let mailboxes = config.addresses().map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
+        let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;
         let reports: Vec<Outbox<Report>> =
             mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
@@ -80,9 +83,13 @@ impl Controller {
             admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
         let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
         let sign = StopSignal::new().map_err(system("eventfd"))?;
-        let controller =
-            Controller { view: view.clone(), reports, sign, orders, controls: Vec::new() };
-        controller.begin(&config, (first, admin), reactors, mailboxes)
+        let shares = reactors.iter().map(ReactorHandle::share).collect();
+        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, sign);
+        let (paths, follower, has_begun) = (Arc::new(paths), None, false);
+        let controller = Controller { view, orders, paths, follower, has_begun, reactors };
+        let mut controller = controller.begin(&config, (first, admin))?;
+        controller.follower = Follower::start(&config, sources, &controller.paths)?;
+        Ok(controller)
     }
 
     /// Starts the control threads, and waits until each path is connected or tried again.
@@ -90,48 +97,25 @@ impl Controller {
         mut self,
         config: &HostConfig,
         (first, admin): (usize, Admin),
-        reactors: Vec<ReactorHandle>,
-        mailboxes: Vec<(Outbox<Report>, Inbox<Report>)>,
     ) -> Result<Self, HostError> {
-        let (view, lanes) = (self.view.clone(), reactors.iter().map(|r| r.lanes.len()).sum());
-        let seat = |path| Seat { path, lanes, is_first: path == first, welcome: None };
         let addresses: Vec<Address> = config.addresses().cloned().collect();
-        let mut others = Vec::new();
-        let share = |_: &Address| reactors.iter().map(ReactorHandle::share).collect();
-        let shared: Vec<Vec<ReactorHandle>> = addresses[1..].iter().map(share).collect();
-        let mut later: Vec<_> = mailboxes.into_iter().enumerate().collect();
         // The path that is connected goes first: nobody is to wait for its keep-alive.
-        let (_, mailbox) = later.remove(first);
-        let of_path = config.of_path(&addresses[first]);
-        let mut driver = Control::new(of_path, seat(first), view.clone(), admin, reactors, mailbox);
-        driver.begin()?;
-        self.start(driver)?;
-        for ((path, mailbox), reactors) in later.into_iter().zip(shared) {
-            let config = config.of_path(&addresses[path]);
-            let (told, outcome) = sync_channel(1);
-            others.push((config.clone(), outcome));
-            let address = addresses[first].to_string();
-            let welcome = Some(Welcome { told, first: of_first(&view.info()), address });
-            let seat = Seat { welcome, ..seat(path) };
-            self.start(Control::beside(config, seat, view.clone(), reactors, mailbox))?;
+        let (of_path, view) = (config.of_path(&addresses[first]), self.view.clone());
+        self.paths.start_first(first, addresses[first].clone(), |seat, reactors, mailbox| {
+            let mut driver = Control::new(of_path, seat, view, admin, reactors, mailbox);
+            driver.begin().map(|()| driver)
+        })?;
+        self.has_begun = true;
+        let mut others = Vec::new();
+        for (path, address) in addresses.into_iter().enumerate().filter(|(path, _)| *path != first)
+        {
+            let config = config.of_path(&address);
+            others.push((config, self.paths.start_beside(path, address)?));
         }
         for (config, outcome) in others {
             await_path(&config, &outcome)?;
         }
         Ok(self)
-    }
-
-    /// Starts a control thread.
-    fn start(&mut self, mut driver: Control) -> Result<(), HostError> {
-        let heeded = self.sign.clone();
-        let body = move || {
-            stopping::heed(&heeded);
-            driver.run();
-        };
-        let thread = thread::Builder::new().name("roadtrain-ctl".into()).spawn(body);
-        let thread = thread.map_err(|source| HostError::System { what: "thread", source })?;
-        self.controls.push(thread);
-        Ok(())
     }
 
     /// What is known about the controller.
@@ -158,17 +142,14 @@ impl Controller {
     /// Whether all fronts have ended, by themselves or because they were told to.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.controls.iter().all(JoinHandle::is_finished)
+        self.paths.has_ended()
     }
 
     /// Asks the fronts to end; [`Controller::join`] waits for it. A target that still answers has
     /// [`HostConfig::timeout`] for what is under way, one that does not 3 s: then that fails
     /// ([`ControllerView::abandoned`]).
     pub fn stop(&self) {
-        self.sign.raise();
-        for reports in &self.reports {
-            reports.send(Report::Stop);
-        }
+        self.paths.stop();
     }
 
     /// Waits until every front has ended and the controller is shut down.
@@ -177,17 +158,18 @@ impl Controller {
     }
 
     fn wait(&mut self) {
-        for control in std::mem::take(&mut self.controls) {
-            if control.join().is_err() {
-                warn!("a control thread panicked");
-            }
+        self.paths.join();
+        self.has_begun = false;
+        if let Some(follower) = self.follower.take() {
+            follower.end();
         }
+        self.reactors.iter_mut().for_each(ReactorHandle::join);
     }
 }
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        if !self.controls.is_empty() {
+        if self.has_begun {
             self.stop();
             self.wait();
         }

@@ -18,17 +18,26 @@ const ATTEMPTS: u32 = 5;
 /// Anything that keeps it from being read.
 pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
     let mut admin = Admin::connect_patiently(config)?;
+    let log = read_log(&mut admin)?;
+    admin.shut_down(config.timeout);
+    Ok(log)
+}
+
+/// The discovery log: its generation and entries. Whoever has asked for events hears of what changes from now on.
+///
+/// # Errors
+/// Anything that keeps it from being read.
+pub(super) fn read_log(admin: &mut Admin) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
     for _ in 0..ATTEMPTS {
-        let (generation, count) = header(&mut admin)?;
+        let (generation, count) = header(admin)?;
         let mut entries = Vec::new();
         for record in 0..count.min(RECORDS_MAX) {
             let mut bytes = [0; DISCOVERY_ENTRY_BYTES];
-            read(&mut admin, (record + 1) * DISCOVERY_ENTRY_BYTES as u64, &mut bytes)?;
+            read(admin, (record + 1) * DISCOVERY_ENTRY_BYTES as u64, &mut bytes)?;
             let entry = DiscoveryEntry::read_from_bytes(&bytes);
             entries.extend(entry.ok());
         }
-        if header(&mut admin)?.0 == generation {
-            admin.shut_down(config.timeout);
+        if header(admin)?.0 == generation {
             return Ok((generation, entries));
         }
     }

@@ -1,64 +1,52 @@
 //! Finds the paths to a subsystem by discovery controllers.
 
 use super::address::Address;
-use super::config::HostConfig;
+use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
 use super::discovery::discover;
 use super::error::HostError;
 use roadtrain_proto::host::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Most paths that are used of those that are found.
-pub(super) const PATHS_MAX: usize = 16;
 /// Most discovery controllers that are asked, with those that others refer to.
 const CONTROLLERS_MAX: usize = 16;
 
-/// The same host, with each path to its subsystem that its discovery controllers know.
+/// The same host, with each path to its subsystem that its discovery controllers know; and what they know.
 ///
 /// # Errors
 /// No discovery controller can be asked, or none knows a path.
-pub(super) fn with_found_paths(config: HostConfig) -> Result<HostConfig, HostError> {
-    let Some(discovery) = config.discovery.clone() else { return Ok(config) };
-    let mut finder = Finder::new(&config);
-    let mut asked = VecDeque::from_iter(discovery.addresses().cloned());
-    let mut names: BTreeSet<String> = asked.iter().map(ToString::to_string).collect();
-    let (mut paths, mut failure) = (Vec::new(), None);
-    while let Some(address) = asked.pop_front() {
+pub(super) fn with_found_paths(
+    config: HostConfig,
+) -> Result<(HostConfig, Option<Sources>), HostError> {
+    let Some(discovery) = config.discovery.as_deref() else { return Ok((config, None)) };
+    let mut sources = Sources::new(&config, discovery);
+    let (mut asked, mut failure) = (BTreeSet::new(), None);
+    while let Some((name, address)) = sources.first_but(&asked) {
+        asked.insert(name.clone());
         // Nobody keeps this connection: no keep-alive.
         let keep_alive = Duration::ZERO;
-        let address_of = address.clone();
-        let read =
-            discover(&HostConfig { address: address_of, keep_alive, ..(*discovery).clone() });
-        match read {
-            Ok((_, entries)) => {
-                let offers = finder.sort_out(&address, &entries);
-                paths.extend(offers.paths);
-                for referral in offers.referrals {
-                    if names.len() < CONTROLLERS_MAX && names.insert(referral.to_string()) {
-                        info!(discovery = %address, "refers to {referral}");
-                        asked.push_back(referral.into());
-                    }
-                }
-            }
+        match discover(&HostConfig { address, keep_alive, ..discovery.clone() }) {
+            Ok((_, entries)) => sources.heard(&name, &entries),
             Err(error) => {
                 warn!("discovery: {error}");
                 failure.get_or_insert(error);
             }
         }
     }
-    let mut seen = BTreeSet::new();
-    paths.retain(|path| seen.insert(*path));
-    if paths.len() > PATHS_MAX {
-        warn!("{} paths were found; {PATHS_MAX} of them are used", paths.len());
-        paths.truncate(PATHS_MAX);
+    let mut paths = sources.paths();
+    if paths.len() > DISCOVERED_PATHS_MAX {
+        warn!("{} paths were found; {DISCOVERED_PATHS_MAX} of them are used", paths.len());
+        paths.truncate(DISCOVERED_PATHS_MAX);
     }
     let mut paths = paths.into_iter().map(Address::from);
     let Some(address) = paths.next() else {
-        return Err(failure.unwrap_or_else(|| nowhere(&config, &names)));
+        return Err(failure.unwrap_or_else(|| nowhere(&config, &asked)));
     };
-    Ok(HostConfig { address, more_addresses: paths.collect(), ..config })
+    let more_addresses = paths.collect();
+    Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
 }
 
 /// Nobody knows a path.
@@ -72,42 +60,149 @@ fn nowhere(config: &HostConfig, asked: &BTreeSet<String>) -> HostError {
     ))
 }
 
-/// Sorts entries of discovery logs out, and says once what cannot be used.
-struct Finder {
+/// Discovery controllers: those that were named, and those that they refer to.
+pub(super) struct Sources {
     nqn: String,
     tls: Option<bool>,
+    list: Vec<Source>,
+    /// What was said of entries that are of no use.
     said: BTreeSet<String>,
 }
 
-impl Finder {
-    fn new(config: &HostConfig) -> Self {
-        let nqn = config.subsystem_nqn.clone();
-        Finder { nqn, tls: config.secures(), said: BTreeSet::new() }
+/// A discovery controller.
+struct Source {
+    name: String,
+    address: Address,
+    is_named: bool,
+    /// What it has said last; it counts until it says something else.
+    offers: Offers,
+}
+
+impl Source {
+    fn new(address: Address, is_named: bool) -> Self {
+        Source { name: address.to_string(), address, is_named, offers: Offers::default() }
+    }
+}
+
+impl Sources {
+    /// Those that are named, for a host with that configuration.
+    fn new(config: &HostConfig, discovery: &HostConfig) -> Self {
+        let (nqn, tls) = (config.subsystem_nqn.clone(), config.secures());
+        let list = discovery.addresses().map(|address| Source::new(address.clone(), true));
+        Sources { nqn, tls, list: list.collect(), said: BTreeSet::new() }
     }
 
-    fn sort_out(&mut self, from: &Address, entries: &[DiscoveryEntry]) -> Offers {
+    /// The first that is not among `names`.
+    pub(super) fn first_but(&self, names: &BTreeSet<String>) -> Option<(String, Address)> {
+        let first = self.list.iter().find(|source| !names.contains(&source.name))?;
+        Some((first.name.clone(), first.address.clone()))
+    }
+
+    /// Whether it is still referred to.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.list.iter().any(|source| source.name == name)
+    }
+
+    /// The paths that any of them knows, each once.
+    pub(super) fn paths(&self) -> Vec<SocketAddr> {
+        let mut seen = BTreeSet::new();
+        let all = self.list.iter().flat_map(|source| &source.offers.paths).copied();
+        all.filter(|path| seen.insert(*path)).collect()
+    }
+
+    /// What the log of a discovery controller has: it may lead to others, and others may be referred to no more.
+    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry]) {
         let offers = Offers::new(entries, &self.nqn, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
             if self.said.insert(text.clone()) {
-                warn!(discovery = %from, "{text}");
+                warn!(discovery = name, "{text}");
             }
         }
-        offers
+        let Some(source) = self.list.iter_mut().find(|source| source.name == name) else { return };
+        source.offers = offers;
+        self.follow_referrals();
+    }
+
+    fn follow_referrals(&mut self) {
+        let mut known = std::mem::take(&mut self.list);
+        self.list = known.extract_if(.., |source| source.is_named).collect();
+        let mut at = 0;
+        while let Some(source) = self.list.get(at) {
+            for referral in source.offers.referrals.clone() {
+                let name = referral.to_string();
+                if self.has(&name) || self.list.len() >= CONTROLLERS_MAX {
+                    continue;
+                }
+                let found = known.iter().position(|source| source.name == name);
+                let source = found.map(|at| known.swap_remove(at)).unwrap_or_else(|| {
+                    info!(discovery = self.list[at].name, "refers to {name}");
+                    Source::new(referral.into(), false)
+                });
+                self.list.push(source);
+            }
+            at += 1;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
+    use roadtrain_wire::discovery::{adrfam, subtype};
+    use roadtrain_wire::fabrics::DISCOVERY_NQN;
+
+    const NQN: &str = "nqn.2025-01.io.example:disk";
+
+    fn at(number: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 7], number))
+    }
+
+    fn entry(kind: u8, number: u16) -> DiscoveryEntry {
+        let nqn = if kind == subtype::REFERRAL { DISCOVERY_NQN } else { NQN };
+        let mut entry = DiscoveryEntry::new(kind, nqn);
+        entry.set_address(adrfam::IPV4, "192.0.2.7", &number.to_string());
+        entry
+    }
+
+    fn sources() -> Sources {
+        let config = HostConfig::new(at(1), NQN, "nqn.x:host", [1; 16]);
+        Sources::new(&config, &config)
+    }
+
+    fn names(sources: &Sources) -> Vec<String> {
+        sources.list.iter().map(|source| source.name.clone()).collect()
+    }
 
     #[test]
     fn nowhere_names_what_was_asked() {
-        let at: SocketAddr = "192.0.2.7:8009".parse().unwrap();
-        let config = HostConfig::new(at, "nqn.x:disk", "nqn.x:host", [1; 16]);
-        let error = nowhere(&config, &BTreeSet::from([at.to_string()])).to_string();
-        assert!(error.contains("nqn.x:disk") && error.contains("192.0.2.7:8009"), "{error}");
+        let config = HostConfig::new(at(8009), NQN, "nqn.x:host", [1; 16]);
+        let error = nowhere(&config, &BTreeSet::from([at(8009).to_string()])).to_string();
+        assert!(error.contains(NQN) && error.contains("192.0.2.7:8009"), "{error}");
         assert!(!error.contains('\n'));
+    }
+
+    #[test]
+    fn referrals_come_and_go_with_their_paths() {
+        let mut sources = sources();
+        let (one, two, three) = (at(1).to_string(), at(2).to_string(), at(3).to_string());
+        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)]);
+        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)]);
+        // Around in a circle.
+        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)]);
+        assert_eq!(names(&sources), [one.clone(), two.clone(), three]);
+        assert_eq!(sources.paths(), [at(10), at(20)]);
+        sources.heard(&one, &[entry(subtype::NVM, 10)]);
+        assert_eq!((names(&sources), sources.paths()), (vec![one], vec![at(10)]));
+        sources.heard(&two, &[entry(subtype::NVM, 30)]);
+        assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
+    }
+
+    #[test]
+    fn no_more_are_asked_than_that() {
+        let mut sources = sources();
+        let entries: Vec<_> = (2..200).map(|number| entry(subtype::REFERRAL, number)).collect();
+        sources.heard(&at(1).to_string(), &entries);
+        assert_eq!(sources.list.len(), CONTROLLERS_MAX);
     }
 }

@@ -13,9 +13,11 @@ mod error;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod finder;
+mod follower;
 mod lane;
 mod link;
 mod name;
+mod path_set;
 mod queue;
 mod reactor;
 mod requests;

@@ -22,7 +22,7 @@ use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
-use paths::Paths;
+use paths::{NewLane, Paths};
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
@@ -68,6 +68,10 @@ pub(crate) enum Order {
     SetStale { lane: usize, stale: StaleNsids },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
+    /// A path is to be connected that may not have been there before, by its number.
+    Open { path: usize },
+    /// The path of the lane takes no more requests: [`Report::Left`] when it has none.
+    Leave { lane: usize },
     /// Give the lane's connection up: its controller is gone.
     Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
@@ -96,19 +100,21 @@ pub(crate) struct Parts {
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
     pub(crate) inbox: Inbox<Order>,
-    /// To the control thread of each path.
+    /// To the control thread of each path that there may be.
     pub(crate) reports: Vec<Outbox<Report>>,
+    /// Paths at the beginning.
+    pub(crate) paths: usize,
     pub(crate) path_policy: PathPolicy,
     /// By lane, over all reactors, and by path.
     pub(crate) counters: Arc<[LaneCounters]>,
 }
 
 impl Parts {
-    /// The numbers of its lanes on all paths.
+    /// The numbers of its lanes on all paths at the beginning.
     pub(crate) fn numbers(&self) -> Vec<usize> {
         let lanes = self.counters.len() / self.reports.len();
         let of_path = |path| self.lanes.iter().map(move |lane| path * lanes + lane);
-        (0..self.reports.len()).flat_map(of_path).collect()
+        (0..self.paths).flat_map(of_path).collect()
     }
 }
 
@@ -124,6 +130,10 @@ pub(crate) enum Report {
     ExpressClosed { lane: usize, number: usize },
     /// A path to that target was found, where there was none before.
     Found(Found),
+    /// A lane that was told to leave has no request.
+    Left,
+    /// From outside: requests are to take other paths from now on, and this one ends when it has none.
+    Leave,
     /// The reactor's thread ends; why, when that is a failure.
     Ended(Option<String>),
     /// From outside: end everything.
@@ -169,19 +179,9 @@ struct TurnView<'a> {
 impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
-        let lane = |_: &usize| {
-            let mut lane = HostLane::new(parts.queue_entries, parts.class, parts.io_timeout);
-            if parts.express {
-                lane.allow_express();
-            }
-            if parts.reports.len() > 1 {
-                lane.requests.core.share();
-            }
-            lane
-        };
         let numbers = parts.numbers();
-        let lanes = numbers.iter().map(lane).collect();
-        let paths = Paths::new(parts.path_policy, parts.reports.len(), parts.lanes.len());
+        let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
+        let paths = Paths::new(&parts);
         let frames = Frames::new(&parts.ports);
         let shared = Shared {
             gather: Box::default(),
@@ -299,6 +299,11 @@ impl Reactor {
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.offer(index, &found);
+            }
+            Order::Open { path } => self.open_path(path),
+            Order::Leave { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.leave(index);
             }
             Order::Detach { lane, done } => {
                 if let Some(index) = self.index_of(lane) {
@@ -479,6 +484,9 @@ impl Reactor {
         }
         if self.lanes.get(index).is_some_and(|lane| lane.requests.core.has_diverted()) {
             self.divert(index);
+        }
+        if self.is_leaving() {
+            self.check_leaving(index);
         }
     }
 

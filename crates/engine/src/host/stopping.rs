@@ -31,7 +31,12 @@ impl StopSignal {
 
     /// From now on who heeds it waits for [`FAREWELL`] at most, all in all.
     pub(super) fn raise(&self) {
-        self.until().get_or_insert_with(|| Instant::now() + FAREWELL);
+        self.raise_for(FAREWELL);
+    }
+
+    /// The same for another time.
+    pub(super) fn raise_for(&self, farewell: Duration) {
+        self.until().get_or_insert_with(|| Instant::now() + farewell);
         self.bell.wake();
     }
 

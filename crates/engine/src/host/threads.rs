@@ -77,6 +77,7 @@ pub(super) fn spawn(
     let ports = Ports::of_reactor(&config.address, reactors).map_err(unreachable)?;
     drop(near);
     let parts = Parts {
+        paths: config.addresses().count(),
         lanes: lanes.clone(),
         path_policy: config.path_policy,
         queue_entries: config.queue_entries,

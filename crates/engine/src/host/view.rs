@@ -5,7 +5,8 @@ use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use roadtrain_proto::host::paths::AnaTable;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What everybody may know about the controller; shared with the fronts.
@@ -13,6 +14,8 @@ use std::time::Instant;
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     ways: Arc<[Way]>,
+    /// The path whose controller tells of the namespaces.
+    teller: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<Meter>]>,
@@ -20,38 +23,47 @@ pub struct ControllerView {
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// A path.
+/// A path, or a place for one.
 struct Way {
-    address: String,
+    /// Where it leads, if there is one.
+    address: Mutex<Option<String>>,
+    /// Requests of earlier ones.
+    past: AtomicU64,
     link: Mutex<LinkReport>,
     ana: Mutex<AnaTable>,
 }
 
 impl Way {
+    fn address(&self) -> MutexGuard<'_, Option<String>> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn link(&self) -> LinkReport {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl ControllerView {
-    /// With a path to each address, of which `first` is connected.
+    /// With a path to each address, of which `first` is connected, and places for those that come later.
     pub(super) fn new(
         info: ControllerInfo,
         lanes: usize,
-        addresses: impl Iterator<Item = String>,
+        addresses: Vec<Option<String>>,
         first: usize,
         affinities: Vec<Affinity>,
     ) -> Self {
-        let way = |(path, address): (usize, String)| {
+        let way = |(path, address): (usize, Option<String>)| {
+            let (address, past) = (Mutex::new(address), AtomicU64::new(0));
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
             let link = Mutex::new(LinkReport::new(state, None));
-            Way { address, link, ana: Mutex::default() }
+            Way { address, past, link, ana: Mutex::default() }
         };
-        let ways: Arc<[Way]> = addresses.enumerate().map(way).collect();
+        let ways: Arc<[Way]> = addresses.into_iter().enumerate().map(way).collect();
         ControllerView {
             info: Arc::new(Mutex::new(info)),
             counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
             ways,
+            teller: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
             lost: Arc::default(),
@@ -68,7 +80,7 @@ impl ControllerView {
     /// How it stands with the target: as with the best of its paths.
     #[must_use]
     pub fn link(&self) -> LinkReport {
-        let links = self.ways.iter().map(Way::link);
+        let links = self.ways.iter().filter(|way| way.address().is_some()).map(Way::link);
         let rank = |link: &LinkReport| match link.state {
             LinkState::Connected => 0,
             LinkState::Reconnecting => 1,
@@ -87,15 +99,49 @@ impl ControllerView {
     pub fn routes(&self) -> Vec<PathReport> {
         let lanes = self.counters.len() / self.ways.len();
         let route = |(way, counters): (&Way, &[LaneCounters])| {
+            let address = way.address().clone()?;
             let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            PathReport {
-                address: way.address.clone(),
+            let requests: u64 = counters.iter().map(|lane| lane.read().requests).sum();
+            Some(PathReport {
+                address,
                 link: way.link(),
                 ana: ana.iter().map(|(_, state)| *state).min(),
-                requests: counters.iter().map(|lane| lane.read().requests).sum(),
-            }
+                requests: requests.saturating_sub(way.past.load(Relaxed)),
+            })
         };
-        self.ways.iter().zip(self.counters.chunks(lanes.max(1))).map(route).collect()
+        self.ways.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
+    }
+
+    /// A path that leads there is to be connected, at a place that had none.
+    pub(super) fn open_path(&self, path: usize, address: String) {
+        let lanes = self.counters.len() / self.ways.len();
+        let counters = &self.counters[path * lanes..][..lanes];
+        let past = counters.iter().map(|lane| lane.read().requests).sum();
+        self.ways[path].past.store(past, Relaxed);
+        let link = LinkReport::new(LinkState::Reconnecting, None);
+        *self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        self.set_ana(path, AnaTable::default());
+        *self.ways[path].address() = Some(address);
+    }
+
+    /// Where the path leads.
+    pub(super) fn address_of(&self, path: usize) -> String {
+        self.ways[path].address().clone().unwrap_or_default()
+    }
+
+    /// The path is not there any more.
+    pub(super) fn close_path(&self, path: usize) {
+        *self.ways[path].address() = None;
+    }
+
+    /// The path whose controller tells of the namespaces.
+    pub(super) fn teller(&self) -> usize {
+        self.teller.load(Relaxed)
+    }
+
+    /// Another one does.
+    pub(super) fn set_teller(&self, path: usize) {
+        self.teller.store(path, Relaxed);
     }
 
     /// What the controller of a path has said of each namespace.

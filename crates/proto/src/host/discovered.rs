@@ -87,6 +87,49 @@ impl Offers {
     }
 }
 
+/// A path that there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Where it leads.
+    pub address: SocketAddr,
+    /// It is connected.
+    pub is_live: bool,
+}
+
+/// What makes the paths that there are those that discovery logs have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// To be connected.
+    pub add: Vec<SocketAddr>,
+    /// To be given up.
+    pub remove: Vec<SocketAddr>,
+    /// In no log any more, but to be kept until another path is connected.
+    pub kept: Vec<SocketAddr>,
+    /// Too many: they are not used.
+    pub left_off: usize,
+}
+
+impl Changes {
+    /// From the paths that there are to those that are `wanted`, at most so many. A path is given up only where another
+    /// one that is wanted is connected, so requests have somewhere to go.
+    #[must_use]
+    pub fn new(present: &[Present], wanted: &[SocketAddr], paths_max: usize) -> Self {
+        let mut changes = Changes::default();
+        let is_wanted = |path: &&Present| wanted.contains(&path.address);
+        let has_live = present.iter().filter(is_wanted).any(|path| path.is_live);
+        for path in present.iter().filter(|path| !is_wanted(path)) {
+            let list = if has_live { &mut changes.remove } else { &mut changes.kept };
+            list.push(path.address);
+        }
+        let is_there = |address: &SocketAddr| present.iter().any(|path| path.address == *address);
+        changes.add = wanted.iter().filter(|address| !is_there(address)).copied().collect();
+        let room = paths_max.saturating_sub(present.len());
+        changes.left_off = changes.add.len().saturating_sub(room);
+        changes.add.truncate(room);
+        changes
+    }
+}
+
 /// Where an entry leads.
 fn place(entry: &DiscoveryEntry) -> Result<SocketAddr, Why> {
     if entry.trtype != trtype::TCP {
@@ -193,6 +236,37 @@ mod tests {
         assert_eq!(usable(Some(false)), [true, true, false]);
         assert_eq!(usable(Some(true)), [false, true, true]);
         assert_eq!(usable(None), [true; 3]);
+    }
+
+    #[test]
+    fn paths_follow_the_log_and_one_that_works_stays() {
+        let address = |port: u16| SocketAddr::from(([192, 0, 2, 7], port));
+        let path = |port, is_live| Present { address: address(port), is_live };
+        // Which are there and live, which are wanted; to be added, removed, kept.
+        for (present, wanted, add, remove, kept) in [
+            (vec![path(1, true)], vec![1], vec![], vec![], vec![]),
+            (vec![path(1, true)], vec![1, 2], vec![2], vec![], vec![]),
+            (vec![path(1, true), path(2, true)], vec![2], vec![], vec![1], vec![]),
+            (vec![path(1, true), path(2, false)], vec![2], vec![], vec![], vec![1]),
+            (vec![path(1, true), path(2, true)], vec![3], vec![3], vec![], vec![1, 2]),
+            (
+                vec![path(1, false), path(2, true), path(3, true)],
+                vec![2],
+                vec![],
+                vec![1, 3],
+                vec![],
+            ),
+            (vec![path(1, true)], vec![], vec![], vec![], vec![1]),
+        ] {
+            let wanted: Vec<_> = wanted.into_iter().map(address).collect();
+            let list = |ports: Vec<u16>| ports.into_iter().map(address).collect::<Vec<_>>();
+            let (add, remove, kept) = (list(add), list(remove), list(kept));
+            let expected = Changes { add, remove, kept, left_off: 0 };
+            assert_eq!(Changes::new(&present, &wanted, 8), expected, "{present:?} {wanted:?}");
+        }
+        let wanted: Vec<_> = (1..=9).map(address).collect();
+        let changes = Changes::new(&[path(1, true)], &wanted, 4);
+        assert_eq!((changes.add.len(), changes.left_off), (3, 5));
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub enum WayState {
     Connecting,
     /// There was none for the controller-loss timeout.
     Lost,
+    /// It takes no more requests: it is leaving, or not there yet.
+    Gone,
 }
 
 /// What a path offers to a request.
@@ -140,6 +142,13 @@ impl Selector {
 
     // ---- What is told ----
 
+    /// There may be so many paths now; those that are new are not there yet.
+    pub fn grow(&mut self, paths: usize) {
+        while self.ways.len() < paths {
+            self.ways.push(Way { state: WayState::Gone, ..Way::default() });
+        }
+    }
+
     /// The path's connection has come, or gone.
     pub fn set_state(&mut self, path: usize, state: WayState) {
         let way = &mut self.ways[path];
@@ -197,8 +206,11 @@ impl Selector {
             // Whose turn it is comes first, and stays first among equals.
             let path = (self.next + step) % count;
             let way = &self.ways[path];
+            if way.state != WayState::Live {
+                continue;
+            }
             let access = way.access(now, nsid);
-            if way.state != WayState::Live || access == Access::Never {
+            if access == Access::Never {
                 continue;
             }
             let offered = offer(path);
@@ -230,11 +242,13 @@ impl Selector {
     /// A path that is still hoped for, if there is one.
     #[cold]
     fn waiting_room(&self, now: Instant, nsid: u32) -> usize {
-        let is_hoped_for = |way: &Way| way.state != WayState::Lost;
+        let is_hoped_for = |way: &Way| !matches!(way.state, WayState::Lost | WayState::Gone);
+        let is_there = |way: &Way| way.state != WayState::Gone;
         let reaches = |way: &Way| way.access(now, nsid) != Access::Never;
         let ways = || self.ways.iter();
         let best = ways().position(|way| is_hoped_for(way) && reaches(way));
-        best.or_else(|| ways().position(is_hoped_for)).unwrap_or(0)
+        let best = best.or_else(|| ways().position(is_hoped_for));
+        best.or_else(|| ways().position(is_there)).unwrap_or(0)
     }
 }
 

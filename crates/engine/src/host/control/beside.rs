@@ -47,7 +47,7 @@ impl Control {
 
     /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
     pub(super) fn tells_of_namespaces(&self) -> bool {
-        self.seat.is_first || self.view.link().state != LinkState::Connected
+        self.view.teller() == self.seat.path || self.view.link().state != LinkState::Connected
     }
 
     /// At the first time, what keeps the path from being one to the same namespaces. Later on other namespaces are
@@ -89,5 +89,7 @@ impl Control {
         debug_assert_eq!(path, PATH);
         self.queues = Default::default();
         self.welcomed(Err(HostError::Controller(problem)));
+        self.is_refused = true;
+        self.leave();
     }
 }

@@ -69,6 +69,7 @@ impl HandHost {
         let lanes: Vec<usize> = (0..config.lanes as usize).collect();
         let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
         let parts = Parts {
+            paths: 1,
             counters: lanes.iter().map(|_| LaneCounters::default()).collect(),
             lanes,
             queue_entries: config.queue_entries,

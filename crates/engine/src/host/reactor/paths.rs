@@ -4,29 +4,74 @@
 //! request is decided by `proto::host::paths`, for each lane of the front by a selector of its own: nothing here is
 //! shared with other threads.
 
-use super::{HostLane, Reactor, Report};
-use crate::host::api::Request;
+use super::{HostLane, Parts, Reactor, Report};
+use crate::host::api::{Class, Request};
 use crate::stats::LaneStats;
 use roadtrain_proto::host::express::Traffic;
-use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, PathPolicy, Selector, WayState};
+use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, Selector, WayState};
 use roadtrain_proto::host::requests::{Addressed, Moved, StaleNsids};
+use roadtrain_proto::host::retry::RetryRules;
+use std::time::Duration;
+
+/// How lanes are made.
+#[derive(Clone, Copy)]
+pub(super) struct NewLane {
+    queue_entries: u16,
+    class: Class,
+    io_timeout: Option<Duration>,
+    express: bool,
+    /// There are several paths, or may be.
+    is_shared: bool,
+}
+
+impl NewLane {
+    pub(super) fn of(parts: &Parts) -> Self {
+        NewLane {
+            queue_entries: parts.queue_entries,
+            class: parts.class,
+            io_timeout: parts.io_timeout,
+            express: parts.express,
+            is_shared: parts.reports.len() > 1,
+        }
+    }
+
+    pub(super) fn make(self) -> HostLane {
+        let mut lane = HostLane::new(self.queue_entries, self.class, self.io_timeout);
+        if self.express {
+            lane.allow_express();
+        }
+        if self.is_shared {
+            lane.requests.core.share();
+        }
+        lane
+    }
+}
 
 /// What chooses paths.
 pub(super) struct Paths {
     /// One for each lane of the front; none where there is one path.
     selectors: Vec<Selector>,
+    /// That there are, or have been.
     paths: u32,
     /// Lanes of the front.
     lanes: u32,
+    /// How lanes are made.
+    new: NewLane,
+    /// Places of lanes whose paths are leaving, and that have not said that they have nothing left.
+    leaving: Vec<u32>,
     /// Requests have moved since the turn began: their lanes may have had theirs.
     pub(super) has_moved: bool,
 }
 
 impl Paths {
-    pub(super) fn new(policy: PathPolicy, paths: usize, lanes: usize) -> Self {
-        let selectors = if paths > 1 { lanes } else { 0 };
-        let selectors = (0..selectors).map(|_| Selector::new(policy, paths)).collect();
-        Paths { selectors, paths: paths as u32, lanes: lanes as u32, has_moved: false }
+    /// Of a reactor with those parts.
+    pub(super) fn new(parts: &Parts) -> Self {
+        let (paths, lanes) = (parts.paths, parts.lanes.len());
+        let new = NewLane::of(parts);
+        let selectors = if new.is_shared { lanes } else { 0 };
+        let selectors = (0..selectors).map(|_| Selector::new(parts.path_policy, paths)).collect();
+        let (paths, lanes, leaving) = (paths as u32, lanes as u32, Vec::new());
+        Paths { selectors, paths, lanes, new, leaving, has_moved: false }
     }
 
     #[inline]
@@ -105,15 +150,70 @@ impl Reactor {
     /// The connection of the lane at that place is lost.
     pub(super) fn way_lost(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
-        if selector.state(path) == WayState::Live {
-            self.way_changed(index, WayState::Connecting);
+        match selector.state(path) {
+            WayState::Live => self.way_changed(index, WayState::Connecting),
+            WayState::Gone => self.let_go(index),
+            WayState::Connecting | WayState::Lost => {}
+        }
+    }
+
+    /// A path is to be connected that may not have been there before.
+    pub(super) fn open_path(&mut self, path: usize) {
+        let (per_path, paths) = (self.paths.lanes, (path as u32 + 1).max(self.paths.paths));
+        let of_path = self.counters.len() / self.reports.len();
+        for (path, home) in
+            (self.paths.paths..paths).flat_map(|path| (0..per_path).map(move |home| (path, home)))
+        {
+            let (index, _) = self.lanes.reserve();
+            debug_assert_eq!(index, path * per_path + home, "lanes of paths follow each other");
+            self.lanes.put(index, self.paths.new.make());
+            self.numbers.push(path as usize * of_path + self.numbers[home as usize]);
+        }
+        self.paths.paths = paths;
+        for (home, selector) in self.paths.selectors.iter_mut().enumerate() {
+            selector.grow(paths as usize);
+            selector.set_state(path, WayState::Connecting);
+            selector.set_access(path, AnaTable::default());
+            selector.set_stale(path, StaleNsids::default());
+            // What an earlier path at this place has come to is over.
+            if let Some(lane) = self.lanes.get_mut(path as u32 * per_path + home as u32) {
+                lane.requests.core.attach(RetryRules::default());
+            }
+        }
+    }
+
+    /// The path of the lane at that place takes no more requests: it is told when there is none left.
+    pub(super) fn leave(&mut self, index: u32) {
+        let Some((selector, path)) = self.paths.of(index) else { return };
+        selector.set_state(path, WayState::Gone);
+        self.paths.leaving.push(index);
+        self.let_go(index);
+    }
+
+    /// Whether lanes are to say that they have nothing left.
+    #[inline]
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.paths.leaving.is_empty()
+    }
+
+    /// Says so for the lane at that place, once.
+    #[cold]
+    pub(super) fn check_leaving(&mut self, index: u32) {
+        let Some(at) = self.paths.leaving.iter().position(|&leaving| leaving == index) else {
+            return;
+        };
+        if self.lanes.get(index).is_none_or(|lane| lane.outstanding() == 0) {
+            self.paths.leaving.swap_remove(at);
+            self.report(self.numbers[index as usize], |_| Report::Left);
         }
     }
 
     /// The connection of the lane at that place has come or gone: requests that wait may go elsewhere now.
     pub(super) fn way_changed(&mut self, index: u32, state: WayState) {
         let Some((selector, path)) = self.paths.of(index) else { return };
-        selector.set_state(path, state);
+        if selector.state(path) != WayState::Gone {
+            selector.set_state(path, state);
+        }
         let (lanes, paths) = (self.paths.lanes, self.paths.paths);
         let home = index % lanes;
         for path in 0..paths {

@@ -184,3 +184,21 @@ fn a_full_path_leaves_it_to_others() {
     selector.set_state(1, WayState::Connecting);
     assert_eq!(selector.choose(NOW, 1, full), Choice::Wait(1));
 }
+
+#[test]
+fn a_path_that_is_gone_takes_nothing() {
+    let mut selector = live(PathPolicy::RoundRobin, 2);
+    selector.grow(4);
+    assert_eq!(selector.live().count(), 2);
+    selector.set_state(0, WayState::Gone);
+    for _ in 0..4 {
+        assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Path(1));
+    }
+    assert!(!selector.has_other(NOW, 1, 1));
+    selector.set_state(1, WayState::Connecting);
+    assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Wait(1));
+    selector.set_state(1, WayState::Lost);
+    assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Wait(1), "not where none is");
+    selector.set_state(3, WayState::Connecting);
+    assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Wait(3));
+}

@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# Paths that discovery controllers know: they follow what targets say while the attachment is used.
+
+# serve_at PORT NAME SPEC..: a target that others may be beside, run as NAME; leaves its process in $target
+serve_at() {
+    local at=$1 name=$2
+    shift 2
+    background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name" "$ROADTRAIN" serve -a 127.0.0.1 -s "$at" \
+        -n "$nqn" "$@"
+    target=$pid
+    until_line "$name.log" '^ready' "$target"
+}
+
+# attach_discovered ADDRESS..: by what these discovery controllers know; leaves its process in $attached
+attach_discovered() {
+    local options=() at
+    for at; do options+=(-a "$at"); done
+    socket=$work/nbd.sock uri="nbd+unix:///?socket=$work/nbd.sock"
+    background attach.log "$ROADTRAIN" attach -t tcp "${options[@]}" --nqn "$nqn" --discover --as "nbd:unix:$socket"
+    attached=$pid
+    until_line attach.log '^ready' "$attached"
+}
+
+# until_paths ADDRESS..: the attachment has these paths, all live
+until_paths() {
+    local wanted deadline=$((SECONDS + 20))
+    wanted=$(printf '%s\n' "$@" | jq -R . | jq -sc sort)
+    until "$ROADTRAIN" status --json >status.json &&
+        jq -e --argjson wanted "$wanted" '([.[0].paths[].address] | sort) == $wanted and
+            all(.[0].paths[]; .state == "live")' status.json >/dev/null; do
+        [ $SECONDS -lt $deadline ] || fail "paths are $(jq -c '.[0].paths' status.json), not $wanted"
+        sleep 0.05
+    done
+}
+
+# verified_load SECONDS: starts verified writes and reads; leaves the process in $load
+verified_load() {
+    fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --time_based --runtime="$1" \
+        --iodepth=16 --verify=crc32c --verify_fatal=1 --eta=never --output=fio.log &
+    load=$!
+}
+
+test_discovered_listeners_come_and_go_under_load() {
+    local round
+    serve --namespace mem:64MiB
+    attach_discovered "127.0.0.1:$port"
+    until_paths "127.0.0.1:$port"
+    verified_load 8
+    other_port=$(free_port)
+    for round in 1 2 3; do
+        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target listen -a 127.0.0.1 -s "$other_port" >>listen.log
+        until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
+        sleep 0.5
+        "$ROADTRAIN" status --json >status.json
+        holds status.json 'all(.[0].paths[]; .requests > 0)' || fail "round $round"
+        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target unlisten -a 127.0.0.1 -s "$other_port" >>listen.log
+        until_paths "127.0.0.1:$port"
+    done
+    wait $load || fail "errors under load: $(cat fio.log)"
+    "$ROADTRAIN" detach --all >>detach.log
+}
+
+# Two targets with one file, each of which knows itself; one departs and another one comes under load.
+test_discovered_targets_come_and_go_under_load() {
+    local one two shared=file:disk.img,size=64MiB,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab
+    port=$(free_port) other_port=$(free_port)
+    serve_at "$port" one --cntlid-range 1-1000 --namespace "$shared"
+    one=$target
+    serve_at "$other_port" two --cntlid-range 1001-2000 --namespace "$shared"
+    two=$target
+    attach_discovered "127.0.0.1:$port" "127.0.0.1:$other_port"
+    until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
+    verified_load 8
+    sleep 1
+    kill -TERM "$one"
+    wait "$one" || fail "the target ended with $?"
+    until_paths "127.0.0.1:$other_port"
+    sleep 1
+    serve_at "$port" one --cntlid-range 1-1000 --namespace "$shared"
+    until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
+    sleep 1
+    kill -TERM "$two"
+    wait "$two" || fail "the target ended with $?"
+    until_paths "127.0.0.1:$port"
+    wait $load || fail "errors under load: $(cat fio.log)"
+    "$ROADTRAIN" bench -a "127.0.0.1:$port" --discover -n "$nqn" --rw randread --seconds 1 --json >bench.json
+    holds bench.json '.errors == 0'
+    "$ROADTRAIN" detach --all >>detach.log
+}
+
+test_discovery_that_finds_nothing_says_so() {
+    local rc=0
+    serve --namespace mem:64MiB
+    "$ROADTRAIN" attach -a "127.0.0.1:$port" -n nqn.2025-01.io.example:other --discover --as "nbd:unix:$work/n.sock" \
+        2>none.log || rc=$?
+    [ $rc = 3 ] || fail "status $rc instead of 3"
+    grep -q "no path to nqn.2025-01.io.example:other in the discovery log of 127.0.0.1:$port" none.log
+    [ "$(wc -l <none.log)" = 1 ] || fail "more than a line: $(cat none.log)"
+}
