@@ -4,6 +4,7 @@
 # serve_at PORT NAME SPEC..: a target that others may be beside, run as NAME; leaves its process in $target
 serve_at() {
     local at=$1 name=$2
+    nqn=${nqn:-nqn.2025-01.io.example:e2e}
     shift 2
     background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name" "$ROADTRAIN" serve -a 127.0.0.1 -s "$at" \
         -n "$nqn" "$@"
@@ -60,28 +61,48 @@ test_discovered_listeners_come_and_go_under_load() {
     "$ROADTRAIN" detach --all >>detach.log
 }
 
-# Two targets with one file, each of which knows itself; one departs and another one comes under load.
-test_discovered_targets_come_and_go_under_load() {
-    local one two shared=file:disk.img,size=64MiB,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab
-    port=$(free_port) other_port=$(free_port)
-    serve_at "$port" one --cntlid-range 1-1000 --namespace "$shared"
+# serve_one, serve_two: targets that have the same disk, each its own copy; each knows itself only
+serve_one() {
+    serve_at "$port" one --cntlid-range 1-1000 --namespace file:one.img,size=32MiB,uuid=$disk
     one=$target
-    serve_at "$other_port" two --cntlid-range 1001-2000 --namespace "$shared"
+}
+serve_two() {
+    serve_at "$other_port" two --cntlid-range 1001-2000 --namespace file:two.img,size=32MiB,uuid=$disk
     two=$target
+}
+
+# One of two targets departs and comes back, then the other one departs, under reads that are verified.
+test_discovered_targets_come_and_go_under_load() {
+    local one two disk=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab
+    local verify=(--ioengine=nbd --bs=4k --size=32M --verify=pattern --verify_pattern=%o --verify_fatal=1
+        --eta=never)
+    port=$(free_port) other_port=$(free_port)
+    serve_one
+    attach_discovered "127.0.0.1:$port"
+    fio --name=fill "${verify[@]}" --uri="$uri" --rw=write --iodepth=16 --do_verify=0 --end_fsync=1 --output=fill.log
+    "$ROADTRAIN" detach --all >>detach.log
+    cp one.img two.img
+    serve_two
     attach_discovered "127.0.0.1:$port" "127.0.0.1:$other_port"
     until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
-    verified_load 8
+    # With a pattern that is checked, fio reads everything once and ends.
+    while [ ! -e enough ]; do
+        fio --name=verify "${verify[@]}" --uri="$uri" --rw=randread --iodepth=16 --output=fio.log || exit 1
+    done &
+    load=$!
     sleep 1
     kill -TERM "$one"
     wait "$one" || fail "the target ended with $?"
     until_paths "127.0.0.1:$other_port"
     sleep 1
-    serve_at "$port" one --cntlid-range 1-1000 --namespace "$shared"
+    serve_one
     until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
     sleep 1
     kill -TERM "$two"
     wait "$two" || fail "the target ended with $?"
     until_paths "127.0.0.1:$port"
+    sleep 1
+    touch enough
     wait $load || fail "errors under load: $(cat fio.log)"
     "$ROADTRAIN" bench -a "127.0.0.1:$port" --discover -n "$nqn" --rw randread --seconds 1 --json >bench.json
     holds bench.json '.errors == 0'

@@ -4,7 +4,7 @@
 //! Each discovery controller has a thread that waits. What it has said last counts while it cannot be reached.
 
 use super::address::Address;
-use super::admin::Admin;
+use super::admin::{Admin, close};
 use super::blocking::{BlockingQpair, wait_readable};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::discovery::read_log;
@@ -264,6 +264,7 @@ impl Source {
                 .and_then(|queue| queue.wait(self.shared.end.fd(), wait))
                 .map_err(lost)?;
         }
+        close(admin.queues, Ok(()));
         Ok(())
     }
 
