@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # work and pid are the harness's
 # Paths that discovery controllers know: they follow what targets say while the attachment is used.
 
 # serve_at PORT NAME SPEC..: a target that others may be beside, run as NAME; leaves its process in $target
@@ -63,11 +64,11 @@ test_discovered_listeners_come_and_go_under_load() {
 
 # serve_one, serve_two: targets that have the same disk, each its own copy; each knows itself only
 serve_one() {
-    serve_at "$port" one --cntlid-range 1-1000 --namespace file:one.img,size=32MiB,uuid=$disk
+    serve_at "$port" one --cntlid-range 1-1000 --namespace file:one.img,size=32MiB,uuid="$disk"
     one=$target
 }
 serve_two() {
-    serve_at "$other_port" two --cntlid-range 1001-2000 --namespace file:two.img,size=32MiB,uuid=$disk
+    serve_at "$other_port" two --cntlid-range 1001-2000 --namespace file:two.img,size=32MiB,uuid="$disk"
     two=$target
 }
 
@@ -106,6 +107,25 @@ test_discovered_targets_come_and_go_under_load() {
     wait $load || fail "errors under load: $(cat fio.log)"
     "$ROADTRAIN" bench -a "127.0.0.1:$port" --discover -n "$nqn" --rw randread --seconds 1 --json >bench.json
     holds bench.json '.errors == 0'
+    "$ROADTRAIN" detach --all >>detach.log
+}
+
+# One discovery address leads to two targets, by a referral; the second one comes later.
+test_discovery_follows_referrals() {
+    local one two disk=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab
+    other_port=$(free_port)
+    truncate -s 32M one.img two.img
+    configure "file:one.img,uuid=$disk"
+    printf '\n[[discovery.referral]]\naddress = "127.0.0.1"\nport = %s\n' "$other_port" >>target.toml
+    serve_configured
+    "$ROADTRAIN" discover -a "127.0.0.1" -s "$port" --json >discover.json
+    holds discover.json "[.records[] | select(.subtype == \"referral\") | .trsvcid] == [\"$other_port\"]"
+    attach_discovered "127.0.0.1:$port"
+    until_paths "127.0.0.1:$port"
+    serve_two
+    until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
+    kill -TERM "$two"
+    until_paths "127.0.0.1:$port"
     "$ROADTRAIN" detach --all >>detach.log
 }
 

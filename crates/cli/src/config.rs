@@ -1,9 +1,12 @@
 //! What `serve` exports: from flags or from a TOML file, in one shape.
 
 mod ana;
+mod discovery;
 mod policy;
 
 pub(crate) use ana::listener_of;
+
+pub use discovery::{DiscoverySpec, ReferralSpec};
 
 use crate::addresses::Addresses;
 use crate::args::{
@@ -72,6 +75,9 @@ pub struct ServeConfig {
     /// More addresses to listen on, each with what it asks for.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerSpec>,
+    /// What the discovery log has beside the subsystems.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub discovery: DiscoverySpec,
     /// Whom the target asks for authentication.
     #[serde(default, skip_serializing_if = "is_default")]
     pub authentication: AuthenticationSpec,
@@ -126,8 +132,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-fn is_default(spec: &AuthenticationSpec) -> bool {
-    *spec == AuthenticationSpec::default()
+fn is_default<T: Default + PartialEq>(spec: &T) -> bool {
+    *spec == T::default()
 }
 
 /// One subsystem.
@@ -241,6 +247,7 @@ impl ServeConfig {
             tls: TlsSpec::from_args(&args.security)?,
             ether,
             listeners,
+            discovery: DiscoverySpec::default(),
             authentication: AuthenticationSpec::of(&args.security),
             hosts: authentication::hosts(&args.security)?,
             subsystems: vec![subsystem],
@@ -308,7 +315,8 @@ impl ServeConfig {
             spec.subsystem().map_err(|error| format!("subsystem {}: {error}", spec.nqn))
         };
         let subsystems = self.subsystems.iter().map(subsystem).collect::<Result<_, _>>()?;
-        let exports = TargetConfig { subsystems, ..TargetConfig::default() };
+        let referrals = self.discovery.addresses();
+        let exports = TargetConfig { subsystems, referrals, ..TargetConfig::default() };
         exports.check().map_err(|error| error.to_string())?;
         Ok(exports.subsystems)
     }
@@ -332,6 +340,7 @@ impl ServeConfig {
         Ok(ServerConfig {
             tls,
             ether: ether.transpose().map_err(Failure::usage)?,
+            referrals: self.discovery.addresses(),
             ana: self.ana_states()?,
             authentication: self.authentication()?,
             limits: Limits {

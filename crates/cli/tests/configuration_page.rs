@@ -67,6 +67,8 @@ fn the_page_has_every_key_and_no_other() {
     assert_eq!(on_page("host"), expected_keys(&format!("{HEAD}[[host]]\nnonsense = 1\n")));
     let listener = format!("{HEAD}[[listener]]\nnonsense = 1\n");
     assert_eq!(on_page("listener"), expected_keys(&listener));
+    let referral = format!("{HEAD}[[discovery.referral]]\nnonsense = 1\n");
+    assert_eq!(on_page("discovery.referral"), expected_keys(&referral));
     let namespace = format!("{HEAD}[[subsystem.namespace]]\nnonsense = 1\n");
     assert_eq!(on_page("subsystem.namespace"), expected_keys(&namespace));
     assert_eq!(on_page("limits"), option_keys("Limits"));
@@ -104,6 +106,9 @@ fn file_with(row: &Row<'_>, line: &str) -> String {
             format!("{HEAD}[batching]\npolicy = \"{policy}\"\n{line}")
         }
         "ether" => format!("{HEAD}[ether]\ninterfaces = \"a\"\n{line}"),
+        "discovery.referral" => {
+            format!("{HEAD}[[discovery.referral]]\naddress = \"::2\"\n{line}")
+        }
         "listener" => format!("{HEAD}[[listener]]\naddress = \"::2\"\n{line}"),
         section => format!("{HEAD}[{section}]\n{line}"),
     }

@@ -251,9 +251,9 @@ impl<N: Description> From<&Operation<N>> for Changed {
         let (nqn, nsid, address) = match operation.place() {
             Place::Namespace(nqn, nsid) => (Some(nqn), Some(nsid), None),
             Place::Subsystem(nqn) | Place::Host(nqn, _) => (Some(nqn), None, None),
-            Place::Listener(address) | Place::Ana(AnaListener::Tcp(address)) => {
-                (None, None, Some(address))
-            }
+            Place::Listener(address)
+            | Place::Referral(address)
+            | Place::Ana(AnaListener::Tcp(address)) => (None, None, Some(address)),
             Place::Ana(AnaListener::Ether) | Place::Limits | Place::Authentication => {
                 (None, None, None)
             }

@@ -85,6 +85,8 @@ pub struct ServerConfig {
     /// What to export. Of all this only `listen`, `subsystems`, `ana` and `authentication`
     /// change while the target runs.
     pub subsystems: Vec<Subsystem>,
+    /// Other discovery controllers over TCP, to which the discovery log refers hosts.
+    pub referrals: Vec<SocketAddr>,
     /// How good the ways to the namespaces are, by listener.
     pub ana: AnaStates,
     /// Which hosts authenticate.
@@ -127,6 +129,7 @@ impl ServerConfig {
             tls: None,
             ether: None,
             subsystems,
+            referrals: Vec::new(),
             ana: AnaStates::default(),
             authentication: Authentication::default(),
             limits: Limits::default(),
@@ -195,6 +198,7 @@ impl Server {
         let exports = TargetConfig {
             subsystems: config.subsystems.clone(),
             listeners: nothing.listeners_at(&config.listen),
+            referrals: config.referrals.clone(),
             authentication: config.authentication.clone(),
             tls,
             tls_at: nothing.tls_at.clone(),

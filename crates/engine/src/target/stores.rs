@@ -239,6 +239,7 @@ impl Prepared {
         TargetConfig {
             subsystems: self.configs.clone(),
             listeners,
+            referrals: exports.referrals.clone(),
             authentication: exports.authentication.clone(),
             tls: exports.tls,
             tls_at: exports.tls_at.clone(),

@@ -44,6 +44,8 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub subsystems: Vec<SubsystemConfig<N>>,
     /// Where the target listens, for the discovery log.
     pub listeners: Vec<Listener>,
+    /// Other discovery controllers over TCP, to which the discovery log refers hosts. Fixed when the target starts.
+    pub referrals: Vec<SocketAddr>,
     /// Which hosts authenticate.
     pub authentication: Authentication,
     /// What listeners ask for ([`TargetConfig::listeners_at`]).
@@ -61,11 +63,21 @@ pub struct TargetConfig<N = NamespaceConfig> {
 
 impl<N> Default for TargetConfig<N> {
     fn default() -> Self {
-        let (subsystems, listeners) = (Vec::new(), Vec::new());
+        let (subsystems, listeners, referrals) = (Vec::new(), Vec::new(), Vec::new());
         let (authentication, tls) = (Authentication::default(), TlsUse::Off);
         let limits = Limits::default();
         let (tls_at, ana) = (BTreeMap::new(), AnaStates::default());
-        TargetConfig { subsystems, listeners, authentication, tls, tls_at, ana, limits, origin: 0 }
+        TargetConfig {
+            subsystems,
+            listeners,
+            referrals,
+            authentication,
+            tls,
+            tls_at,
+            ana,
+            limits,
+            origin: 0,
+        }
     }
 }
 
@@ -249,6 +261,7 @@ impl<N: Description> TargetConfig<N> {
             }
         }
         self.check_listeners()?;
+        self.check_referrals()?;
         self.check_ana()?;
         self.check_identities()
     }
@@ -263,6 +276,22 @@ impl<N: Description> TargetConfig<N> {
         let mut listeners = self.listeners.iter().enumerate();
         let twice = listeners.find(|(at, one)| earlier(*at).iter().any(|other| clash(one, other)));
         twice.map_or(Ok(()), |(_, one)| Err(ConfigError::Exists(Place::Listener(one.address))))
+    }
+
+    /// Each leads to one place, and to another one.
+    fn check_referrals(&self) -> Result<(), ConfigError> {
+        for (at, address) in self.referrals.iter().enumerate() {
+            let place = || Place::Referral(*address);
+            let ip = address.ip();
+            if ip.is_unspecified() || ip.is_multicast() || address.port() == 0 {
+                let hint = "write the address and port of a discovery controller";
+                return Err(ConfigError::invalid(place(), "address", address, hint));
+            }
+            if self.referrals[..at].contains(address) {
+                return Err(ConfigError::Exists(place()));
+            }
+        }
+        Ok(())
     }
 
     /// A state is of a way that hosts can take.

@@ -16,13 +16,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Discovery<'a> {
     pub(super) listeners: &'a [Listener],
+    pub(super) referrals: &'a [SocketAddr],
     pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
     pub(super) genctr: u64,
 }
 
 impl Discovery<'_> {
     /// The whole log page for the host of `controller`: at every address the discovery subsystem
-    /// itself, then the subsystems the host may use.
+    /// itself, then the subsystems the host may use; after all these, other discovery controllers.
     pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
         let nqns: Vec<&str> = allowed.map(|subsystem| &*subsystem.nqn).collect();
@@ -33,6 +34,7 @@ impl Discovery<'_> {
             entries.push(current);
             entries.extend(nqns.iter().map(|nqn| entry(subtype::NVM, nqn, &listener, limits)));
         }
+        entries.extend(self.referrals.iter().map(|address| referral(*address, limits)));
         let header = DiscoveryLogHeader::new(self.genctr, entries.len() as u64);
         [header.as_bytes(), entries.as_bytes()].concat()
     }
@@ -62,13 +64,24 @@ fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> Discov
     entry.treq = treq::DISABLE_SQ_FLOW_CONTROL | required;
     entry.tsas[0] = sectype;
     entry.portid = listener.portid.into();
+    set_place(&mut entry, listener.address, limits);
+    entry
+}
+
+/// An entry for another discovery controller; what it asks for is not known here.
+fn referral(address: SocketAddr, limits: &Limits) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::new(subtype::REFERRAL, DISCOVERY_NQN);
+    set_place(&mut entry, address, limits);
+    entry
+}
+
+fn set_place(entry: &mut DiscoveryEntry, address: SocketAddr, limits: &Limits) {
     entry.cntlid = CNTLID_DYNAMIC.into();
     entry.asqsz = limits.queue_entries_max.into();
-    let ip = listener.address.ip().to_canonical();
+    let ip = address.ip().to_canonical();
     let family = match ip {
         IpAddr::V4(_) => adrfam::IPV4,
         IpAddr::V6(_) => adrfam::IPV6,
     };
-    entry.set_address(family, &ip.to_string(), &listener.address.port().to_string());
-    entry
+    entry.set_address(family, &ip.to_string(), &address.port().to_string());
 }

@@ -5,7 +5,7 @@ use crate::script::{
     remove_subsystem, resize,
 };
 use roadtrain_proto::target::{
-    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetEvent, TlsUse,
+    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetConfig, TargetEvent, TlsUse,
 };
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
@@ -178,6 +178,27 @@ fn a_target_that_departs_takes_its_entries_back() {
     assert!(script.target.is_departure_known());
     script.target.depart();
     assert_eq!(log(&mut script, cntlid).0, after, "it departs once");
+}
+
+#[test]
+fn the_log_refers_to_other_discovery_controllers() {
+    let other = "[2001:db8::9]:8009".parse().unwrap();
+    let mut script = Script::with(&TargetConfig { referrals: vec![other], ..config() });
+    let cntlid = script.controller(DISCOVERY_NQN);
+    script.target.depart(); // others may still be there
+    let (_, entries) = log(&mut script, cntlid);
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((entry.subtype, entry.subnqn()), (subtype::REFERRAL, Some(DISCOVERY_NQN)));
+    assert_eq!((entry.trtype, entry.adrfam, entry.treq), (3, adrfam::IPV6, 0));
+    assert_eq!((entry.traddr(), entry.trsvcid()), ("2001:db8::9", "8009"));
+    assert_eq!(entry.cntlid.get(), CNTLID_DYNAMIC);
+    for bad in ["0.0.0.0:8009", "192.0.2.7:0", "224.0.0.1:8009"] {
+        let bad: std::net::SocketAddr = bad.parse().unwrap();
+        let error = TargetConfig { referrals: vec![bad], ..config() }.check().unwrap_err();
+        assert_eq!(error.place(), &Place::Referral(bad));
+    }
+    let twice = TargetConfig { referrals: vec![other, other], ..config() };
+    assert_eq!(twice.check(), Err(ConfigError::Exists(Place::Referral(other))));
 }
 
 #[test]

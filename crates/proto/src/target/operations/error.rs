@@ -22,6 +22,8 @@ pub enum Place {
     Ana(AnaListener),
     /// Which hosts authenticate.
     Authentication,
+    /// A discovery controller to which hosts are referred.
+    Referral(SocketAddr),
 }
 
 impl Place {
@@ -42,6 +44,7 @@ impl fmt::Display for Place {
             Place::Namespace(nqn, nsid) => write!(f, "namespace {nsid} of {nqn}"),
             Place::Host(nqn, host) => write!(f, "host {host} of {nqn}"),
             Place::Authentication => f.write_str("authentication"),
+            Place::Referral(address) => write!(f, "referral {address}"),
             Place::Listener(address) => write!(f, "listener {address}"),
             Place::Ana(listener) => write!(f, "listener {listener}"),
         }

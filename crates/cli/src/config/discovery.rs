@@ -1,0 +1,32 @@
+//! What the discovery log has beside the target's own subsystems.
+
+use super::default_port;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// What the discovery log has beside the target's own subsystems.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiscoverySpec {
+    /// Discovery controllers to which hosts are referred.
+    #[serde(default, rename = "referral", skip_serializing_if = "Vec::is_empty")]
+    pub referrals: Vec<ReferralSpec>,
+}
+
+/// A discovery controller over TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferralSpec {
+    /// Its address. Discovery logs have no names.
+    pub address: IpAddr,
+    /// Its TCP port.
+    #[serde(default = "default_port")]
+    pub port: u16,
+}
+
+impl DiscoverySpec {
+    /// Where they are.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.referrals.iter().map(|one| SocketAddr::new(one.address, one.port)).collect()
+    }
+}
