@@ -17,6 +17,14 @@ pub(crate) fn tell(state: NotifyState) {
     }
 }
 
+/// The same while no reactor runs, because another process takes over.
+///
+/// # Errors
+/// There is no thread for it.
+pub(crate) fn watch_nothing() -> io::Result<Watchdog> {
+    watch(Pulse::default())
+}
+
 /// Tells the service manager that we live, for as long as every reactor makes turns. Dropping it ends that.
 pub(crate) struct Watchdog {
     /// Its thread ends with it.

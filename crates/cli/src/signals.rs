@@ -11,6 +11,8 @@ pub(crate) enum Signal {
     Stop,
     /// SIGHUP otherwise.
     Reload,
+    /// SIGUSR1, by which a thread of `serve` says that another process wants to go on.
+    TakeOver,
 }
 
 /// The right to wait for signals. Threads started after it exists inherit the blocked signals.
@@ -40,12 +42,24 @@ impl Signals {
     /// # Errors
     /// The system's refusal.
     pub(crate) fn block() -> io::Result<Signals> {
+        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
+    }
+
+    /// The same, and SIGUSR1.
+    ///
+    /// # Errors
+    /// The system's refusal.
+    pub(crate) fn block_of_target() -> io::Result<Signals> {
+        Signals::block_all(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1])
+    }
+
+    fn block_all(signals: &[libc::c_int]) -> io::Result<Signals> {
         // SAFETY: `set` is a plain C struct that `sigemptyset` initialises before use.
         let set = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-                libc::sigaddset(&raw mut set, signal);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, *signal);
             }
             set
         };
@@ -128,6 +142,7 @@ impl Signals {
         };
         match number {
             libc::SIGHUP => Some(self.hangup),
+            libc::SIGUSR1 => Some(Signal::TakeOver),
             number if number > 0 => Some(Signal::Stop),
             _ => None,
         }
@@ -148,6 +163,12 @@ fn is_ignored(signal: libc::c_int) -> bool {
 pub(crate) fn stop_self() {
     // SAFETY: a plain system call on our own process.
     unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+}
+
+/// Sends this process SIGUSR1, from any of its threads.
+pub(crate) fn take_over_self() {
+    // SAFETY: a plain system call on our own process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGUSR1) };
 }
 
 /// Asks a child process to stop.

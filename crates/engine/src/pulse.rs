@@ -7,7 +7,8 @@ use thiserror::Error;
 /// Asks one reactor to answer; `false` when it has ended.
 type Ask = Box<dyn Fn(SyncSender<()>) -> bool + Send>;
 
-/// The reactors of a server or a controller, to be asked from any other thread.
+/// The reactors of a server or a controller, to be asked from any other thread; by default none.
+#[derive(Default)]
 pub struct Pulse {
     reactors: Vec<Ask>,
 }

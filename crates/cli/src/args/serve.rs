@@ -43,7 +43,8 @@ Examples:
   roadtrain serve -a 127.0.0.1,127.0.0.2 -n nqn.2025-01.io.example:disk --namespace file:disk.img \\
       --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
   roadtrain serve --config serve.toml --check-config
-  roadtrain serve --config serve.toml"
+  roadtrain serve --config serve.toml
+  roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
 );
 
 /// Options of `roadtrain serve`.
@@ -94,6 +95,10 @@ pub struct ServeArgs {
     /// Name of the target here, for `roadtrain status` and `roadtrain target` [default: target0, target1, ...].
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub id: Option<String>,
+    /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
+    /// of --id: its sockets are taken over, so hosts see a pause and no refused connection.
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin"])]
+    pub takeover: bool,
     /// Answer requests on stdin instead of at a control socket; stop at its end.
     #[arg(long, hide = true)]
     pub control_stdin: bool,

@@ -3,6 +3,7 @@
 //! One line of JSON is a request, one line is its answer; docs/reference/control-socket.md has them all. These types
 //! are the schema; `socket` carries them.
 
+pub(crate) mod descriptors;
 pub(crate) mod socket;
 
 use crate::args::{AnaName, AnaPort};
@@ -47,6 +48,42 @@ pub(crate) enum Call {
         /// In this order.
         operations: Vec<Change>,
     },
+    /// A target gives its sockets to the asker, which goes on over the same stream.
+    TakeOver,
+    /// After that: the target ends its connections and gives its files and devices up.
+    Proceed,
+    /// After that: the asker serves, and the target ends.
+    Serving,
+}
+
+/// What a target answers to [`Call::TakeOver`], along with its sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shared {
+    /// Sockets that come with this.
+    pub sockets: usize,
+    /// How long it takes at most to end what hosts have asked for, in seconds.
+    pub drain_seconds: u64,
+}
+
+/// What a target answers to [`Call::Proceed`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Released {
+    /// What its namespaces know of reservations.
+    pub reservations: Vec<Known>,
+    /// What hosts have written and may be lost, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+}
+
+/// What a namespace knows of reservations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// As in the file for reservations that persist.
+    pub image: String,
 }
 
 /// A change to what a target exports. Where `nqn` may be left out, it means the target's only subsystem.
@@ -370,9 +407,9 @@ mod tests {
             Change::AllowAnyHost { nqn: None, allow: false },
             Change::AllowHost { nqn: None, host: host() },
         ];
-        for call in
-            [Call::Status, Call::Stop, Call::Counters, Call::Reload, Call::Apply { operations }]
-        {
+        let taking = [Call::TakeOver, Call::Proceed, Call::Serving];
+        let asking = [Call::Status, Call::Stop, Call::Counters, Call::Reload];
+        for call in asking.into_iter().chain(taking).chain([Call::Apply { operations }]) {
             assert_eq!(read_call(&write_call(&call)), Ok(call));
         }
         let plain = br#"{"version":1,"method":"status","params":{}}"#;

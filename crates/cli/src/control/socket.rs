@@ -1,7 +1,10 @@
 //! Requests and answers on a Unix socket, a line each.
 
-use super::{Call, Refusal, Reply, Why, read_call, read_reply, write_call, write_reply};
+use super::{
+    Call, Refusal, Reply, Why, descriptors, read_call, read_reply, write_call, write_reply,
+};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -145,6 +148,52 @@ pub(crate) fn ask(socket: &Path, call: &Call) -> io::Result<Reply> {
 pub(crate) fn ask_over(stream: &UnixStream, call: &Call) -> io::Result<Reply> {
     begin(stream, call)?;
     finish(stream, ANSWER_TIMEOUT)
+}
+
+/// Asks over a stream that carries several requests, of which this one takes `within`.
+///
+/// # Errors
+/// Nobody is there, or does not answer in time.
+pub(crate) fn ask_within(stream: &UnixStream, call: &Call, within: Duration) -> io::Result<Reply> {
+    begin(stream, call)?;
+    finish(stream, within)
+}
+
+/// Asks for something that comes with descriptors.
+///
+/// # Errors
+/// Nobody is there, or does not answer in time.
+pub(crate) fn ask_for_descriptors(
+    stream: &UnixStream,
+    call: &Call,
+) -> io::Result<(Reply, Vec<OwnedFd>)> {
+    begin(stream, call)?;
+    stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
+    let (line, descriptors) = descriptors::receive(stream)?;
+    Ok((read_reply(&line)?, descriptors))
+}
+
+/// Sends an answer with descriptors.
+///
+/// # Errors
+/// The asker is gone, or does not take it.
+pub(crate) fn reply_with(
+    stream: &UnixStream,
+    reply: Reply,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    stream.set_write_timeout(Some(ASKER_TIMEOUT))?;
+    descriptors::send(stream, &write_reply(reply), descriptors)
+}
+
+/// The next request of a stream that carries several; `None` at its end.
+///
+/// # Errors
+/// It does not come in time, or is none.
+pub(crate) fn next_call(stream: &UnixStream, within: Duration) -> io::Result<Option<Call>> {
+    let line = Lines::of(stream, REQUEST_BYTES_MAX).next(Some(within))?;
+    let call = line.map(|line| read_call(&line)).transpose();
+    call.map_err(|refusal| io::Error::new(ErrorKind::InvalidData, refusal.message.into_string()))
 }
 
 /// Asks the process behind `socket` to end; [`last_words`] has what it says when it does.

@@ -1,5 +1,6 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
+use super::handover::Successor;
 use crate::addresses::Addresses;
 use crate::args::AnaPort;
 use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
@@ -14,8 +15,8 @@ use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
-    AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerError,
-    Subsystem,
+    AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerConfig,
+    ServerError, Subsystem,
 };
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
@@ -23,14 +24,22 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use std::{io, thread};
 use tracing::{info, warn};
 
 /// A running target, shared by the main thread and the one that answers.
 pub(super) struct Served {
-    server: Arc<Server>,
+    /// Another one when a process that wanted to take over has failed.
+    server: Mutex<Arc<Server>>,
+    /// As the target was started, with the keys that hold by now.
+    engine_config: Mutex<ServerConfig>,
+    /// Another process wants to take over, and the main thread is to go on with it.
+    successor: Mutex<Option<Successor>>,
+    /// The main thread does, so nothing may change. It is set while `config` is locked.
+    is_leaving: AtomicBool,
     /// What is written about it, and where, if it has a place.
     place: Mutex<Option<(TargetEntry, PathBuf)>>,
     interfaces: Addresses,
@@ -42,12 +51,16 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) fn new(
-        server: Arc<Server>,
+        (server, engine_config): (Server, ServerConfig),
         place: Option<&TargetPlace>,
         (config, file): (ServeConfig, Option<&Path>),
     ) -> Served {
+        server.on_failure(signals::stop_self);
         Served {
-            server,
+            server: Mutex::new(Arc::new(server)),
+            engine_config: Mutex::new(engine_config),
+            successor: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
             place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
             interfaces: interfaces(&config),
             config: Mutex::new(config),
@@ -62,7 +75,61 @@ impl Served {
     /// The socket cannot be made.
     pub(super) fn answer_at(self: &Arc<Self>, socket: &Path) -> io::Result<()> {
         let served = self.clone();
-        socket::serve(socket, move |call, _: &UnixStream| Some(served.answer(call)))
+        socket::serve(socket, move |call, asker: &UnixStream| match call {
+            Call::TakeOver => served.take_over(asker).err().map(Err),
+            call => Some(served.answer(call)),
+        })
+    }
+
+    /// The target that runs.
+    pub(super) fn server(&self) -> Arc<Server> {
+        lock(&self.server).clone()
+    }
+
+    /// Another one runs from now on, and everything may change again.
+    pub(super) fn replace(&self, server: Server) {
+        server.on_failure(signals::stop_self);
+        *lock(&self.server) = Arc::new(server);
+        self.write_listeners();
+    }
+
+    pub(super) fn engine_config(&self) -> ServerConfig {
+        lock(&self.engine_config).clone()
+    }
+
+    pub(super) fn listens_on_ethernet(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    /// That one is to take over; `false`: another one does already.
+    pub(super) fn set_successor(&self, successor: Successor) -> bool {
+        let mut waiting = lock(&self.successor);
+        let is_first = waiting.is_none() && !self.is_leaving.load(Ordering::Acquire);
+        if is_first {
+            *waiting = Some(successor);
+        }
+        is_first
+    }
+
+    /// The one that is to take over. Nothing may change until [`Served::stay`].
+    pub(super) fn leave(&self) -> Option<Successor> {
+        let _config = lock(&self.config);
+        let successor = lock(&self.successor).take()?;
+        self.is_leaving.store(true, Ordering::Release);
+        Some(successor)
+    }
+
+    /// This process serves on.
+    pub(super) fn stay(&self) {
+        self.is_leaving.store(false, Ordering::Release);
+    }
+
+    /// Whether changes can be made; `config` is locked.
+    fn check_stays(&self) -> Result<(), Refusal> {
+        match self.is_leaving.load(Ordering::Acquire) {
+            true => Err(Refusal::new(Why::Failed, "another process takes over")),
+            false => Ok(()),
+        }
     }
 
     /// Answers on stdin, which is a socket, and stops at its end: so the target does not outlive its parent.
@@ -85,10 +152,13 @@ impl Served {
     fn answer(&self, call: Call) -> Reply {
         match call {
             Call::Status => Ok(json!(self.report())),
-            Call::Counters => Ok(json!(self.server.stats())),
+            Call::Counters => Ok(json!(self.server().stats())),
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
             Call::Stop => Err(Refusal::not_for("a target")),
+            Call::TakeOver | Call::Proceed | Call::Serving => {
+                Err(Refusal::new(Why::Request, "nobody takes over here"))
+            }
         }
     }
 
@@ -100,7 +170,8 @@ impl Served {
         let Some(file) = &self.file else {
             return Err(Failure::usage("there is no configuration file to read again"));
         };
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = lock(&self.config);
+        self.check_stays()?;
         let new = ServeConfig::read(file)?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
@@ -116,7 +187,8 @@ impl Served {
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
         let keys = keys.unwrap_or_default();
         new.check_keys(&keys).map_err(Failure::usage)?;
-        let changes = self.server.reconfigure(
+        let server = self.server();
+        let changes = server.reconfigure(
             &listen,
             &exports,
             &authentication,
@@ -124,7 +196,10 @@ impl Served {
             &new.ana_states()?,
         );
         let changes = changes.map_err(ServerError::from)?;
-        self.server.set_tls_keys(keys);
+        if let Some(tls) = &mut lock(&self.engine_config).tls {
+            tls.keys = keys.clone();
+        }
+        server.set_tls_keys(keys);
         info!(changes = changes.len(), "reloaded {}", file.display());
         let ServeConfig {
             address,
@@ -145,7 +220,10 @@ impl Served {
     }
 
     fn apply(&self, changes: Vec<Change>) -> Reply {
-        let (mut exports, (seen, _)) = (self.server.exports(), self.server.view());
+        let _config = lock(&self.config);
+        self.check_stays()?;
+        let server = self.server();
+        let (mut exports, (seen, _)) = (server.exports(), server.view());
         let mut operations = Vec::new();
         for change in changes {
             if let Change::SetAna { listener: AnaPort::Ether, .. } = change
@@ -158,7 +236,7 @@ impl Served {
             exports = exports.with(std::slice::from_ref(&operation))?;
             operations.push(operation);
         }
-        let changes = self.server.apply(&operations)?;
+        let changes = server.apply(&operations)?;
         info!(changes = changes.len(), "changed at the control socket");
         self.write_listeners();
         let lasts = || match &self.file {
@@ -174,9 +252,9 @@ impl Served {
 
     /// For those who look while this process does not answer.
     fn write_listeners(&self) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = lock(&self.place);
         let Some((entry, folder)) = place.as_mut() else { return };
-        let listeners = listeners(&self.server, &self.interfaces);
+        let listeners = listeners(&self.server(), &self.interfaces);
         if listeners != entry.listeners {
             entry.listeners = listeners;
             let written = write_entry(folder, entry);
@@ -185,7 +263,8 @@ impl Served {
     }
 
     fn report(&self) -> TargetReport {
-        let (stats, usage) = (self.server.stats(), self.server.usage());
+        let server = self.server();
+        let (stats, usage) = (server.stats(), server.usage());
         let traffic = Traffic {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             connections: usage.connections,
@@ -193,16 +272,20 @@ impl Served {
             buffer_bytes: usage.buffer_bytes,
             requests: stats.requests,
             data_bytes: stats.data_bytes,
-            waiting: self.server.waiting().into_iter().map(WaitReport::from).collect(),
+            waiting: server.waiting().into_iter().map(WaitReport::from).collect(),
         };
-        let (config, controllers) = self.server.view();
-        let exports = self.server.exports();
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let (config, controllers) = server.view();
+        let exports = server.exports();
+        let place = lock(&self.place);
         let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
-        let facts = (id, listeners(&self.server, &self.interfaces), self.file.clone());
-        let lanes = self.server.lanes();
+        let facts = (id, listeners(&server, &self.interfaces), self.file.clone());
+        let lanes = server.lanes();
         TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a change means for what is exported.

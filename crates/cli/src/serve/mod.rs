@@ -1,16 +1,20 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
 mod control;
+mod handover;
+mod takeover;
 
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
-use crate::signals::{self, Signal, Signals};
+use crate::signals::{Signal, Signals};
 use crate::{logs, notify, output};
 use control::{Served, interfaces, listeners};
-use roadtrain_engine::target::{ConfigError, Server, ServerError};
+use handover::End;
+use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
 use std::sync::Arc;
+use takeover::Predecessor;
 use tracing::{error, info, warn};
 
 /// `roadtrain serve`
@@ -27,14 +31,17 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
         global.verbose,
     );
-    let signals = Signals::block()?;
-    let server = Arc::new(Server::start(engine_config)?);
-    server.on_failure(signals::stop_self);
+    let signals = Signals::block_of_target()?;
+    let (server, name) = match args.takeover {
+        true => take_over(args, &engine_config, &signals)?,
+        false => (Server::start(engine_config.clone())?, args.id.clone()),
+    };
     let listeners = listeners(&server, &interfaces(&config));
     let ready = ready(&listeners, &config);
-    let place = if args.control_stdin { None } else { claim(args, &listeners)? };
+    let mut place =
+        if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let file = args.config.as_deref();
-    let served = Arc::new(Served::new(server.clone(), place.as_ref(), (config, file)));
+    let served = Arc::new(Served::new((server, engine_config), place.as_ref(), (config, file)));
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -44,11 +51,12 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
-    let watchdog = notify::watch(server.pulse())?;
-    until_stopped(&signals, &served);
+    if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut place)? {
+        return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
+    }
+    let server = served.server();
     // A second signal ends the wait.
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
-    drop(watchdog);
     let ended = server.shut_down();
     match server.failure() {
         Some(failure) => {
@@ -59,15 +67,30 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
+/// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.
+fn take_over(
+    args: &ServeArgs,
+    config: &ServerConfig,
+    signals: &Signals,
+) -> Outcome<(Server, Option<String>)> {
+    let (server, predecessor) = signals.guard(|| {
+        let mut predecessor = Predecessor::find(args, config)?;
+        let server = predecessor.succeed(config)?;
+        Ok::<_, Failure>((server, predecessor))
+    })?;
+    Ok((server, Some(predecessor.dismiss())))
+}
+
 /// A place where others find it. What has no name of its own does without when there is none.
-fn claim(args: &ServeArgs, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
+fn claim(args: &ServeArgs, id: Option<&str>, listeners: &[String]) -> Outcome<Option<TargetPlace>> {
     let config = args.config.as_deref().map(std::path::absolute).transpose()?;
-    let (id, listeners) = (args.id.as_deref(), listeners.to_vec());
+    let listeners = listeners.to_vec();
     let claim = TargetClaim { id, listeners, config: config.as_deref() };
     match (Targets::of_user().claim(&claim), id) {
         (Ok(place), _) => Ok(Some(place)),
-        (Err(failure), Some(_)) => Err(failure),
-        (Err(failure), None) => {
+        // After a takeover there is nobody else who serves.
+        (Err(failure), Some(_)) if !args.takeover => Err(failure),
+        (Err(failure), _) => {
             warn!("no control socket: {}", failure.message);
             Ok(None)
         }
@@ -79,14 +102,45 @@ fn ready(listeners: &[String], config: &ServeConfig) -> String {
     format!("ready {} {}", listeners.join(" "), nqns.join(","))
 }
 
-fn until_stopped(signals: &Signals, served: &Served) {
-    while signals.wait() == Signal::Reload {
-        if let Err(failure) = served.reload() {
-            error!("not reloaded: {}", failure.message);
+/// Why a target is served no more.
+enum Until {
+    /// It is to stop.
+    Stopped,
+    /// Another process serves it. Something that hosts have written before may be lost.
+    TakenOver(Option<String>),
+}
+
+/// Serves until somebody says that it is enough, or another process does it.
+fn until_ended(
+    signals: &Signals,
+    served: &Served,
+    place: &mut Option<TargetPlace>,
+) -> Outcome<Until> {
+    let mut watchdog = notify::watch(served.server().pulse())?;
+    loop {
+        match signals.wait() {
+            Signal::Stop => break,
+            Signal::Reload => {
+                if let Err(failure) = served.reload() {
+                    error!("not reloaded: {}", failure.message);
+                }
+            }
+            Signal::TakeOver => {
+                let Some(successor) = served.leave() else { continue };
+                drop(watchdog);
+                let waiting = notify::watch_nothing()?;
+                if let End::Over(lost) = handover::run(served, &successor, (place, signals))? {
+                    return Ok(Until::TakenOver(lost));
+                }
+                drop((successor, waiting));
+                served.stay();
+                watchdog = notify::watch(served.server().pulse())?;
+            }
         }
     }
     notify::tell(notify::NotifyState::Stopping);
     info!("stopping");
+    Ok(Until::Stopped)
 }
 
 impl From<ServerError> for Failure {

@@ -45,7 +45,7 @@ const NEVER: u64 = u64::MAX;
 
 pub(super) struct State {
     pub(super) target: Target,
-    stores: Stores,
+    pub(super) stores: Stores,
     presences: Presences<RawFd>,
     reserving: Reserving,
 }
@@ -565,6 +565,8 @@ impl Control {
     /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and
     /// namespace.
     pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
+        let saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        saver.into_iter().for_each(Saver::finish);
         let stores = self.lock().stores.clone();
         let closed = stores.all().map(|(nqn, nsid, store)| (nqn, nsid, store.close()));
         closed
@@ -631,7 +633,7 @@ impl Control {
         };
         let mut prepared = open.prepare(&next.subsystems, looked)?;
         let before = (&old.listeners[..], &config.listeners[..]);
-        let Opened { listeners, sockets } = listeners::open(&next.listeners, before)?;
+        let Opened { listeners, sockets } = listeners::open(&next.listeners, before, &[])?;
         let mut changes = config.operations_to(&prepared.config(next, listeners));
         config.with(&changes)?;
         prepared.stage()?;

@@ -37,21 +37,27 @@ struct Look {
 }
 
 /// Decides when the wait is over.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Patience {
+    /// Longest wait for hosts that do not go elsewhere.
+    moment: Duration,
     answered: u64,
     /// When that had changed last.
     since: Duration,
 }
 
 impl Patience {
+    fn new(moment: Duration) -> Patience {
+        Patience { moment, answered: 0, since: Duration::ZERO }
+    }
+
     /// Whether nothing is to be waited for any more.
     fn is_over(&mut self, look: Look) -> bool {
         if look.answered != self.answered {
             (self.answered, self.since) = (look.answered, look.elapsed);
         }
         let is_quiet = look.is_known && look.elapsed >= self.since + QUIET;
-        look.outstanding == 0 && (is_quiet || look.elapsed >= MOMENT)
+        look.outstanding == 0 && (is_quiet || look.elapsed >= self.moment)
     }
 }
 
@@ -61,16 +67,21 @@ impl Server {
     /// no other way. `pause` waits for the time that it is given; `false` ends the wait. No new connections are taken,
     /// and there is no way back: what is left to do is [`Server::shut_down`].
     pub fn drain(&self, mut pause: impl FnMut(Duration) -> bool) {
-        let (begun, limit) = (Instant::now(), self.drain_timeout);
         for address in self.addresses() {
             self.control.broadcast(|| Order::Unlisten(address));
         }
+        self.take_leave(MOMENT, &mut pause);
+    }
+
+    /// Tells hosts to go elsewhere, and waits for those that do so within a `moment`.
+    pub(super) fn take_leave(&self, moment: Duration, pause: &mut dyn FnMut(Duration) -> bool) {
+        let (begun, limit) = (Instant::now(), self.drain_timeout);
         if limit.is_zero() || !self.control.depart() {
             return;
         }
         self.control.broadcast(|| Order::Depart);
         info!("hosts are told to go elsewhere");
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(moment);
         loop {
             let look = self.look(begun);
             if patience.is_over(look) {
@@ -117,7 +128,7 @@ mod tests {
 
     /// When the wait is over, looking every 5 ms; `None`: within 2 s it is not.
     fn ends(look: impl Fn(u64) -> (bool, usize, u64)) -> Option<u64> {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(MOMENT);
         (0..2000).step_by(5).find(|&ms| {
             let (is_known, outstanding, answered) = look(ms);
             let elapsed = Duration::from_millis(ms);

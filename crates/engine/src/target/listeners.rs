@@ -20,7 +20,7 @@ pub(super) struct ListenSocket {
 }
 
 impl ListenSocket {
-    fn open(address: SocketAddr, tls: TlsUse) -> io::Result<Self> {
+    pub(super) fn open(address: SocketAddr, tls: TlsUse) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
@@ -30,6 +30,13 @@ impl ListenSocket {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         Ok(ListenSocket { socket: socket.into(), tls })
+    }
+
+    /// A socket that another process, or an earlier target of this one, has listened at.
+    fn inherited(socket: &TcpListener, tls: TlsUse) -> io::Result<Self> {
+        let socket = socket.try_clone()?;
+        socket.set_nonblocking(true)?;
+        Ok(ListenSocket { socket, tls })
     }
 
     pub(super) fn is_at(&self, address: SocketAddr) -> bool {
@@ -50,13 +57,14 @@ pub(super) struct Opened {
     pub(super) sockets: Vec<ListenSocket>,
 }
 
-/// Opens what is `wanted`, but for what was `asked` for before and is open.
+/// Opens what is `wanted`, but for what was `asked` for before and is open, and takes of `inherited` what is there.
 ///
 /// # Errors
 /// The first address that cannot be had.
 pub(super) fn open(
     wanted: &[Listener],
     (asked, open): (&[Listener], &[Listener]),
+    inherited: &[TcpListener],
 ) -> Result<Opened, ConfigError> {
     let mut opened = Opened { listeners: Vec::new(), sockets: Vec::new() };
     for listener in wanted {
@@ -65,7 +73,14 @@ pub(super) fn open(
             opened.listeners.push(Listener { tls: listener.tls, ..*known });
             continue;
         }
-        let (socket, address) = ListenSocket::open(listener.address, listener.tls)
+        let is_there = |socket: &&TcpListener| {
+            socket.local_addr().is_ok_and(|address| address == listener.address)
+        };
+        let opening = match inherited.iter().find(is_there) {
+            Some(socket) => ListenSocket::inherited(socket, listener.tls),
+            None => ListenSocket::open(listener.address, listener.tls),
+        };
+        let (socket, address) = opening
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
             .map_err(|error| {
                 let place = Place::Listener(listener.address);

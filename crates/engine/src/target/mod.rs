@@ -18,6 +18,7 @@ mod flaky;
 #[cfg(test)]
 mod flush_tests;
 mod flushes;
+mod handover;
 mod handshakes;
 mod health;
 mod lane;
@@ -43,6 +44,7 @@ pub use ether::EtherConfig;
 #[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
+pub use handover::{HandOverError, Inherited, Reserved};
 pub use order::{LanePlace, Usage};
 pub use reservation_file::ReservationPlace;
 pub use roadtrain_proto::target::{

@@ -13,7 +13,7 @@ use roadtrain_proto::target::{TargetEvent, TlsUse, TurnOf};
 use roadtrain_store::Completion;
 use roadtrain_wire::status::Status;
 use std::any::Any;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -23,6 +23,10 @@ pub(super) enum Order {
     Listen(ListenSocket),
     /// Take none any more at this address.
     Unlisten(SocketAddr),
+    /// Answer with the sockets that take connections.
+    Sockets(SyncSender<Vec<TcpListener>>),
+    /// Take no connections any more: another process does, at the same sockets.
+    StopListening,
     /// Ask for TLS like this of what comes at this address.
     SetTls(SocketAddr, TlsUse),
     /// Serve this connection.

@@ -228,6 +228,8 @@ impl reactor::Reactor for Reactor {
             Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
             Order::Listen(socket) => listeners.listen(ring, peers, socket),
             Order::Unlisten(address) => listeners.unlisten(ring, address),
+            Order::Sockets(reply) => _ = reply.try_send(listeners.share()),
+            Order::StopListening => listeners.stop(ring),
             Order::SetTls(address, tls) => listeners.set_tls(address, tls),
             Order::Adopt(newcomer) => lanes.adopt(*newcomer),
             Order::Evict(ticket) => lanes.evict(ticket),

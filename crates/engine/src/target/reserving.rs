@@ -11,7 +11,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use tracing::warn;
 
 /// A file to write.
@@ -22,7 +22,10 @@ struct Job {
 }
 
 /// Writes files, one after the other. Its thread ends with it.
-pub(super) struct Saver(Sender<Job>);
+pub(super) struct Saver {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+}
 
 impl Saver {
     /// `done` hears what has become of each.
@@ -37,13 +40,19 @@ impl Saver {
                 done(&turn, written.is_ok());
             }
         };
-        thread::Builder::new().name("roadtrain-reserve".into()).spawn(work)?;
-        Ok(Saver(jobs))
+        let thread = thread::Builder::new().name("roadtrain-reserve".into()).spawn(work)?;
+        Ok(Saver { jobs, thread })
     }
 
     /// Whether it will be written.
     pub(super) fn save(&self, turn: TurnOf, path: PathBuf, image: Arc<[u8]>) -> bool {
-        self.0.send(Job { turn, path, image }).is_ok()
+        self.jobs.send(Job { turn, path, image }).is_ok()
+    }
+
+    /// Waits until everything is written.
+    pub(super) fn finish(self) {
+        drop(self.jobs);
+        let _ = self.thread.join(); // a panic was reported
     }
 }
 

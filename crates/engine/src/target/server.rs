@@ -7,6 +7,7 @@ use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
+use super::handover::Inherited;
 use super::handshakes::{Handshakes, Secure};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
@@ -147,6 +148,56 @@ impl ServerConfig {
             drain_timeout: DRAIN_TIMEOUT,
         }
     }
+
+    /// What is exported at first.
+    fn exports(&self) -> TargetConfig<Export> {
+        let tls = self.tls.as_ref().map(|tls| tls.tls).unwrap_or_default();
+        let tls_at = self.tls.as_ref().map(|tls| tls.at.clone()).unwrap_or_default();
+        let nothing = TargetConfig::<Export> { tls, tls_at, ..TargetConfig::default() };
+        TargetConfig {
+            subsystems: self.subsystems.clone(),
+            listeners: nothing.listeners_at(&self.listen),
+            referrals: self.referrals.clone(),
+            authentication: self.authentication.clone(),
+            tls,
+            tls_at: nothing.tls_at.clone(),
+            ana: self.ana.clone(),
+            limits: self.limits,
+            origin: machine::machine(),
+        }
+    }
+
+    /// Whether it can be, as far as that is seen before anything is opened.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.exports().check()
+    }
+
+    /// The same, with what has changed while a target ran that was started with it: what it exports, at which
+    /// addresses, and to whom.
+    #[must_use]
+    pub fn as_changed(
+        &self,
+        now: &TargetConfig<Export>,
+        addresses: Vec<SocketAddr>,
+    ) -> ServerConfig {
+        let changed = |tls: &TlsConfig| TlsConfig {
+            tls: now.tls,
+            at: now.tls_at.clone(),
+            keys: tls.keys.clone(),
+        };
+        ServerConfig {
+            listen: addresses,
+            tls: self.tls.as_ref().map(changed),
+            subsystems: now.subsystems.clone(),
+            referrals: now.referrals.clone(),
+            ana: now.ana.clone(),
+            authentication: now.authentication.clone(),
+            ..self.clone()
+        }
+    }
 }
 
 /// A reactor: its mailbox and its thread.
@@ -192,22 +243,18 @@ impl Server {
     /// # Errors
     /// The first thing that cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let tls = config.tls.as_ref().map(|tls| tls.tls).unwrap_or_default();
-        let tls_at = config.tls.as_ref().map(|tls| tls.at.clone()).unwrap_or_default();
-        let nothing = TargetConfig::<Export> { tls, tls_at, ..TargetConfig::default() };
-        let exports = TargetConfig {
-            subsystems: config.subsystems.clone(),
-            listeners: nothing.listeners_at(&config.listen),
-            referrals: config.referrals.clone(),
-            authentication: config.authentication.clone(),
-            tls,
-            tls_at: nothing.tls_at.clone(),
-            ana: config.ana.clone(),
-            limits: config.limits,
-            origin: machine::machine(),
-        };
+        Server::succeed(config, &Inherited::default())
+    }
+
+    /// The same, with what a target leaves that ends for this one; see [`Server::hand_over`].
+    ///
+    /// # Errors
+    /// The first thing that cannot be had; nothing keeps running then, and the sockets live on.
+    pub fn succeed(config: ServerConfig, inherited: &Inherited) -> Result<Self, ServerError> {
+        let exports = config.exports();
         exports.check()?;
-        let Opened { listeners, sockets } = listeners::open(&exports.listeners, (&[], &[]))?;
+        let Opened { listeners, sockets } =
+            listeners::open(&exports.listeners, (&[], &[]), &inherited.sockets)?;
         let addresses: Vec<SocketAddr> = listeners.iter().map(|one| one.address).collect();
         let affinities = affinities(&config, &addresses);
         let ports = EtherPorts::open(config.ether.as_ref(), affinities.len())?;
@@ -216,7 +263,8 @@ impl Server {
         let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true)?;
         prepared.stage()?;
         drop(near);
-        let target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
+        let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
+        inherited.adopt_reservations(&mut target)?;
         let system = |source| ServerError::System { what: "thread", source };
         let control = Control::new(target, prepared.stores(), exports, config.connect_timeout);
         let control = control.map_err(system)?;
@@ -435,6 +483,11 @@ impl Server {
             thread::sleep(SHUT_DOWN_PAUSE);
         }
         self.close()
+    }
+
+    /// Whether all reactors have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.reactors.0.iter().all(|(_, thread)| thread.is_finished())
     }
 
     /// Brings everything that was written to stable storage: nobody writes any more.

@@ -15,6 +15,7 @@ mod express;
 mod fence;
 mod fused;
 mod fused_loss;
+mod handover;
 mod harness;
 mod hostile;
 mod identity;

@@ -13,7 +13,7 @@ use crate::tuning;
 use roadtrain_proto::target::TlsUse;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use tracing::{debug, warn};
@@ -56,6 +56,19 @@ impl Listeners {
             event::forget(ring, mark(event::LISTENER, number, 0));
             socket.close();
         }
+    }
+
+    /// The sockets, for another process.
+    pub(super) fn share(&self) -> Vec<TcpListener> {
+        self.open.values().filter_map(|open| open.socket.try_clone().ok()).collect()
+    }
+
+    /// Takes no connections any more. Those that come wait until another process takes them.
+    pub(super) fn stop(&mut self, ring: &mut Ring) {
+        for number in std::mem::take(&mut self.open).into_keys() {
+            event::forget(ring, mark(event::LISTENER, number, 0));
+        }
+        self.paused.clear();
     }
 
     /// From the next connection on that is accepted at `address`.

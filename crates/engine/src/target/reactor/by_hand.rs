@@ -35,7 +35,7 @@ impl HandTarget {
             ..nothing
         };
         let Opened { listeners, sockets } =
-            listeners::open(&exports.listeners, (&[], &[])).unwrap();
+            listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
         let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();

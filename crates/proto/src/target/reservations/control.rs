@@ -76,6 +76,27 @@ impl Target {
         reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
     }
 
+    /// What another process knew of a namespace until it stopped serving it. Nothing happens when it is of another
+    /// namespace, by its NGUID.
+    pub fn adopt_reservations(&mut self, nqn: &str, nsid: u32, nguid: &[u8; 16], state: State) {
+        let subsystem = self.subsystems.get_mut(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
+        let reservations = reservations.filter(|reservations| reservations.is_of(nguid));
+        reservations.into_iter().for_each(|reservations| reservations.adopt(state.clone()));
+    }
+
+    /// All of what namespaces know of reservations, where hosts are registered: the subsystem's NQN, the NSID and an
+    /// image for [`Target::adopt_reservations`].
+    pub fn all_reservations(&self) -> impl Iterator<Item = (&str, u32, Vec<u8>)> {
+        self.subsystems.iter().flat_map(|(nqn, subsystem)| {
+            let held = subsystem
+                .reservations
+                .iter()
+                .filter_map(|(nsid, known)| Some((*nsid, known.whole_image()?)));
+            held.map(move |(nsid, image)| (&**nqn, nsid, image))
+        })
+    }
+
     /// What a namespace knows of reservations.
     #[must_use]
     pub fn reservations(&self, nqn: &str, nsid: u32) -> Option<&State> {

@@ -43,16 +43,21 @@ impl State {
     /// What persists of it, for the namespace with that NGUID.
     #[must_use]
     pub fn image(&self, nguid: &[u8; 16]) -> Vec<u8> {
-        let kept = if self.persists { self.clone() } else { State::default() };
+        if self.persists { self.whole_image(nguid) } else { State::default().whole_image(nguid) }
+    }
+
+    /// All of it, also what does not persist: for a process that goes on with it.
+    #[must_use]
+    pub fn whole_image(&self, nguid: &[u8; 16]) -> Vec<u8> {
         let mut text = format!("{HEAD}\nnamespace {:032x}\n", u128::from_be_bytes(*nguid));
-        let persists = if kept.persists { "yes" } else { "no" };
+        let persists = if self.persists { "yes" } else { "no" };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "generation {}\npersists {persists}", kept.generation);
-        if let Some(Reservation { kind, holder }) = kept.reservation {
+        let _ = writeln!(text, "generation {}\npersists {persists}", self.generation);
+        if let Some(Reservation { kind, holder }) = self.reservation {
             let holder = holder.map_or(ALL.into(), |host| hex(&host));
             let _ = writeln!(text, "reservation {} {holder}", kind.emit());
         }
-        for Registrant { host, key } in &kept.registrants {
+        for Registrant { host, key } in &self.registrants {
             let _ = writeln!(text, "registrant {} {key:#x}", hex(host));
         }
         let _ = writeln!(text, "crc32c {:08x}", crc32_iscsi(text.as_bytes()));
@@ -165,6 +170,7 @@ mod tests {
         assert_eq!(parse(&all.image(&[9; 16])), Ok(([9; 16], all)));
         let not = State { persists: false, ..state };
         assert_eq!(parse(&not.image(&[9; 16])), Ok(([9; 16], State::default())));
+        assert_eq!(parse(&not.whole_image(&[9; 16])), Ok(([9; 16], not)));
     }
 
     #[test]

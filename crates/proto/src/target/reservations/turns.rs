@@ -96,9 +96,22 @@ impl Reservations {
         }
     }
 
+    /// What another process knew until now that has served the namespace. Not when something has happened already.
+    pub(in crate::target) fn adopt(&mut self, state: State) {
+        if std::mem::take(&mut self.is_new) {
+            self.state = State { persists: state.persists && self.can_persist, ..state };
+            self.set_accesses();
+        }
+    }
+
     /// There is a place for what persists, or is none any more; what is there already stays as it is.
     pub(in crate::target) fn set_can_persist(&mut self, can_persist: bool) {
         self.can_persist = can_persist;
+    }
+
+    /// All that it knows, for another process; `None`: no host has ever registered.
+    pub(in crate::target) fn whole_image(&self) -> Option<Vec<u8>> {
+        (self.state != State::default()).then(|| self.state.whole_image(&self.nguid))
     }
 
     /// What lanes of `host` look at.

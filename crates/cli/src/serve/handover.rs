@@ -1,0 +1,267 @@
+//! A target that another process takes over from: it gives up what it has, and takes it back if that one fails.
+//!
+//! ```text
+//! new process (takeover)                      this process
+//!   take_over   ------------------------------>
+//!               <------------------------------  its sockets
+//!   proceed     ------------------------------>  no new connections; hosts are told; commands end;
+//!                                                flush; files and devices are closed
+//!               <------------------------------  released, with the reservations
+//!   opens files and devices; serves
+//!   serving     ------------------------------>  its name is free; ends
+//! ```
+//!
+//! Until `proceed` nothing has changed here. After that this process waits for `serving`. If it does not come, it
+//! makes sure that the other one is gone, and serves again.
+
+use super::control::Served;
+use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
+use crate::failure::{Failure, Outcome};
+use crate::notify::{self, NotifyState};
+use crate::registry::{Process, TargetPlace};
+use crate::signals::{self, Signal, Signals};
+use roadtrain_engine::store::StoreKind;
+use roadtrain_engine::target::{
+    Blocks, ConfigError, Export, HandOverError, Inherited, Reserved, Server, ServerConfig,
+    ServerError,
+};
+use roadtrain_proto::target::TargetConfig;
+use serde_json::json;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// How long the new process may take to check its configuration.
+const PROCEED_WAIT: Duration = Duration::from_secs(10);
+/// How long it may take to open files and devices.
+const SERVING_WAIT: Duration = Duration::from_secs(30);
+/// How long it may take to end when it has failed; then it is ended.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// How long files and devices may be in use after that, and the pause between two looks.
+const OPEN_WAIT: Duration = Duration::from_secs(10);
+pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
+
+/// The process that wants to go on.
+pub(super) struct Successor {
+    stream: UnixStream,
+    process: Process,
+}
+
+/// What has become of it.
+pub(super) enum End {
+    /// The other one serves; something may have been lost before.
+    Over(Option<String>),
+    /// This one serves, as before.
+    Back,
+}
+
+impl Served {
+    /// Another process asks for everything. The main thread goes on with it.
+    pub(super) fn take_over(&self, asker: &UnixStream) -> Result<(), Refusal> {
+        let failed = |error: std::io::Error| Refusal::new(Why::Failed, error);
+        let peer = descriptors::peer(asker).map_err(failed)?;
+        if peer.uid != rustix::process::geteuid() {
+            return Err(Refusal::new(Why::Request, "only a process of the same user takes over"));
+        }
+        if self.listens_on_ethernet() {
+            return Err(Refusal::new(
+                Why::Invalid,
+                "it listens on Ethernet, whose lanes cannot be taken over: stop it, and start the new one",
+            ));
+        }
+        check_kept(&self.server().exports())?;
+        let process = Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned());
+        let stream = asker.try_clone().map_err(failed)?;
+        if !self.set_successor(Successor { stream, process }) {
+            return Err(Refusal::new(Why::Exists, "another process is taking over already"));
+        }
+        signals::take_over_self();
+        Ok(())
+    }
+}
+
+/// Whether everything that is exported is there for another process.
+fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
+    for subsystem in &exports.subsystems {
+        for export in &subsystem.namespaces {
+            let Blocks::Spec(spec) = &export.blocks else { continue };
+            let has_name = export.uuid.is_some() || export.nguid.is_some();
+            let why = match spec.kind {
+                StoreKind::File { .. } | StoreKind::Block { .. } => continue,
+                StoreKind::Null { .. } if has_name => continue,
+                StoreKind::Null { .. } => "would be another disk: give it a uuid",
+                StoreKind::Memory { .. } | StoreKind::Ssd { .. } => {
+                    "is in this process's memory, and would be lost: remove it first"
+                }
+            };
+            let (nsid, nqn) = (export.nsid, &subsystem.nqn);
+            let message = format!("namespace {nsid} of {nqn} {why}");
+            let place = Some(format!("namespace {nsid} of {nqn}").into());
+            return Err(Refusal { place, ..Refusal::new(Why::Invalid, message) });
+        }
+    }
+    Ok(())
+}
+
+impl Successor {
+    /// Makes sure that it has nothing open any more.
+    fn end(&self) -> Outcome {
+        let begun = Instant::now();
+        let mut is_told = false;
+        while self.process.is_alive() {
+            if begun.elapsed() >= END_WAIT && !is_told {
+                warn!(pid = self.process.pid, "the new process does not end: it is killed");
+                self.process.signal(libc::SIGKILL);
+                is_told = true;
+            }
+            if begun.elapsed() >= 2 * END_WAIT {
+                let pid = self.process.pid;
+                return Err(Failure::failed(format!(
+                    "process {pid} has not taken over, and cannot be ended: this one cannot serve again"
+                )));
+            }
+            thread::sleep(OPEN_LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// Gives everything to `successor`.
+///
+/// # Errors
+/// Nobody serves any more; this process is to end.
+pub(super) fn run(
+    served: &Served,
+    successor: &Successor,
+    (place, signals): (&mut Option<TargetPlace>, &Signals),
+) -> Outcome<End> {
+    let pid = successor.process.pid;
+    let Some(sockets) = asked_to_proceed(served, successor) else {
+        info!(pid, "the process that wanted to take over has changed its mind");
+        return Ok(End::Back);
+    };
+    info!(pid, "another process takes over");
+    let server = served.server();
+    let config = served.engine_config().as_changed(&server.exports(), server.addresses());
+    let (reservations, ended) =
+        server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));
+    let lost = match ended {
+        Ok(()) => None,
+        Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
+        Err(error @ HandOverError::Held(_)) => {
+            let refusal = Refusal::new(Why::Store, &error);
+            let _ = socket::reply_to(&successor.stream, Err(refusal));
+            return Err(Failure::failed(error));
+        }
+    };
+    lost.iter().for_each(|lost| error!("{lost}"));
+    let inherited = Inherited { sockets, reservations };
+    let released = Released { reservations: known(&inherited.reservations), lost: lost.clone() };
+    match socket::reply_to(&successor.stream, Ok(json!(released)))
+        .and_then(|()| socket::next_call(&successor.stream, SERVING_WAIT))
+    {
+        Ok(Some(Call::Serving)) => {
+            notify::tell(NotifyState::MainPid(pid));
+            drop(place.take());
+            let _ = socket::reply_to(&successor.stream, Ok(json!({})));
+            info!(pid, "the other process serves");
+            Ok(End::Over(lost))
+        }
+        Ok(_) => take_back(served, successor, (config, inherited), "it has ended"),
+        Err(error) => take_back(served, successor, (config, inherited), &error.to_string()),
+    }
+}
+
+/// The sockets, when the other process has them and wants everything.
+fn asked_to_proceed(served: &Served, successor: &Successor) -> Option<Vec<TcpListener>> {
+    let server = served.server();
+    let sockets = server.share_sockets();
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    let drain_seconds = served.engine_config().drain_timeout.as_secs() + 1;
+    let shared = Shared { sockets: sockets.len(), drain_seconds };
+    let sent = socket::reply_with(&successor.stream, Ok(json!(shared)), &descriptors);
+    match sent.and_then(|()| socket::next_call(&successor.stream, PROCEED_WAIT)) {
+        Ok(Some(Call::Proceed)) => Some(sockets),
+        Ok(_) => None,
+        Err(error) => {
+            warn!(pid = successor.process.pid, "not taken over: {error}");
+            None
+        }
+    }
+}
+
+fn known(reservations: &[Reserved]) -> Vec<Known> {
+    let known = |reserved: &Reserved| Known {
+        nqn: reserved.nqn.clone(),
+        nsid: reserved.nsid,
+        image: String::from_utf8_lossy(&reserved.image).into_owned(),
+    };
+    reservations.iter().map(known).collect()
+}
+
+/// Serves again what was served before.
+fn take_back(
+    served: &Served,
+    successor: &Successor,
+    (config, inherited): (ServerConfig, Inherited),
+    why: &str,
+) -> Outcome<End> {
+    let pid = successor.process.pid;
+    warn!(pid, "the new process does not serve: {why}");
+    successor.end()?;
+    let server = open_soon(&config, &inherited, OPEN_WAIT)
+        .map_err(|error| Failure::failed(format!("this process cannot serve again: {error}")))?;
+    served.replace(server);
+    warn!("this process serves again");
+    Ok(End::Back)
+}
+
+/// Starts a target; files and devices may be in use for a moment.
+pub(super) fn open_soon(
+    config: &ServerConfig,
+    inherited: &Inherited,
+    within: Duration,
+) -> Result<Server, ServerError> {
+    let until = Instant::now() + within;
+    loop {
+        match Server::succeed(config.clone(), inherited) {
+            Err(ServerError::Config(ConfigError::Store { .. })) if Instant::now() < until => {
+                thread::sleep(OPEN_LOOK);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::NamespaceSpec;
+    use roadtrain_engine::target::Subsystem;
+
+    #[test]
+    fn what_would_be_lost_is_refused_by_its_name() {
+        let check = |spec: &str| {
+            let spec: NamespaceSpec = spec.parse().unwrap();
+            let namespaces = vec![spec.export().unwrap()];
+            let subsystem = Subsystem { namespaces, ..Subsystem::new("nqn.x:y") };
+            check_kept(&TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() })
+        };
+        let uuid = "uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e";
+        for kept in ["file:a,nsid=1", "block:/dev/x,nsid=1", &format!("null:1GiB,nsid=1,{uuid}")] {
+            check(kept).unwrap();
+        }
+        for lost in [
+            "mem:1MiB,nsid=3",
+            "ssd:1MiB,nsid=3",
+            "null:1GiB,nsid=3",
+            &format!("mem:1MiB,nsid=3,{uuid}"),
+        ] {
+            let message = check(lost).unwrap_err().message;
+            assert!(message.starts_with("namespace 3 of nqn.x:y "), "{message}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A target that takes over from a running one; what is said in between is in `handover`.
+
+use super::handover::{OPEN_LOOK, open_soon};
+use crate::args::ServeArgs;
+use crate::control::{Call, Known, Refusal, Released, Shared, socket};
+use crate::failure::{Failure, Outcome};
+use crate::registry::{Process, TargetEntry, Targets};
+use roadtrain_engine::store::StoreKind;
+use roadtrain_engine::target::{Blocks, Inherited, Reserved, Server, ServerConfig};
+use serde::de::DeserializeOwned;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// Longest wait for what the old process does after its hosts are told: for stores, and for the last flush.
+const RELEASE_WAIT: Duration = Duration::from_secs(80);
+/// How long an old process that has ended in the middle may take to be gone with all that it had open.
+const GONE_WAIT: Duration = Duration::from_secs(30);
+/// How long the old process may take to give up its name.
+const NAME_WAIT: Duration = Duration::from_secs(5);
+
+/// The process that serves until now.
+pub(super) struct Predecessor {
+    stream: UnixStream,
+    entry: TargetEntry,
+    inherited: Inherited,
+    drain: Duration,
+}
+
+impl Predecessor {
+    /// Finds it, checks whatever can be checked before it stops, and gets its sockets.
+    ///
+    /// # Errors
+    /// Nobody is there, or it refuses, or this process could not serve. The other one does not notice.
+    pub(super) fn find(args: &ServeArgs, config: &ServerConfig) -> Outcome<Predecessor> {
+        if config.ether.is_some() {
+            return Err(Failure::usage(
+                "--takeover: not with Ethernet: stop the other target first",
+            ));
+        }
+        config.check().map_err(Failure::usage)?;
+        check_paths(config)?;
+        let targets = Targets::of_user();
+        let entry = choose(targets.entries()?, args, config)?;
+        let stream = UnixStream::connect(targets.control_socket(&entry.id));
+        let silent = |error: io::Error| silent(&entry, &error);
+        let stream = stream.map_err(silent)?;
+        let (reply, descriptors) =
+            socket::ask_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
+        let shared: Shared = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
+        let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
+        if sockets.len() != shared.sockets {
+            let (came, of) = (sockets.len(), shared.sockets);
+            return Err(Failure::failed(format!("{came} of {of} sockets have come")));
+        }
+        sockets.iter().try_for_each(Inherited::check_socket)?;
+        let mut inherited = Inherited { sockets, reservations: Vec::new() };
+        inherited.listen(&config.listen).map_err(Failure::failed)?;
+        let drain = Duration::from_secs(shared.drain_seconds);
+        Ok(Predecessor { stream, entry, inherited, drain })
+    }
+
+    /// Has it end its connections, and serves in its place.
+    ///
+    /// # Errors
+    /// This process cannot serve. The other one serves again.
+    pub(super) fn succeed(&mut self, config: &ServerConfig) -> Outcome<Server> {
+        let (id, pid) = (&self.entry.id, self.entry.process.pid);
+        info!("takes over from {id} (process {pid})");
+        let within = self.drain + RELEASE_WAIT;
+        let mut patience = Duration::ZERO;
+        match socket::ask_within(&self.stream, &Call::Proceed, within) {
+            Ok(Ok(released)) => {
+                let Released { reservations, lost } = parse(released)?;
+                lost.iter().for_each(|lost| error!("the other process: {lost}"));
+                self.inherited.reservations = reservations.into_iter().map(reserved).collect();
+            }
+            Ok(Err(refusal)) => {
+                gone(self.entry.process, &refusal.message)?;
+                patience = GONE_WAIT;
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                gone(self.entry.process, "it has closed the connection")?;
+                patience = GONE_WAIT;
+            }
+            Err(error) => return Err(silent(&self.entry, &error)),
+        }
+        Ok(open_soon(config, &self.inherited, patience)?)
+    }
+
+    /// Tells it that this process serves, so that it ends. Its name, which is free then.
+    pub(super) fn dismiss(self) -> String {
+        match socket::ask_within(&self.stream, &Call::Serving, NAME_WAIT) {
+            Ok(Ok(_)) => {}
+            Ok(Err(refusal)) => warn!("the other process: {}", refusal.message),
+            Err(error) => warn!("{}", silent(&self.entry, &error).message),
+        }
+        self.entry.id
+    }
+}
+
+/// The target that is meant: by its name, its listeners or its configuration file.
+fn choose(
+    mut targets: Vec<TargetEntry>,
+    args: &ServeArgs,
+    config: &ServerConfig,
+) -> Outcome<TargetEntry> {
+    let listens = |target: &TargetEntry| {
+        config.listen.iter().any(|address| target.listeners.contains(&address.to_string()))
+    };
+    let file = args.config.as_deref().map(std::path::absolute).transpose()?;
+    let has_file = |target: &TargetEntry| file.is_some() && target.config == file;
+    targets.retain(|target| match &args.id {
+        Some(id) => target.id == *id,
+        None => listens(target) || has_file(target),
+    });
+    let what = || match &args.id {
+        Some(id) => format!("called {id}"),
+        None => "with one of these listeners".to_owned(),
+    };
+    match targets.len() {
+        1 => Ok(targets.remove(0)),
+        0 => Err(Failure::connect(format!(
+            "--takeover: no target {} runs here: start without --takeover; `roadtrain status` shows those that run",
+            what()
+        ))),
+        _ => Err(Failure::usage("--takeover: several targets are meant: choose one with --id")),
+    }
+}
+
+/// Whether files and devices are there, as far as that is seen while another process has them.
+fn check_paths(config: &ServerConfig) -> Outcome {
+    let check = |path: &Path, may_be_missing: bool| match std::fs::metadata(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound || !may_be_missing => {
+            Err(Failure::failed(format!("{}: {error}", path.display())))
+        }
+        _ => Ok(()),
+    };
+    let exports = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    exports.into_iter().try_for_each(|export| match &export.blocks {
+        Blocks::Spec(spec) => match &spec.kind {
+            StoreKind::File { path, size, create } => check(path, size.is_some() && *create),
+            StoreKind::Block { path } => check(path, false),
+            _ => Ok(()),
+        },
+        Blocks::Store(_) => Ok(()),
+    })
+}
+
+/// Waits until a process is gone that gives nothing up any more: what it had open is closed then.
+fn gone(process: Process, why: &str) -> Outcome {
+    let (pid, until) = (process.pid, Instant::now() + GONE_WAIT);
+    warn!("process {pid}: {why}");
+    while process.is_alive() {
+        if Instant::now() >= until {
+            let advice = "it still has its files and devices: see what it waits for, or end it";
+            return Err(Failure::failed(format!("--takeover: process {pid}: {why}: {advice}")));
+        }
+        thread::sleep(OPEN_LOOK);
+    }
+    warn!("process {pid} has ended; this one goes on with what it finds");
+    Ok(())
+}
+
+fn silent(entry: &TargetEntry, error: &io::Error) -> Failure {
+    let (id, pid) = (&entry.id, entry.process.pid);
+    Failure::connect(format!("--takeover: {id} (process {pid}) does not answer: {error}"))
+}
+
+fn refused(entry: &TargetEntry, refusal: Refusal) -> Failure {
+    let message = format!("--takeover: {} refuses: {}", entry.id, refusal.message);
+    Failure { message, ..Failure::from(refusal) }
+}
+
+fn parse<T: DeserializeOwned>(answer: serde_json::Value) -> Outcome<T> {
+    let nonsense =
+        |error| Failure::failed(format!("--takeover: an answer that makes no sense: {error}"));
+    serde_json::from_value(answer).map_err(nonsense)
+}
+
+fn reserved(known: Known) -> Reserved {
+    Reserved { nqn: known.nqn, nsid: known.nsid, image: known.image.into_bytes() }
+}

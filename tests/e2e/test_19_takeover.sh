@@ -1,0 +1,150 @@
+# shellcheck shell=bash
+# A new process goes on in the place of a running target, under load, and what happens when it cannot.
+
+# serve_disk [OPTIONS]: a target with a file, whose process is $target
+serve_disk() {
+    serve --namespace "file:$work/disk.img,size=256MiB" "$@"
+}
+
+# take_over LOG [OPTIONS]: starts another process that takes over; leaves it in $new
+take_over() {
+    background "$1" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" \
+        --takeover "${@:2}"
+    new=$pid
+}
+
+# taken_over: that process serves, and the old one has ended well; the new one is $target
+taken_over() {
+    until_line "$1" '^ready' "$new"
+    ended "$target" 10
+    wait "$target" || { cat "$work"/target*.log; fail "the old process ended with $?"; }
+    target=$new
+}
+
+# longest_pause FILE: the longest latency that `bench --json` has seen, in milliseconds
+longest_pause() { jq '.latency_us.max / 1000 | floor' "$1"; }
+
+# bench_at LOG [OPTIONS]: verified load over the network; leaves its process in $load
+bench_at() {
+    background "$1" "$ROADTRAIN" bench --rw randrw --bs 4k --size 64MiB --verify --json -t tcp -a 127.0.0.1 -s "$port" \
+        -n "$nqn" "${@:2}"
+    load=$pid
+}
+
+# bench_ended LOG: what it says is left in bench.json
+bench_ended() {
+    ended "$load" 40
+    wait "$load" || { cat "$1"; fail 'the load failed'; }
+    sed -n '/^{/,$p' "$1" >bench.json
+    holds bench.json '.errors == 0'
+}
+
+# Ten times, under load that is checked octet for octet, over the network and through NBD.
+test_takeover_ten_times_under_load() {
+    local load fio_load n
+    serve_disk
+    attach
+    bench_at bench.log --depth 32 --lanes 2 --seconds 14
+    background fio.log fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --offset=64M --size=64M \
+        --io_size=1G --time_based --runtime=12 --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
+        --eta=never --output=fio.txt
+    fio_load=$pid
+    sleep 1
+    for n in $(seq 10); do
+        take_over "new$n.log" --namespace "file:$work/disk.img"
+        taken_over "new$n.log"
+        sleep 0.5
+    done
+    bench_ended bench.log
+    ended "$fio_load" 60
+    wait "$fio_load" || { cat fio.log fio.txt; fail 'fio failed'; }
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json >status.json
+    holds status.json 'length == 1 and .[0].id == "target0"'
+    "$ROADTRAIN" detach --all >>detach.log
+    echo "the longest pause of 10 takeovers: $(longest_pause bench.json) ms"
+}
+
+# Nothing has changed at a target that refuses, or whose new process finds out in time that it cannot serve.
+test_takeover_that_cannot_be_is_seen_before() {
+    no_takeover() {  # STATUS TEXT OPTIONS...
+        local rc=0
+        env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --takeover \
+            "${@:3}" >refused.out 2>refused.log || rc=$?
+        [ "$rc" = "$1" ] || fail "status $rc: $(cat refused.log)"
+        grep -qF -- "$2" refused.log || fail "$(cat refused.log)"
+        alive "$target" || fail 'the old process has ended'
+    }
+    port=$(free_port) nqn=nqn.2026-11.test:e2e target=$$
+    no_takeover 3 'no target with one of these listeners' --namespace mem:1MiB
+    serve_disk
+    no_takeover 3 'no target called other' --namespace "file:$work/disk.img" --id other
+    no_takeover 1 "$work/missing.img" --namespace "file:$work/missing.img"
+    no_takeover 2 'nsid' --namespace "file:$work/disk.img,nsid=5000"
+    ! grep -q 'takes over' "$work/target.log" || fail 'it has noticed'
+    serve_memory() { port= && serve --namespace mem:16MiB,nsid=3; }
+    serve_memory
+    no_takeover 2 'namespace 3 of nqn.2026-11.test:e2e is in this process'"'"'s memory' --namespace mem:16MiB
+    grep -q 'would be lost' refused.log
+}
+
+# The new process finds too late that it cannot serve, or is killed at any moment: the old one serves again.
+test_takeover_that_fails_is_taken_back() {
+    local load n
+    serve_disk
+    bench_at bench.log --depth 16 --seconds 20
+    sleep 1
+    truncate -s 1000 odd.img
+    local rc=0
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --takeover \
+        --namespace "file:$work/disk.img" --namespace "file:$work/odd.img" 2>failed.log || rc=$?
+    [ $rc = 1 ] || fail "status $rc: $(cat failed.log)"
+    grep -q 'odd.img: 1000 bytes' failed.log || fail "$(cat failed.log)"
+    until_line "$work/target.log" 'this process serves again' "$target"
+    for n in 1 2 3 4 5 6 7 8; do
+        take_over "killed$n.log" --namespace "file:$work/disk.img"
+        sleep "0.0$((n * 2))"
+        kill -KILL "$new" 2>/dev/null || true
+        wait "$new" || true
+        sleep 1
+        # Killed after the old one has gone, it is a target that was killed.
+        alive "$target" || serve_disk
+    done
+    take_over last.log --namespace "file:$work/disk.img"
+    taken_over last.log
+    bench_ended bench.log
+}
+
+# The old process hangs: the new one gives up and says so, and the old one serves on when it is back.
+test_takeover_from_a_process_that_hangs() {
+    local rc=0
+    serve_disk
+    stopped "$target"
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --takeover \
+        --namespace "file:$work/disk.img" 2>refused.log || rc=$?
+    [ $rc = 3 ] || fail "status $rc: $(cat refused.log)"
+    grep -qF "target0 (process $target) does not answer" refused.log || fail "$(cat refused.log)"
+    kill -CONT "$target"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.log
+    take_over new.log --namespace "file:$work/disk.img"
+    taken_over new.log
+}
+
+# A service manager is told which process it is now.
+test_takeover_tells_the_service_manager() {
+    python3 - "$work/notify" >notify.log <<'END' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+while True:
+    print(s.recv(4096).decode(), flush=True)
+END
+    echo "$!" >>"$work/.pids"
+    until [ -S "$work/notify" ]; do sleep 0.05; done
+    export NOTIFY_SOCKET=$work/notify
+    serve_disk --id disk
+    take_over new.log --namespace "file:$work/disk.img" --id disk
+    taken_over new.log
+    unset NOTIFY_SOCKET
+    sleep 0.2
+    [ "$(grep -E '^(READY|MAINPID)' notify.log | tr '\n' ' ')" = "READY=1 MAINPID=$new READY=1 " ] || fail "$(cat notify.log)"
+}
