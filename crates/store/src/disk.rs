@@ -1,6 +1,7 @@
 //! Files and block devices, through the ring.
 
 mod file;
+mod lock;
 mod status;
 mod task;
 mod uevents;

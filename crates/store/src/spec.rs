@@ -143,11 +143,13 @@ pub enum OpenError {
         read_only: bool,
     },
     /// Two writers would destroy the data.
-    #[error("{}: already in use (mounted, or exported by this or another target): stop that first",
-        path.display())]
+    #[error("{}: already in use {}: stop that first, or export it read-only in both",
+        path.display(), by.as_deref().unwrap_or("(mounted, or exported by this or another target)"))]
     InUse {
         /// As given.
         path: PathBuf,
+        /// By whom, as far as that is seen, with "by" or "through" before it.
+        by: Option<String>,
     },
     /// Not what its kind says.
     #[error("{}: is not a {expected}: {advice}", path.display())]

@@ -1,9 +1,10 @@
 //! Files and block devices: opening them safely, and what they turned out to be able to do.
 
-use std::fs::{File, OpenOptions};
+use super::lock;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,10 +18,14 @@ use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
 #[derive(Debug)]
 pub(crate) struct BlockFile {
     path: PathBuf,
-    /// Holds the lock, and is used whenever direct I/O is not.
+    /// Is used whenever direct I/O is not.
     file: File,
-    /// The same without the page cache.
+    /// The same without the page cache. What data goes by has the lock, so a write that the kernel has keeps it, even when
+    /// the process is killed.
     direct: Option<File>,
+    /// What a loop device shows; only locked.
+    #[allow(dead_code, reason = "held for its lock")]
+    behind: Option<File>,
     /// Direct I/O turned out not to work for an aligned request.
     direct_refused: AtomicBool,
     punch_refused: AtomicBool,
@@ -102,15 +107,15 @@ impl BlockFile {
         file: File,
         size: Option<u64>,
     ) -> Result<BlockFile, OpenError> {
-        lock(path, &file, spec.read_only)?;
-        let disk = BlockFile::new(path, file, false, spec.read_only);
+        let direct = open_direct(path, &file, spec);
+        lock::lock_file(path, direct.as_ref().unwrap_or(&file), spec.read_only)?;
+        let disk = BlockFile { direct, ..BlockFile::new(path, file, false, spec.read_only) };
         let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
         let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
         spec.whole_blocks(&path.display().to_string(), to)?;
         let grown = disk.grow_to(to)?;
         let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
-        let direct = open_direct(path, &disk.file, spec);
-        Ok(BlockFile { direct, opening, ..disk })
+        Ok(BlockFile { opening, ..disk })
     }
 
     pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
@@ -134,7 +139,8 @@ impl BlockFile {
             let (path, lba_bytes) = (path.into(), spec.lba_bytes);
             return Err(OpenError::LogicalBlock { path, logical_bytes, lba_bytes });
         }
-        let disk = BlockFile::new(path, file, true, spec.read_only);
+        let behind = lock::lock_device(path, &file, spec.read_only)?;
+        let disk = BlockFile { behind, ..BlockFile::new(path, file, true, spec.read_only) };
         let bytes = disk.bytes().map_err(|e| OpenError::io(path, "read the size of", e))?;
         if bytes < u64::from(spec.lba_bytes) {
             return Err(OpenError::Empty { name: path.display().to_string() });
@@ -153,6 +159,7 @@ impl BlockFile {
             path: path.into(),
             file,
             direct: None,
+            behind: None,
             direct_refused: AtomicBool::new(false),
             punch_refused: AtomicBool::new(false),
             zero_refused: AtomicBool::new(false),
@@ -344,16 +351,9 @@ fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
         .map_err(|e| OpenError::io(path, "store", e))
 }
 
-/// Two targets that write one file would destroy it, as would one that trusts a cache of it.
-fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
-    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
-    match locked {
-        Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.into() }),
-        // Filesystems without locks: nothing to protect with.
-        Err(std::fs::TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
-        Err(std::fs::TryLockError::Error(e)) => Err(OpenError::io(path, "lock", e)),
-    }
+/// Whether both are the same regular file, or the same device.
+pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+    Place::from(one).is_some_and(|place| Place::from(other) == Some(place))
 }
 
 /// A second descriptor that bypasses the page cache, if filesystem and block size allow it.
@@ -362,8 +362,7 @@ fn open_direct(path: &Path, file: &File, spec: &StoreSpec) -> Option<File> {
         return None;
     }
     let direct = open(path, spec.read_only, libc::O_DIRECT).ok()?;
-    let (ours, theirs) = (file.metadata().ok()?, direct.metadata().ok()?);
-    (ours.dev() == theirs.dev() && ours.ino() == theirs.ino()).then_some(direct)
+    is_same_file(&file.metadata().ok()?, &direct.metadata().ok()?).then_some(direct)
 }
 
 /// Whether whole blocks in page-aligned buffers satisfy the filesystem's rules for direct I/O.
@@ -385,7 +384,7 @@ fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error)
             OpenError::NotFound { path, what }
         }
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenError::Permission { path, read_only },
-        Some(libc::EBUSY | libc::ETXTBSY) => OpenError::InUse { path },
+        Some(libc::EBUSY | libc::ETXTBSY) => lock::busy(&path),
         _ => OpenError::Io { path, action, source: error },
     }
 }

@@ -108,6 +108,21 @@ fn a_file_has_one_writer_or_many_readers() {
     assert!(message(&spec).contains("already in use"));
 }
 
+/// A write that the kernel has refers to what was open when it was asked for, also when the process is gone.
+#[test]
+fn a_file_is_locked_until_the_last_write_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let store = open_disk(&file(&path, Some(MIB), 4096));
+    let data = store.disk.data_fd(false);
+    // SAFETY: the store is open, and so is its descriptor.
+    let write = unsafe { std::os::fd::BorrowedFd::borrow_raw(data) }.try_clone_to_owned().unwrap();
+    drop(store);
+    assert!(message(&file(&path, None, 4096)).contains("already in use"));
+    drop(write);
+    open(&file(&path, None, 4096)).unwrap();
+}
+
 #[test]
 fn permission_is_told() {
     use std::os::unix::fs::PermissionsExt;

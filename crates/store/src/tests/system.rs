@@ -82,9 +82,33 @@ fn a_block_device_has_one_writer() {
     let writer = open(&spec).unwrap();
     let error = open(&spec).unwrap_err().to_string();
     assert!(error.contains("already in use"), "{error}");
+    let reader = open(&read_only(spec.clone())).unwrap_err().to_string();
+    assert!(reader.contains("already in use"), "{reader}");
     drop(writer);
+    let one = open(&read_only(spec.clone())).unwrap();
+    let other = open(&read_only(spec.clone())).unwrap();
+    let writer = open(&spec).unwrap_err().to_string();
+    assert!(writer.contains("already in use"), "{writer}");
+    drop((one, other));
     let store = open(&read_only(spec)).unwrap();
     assert!(store.resize(2 * MIB).unwrap_err().to_string().contains("cannot be resized"));
+}
+
+/// One way to the blocks excludes the other.
+#[test]
+fn a_file_is_not_written_through_a_loop_device_too() {
+    let name = "a_file_is_not_written_through_a_loop_device_too";
+    let Some((dir, device)) = loop_device(name, MIB, 512) else { return };
+    let (file, block) = (file(dir.path().join("backing"), None, 4096), block(&device.node, 4096));
+    let by_device = open(&block).unwrap();
+    assert!(open(&file).unwrap_err().to_string().contains("already in use"));
+    drop(by_device);
+    let by_name = open(&file).unwrap();
+    let error = open(&block).unwrap_err().to_string();
+    assert!(error.contains("already in use through") && error.contains("backing"), "{error}");
+    assert!(open(&read_only(block.clone())).is_err());
+    drop(by_name);
+    let (_one, _other) = (open(&read_only(block)).unwrap(), open(&read_only(file)).unwrap());
 }
 
 #[test]

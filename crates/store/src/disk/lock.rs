@@ -1,0 +1,184 @@
+//! Files and devices have one writer or several readers, over all processes of this machine that use these locks.
+//!
+//! | what | how |
+//! |---|---|
+//! | a file, by whatever name | `flock`: exclusive, or shared to read only |
+//! | a block device | `O_EXCL`, which no mount and no other writer shares, and a lock of its node beside that, for readers |
+//! | the file behind a loop device | as a file: it is not written through the device and by its name. Not that of a partition, which has others beside it |
+//!
+//! The kernel gives all of it up when the process ends, however that happens. None of it reaches other machines.
+
+use super::file::is_same_file;
+use crate::spec::OpenError;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Locks an open file.
+///
+/// # Errors
+/// It is in use, or cannot be locked.
+pub(super) fn lock_file(path: &Path, file: &File, read_only: bool) -> Result<(), OpenError> {
+    match try_lock(file, read_only) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(in_use(path, holder(file))),
+        Err(error) => Err(OpenError::io(path, "lock", error)),
+    }
+}
+
+/// Locks an open device; the file that is behind it, if it is a loop device, stays locked as long as the result lives.
+///
+/// # Errors
+/// One of them is in use, or cannot be locked.
+pub(super) fn lock_device(
+    path: &Path,
+    device: &File,
+    read_only: bool,
+) -> Result<Option<File>, OpenError> {
+    match try_lock_node(device, read_only) {
+        Ok(true) => {}
+        Ok(false) => return Err(in_use(path, user(device))),
+        Err(error) => return Err(OpenError::io(path, "lock", error)),
+    }
+    let Some((name, backing)) = backing_file(device) else { return Ok(None) };
+    match try_lock(&backing, read_only) {
+        Ok(true) => Ok(Some(backing)),
+        Ok(false) => {
+            let by = holder(&backing).unwrap_or_else(|| "by another target".to_owned());
+            Err(in_use(path, Some(format!("through {} {by}", name.display()))))
+        }
+        Err(error) => Err(OpenError::io(&name, "lock", error)),
+    }
+}
+
+/// It is in use by somebody who does not say so with a lock: a mount, or whoever has it open.
+pub(super) fn busy(path: &Path) -> OpenError {
+    let file = rustix::fs::open(path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+    in_use(path, file.ok().and_then(|file| user(&File::from(file))))
+}
+
+fn in_use(path: &Path, by: Option<String>) -> OpenError {
+    OpenError::InUse { path: path.into(), by }
+}
+
+/// Whether it could be locked.
+fn try_lock(file: &File, read_only: bool) -> io::Result<bool> {
+    match if read_only { file.try_lock_shared() } else { file.try_lock() } {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        // Filesystems without locks: nothing to protect with.
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// The same of a device's node, by a lock that belongs to the open file. With `flock` there udev would look away.
+fn try_lock_node(device: &File, read_only: bool) -> io::Result<bool> {
+    let kind = if read_only { libc::F_RDLCK } else { libc::F_WRLCK };
+    let whole = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the call only reads `whole`.
+    let result = unsafe { libc::fcntl(device.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) };
+    if result == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// The file that a loop device shows.
+fn backing_file(device: &File) -> Option<(PathBuf, File)> {
+    let number = device.metadata().ok()?.rdev();
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    let name = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+    let name = fs::read_to_string(name).ok()?;
+    let path = PathBuf::from(name.trim_end_matches('\n'));
+    let file = File::open(&path).ok()?;
+    file.metadata().ok()?.is_file().then_some((path, file))
+}
+
+/// Who has locked a file, as the kernel's table of locks says.
+fn holder(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
+    let table = fs::read_to_string("/proc/locks").ok()?;
+    let pid = holder_in(&table, &place)?;
+    Some(format!("by {}", named(pid)))
+}
+
+/// `N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; those that wait have `->` behind the number.
+fn holder_in(table: &str, place: &str) -> Option<u32> {
+    table.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let is_lock = fields.next() == Some("FLOCK");
+        let pid = fields.nth(2)?.parse().ok()?;
+        (is_lock && fields.next() == Some(place)).then_some(pid)
+    })
+}
+
+/// A process that has the same open, as far as this one may see.
+fn user(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    if !metadata.file_type().is_block_device() {
+        return None;
+    }
+    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let pid: u32 = path.file_name()?.to_str()?.parse().ok()?;
+        (pid != std::process::id()).then_some((pid, path))
+    });
+    let has_it = |path: &Path| {
+        let open = fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::metadata(entry.path()).ok())
+            .any(|one| is_same_file(&one, &metadata))
+    };
+    let found = processes.into_iter().find(|(_, path)| has_it(path))?;
+    Some(format!("by {}", named(found.0)))
+}
+
+fn named(pid: u32) -> String {
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        Err(_) => format!("process {pid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_locks_names_the_holder() {
+        let table = "1: POSIX  ADVISORY  WRITE 24 fe:00:6258719 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 25 fe:00:6258719 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 26 fe:00:7 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ  27 00:1c:7 0 EOF\nodd\n\n";
+        assert_eq!(holder_in(table, "fe:00:6258719"), Some(25));
+        assert_eq!(holder_in(table, "00:1c:7"), Some(27));
+        assert_eq!(holder_in(table, "fe:00:7"), None);
+    }
+
+    #[test]
+    fn a_holder_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let (one, other) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+        lock_file(&path, &one, false).unwrap();
+        let text = lock_file(&path, &other, true).unwrap_err().to_string();
+        assert!(text.contains("already in use") && text.contains("stop that first"), "{text}");
+        // Some file systems have numbers of their own in the table.
+        if let Some(by) = holder(&other) {
+            assert!(by.starts_with(&format!("by process {} (", std::process::id())), "{by}");
+        }
+    }
+}
