@@ -200,7 +200,7 @@ impl Selector {
     #[inline]
     pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {
         let mut best: Option<(Access, u64, usize)> = None;
-        let mut is_full = false;
+        let (mut is_full, mut is_one_usable) = (false, false);
         let count = self.ways.len();
         for step in 0..count {
             // Whose turn it is comes first, and stays first among equals.
@@ -216,6 +216,7 @@ impl Selector {
             let offered = offer(path);
             if offered.room == 0 {
                 is_full = true;
+                is_one_usable |= access < Access::Change;
                 continue;
             }
             let cost = match self.policy {
@@ -229,6 +230,8 @@ impl Selector {
             }
         }
         match best {
+            // It would only be refused there, and come back.
+            Some((access, _, _)) if is_one_usable && access >= Access::Change => Choice::Full,
             Some((_, _, path)) if self.policy == PathPolicy::RoundRobin => {
                 self.next = (path + 1) % count;
                 Choice::Path(path)

@@ -148,6 +148,22 @@ fn optimized_comes_before_what_is_fast() {
     assert_eq!(selector.choose(NOW, 2, fast), Choice::Wait(1), "it will never carry that");
 }
 
+/// What does not fit where it can be carried waits for room there.
+#[test]
+fn a_full_path_is_better_than_one_that_refuses() {
+    let mut selector = live(PathPolicy::Latency, 2);
+    let one_is_full = |path: usize| Offer { room: path as u32, ..offer(1, 1000) };
+    assert_eq!(selector.choose(NOW, 1, one_is_full), Choice::Path(1), "as good as the full one");
+    for state in [AnaState::Inaccessible, AnaState::Change] {
+        selector.set_access(1, Arc::new([(1, state)]));
+        assert_eq!(selector.choose(NOW, 1, one_is_full), Choice::Full);
+        assert_eq!(selector.choose(NOW, 2, one_is_full), Choice::Path(1));
+    }
+    selector.set_access(1, AnaTable::default());
+    selector.refused(NOW, 1, 1);
+    assert_eq!(selector.choose(NOW, 1, one_is_full), Choice::Full);
+}
+
 #[test]
 fn a_path_that_refuses_is_shunned_for_a_moment() {
     let mut selector = live(PathPolicy::QueueDepth, 2);
