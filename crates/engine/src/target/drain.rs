@@ -22,6 +22,26 @@ const LOOK: Duration = Duration::from_millis(5);
 const QUIET: Duration = Duration::from_millis(20);
 /// Longest wait for hosts that do not read the log, or go on asking because they have no other way.
 const MOMENT: Duration = Duration::from_millis(500);
+/// The same when another process goes on.
+const HAND_OVER_MOMENT: Duration = Duration::from_millis(100);
+
+/// Who serves afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Nobody at these addresses.
+    ForGood,
+    /// Another process, soon. Hosts without another way wait for that, so this target does not wait for them for long.
+    ToAnother,
+}
+
+impl Leave {
+    fn moment(self) -> Duration {
+        match self {
+            Leave::ForGood => MOMENT,
+            Leave::ToAnother => HAND_OVER_MOMENT,
+        }
+    }
+}
 
 /// How it stands at a look.
 #[derive(Clone, Copy, Debug)]
@@ -70,18 +90,18 @@ impl Server {
         for address in self.addresses() {
             self.control.broadcast(|| Order::Unlisten(address));
         }
-        self.take_leave(MOMENT, &mut pause);
+        self.take_leave(Leave::ForGood, &mut pause);
     }
 
-    /// Tells hosts to go elsewhere, and waits for those that do so within a `moment`.
-    pub(super) fn take_leave(&self, moment: Duration, pause: &mut dyn FnMut(Duration) -> bool) {
+    /// Tells hosts to go elsewhere, and waits for those that do so.
+    pub(super) fn take_leave(&self, leave: Leave, pause: &mut dyn FnMut(Duration) -> bool) {
         let (begun, limit) = (Instant::now(), self.drain_timeout);
-        if limit.is_zero() || !self.control.depart() {
+        if limit.is_zero() || !self.control.depart(leave) {
             return;
         }
         self.control.broadcast(|| Order::Depart);
         info!("hosts are told to go elsewhere");
-        let mut patience = Patience::new(moment);
+        let mut patience = Patience::new(leave.moment());
         loop {
             let look = self.look(begun);
             if patience.is_over(look) {
@@ -106,9 +126,12 @@ impl Server {
 
 impl Control {
     /// No namespace is in reach here from now on; whether there is a host that this concerns.
-    fn depart(&self) -> bool {
+    fn depart(&self, leave: Leave) -> bool {
         let mut state = self.lock();
-        state.target.depart();
+        match leave {
+            Leave::ForGood => state.target.depart(),
+            Leave::ToAnother => state.target.hand_over(),
+        }
         let is_concerned = |controller: ControllerView| {
             controller.io_queues > 0 || controller.kind == ControllerKind::Discovery
         };

@@ -9,6 +9,7 @@
 //! At no instant both have the stores: the one opens them when the other has closed them.
 
 use super::control::Control;
+use super::drain::Leave;
 use super::error::ServerError;
 use super::listeners::ListenSocket;
 use super::order::Order;
@@ -22,8 +23,6 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest wait for hosts to take another way. Whoever has none waits for the other process, so this is their pause.
-const MOMENT: Duration = Duration::from_millis(100);
 /// Longest wait until nothing holds a store that is given up: what looks at sizes, perhaps.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 const RELEASE_LOOK: Duration = Duration::from_millis(1);
@@ -124,7 +123,7 @@ impl Server {
         mut pause: impl FnMut(Duration) -> bool,
     ) -> (Vec<Reserved>, Result<(), HandOverError>) {
         self.control.broadcast(|| Order::StopListening);
-        self.take_leave(MOMENT, &mut pause);
+        self.take_leave(Leave::ToAnother, &mut pause);
         let ended = self.shut_down();
         let reservations = self.control.all_reservations();
         let released = match self.is_over() {

@@ -161,7 +161,11 @@ impl AnaOfController {
 impl Target {
     /// The state of a controller that comes in at `local`.
     pub(super) fn ana_at(&self, local: SocketAddr) -> AnaState {
-        if self.departing { AnaState::Inaccessible } else { self.config.ana.at(local) }
+        if self.departing || self.handing_over {
+            AnaState::Inaccessible
+        } else {
+            self.config.ana.at(local)
+        }
     }
 
     /// Tells the hosts of controllers whose way has another state now.
@@ -184,6 +188,13 @@ impl Target {
         if !std::mem::replace(&mut self.departing, true) {
             self.discovery_changed();
         }
+        self.update_ana();
+    }
+
+    /// Another process is about to go on at the same addresses: no namespace is in reach here from now on, which hosts are
+    /// told. Discovery logs stay as they are.
+    pub fn hand_over(&mut self) {
+        self.handing_over = true;
         self.update_ana();
     }
 

@@ -33,6 +33,8 @@ pub struct Target {
     timer: Option<Instant>,
     /// It is about to end: see [`Target::depart`].
     pub(super) departing: bool,
+    /// [`Target::hand_over`] was called.
+    pub(super) handing_over: bool,
     pub(super) outbox: VecDeque<TargetEvent>,
 }
 
@@ -56,6 +58,7 @@ impl Target {
             started: now,
             timer: None,
             departing: false,
+            handing_over: false,
             outbox: VecDeque::new(),
         })
     }

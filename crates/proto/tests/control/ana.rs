@@ -216,6 +216,18 @@ fn a_target_that_departs_is_out_of_reach_everywhere() {
 }
 
 #[test]
+fn a_target_that_is_taken_over_is_out_of_reach_everywhere() {
+    let mut script = Script::with(&two_ways());
+    let (here, cids) = controller_at(&mut script, local());
+    script.target.hand_over();
+    assert!(script.events().contains(&told(here, cids[0])));
+    assert!(!script.target.is_departure_known());
+    assert_eq!(script.target.namespaces_for(NQN, here).unwrap().ana, AnaState::Inaccessible);
+    assert_eq!(log(&mut script, here, false)[32], 3);
+    assert!(script.target.is_departure_known());
+}
+
+#[test]
 fn states_belong_to_listeners_that_are_there() {
     let stray = |address: &str| {
         let listener = AnaListener::Tcp(address.parse().unwrap());

@@ -180,6 +180,21 @@ fn a_target_that_departs_takes_its_entries_back() {
     assert_eq!(log(&mut script, cntlid).0, after, "it departs once");
 }
 
+/// Hosts that follow the log would give the paths up that another process is about to serve.
+#[test]
+fn a_target_that_is_taken_over_leaves_its_entries() {
+    let mut script = Script::new();
+    let (cntlid, _) = listening(&mut script);
+    let (before, entries) = log(&mut script, cntlid);
+    script.target.hand_over();
+    assert!(
+        script.events().iter().all(|event| matches!(event, TargetEvent::NamespacesChanged { .. }))
+    );
+    let (after, still) = log(&mut script, cntlid);
+    assert_eq!((after, still.len()), (before, entries.len()));
+    assert!(script.target.is_departure_known());
+}
+
 #[test]
 fn the_log_refers_to_other_discovery_controllers() {
     let other = "[2001:db8::9]:8009".parse().unwrap();
