@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Several paths to one subsystem, as options and status have them.
 
+# shellcheck source=../lib/links.sh
+. "$top/tests/lib/links.sh"
+
 # serve_twice: a target with two listeners, at $port and $other_port
 serve_twice() {
     serve --namespace mem:64MiB
@@ -54,4 +57,45 @@ test_paths_that_are_not_there_or_lead_elsewhere() {
     "$ROADTRAIN" bench -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --seconds 1 2>refused.log || rc=$?
     [ $rc = 3 ] || fail "status $rc instead of 3"
     grep -q "namespace 1 at 127.0.0.1:$other_port is another one than at 127.0.0.1:$port" refused.log
+}
+
+# fall_under_load NAME COMMAND...: runs the command in the middle of a verified load over two links to one process;
+# the longest pause, in us, is in $pause
+fall_under_load() {
+    local name=$1 load
+    shift
+    background "$name.json" in_lab h "$ROADTRAIN" bench -t tcp -a 10.77.0.2 -a 10.77.1.2 -n "$nqn" -k 2 --rw randrw \
+        --bs 4k --depth 32 --seconds 8 --path-policy round-robin --verify --json
+    load=$pid
+    sleep 3
+    "$@" >"$name.said" 2>&1 || true
+    wait "$load" || { cat "$name.json"; fail 'bench saw errors'; }
+    holds "$name.json" '.errors == 0 and .requests > 0'
+    pause=$(jq '.latency_us.max | floor' "$name.json")
+    echo "$name: the longest pause was $pause us, the keep-alive timeout is 2 s"
+}
+
+# in_lab h|t COMMAND...: in that end of the lab
+in_lab() { ip netns exec "rt-$lab-$1" "${@:2}"; }
+
+test_paths_that_fall_silent_pause_for_a_keep_alive_timeout() {
+    local why pause
+    why=$(links_possible) || skip "$why"
+    lab="p$BASHPID"
+    trap 'links_remove "$lab"' EXIT
+    links_make "$lab" 2 1500
+    nqn=nqn.2026-11.test:e2e
+    background target.log ip netns exec "rt-$lab-t" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve \
+        -a 10.77.0.2,10.77.1.2 -n "$nqn" --namespace mem:64MiB
+    until_line target.log '^ready' "$pid"
+    fall_under_load black-holed links_cut "$lab" 0
+    [ "$pause" -le 3500000 ] || fail "$pause us"
+    grep -q 'queue closed peer=10.77.0.1:.* reason=CrossControllerReset' target.log
+    links_mend "$lab" 0
+    # Its connections are reset, and nobody listens there any more.
+    fall_under_load reset in_lab h ss -K dst 10.77.1.2
+    grep -q 'Connection reset by peer .* peer=10.77.1.1:' target.log ||
+        skip "this machine resets no connections: $(cat reset.said)"
+    # Milliseconds; so much where others compute.
+    [ "$pause" -le 1000000 ] || fail "$pause us"
 }

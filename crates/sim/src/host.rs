@@ -15,6 +15,7 @@ use core::ops::AddAssign;
 use core::time::Duration;
 use express::Express;
 use lane::Lane;
+use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
@@ -30,6 +31,8 @@ use std::collections::BTreeMap;
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
 /// The path of all lanes.
 const PATH: PathId = PathId(0);
+
+pub(crate) use moves::exchange;
 
 /// What a host has been through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +55,10 @@ pub struct Past {
     pub released: u64,
     /// Controllers that it has lost and had the target end.
     pub fenced: u64,
+    /// The same, over another path.
+    pub helped: u64,
+    /// The longest time for which what was sent over a path that was lost had to wait.
+    pub longest_hold: Duration,
     /// Express connections that were closed in order.
     pub expresses: u64,
     /// Express connections that were not to be had.
@@ -71,6 +78,8 @@ impl AddAssign for Past {
         self.moved += other.moved;
         self.released += other.released;
         self.fenced += other.fenced;
+        self.helped += other.helped;
+        self.longest_hold = self.longest_hold.max(other.longest_hold);
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
         self.expressed += other.expressed;
@@ -110,6 +119,10 @@ pub struct Host<T: Transport> {
     pub(crate) is_lost: bool,
     /// It can make no connections before.
     isolated_until: Instant,
+    /// Since then what was sent over its lost connections has had to wait.
+    held_since: Option<Instant>,
+    /// What its other paths have not heard.
+    news: News,
     /// Namespaces as the host knows them.
     pub namespaces: Vec<u32>,
     /// Counts.
@@ -135,6 +148,8 @@ impl<T: Transport> Host<T> {
             stale: StaleNsids::default(),
             is_lost: false,
             isolated_until: Instant(0),
+            held_since: None,
+            news: News::default(),
             namespaces: Vec::new(),
             past: Past::default(),
         }
@@ -163,6 +178,18 @@ impl<T: Transport> Host<T> {
     pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
+        self.act(now, network, load);
+        for number in 0..self.lanes.len() {
+            self.submit(now, number, load);
+        }
+        self.complete_failed(load)?;
+        self.review_expresses(now, network);
+        self.links().for_each(|link| link.end_turn(now, network));
+        Ok(())
+    }
+
+    /// Does what its association wants.
+    fn act(&mut self, now: Instant, network: &mut T, load: &mut Load) {
         while let Some(action) = self.association.poll(now) {
             if matches!(action, Action::Attach { .. }) {
                 load.history.succeed(self.hostid[0]);
@@ -172,13 +199,6 @@ impl<T: Transport> Host<T> {
             }
             self.carry_out(now, network, action);
         }
-        for number in 0..self.lanes.len() {
-            self.submit(now, number, load);
-        }
-        self.complete_failed(load)?;
-        self.review_expresses(now, network);
-        self.links().for_each(|link| link.end_turn(now, network));
-        Ok(())
     }
 
     /// It can make no connections before `until`.
@@ -290,13 +310,23 @@ impl<T: Transport> Host<T> {
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
+                if was_live {
+                    self.held_since = Some(now);
+                }
             }
+            Action::EndElsewhere { lost, .. } => self.news.lost = Some(lost),
+            Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
+                self.past.helped += 1;
+                self.news.ended.push((owner, lost));
+            }
+            Action::EndedFor { .. } => {}
             Action::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
             Action::Release { .. } => {
                 self.past.released += 1;
+                self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
             Action::SetAna { .. } | Action::Finish => {}
@@ -309,6 +339,8 @@ impl<T: Transport> Host<T> {
     /// Lanes get the connections that were made for them.
     fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, stale: &StaleNsids) {
         (self.stale, self.is_lost) = (stale.clone(), false);
+        self.news.is_back = true;
+        self.end_hold(now);
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let link = self.queues.remove(&(number as u16 + 1));
             let mut link = link.expect("every lane has a connection");

@@ -1,7 +1,7 @@
 //! Hosts with several paths: each path is a [`Host`] with an association of its own, and what one cannot carry goes to
 //! another one as `roadtrain_proto::host::paths` says.
 
-use crate::host::Host;
+use crate::host::{Host, exchange};
 use crate::load::{Load, Request};
 use crate::plan::{Plan, Sabotage};
 use crate::transport::Transport;
@@ -13,7 +13,7 @@ use roadtrain_proto::time::Instant;
 pub struct Paths {
     /// One for each lane.
     selectors: Vec<Selector>,
-    /// Everything goes to other paths at once, which is wrong.
+    /// Everything goes to other paths at once, and nobody has what was lost ended, which is wrong.
     is_early: bool,
 }
 
@@ -39,6 +39,9 @@ impl Paths {
         network: &mut T,
         load: &mut Load,
     ) -> Result<(), String> {
+        if !self.is_early {
+            exchange(now, paths, network, load);
+        }
         let mut has_moved = false;
         for lane in 0..self.selectors.len() {
             let selector = &mut self.selectors[lane];

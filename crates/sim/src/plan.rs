@@ -284,7 +284,7 @@ pub enum Sabotage {
     TornBlock,
     /// It does not wait for commands of connections that are over.
     NoDrain,
-    /// Not the target: hosts try everything on another path at once when one is lost.
+    /// Not the target: hosts try everything on another path at once when one is lost, and do not have it ended there.
     EarlyMove,
     /// It only says that it has reset another controller of the host.
     NoReset,

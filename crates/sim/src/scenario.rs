@@ -12,7 +12,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 23] = [
+pub const ALL: [(&str, Scenario); 24] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -36,6 +36,7 @@ pub const ALL: [(&str, Scenario); 23] = [
     ("late-write", late_write),
     ("counting", counting),
     ("counting-paths", counting_paths),
+    ("fence", fence),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -295,6 +296,24 @@ fn counters(plan: &mut Plan) {
     (plan.blocks, plan.counters, plan.controller_loss_timeout) = (16, 2, None);
     plan.queue_entries = plan.queue_entries.max(8); // a pair has two
     plan.host.queue_entries = plan.queue_entries;
+}
+
+/// The same hazard, where the path cannot be reached again for long, and no timer runs out: only the other path can have
+/// the lost controller ended.
+pub fn fence(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    two_paths(plan);
+    without_news(plan);
+    plan.chaos = Duration::from_millis(600);
+    let fall = |number: u64| {
+        let (path, at) = ((number % 2) as u8, Instant(number * 70_000_000));
+        let silence = Fault::Silence { path, time: Duration::from_millis(40) };
+        let isolation = Fault::Isolate { path, time: Duration::from_millis(60) };
+        [(at, silence), (at + SOON, isolation)]
+    };
+    plan.faults = (1..8).flat_map(fall).collect();
 }
 
 fn two_paths(plan: &mut Plan) {

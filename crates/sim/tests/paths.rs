@@ -6,7 +6,8 @@ mod common;
 use common::sum_of_seeds;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::scenario::{late_write, losing, paths};
+use roadtrain_sim::scenario::{fence, late_write, losing, paths};
+use std::time::Duration;
 
 #[test]
 fn hosts_with_two_paths_end_well() {
@@ -33,6 +34,31 @@ fn a_host_that_does_not_wait_for_its_lost_path_is_found() {
     });
     let what = found.expect("it goes wrong with some seed").what;
     assert!(what.contains("which is none of"), "{what}");
+}
+
+/// What is under way on a path that cannot be reached for 60 ms goes on over the other one much sooner.
+#[test]
+fn another_path_has_the_lost_controller_ended() {
+    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, fence)) else { return };
+    println!("longest pause of what a lost path had: {:?}", sum.past.longest_hold);
+    assert!(sum.past.helped > 200 && sum.past.moved > 200, "{sum:?}");
+    assert!(sum.past.longest_hold < Duration::from_millis(20), "{sum:?}");
+}
+
+/// Without the fence, or with one that is only said to be there, old data comes behind new.
+#[test]
+fn without_the_fence_old_writes_come_behind_new_ones() {
+    for sabotage in [Sabotage::EarlyMove, Sabotage::NoReset] {
+        let found = (0..100).find_map(|seed| {
+            let wrong = |plan: &mut Plan| {
+                fence(plan);
+                plan.sabotage = Some(sabotage);
+            };
+            run_changed(seed, wrong).err()
+        });
+        let what = found.unwrap_or_else(|| panic!("{sabotage:?} is not found")).what;
+        assert!(what.contains("which is none of"), "{sabotage:?}: {what}");
+    }
 }
 
 /// What a store loses is told to a host that writes and flushes by several paths.

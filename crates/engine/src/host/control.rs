@@ -27,7 +27,7 @@ use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
@@ -44,6 +44,8 @@ pub(super) struct Seat {
     pub(super) path: usize,
     /// Lanes of a path.
     pub(super) lanes: usize,
+    /// To the control threads of all places for paths.
+    pub(super) peers: Vec<Outbox<Report>>,
     /// Who waits for the path to be connected for the first time.
     pub(super) welcome: Option<Welcome>,
 }
@@ -229,7 +231,13 @@ impl Control {
                     found.tell(&mut self.fence);
                     self.found.push(found);
                 }
-                Report::Stop => self.association.stop(now),
+                Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
+                Report::IsBack { path } => {
+                    self.association.withdraw(path);
+                    self.association.remind(PATH);
+                }
+                Report::HasEnded { lost } => self.association.fenced(PATH, lost),
+                Report::Stop => self.association.stop(now, self.has_help()),
                 Report::Leave => self.leave(),
                 Report::Left => self.lane_left(),
                 Report::Ended(failure) => self.reactor_ended(failure),
@@ -244,7 +252,7 @@ impl Control {
         if let Some(failure) = failure {
             error!("{failure}");
             self.view.fail(failure);
-            self.association.stop(clock::now());
+            self.association.stop(clock::now(), false);
         }
         // Each reactor's thread says so once; it may be about to end when it has.
         if self.ended >= self.reactors.len() {
@@ -292,6 +300,10 @@ impl Control {
             }
             Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
+            Action::EndElsewhere { lost, .. } => {
+                self.each_peer(|path| Report::EndFor { path, lost });
+            }
+            Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
             Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
             Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
             Action::Fail { lane: Some(lane) } => {
@@ -342,6 +354,7 @@ impl Control {
             self.tell(lane, |lane| Order::Attach { lane, link, rules, stale });
         }
         self.discover_paths();
+        self.each_peer(|path| Report::IsBack { path });
         if self.view.link_of(self.seat.path).state != LinkState::Connected {
             self.view.set_link(self.seat.path, LinkState::Connected, None);
             let again = if self.seat.welcome.is_some() { "" } else { " again" };
@@ -383,6 +396,9 @@ impl Control {
             Fencing::Ended => {
                 info!(%target, cntlid, "the target has ended the controller that was lost")
             }
+            Fencing::Unknown => {
+                info!(%target, cntlid, "the target was started anew: the controller that was lost has ended");
+            }
             Fencing::NotOffered => {} // as most targets: see the guide for what holds then
             Fencing::Refused(status) => {
                 warn!(%target, cntlid, %status, "the target does not end the controller that was lost");
@@ -414,13 +430,16 @@ impl Control {
         };
         let queues = std::mem::take(&mut self.queues);
         self.expresses.clear();
-        if self.association.is_ending() && self.leaving.is_some() {
+        let is_ending = self.association.is_ending();
+        if is_ending && self.leaving.is_some() {
             debug!(target = %self.config.address, "{error}");
-        } else if self.association.is_ending() {
+        } else if is_ending && !(was_live && self.config.has_paths()) {
             warn!(target = %self.config.address, "{error}: the target does not answer at the end");
         } else if was_live {
             self.discovery = None;
-            warn!(target = %self.config.address, "{error}; connecting again");
+            let next =
+                if is_ending { "not connecting again at the end" } else { "connecting again" };
+            warn!(target = %self.config.address, "{error}; {next}");
             self.view.set_link(self.seat.path, LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
@@ -443,9 +462,12 @@ impl Control {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
         let (done, gone) = sync_channel(lanes);
         self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
+        drop(done); // so that reactors that have ended are not waited for
         for _ in 0..lanes {
-            if gone.recv_timeout(self.config.timeout).is_err() {
-                return warn!("a reactor does not answer");
+            match gone.recv_timeout(self.config.timeout) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => return warn!("a reactor does not answer"),
             }
         }
     }

@@ -82,7 +82,7 @@ impl PathSet {
 
     fn seat(&self, path: usize, welcome: Option<Welcome>) -> Seat {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
-        Seat { path, lanes, welcome }
+        Seat { path, lanes, peers: self.reports.clone(), welcome }
     }
 
     // ---- At the beginning ----

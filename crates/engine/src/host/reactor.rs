@@ -28,6 +28,7 @@ use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Auto;
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
@@ -118,7 +119,7 @@ impl Parts {
     }
 }
 
-/// What a reactor tells the control thread.
+/// What a control thread is told by reactors, and by those of other paths.
 pub(crate) enum Report {
     /// The lane (numbered over all reactors) lost its connection.
     Lost { lane: usize, error: LinkError },
@@ -134,6 +135,12 @@ pub(crate) enum Report {
     Left,
     /// From outside: requests are to take other paths from now on, and this one ends when it has none.
     Leave,
+    /// That path has lost that controller: have it ended over yours.
+    EndFor { path: usize, lost: ControllerInstance },
+    /// That path is connected again: it needs no help any more, and can help.
+    IsBack { path: usize },
+    /// The controller that your path has lost has ended.
+    HasEnded { lost: ControllerInstance },
     /// The reactor's thread ends; why, when that is a failure.
     Ended(Option<String>),
     /// From outside: end everything.

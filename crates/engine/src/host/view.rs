@@ -89,6 +89,11 @@ impl ControllerView {
         links.min_by_key(rank).expect("there is a path")
     }
 
+    /// Whether there is a path at that place.
+    pub(super) fn has_path(&self, path: usize) -> bool {
+        self.ways[path].address().is_some()
+    }
+
     /// How it stands with one path.
     pub(super) fn link_of(&self, path: usize) -> LinkReport {
         self.ways[path].link()

@@ -33,6 +33,8 @@ struct Shared {
     fates: Mutex<Vec<Fate>>,
     /// That have come true.
     strikes: AtomicU64,
+    /// New connections end at once.
+    is_dead: AtomicBool,
     /// The connections of now forward nothing any more.
     frozen: Mutex<Arc<AtomicBool>>,
     /// Each connection: whether it alone is frozen, and the first octets that its host has sent.
@@ -85,6 +87,7 @@ impl Proxy {
             delay,
             fates: Mutex::new(fates),
             strikes: AtomicU64::new(0),
+            is_dead: AtomicBool::new(false),
             frozen: Mutex::default(),
             joined: Mutex::default(),
             edit,
@@ -120,6 +123,17 @@ impl Proxy {
         let _ = joined.near.as_ref().map(|near| near.shutdown(Shutdown::Both));
     }
 
+    /// Ends all connections, and those that come until [`Proxy::revive`].
+    pub fn kill(&self) {
+        self.shared.is_dead.store(true, Relaxed);
+        (0..self.joined()).for_each(|number| self.cut(number));
+    }
+
+    /// New connections lead to the target again.
+    pub fn revive(&self) {
+        self.shared.is_dead.store(false, Relaxed);
+    }
+
     /// What the host has sent by a connection.
     pub fn sent(&self, number: usize) -> Vec<u8> {
         self.shared.joined.lock().unwrap()[number].sent.lock().unwrap().clone()
@@ -141,6 +155,9 @@ impl Proxy {
 impl Shared {
     fn join(self: &Arc<Self>, near: TcpStream) {
         thread::sleep(self.delay);
+        if self.is_dead.load(Relaxed) {
+            return;
+        }
         let Ok(far) = TcpStream::connect(self.target) else { return };
         let fate = self.fates.lock().unwrap().pop().unwrap_or(Fate::Cut(u64::MAX));
         let frozen = self.frozen.lock().unwrap().clone();

@@ -20,9 +20,14 @@
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
 mod beside;
+mod ending;
+mod errands;
 mod express;
 
 pub use beside::Beside;
+
+use ending::Ending;
+use errands::{Attempt, Errand};
 
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::paths::AnaTable;
@@ -107,6 +112,11 @@ pub enum Action<E> {
     SetAna { path: PathId, ana: AnaTable },
     /// [`Association::info`] has changed.
     Changed,
+    /// Have the controller that the path has lost ended by the other associations: [`Association::end_for`].
+    EndElsewhere { path: PathId, lost: ControllerInstance },
+    /// What has become of a controller that association `owner` has lost. If it has ended, that one is to be told:
+    /// [`Association::fenced`].
+    EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// What has become of the controller that the path has lost.
     Fenced { path: PathId, cntlid: u16, fencing: Fencing },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
@@ -146,6 +156,8 @@ enum Done<E> {
     Express(usize, usize, Result<(), Failure<E>>),
     /// The next event may come.
     Namespaces(Vec<NamespaceInfo>, AnaTable),
+    /// For another association.
+    Errand(Attempt),
     Nothing,
     ShutDown,
 }
@@ -189,26 +201,14 @@ struct Path<E> {
     instance: Option<ControllerInstance>,
     /// ... and the one that its lanes have lost: it may still have commands of theirs.
     lost: Option<ControllerInstance>,
+    /// Others have not heard of that one yet.
+    is_untold: bool,
     /// For how long its controller may go on with what was sent, once it is lost.
     quiet: Option<Duration>,
     /// Until then something may be executed that was sent before the path was lost.
     held_until: Option<Instant>,
     /// The PSK that was made, for as long as attempts to connect with it succeed.
     psk: Option<TlsPsk>,
-}
-
-/// How far its end is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// Whether the target answers is not known yet.
-    Asking,
-    /// Requests may end until then.
-    Waiting {
-        until: Instant,
-        is_there: bool,
-    },
-    ShuttingDown,
-    Over,
 }
 
 /// An association.
@@ -221,8 +221,12 @@ pub struct Association<E> {
     lost_at: Option<Instant>,
     failing: bool,
     ending: Option<Ending>,
+    /// Controllers that others have lost.
+    errands: Vec<Errand>,
     /// Those who submit requests have come to an end.
     has_ended: bool,
+    /// Another association of the host is live while this one ends.
+    has_help: bool,
     actions: VecDeque<Action<E>>,
 }
 
@@ -245,6 +249,7 @@ impl<E: Send + 'static> Association<E> {
             delay: config.reconnect_delay,
             instance: None,
             lost: None,
+            is_untold: false,
             quiet: None,
             held_until: None,
             psk: None,
@@ -259,7 +264,9 @@ impl<E: Send + 'static> Association<E> {
             lost_at: Some(now),
             failing: false,
             ending: None,
+            errands: Vec::new(),
             has_ended: false,
+            has_help: false,
             actions: VecDeque::new(),
         }
     }
@@ -305,6 +312,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.event.is_none()
                 && path.overdue.is_empty()
                 && path.wanting.is_empty()
+                && self.errand_at().is_none()
         })
     }
 
@@ -345,7 +353,9 @@ impl<E: Send + 'static> Association<E> {
                 Some(asked) => [asked.until, None],
                 None => [path.pause_until, path.keep_alive_at],
             };
-            own.into_iter().chain([retry, path.held_until]).flatten()
+            let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
+            let errand = if is_free { self.errand_at() } else { None };
+            own.into_iter().chain([retry, path.held_until, errand]).flatten()
         });
         paths.chain(ending).min()
     }
@@ -366,7 +376,7 @@ impl<E: Send + 'static> Association<E> {
             self.paths[usize::from(path.0)].keep_alive_at = self.keep_alive_after(now);
         }
         if self.ending == Some(Ending::Asking) && answer.is_ok() {
-            let until = now + self.config.wants.timeout;
+            let until = now + self.patience_at_end();
             self.ending = Some(Ending::Waiting { until, is_there: true });
         }
         if !asked.is_keep_alive {
@@ -406,8 +416,10 @@ impl<E: Send + 'static> Association<E> {
         }
         match self.ending {
             // Nobody connects again any more.
-            Some(_) => self.actions.push_back(Action::Fail { lane: Some(lane) }),
-            None => self.lose(now, path, Reason::Lane { lane, error }),
+            Some(_) if !self.has_help || self.has_ended => {
+                self.actions.push_back(Action::Fail { lane: Some(lane) })
+            }
+            _ => self.lose(now, path, Reason::Lane { lane, error }),
         }
     }
 
@@ -420,42 +432,17 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// The connections of a path are gone, as [`Action::Reset`] wanted.
-    pub fn reset(&mut self, now: Instant, path: PathId) {
+    pub fn reset(&mut self, now: Instant, id: PathId) {
         // Not before the time: the last try is at its end.
         let limit = self.failing_at().filter(|&at| at > now).unwrap_or(Instant(u64::MAX));
-        let path = &mut self.paths[usize::from(path.0)];
+        let path = &mut self.paths[usize::from(id.0)];
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
         }
         if let Some(quiet) = path.quiet.take() {
             path.held_until = Some(now + quiet);
         }
-    }
-
-    /// It is to end.
-    pub fn stop(&mut self, now: Instant) {
-        if self.ending.is_some() {
-            return;
-        }
-        self.actions.push_back(Action::Finish);
-        self.ending = Some(Ending::Asking);
-        if !self.is_live() {
-            self.give_up(now);
-        }
-    }
-
-    /// Those who submit requests have come to an end, by themselves or because of [`Action::Finish`].
-    pub fn ended(&mut self, now: Instant) {
-        self.has_ended = true;
-        self.stop(now);
-    }
-
-    /// The target is not there at the end: what is under way fails.
-    fn give_up(&mut self, now: Instant) {
-        for path in &mut self.paths {
-            path.abandon();
-        }
-        self.ending = Some(Ending::Waiting { until: now, is_there: false });
+        self.ask_others(id);
     }
 
     fn lose(&mut self, now: Instant, id: PathId, why: Reason<E>) {
@@ -468,6 +455,7 @@ impl<E: Send + 'static> Association<E> {
         let until = if was_live {
             path.delay = first;
             path.lost = path.instance.take();
+            path.is_untold = path.lost.is_some();
             (path.began_at + first).max(now)
         } else {
             let delay = path.delay;
@@ -525,36 +513,6 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    fn advance_ending(&mut self, now: Instant) -> bool {
-        let Some(Ending::Waiting { until, is_there }) = self.ending else { return false };
-        let timeout = self.config.wants.timeout;
-        if self.has_ended {
-            let live = self.paths.iter_mut().find(|path| path.state == State::Live);
-            if let Some(path) = live.filter(|_| is_there) {
-                path.connecting = None; // if an express connection was on its way, nobody wants it
-                path.task = Some(Procedure::new(|driver| async move {
-                    bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
-                }));
-                self.ending = Some(Ending::ShuttingDown);
-            } else {
-                self.end(None);
-            }
-            return true;
-        }
-        if until > now {
-            return false;
-        }
-        self.actions.push_back(Action::Fail { lane: None });
-        self.ending = Some(Ending::Waiting { until: now + timeout, is_there });
-        true
-    }
-
-    fn end(&mut self, shut_down: Option<Result<(), Failure<E>>>) {
-        self.ending = Some(Ending::Over);
-        self.paths.iter_mut().for_each(Path::abandon);
-        self.actions.push_back(Action::End { shut_down });
-    }
-
     /// `true`: a path has done something.
     fn advance(&mut self, now: Instant, number: usize) -> bool {
         let (id, ending) = (PathId(number as u16), self.ending);
@@ -593,7 +551,7 @@ impl<E: Send + 'static> Association<E> {
             return false;
         }
         path.pause_until = None;
-        let Some(task) = &mut path.task else { return self.next_task(number) };
+        let Some(task) = &mut path.task else { return self.next_task(now, number) };
         match task.poll(now) {
             Step::Ask(ask) => self.ask(now, number, ask, false),
             Step::Until(until) => {
@@ -686,13 +644,14 @@ impl<E: Send + 'static> Association<E> {
                 if let Some((cntlid, fencing)) = fenced {
                     self.paths[number].lost = None;
                     self.actions.push_back(Action::Fenced { path, cntlid, fencing });
-                    if fencing == Fencing::Ended {
+                    // Who is not known where the controller was reached has ended with its process.
+                    if matches!(fencing, Fencing::Ended | Fencing::Unknown) {
                         self.release(path);
                     }
                 }
                 self.connect_lanes(number, *info);
             }
-            Ok(Done::Lanes) => self.attach(number),
+            Ok(Done::Lanes) => self.attach(now, number),
             Ok(Done::Express(lane, express, Ok(()))) => self.attach_express(path, lane, express),
             Ok(Done::Express(lane, _, Err(failure))) => {
                 self.refuse_express(path, lane, Some(failure))
@@ -705,18 +664,20 @@ impl<E: Send + 'static> Association<E> {
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
                 self.actions.push_back(Action::Listen { path, sqe });
             }
+            Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
             Ok(Done::Nothing) => {}
             Ok(Done::ShutDown) => self.end(Some(Ok(()))),
         }
     }
 
     /// All connections of the path are there.
-    fn attach(&mut self, number: usize) {
+    fn attach(&mut self, now: Instant, number: usize) {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
         let (path, stale) = (PathId(number as u16), self.pins.stale());
         self.actions.push_back(Action::Attach { path, rules, stale });
         (self.lost_at, self.failing) = (None, false);
+        self.renew_errands(now);
         let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
         let path = &mut self.paths[number];
         (path.state, path.instance) = (State::Live, bringup::instance(&info));
@@ -732,9 +693,12 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// The next thing to do on a live path.
-    fn next_task(&mut self, number: usize) -> bool {
+    fn next_task(&mut self, now: Instant, number: usize) -> bool {
         if self.paths[number].state != State::Live {
             return false;
+        }
+        if self.begin_errand(now, number) {
+            return true;
         }
         let path = &mut self.paths[number];
         if let Some((lane, cid)) = path.overdue.pop_front() {

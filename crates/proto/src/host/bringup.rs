@@ -10,7 +10,7 @@ use crate::security::{SealUse, TlsPsk};
 use core::time::Duration;
 use roadtrain_wire::ana::{AnaState, ana_groups, ana_log_bytes};
 use roadtrain_wire::cross_reset::{
-    self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_status,
+    self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_flags, reset_status,
 };
 use roadtrain_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
@@ -121,6 +121,9 @@ impl NamespaceInfo {
 pub enum Fencing {
     /// The target has ended it: nothing that was sent to it is executed any more.
     Ended,
+    /// The target does not have it, and has never had it. Where that controller was reached before, its process has ended
+    /// and another one is there; elsewhere it may live, in another process.
+    Unknown,
     /// The target does not offer to end it.
     NotOffered,
     /// The target does not do it, and never will.
@@ -413,8 +416,7 @@ pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option
     (!keep_alive.is_zero()).then(|| keep_alive * periods + quiesce)
 }
 
-/// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
-/// sent to that one can be executed any more.
+/// [`try_to_end`] for as long as an answer is waited for.
 ///
 /// # Errors
 /// The connection's, or the target has not done it in time.
@@ -424,27 +426,44 @@ pub async fn end_controller<E>(
     identify: &IdentifyController,
     lost: ControllerInstance,
 ) -> Result<Fencing, Failure<E>> {
+    let fencing = try_to_end(driver, wants.timeout, identify, lost).await?;
+    let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
+    fencing.ok_or_else(|| Failure::Controller(text()))
+}
+
+/// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
+/// sent to that one can be executed any more. `None`: that was not so in time.
+///
+/// # Errors
+/// The connection's.
+pub async fn try_to_end<E>(
+    driver: &Driver<E>,
+    patience: Duration,
+    identify: &IdentifyController,
+    lost: ControllerInstance,
+) -> Result<Option<Fencing>, Failure<E>> {
     if identify.ccrl == 0 {
-        return Ok(Fencing::NotOffered);
+        return Ok(Some(Fencing::NotOffered));
     }
-    let deadline = driver.now() + wants.timeout;
+    let deadline = driver.now() + patience;
     let mut pause = CSTS_PAUSE;
     while driver.now() < deadline {
         let command = Command::new("Cross-Controller Reset", lost.emit());
         let (cqe, _) = driver.command(0, command).await?;
         let status = cqe.status();
         if status.is_success() && cqe.dw0.get() & IMMEDIATE != 0 {
-            return Ok(Fencing::Ended);
+            return Ok(Some(Fencing::Ended));
         }
         let is_in_progress = status.is_success() || status.is(Status::CROSS_RESET_IN_PROGRESS);
         if !is_in_progress && status.is_dnr() {
-            return Ok(Fencing::Refused(status));
+            return Ok(Some(Fencing::Refused(status)));
         }
         // The log is read in any case: what has ended leaves it, which makes room.
         while driver.now() < deadline {
-            match reset_status_of(driver, lost).await? {
-                Some(reset_status::SUCCEEDED) => return Ok(Fencing::Ended),
-                Some(reset_status::IN_PROGRESS) => {}
+            match reset_of(driver, lost).await? {
+                Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
+                Some((reset_status::SUCCEEDED, false)) => return Ok(Some(Fencing::Unknown)),
+                Some((reset_status::IN_PROGRESS, _)) => {}
                 _ => break,
             }
             driver.pause(pause).await;
@@ -452,15 +471,14 @@ pub async fn end_controller<E>(
         }
         driver.pause(pause).await;
     }
-    let text = format!("controller {}, which was lost, has not ended yet", lost.cntlid);
-    Err(Failure::Controller(text))
+    Ok(None)
 }
 
-/// How far the reset of a controller is; `None`: there is none.
-async fn reset_status_of<E>(
+/// How far the reset of a controller is, and whether the target has had that controller; `None`: there is no reset.
+async fn reset_of<E>(
     driver: &Driver<E>,
     lost: ControllerInstance,
-) -> Result<Option<u8>, Failure<E>> {
+) -> Result<Option<(u8, bool)>, Failure<E>> {
     let log = GetLogPage {
         lsp: cross_reset::REMOVE_COMPLETED,
         ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
@@ -469,7 +487,8 @@ async fn reset_status_of<E>(
     let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
     let (_, page) = driver.run(command).await?;
     let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
-    Ok(cross_reset::entries(&page).iter().find(is_it).map(|entry| entry.status))
+    let found = cross_reset::entries(&page).iter().find(is_it);
+    Ok(found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0)))
 }
 
 /// Connects I/O queue `qid`, ready for a lane.

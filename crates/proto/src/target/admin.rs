@@ -137,8 +137,10 @@ impl Context<'_> {
             return Err(CommandError::field(octet::NSID));
         }
         let named = ControllerInstance::parse(self.sqe);
-        // One of another process that serves the subsystem may live: nothing is known of it here.
-        if named.cntlid == self.controller.cntlid || !self.limits.has_cntlid(named.cntlid) {
+        // One of another process that serves the subsystem may live: nothing is known of it here. An earlier process may
+        // have had the identifier that this controller has.
+        let is_itself = named == self.controller.properties.instance();
+        if is_itself || !self.limits.has_cntlid(named.cntlid) {
             return Err(CommandError::field(octet::CDW10));
         }
         self.controller.resets.admit(named)?;

@@ -10,7 +10,7 @@ use super::feature_values::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
-use super::property::Properties;
+use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
 use super::reservations::Notices;
 use super::resets::Resets;
@@ -299,6 +299,7 @@ impl Target {
             ControllerKind::Io => KeepAlive::new(now, connect.kato_ms),
             ControllerKind::Discovery => KeepAlive::of_discovery(now, connect.kato_ms),
         };
+        let issuer = *self.issuer.get_or_insert_with(|| Issuer::new(random));
         let controller = Controller {
             cntlid,
             kind,
@@ -307,7 +308,7 @@ impl Target {
             hostid: names.hostid,
             local,
             shared: Arc::default(),
-            properties: Properties::new(cntlid, random),
+            properties: Properties::new(cntlid, random, issuer),
             keep_alive,
             features: Features::default(),
             events: Events::new(identify::optional_events(kind)),

@@ -7,6 +7,7 @@ use super::events::Notice;
 use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
+use super::property::Issuer;
 use super::subsystem::Subsystem;
 use super::target_event::{CloseReason, TargetEvent};
 use crate::time::Instant;
@@ -26,6 +27,8 @@ pub struct Target {
     /// Generation of the discovery log.
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
+    /// From its first controller on.
+    pub(super) issuer: Option<Issuer>,
     /// Those that have a key for TLS.
     pub(super) tls_hosts: BTreeSet<String>,
     pub(super) started: Instant,
@@ -54,6 +57,7 @@ impl Target {
             controllers: BTreeMap::new(),
             genctr: 1,
             cntlid_last: 0,
+            issuer: None,
             tls_hosts: BTreeSet::new(),
             started: now,
             timer: None,
@@ -166,7 +170,8 @@ impl Target {
     }
 
     /// Command `cid` of a controller has another one of the same host dropped: `named`, by numbers that only its host
-    /// knows. What is not there, or belongs to somebody else, has ended as far as the host can tell.
+    /// knows. One of this target that is not there has ended. What was never here may be of an earlier process with
+    /// these identifiers: nothing is left of it here, but nobody has seen its end, and the log says no more than that.
     pub(super) fn reset_other(
         &mut self,
         now: Instant,
@@ -175,6 +180,14 @@ impl Target {
         named: ControllerInstance,
     ) -> Outcome {
         let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
+        let is_known = self.issuer.is_some_and(|issuer| issuer.has_told(&named));
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
+        if !is_known {
+            controller.resets.note_unknown(now, named);
+            controller.events.raise(Notice::CrossControllerReset);
+            controller.pump(&mut self.outbox);
+            return Outcome::Complete { status: Status::SUCCESS, result: 0 };
+        }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
             if !other.is_of_host(controller) || other.properties.instance() != named {

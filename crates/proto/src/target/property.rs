@@ -13,7 +13,7 @@ pub(super) const VERSION: u32 = 0x0002_0100;
 const READY_TIMEOUT: u8 = 15;
 
 /// From one of a controller's lives to the next: odd, so that none comes again soon.
-const CIRN_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const CIRN_STEP: u32 = 0x9e37_79b9;
 
 /// Offsets of CDW10 and CDW11 in a command.
 const OCTET_ATTRIB: u8 = 40;
@@ -78,6 +78,22 @@ pub(super) enum Transition {
     Reset,
 }
 
+/// What the Controller Instance Random Numbers of one target's controllers begin with, and those of no other process:
+/// so a target knows of each number whether it was told here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Issuer(u32);
+
+impl Issuer {
+    pub(super) fn new(random: u64) -> Self {
+        Issuer((random >> 32) as u32)
+    }
+
+    /// Whether a controller with that number is, or was, one of this target.
+    pub(super) fn has_told(self, named: &ControllerInstance) -> bool {
+        named.cirn >> 32 == u64::from(self.0)
+    }
+}
+
 /// The properties of a controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Properties {
@@ -90,9 +106,10 @@ pub(super) struct Properties {
 }
 
 impl Properties {
-    /// Of a controller with numbers that nobody else can guess.
-    pub(super) fn new(cntlid: u16, random: u64) -> Self {
-        let instance = ControllerInstance { cntlid, ciu: (random >> 56) as u8, cirn: random };
+    /// Of a controller with numbers that nobody else can guess, but for what the target's all begin with.
+    pub(super) fn new(cntlid: u16, random: u64, issuer: Issuer) -> Self {
+        let cirn = u64::from(issuer.0) << 32 | u64::from(random as u32);
+        let instance = ControllerInstance { cntlid, ciu: (random >> 56) as u8, cirn };
         Properties { instance, ..Properties::default() }
     }
 
@@ -124,7 +141,8 @@ impl Properties {
 
     fn enable(&mut self, kind: ControllerKind) {
         // Who does not know the number before does not know this one, either.
-        self.instance.cirn = self.instance.cirn.wrapping_add(CIRN_STEP);
+        let (issuer, number) = (self.instance.cirn >> 32 << 32, self.instance.cirn as u32);
+        self.instance.cirn = issuer | u64::from(number.wrapping_add(CIRN_STEP));
         self.instance.ciu = self.instance.ciu.checked_add(1).unwrap_or(1);
         self.csts = if self.cc.is_valid(kind) { csts::READY } else { csts::FATAL };
     }

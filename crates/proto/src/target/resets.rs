@@ -34,6 +34,8 @@ struct Reset {
     /// ... which is then at the latest.
     until: Instant,
     is_done: bool,
+    /// The controller is, or was, one of this target.
+    is_known: bool,
 }
 
 /// The resets of a controller.
@@ -69,7 +71,12 @@ impl Resets {
     ) {
         let part = if kato.is_zero() { PATIENCE } else { kato / KEEP_ALIVE_PART };
         let until = now + part.min(PATIENCE);
-        self.0.push(Reset { named, cid: Some(cid), until, is_done: false });
+        self.0.push(Reset { named, cid: Some(cid), until, is_done: false, is_known: true });
+    }
+
+    /// There is no such controller, and never was one here.
+    pub(super) fn note_unknown(&mut self, now: Instant, named: ControllerInstance) {
+        self.0.push(Reset { named, cid: None, until: now, is_done: true, is_known: false });
     }
 
     /// Resets that are not complete: their controllers.
@@ -127,6 +134,6 @@ fn entry(reset: &Reset) -> CrossResetEntry {
         reserved3: 0,
         acid: ACID_NONE.into(),
         status: if reset.is_done { reset_status::SUCCEEDED } else { reset_status::IN_PROGRESS },
-        flags: reset_flags::VALIDATED | reset_flags::INITIATED,
+        flags: if reset.is_known { reset_flags::VALIDATED | reset_flags::INITIATED } else { 0 },
     }
 }

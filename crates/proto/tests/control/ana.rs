@@ -283,7 +283,8 @@ fn controllers_of_other_ranges_are_not_reset() {
     (config.limits.cntlid_min, config.limits.cntlid_max) = (100, 199);
     let mut script = Script::with(&config);
     let cntlid = script.controller(NQN);
-    let named = |cntlid| ControllerInstance { cntlid, ciu: 1, cirn: 7 };
+    let cirn = RANDOM >> 32 << 32 | 7;
+    let named = |cntlid| ControllerInstance { cntlid, ciu: 1, cirn };
     for elsewhere in [99, 200, 1] {
         script.fail(cntlid, named(elsewhere).emit(), Status::INVALID_FIELD);
     }

@@ -162,7 +162,9 @@ fn a_controller_does_not_reset_itself() {
 fn resets_in_progress_and_entries_of_the_log_are_few() {
     let mut script = Script::new();
     let next = script.controller(NQN);
-    let named = |n: u16| ControllerInstance { cntlid: 1000 + n, ciu: 1, cirn: 5 };
+    // Of this target: all its numbers begin alike.
+    let cirn = RANDOM >> 32 << 32 | 5;
+    let named = |n: u16| ControllerInstance { cntlid: 1000 + n, ciu: 1, cirn };
     for n in 0..4 {
         assert_eq!(script.reset(next, named(n)), None);
     }
@@ -197,6 +199,36 @@ fn a_reset_controller_has_other_numbers() {
     assert!(script.is_there(cntlid));
     assert_eq!(script.reset(next, second), None);
     assert!(!script.is_there(cntlid));
+}
+
+/// One that was never here may live in another process, or have ended with an earlier one: nobody says that it was seen
+/// to end.
+#[test]
+fn a_controller_that_was_never_here_is_not_said_to_have_been() {
+    let mut script = Script::new();
+    let next = script.controller(NQN);
+    script.succeed(next, SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::CROSS_CONTROLLER_RESET));
+    assert_eq!(script.submit(next, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0)), None);
+    let listening = script.cid();
+    // An earlier process may have given its controllers the same identifiers.
+    for cntlid in [next, 77] {
+        let named = ControllerInstance { cntlid, ciu: 9, cirn: !RANDOM };
+        assert_eq!(script.submit(next, named.emit()).map(|a| (a.status, a.result)), Some(NOT_YET));
+        let log = script.log_of_resets(next, REMOVE_COMPLETED);
+        assert_eq!((log.len(), log[0].icid.get(), log[0].ciu), (1, cntlid, 9));
+        assert_eq!((log[0].status, log[0].flags), (reset_status::SUCCEEDED, 0));
+        assert_eq!(script.log_of_resets(next, 0), []);
+    }
+    assert!(script.completion(next, listening).is_some() && script.is_there(next));
+    // One that was here, and has left by itself, has ended.
+    let (lost, other) = (script.controller(NQN), script.controller(NQN));
+    let named = script.instance(lost);
+    script.target.disconnect(lost, 0);
+    assert!(!script.is_there(lost));
+    assert_eq!(script.submit(other, named.emit()), None);
+    let cid = script.cid();
+    script.settle(false);
+    assert_eq!(script.completion(other, cid), Some(DONE));
 }
 
 #[test]
@@ -258,7 +290,8 @@ proptest! {
         let answer = script.reset(next, guess);
         let is_known = guess == named && same_host && same_hostid && nqn == NQN;
         prop_assert_eq!(script.is_there(victim), !is_known);
-        prop_assert!(answer == Some(DONE) || is_known || guess.cntlid != named.cntlid);
+        let is_done = matches!(answer, Some(DONE | NOT_YET));
+        prop_assert!(is_done || is_known || guess.cntlid != named.cntlid);
         script.settle(false);
         script.events();
         prop_assert!(script.is_there(next));

@@ -1,13 +1,62 @@
 //! What a path of the simulated host gives to another one.
 
-use super::Host;
+use super::{Host, PATH};
 use crate::load::{Load, Request};
-use crate::transport::Transport;
+use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::paths::{Offer, WayState};
 use roadtrain_proto::host::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
+
+/// What other paths of a host are to hear.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// A controller that this path has lost.
+    pub(super) lost: Option<ControllerInstance>,
+    /// Controllers of other paths that have ended, as the target says.
+    pub(super) ended: Vec<(usize, ControllerInstance)>,
+    /// This path is connected again.
+    pub(super) is_back: bool,
+}
+
+/// Tells the paths of a host what others of them have heard.
+pub(crate) fn exchange<T: Transport>(
+    now: Instant,
+    paths: &mut [Host<T>],
+    network: &mut T,
+    load: &mut Load,
+) {
+    let mut has_news = false;
+    for from in 0..paths.len() {
+        let News { lost, ended, is_back } = std::mem::take(&mut paths[from].news);
+        has_news |= lost.is_some() || !ended.is_empty();
+        for (path, other) in paths.iter_mut().enumerate().filter(|(path, _)| *path != from) {
+            if is_back {
+                other.association.withdraw(from);
+            }
+            if let Some(lost) = lost {
+                other.association.end_for(now, from, lost);
+            }
+            let own = ended.iter().filter(|(owner, _)| *owner == path);
+            own.for_each(|(_, lost)| other.association.fenced(PATH, *lost));
+        }
+    }
+    if has_news {
+        for path in paths {
+            path.act(now, network, load);
+            path.links().for_each(|link| link.end_turn(now, network));
+        }
+    }
+}
 
 impl<T: Transport> Host<T> {
+    /// What was sent over lost connections may be tried again.
+    pub(super) fn end_hold(&mut self, now: Instant) {
+        if let Some(since) = self.held_since.take() {
+            self.past.longest_hold = self.past.longest_hold.max(now.since(since));
+        }
+    }
+
     /// How it stands with a lane.
     pub(crate) fn way_state(&self, lane: usize) -> WayState {
         match &self.lanes[lane].link {

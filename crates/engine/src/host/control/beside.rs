@@ -7,9 +7,10 @@ use crate::host::counters::LinkState;
 use crate::host::view::ControllerView;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::host::association::{Association, Beside};
-use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+use roadtrain_proto::host::bringup::{ControllerInfo, Fencing, NamespaceInfo};
+use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::mpsc::SyncSender;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Is told once what has become of the first attempt to connect a path.
 pub(in crate::host) struct Welcome {
@@ -42,6 +43,39 @@ impl Control {
     pub(super) fn welcomed(&mut self, outcome: Result<(), HostError>) {
         if let Some(welcome) = self.seat.welcome.take() {
             let _ = welcome.told.try_send(outcome);
+        }
+    }
+
+    /// Tells the control threads of the other paths; the report is made with the number of this one.
+    pub(super) fn each_peer(&self, report: impl Fn(usize) -> Report) {
+        let is_other = |path: usize| path != self.seat.path && self.view.has_path(path);
+        let others = self.seat.peers.iter().enumerate().filter(|(path, _)| is_other(*path));
+        others.for_each(|(_, peer)| _ = peer.send(report(self.seat.path)));
+    }
+
+    /// Whether another path is connected.
+    pub(super) fn has_help(&self) -> bool {
+        let is_other = |path: &usize| *path != self.seat.path && self.view.has_path(*path);
+        let mut others = (0..self.seat.peers.len()).filter(is_other);
+        others.any(|path| self.view.link_of(path).state == LinkState::Connected)
+    }
+
+    /// What has become of a controller that another path has lost, as the target says that is reached by this one.
+    pub(super) fn ended_for(&self, owner: usize, lost: ControllerInstance, fencing: Fencing) {
+        let (target, cntlid) = (&self.config.address, lost.cntlid);
+        match fencing {
+            Fencing::Ended => {
+                info!(%target, cntlid, "the target has ended the controller that another path has lost");
+                if let Some(peer) = self.seat.peers.get(owner) {
+                    peer.send(Report::HasEnded { lost });
+                }
+            }
+            Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => info!(
+                %target,
+                cntlid,
+                "the target cannot end the controller that another path has lost: writes under way there wait until it \
+                 must have noticed"
+            ),
         }
     }
 

@@ -5,7 +5,7 @@
 //! controller has had the lost one ended; somebody else has ([`Association::fenced`]); so much time has passed that the
 //! controller has noticed ([`bringup::quiet_time`]).
 
-use super::{Action, Association, Done, PathId, State};
+use super::{Action, Association, Done, PathId};
 use crate::host::bringup::{self, ControllerInfo, NamespaceInfo};
 use crate::host::paths::AnaTable;
 use crate::host::procedure::{Driver, Failure};
@@ -22,16 +22,6 @@ pub struct Beside {
 }
 
 impl<E: Send + 'static> Association<E> {
-    /// The controller that the path has lost was ended, as somebody else knows who has asked the target: nothing that
-    /// was sent to it is executed any more.
-    pub fn fenced(&mut self, path: PathId) {
-        let of = &mut self.paths[usize::from(path.0)];
-        let is_lost = !matches!(of.state, State::Live);
-        if is_lost && of.lost.take().is_some() {
-            self.release(path);
-        }
-    }
-
     pub(super) fn release(&mut self, path: PathId) {
         if self.config.beside.is_some() {
             self.paths[usize::from(path.0)].held_until = None;

@@ -1,8 +1,10 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
+mod beside;
+
 use core::time::Duration;
-use roadtrain_proto::host::association::{Action, Association, Beside, Config, PathId, Reason};
-use roadtrain_proto::host::bringup::Wants;
+use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
+use roadtrain_proto::host::bringup::{self, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
@@ -13,6 +15,7 @@ use roadtrain_proto::target::{
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::identify::cns;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -58,6 +61,8 @@ struct Harness {
     resets: Resets,
     /// Each command takes so long.
     takes: Duration,
+    /// What nobody can guess.
+    random: u64,
     now: Instant,
     cntlid: u16,
     listening: bool,
@@ -94,6 +99,7 @@ impl Harness {
             remains: false,
             resets: Resets::Done,
             takes: Duration::ZERO,
+            random: RANDOM,
             now: Instant(0),
             cntlid: 0,
             listening: false,
@@ -148,6 +154,10 @@ impl Harness {
             Action::Attach { stale, .. } => self.log.push(format!("attach, stale {stale:?}")),
             Action::SetStale(stale) => self.log.push(format!("stale {stale:?}")),
             Action::Changed => self.log.push("changed".into()),
+            Action::EndElsewhere { lost, .. } => self.log.push(format!("end elsewhere {lost:?}")),
+            Action::EndedFor { owner, lost, fencing } => {
+                self.log.push(format!("for {owner}, {}: {fencing:?}", lost.cntlid));
+            }
             Action::Fenced { fencing, .. } => self.log.push(format!("fenced: {fencing:?}")),
             Action::Reset { why, was_live, .. } => {
                 let why = match why {
@@ -174,6 +184,9 @@ impl Harness {
 
     fn run(&mut self, qid: u16, command: &Command) -> Option<Answer> {
         let (now, target, remains) = (self.now, self.target.as_mut()?, self.remains);
+        if !remains {
+            target.settle_resets(|_, _| false);
+        }
         let mut sqe = command.sqe;
         match (command.out.len() as u32, command.bytes_in) {
             (0, 0) => {}
@@ -182,7 +195,8 @@ impl Harness {
         }
         let sqe = &sqe;
         if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT {
-            let (status, result) = match target.connect(now, sqe, &command.out, LOCAL, RANDOM) {
+            let (status, result) = match target.connect(now, sqe, &command.out, LOCAL, self.random)
+            {
                 Ok(connected) => {
                     self.cntlid = connected.cntlid;
                     (Status::SUCCESS, u32::from(connected.cntlid))
@@ -395,79 +409,6 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
     assert_eq!(count(&log, "fenced: Ended"), 1);
 }
 
-/// With a path beside it that sees the same.
-fn beside(config: &mut Config) {
-    config.beside = Some(Beside::default());
-}
-
-#[test]
-fn requests_are_free_when_the_target_has_ended_the_controller() {
-    let mut harness = Harness::live(beside);
-    harness.now += LONGEST;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
-    let log = harness.act();
-    assert_eq!(count(&log, "release"), 1);
-    assert!(position(&log, "fenced: Ended") < position(&log, "release"));
-    assert!(position(&log, "release") < position(&log, "open 1"), "others need not wait for lanes");
-}
-
-#[test]
-fn requests_are_free_when_the_controller_must_have_noticed() {
-    let mut harness = Harness::live(beside);
-    harness.now += LONGEST;
-    let lost_at = harness.now;
-    harness.target = None;
-    harness.association.lane_lost(lost_at, PATH, 0, "silent");
-    let mut log = harness.act();
-    while count(&log, "release") == 0 {
-        log = harness.act_when_due();
-    }
-    // The target counts traffic as a sign of life, and tells no Command Quiesce Time.
-    assert_eq!(harness.now.since(lost_at), KEEP_ALIVE * 3);
-    for _ in 0..10 {
-        assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
-    }
-    let mut alone = Harness::live(|config| {
-        beside(config);
-        config.wants.keep_alive = Duration::ZERO;
-    });
-    alone.target = None;
-    alone.association.lane_lost(alone.now, PATH, 0, "silent");
-    alone.act();
-    for _ in 0..20 {
-        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
-    }
-}
-
-#[test]
-fn requests_are_free_when_another_path_has_ended_the_controller() {
-    let mut harness = Harness::live(beside);
-    harness.association.fenced(PATH);
-    assert_eq!(count(&harness.act(), "release"), 0, "it lives");
-    harness.target = None;
-    harness.association.lane_lost(harness.now, PATH, 0, "silent");
-    harness.act();
-    harness.association.fenced(PATH);
-    assert_eq!(count(&harness.act(), "release"), 1);
-    harness.association.fenced(PATH);
-    assert_eq!(count(&harness.act(), "release"), 0, "once");
-}
-
-#[test]
-fn a_namespace_that_another_path_does_not_see_is_stale() {
-    let other = roadtrain_proto::host::bringup::NamespaceInfo {
-        nsid: 1,
-        nguid: [9; 16],
-        block_bytes: 512,
-        ..Default::default()
-    };
-    let mut harness = Harness::new(|config| {
-        config.beside = Some(Beside { namespaces: vec![other], transfer_bytes: 1 })
-    });
-    let log = harness.act();
-    assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
-}
-
 #[test]
 fn nothing_is_opened_before_the_old_connections_are_gone() {
     let mut harness = Harness::live(|_| ());
@@ -611,7 +552,7 @@ fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
 #[test]
 fn it_ends_in_order_when_its_users_have() {
     let mut harness = Harness::live(|_| ());
-    harness.association.stop(harness.now);
+    harness.association.stop(harness.now, false);
     assert_eq!(harness.act(), ["finish", "Keep Alive 0"]);
     assert!(harness.association.ends_in_order());
     harness.now += KEEP_ALIVE / 2;
@@ -629,7 +570,7 @@ fn it_ends_in_order_when_its_users_have() {
 #[test]
 fn users_that_do_not_end_are_failed() {
     let mut harness = Harness::live(|_| ());
-    harness.association.stop(harness.now);
+    harness.association.stop(harness.now, false);
     harness.act();
     let begin = harness.now;
     while count(&harness.act_when_due(), "fail None") == 0 {}
@@ -646,7 +587,7 @@ fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
             harness.association.lane_lost(harness.now, PATH, 0, "cut");
             harness.act();
         }
-        harness.association.stop(harness.now);
+        harness.association.stop(harness.now, false);
         let log = harness.act();
         assert_eq!(log.last().unwrap(), "fail None", "{log:?}");
         harness.association.ended(harness.now);
