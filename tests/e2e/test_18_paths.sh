@@ -70,8 +70,10 @@ fall_under_load() {
     sleep 3
     "$@" >"$name.said" 2>&1 || true
     wait "$load" || { cat "$name.json"; fail 'bench saw errors'; }
-    holds "$name.json" '.errors == 0 and .requests > 0'
-    pause=$(jq '.latency_us.max | floor' "$name.json")
+    sed '/^{/,$d' "$name.json" >"$name.log"
+    sed -n '/^{/,$p' "$name.json" >"$name.report"
+    holds "$name.report" '.errors == 0 and .requests > 0'
+    pause=$(jq '.latency_us.max | floor' "$name.report")
     echo "$name: the longest pause was $pause us, the keep-alive timeout is 2 s"
 }
 
