@@ -1,4 +1,5 @@
-//! Compare and Write over a connection: its octets, its one end, and the commands beside it. And Verify's octets.
+//! Compare and Write over a connection: its octets, its one end, and the commands beside it. And Verify's and Copy's
+//! octets.
 
 mod common;
 
@@ -6,7 +7,7 @@ use common::host_end::Done;
 use common::{BLOCK, Pair, Setup, raw};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
@@ -64,6 +65,21 @@ fn a_verify_has_no_data() {
         "0c 40 3412 03000000 00000000 00000000 0000000000000000 \
          0000000000000000 00000000 000000 5a \
          07000000 00000000 ffff0000 00000000 00000000 00000000",
+    );
+    assert_eq!(sqe.as_bytes(), expected);
+}
+
+/// NVM Command Set 1.1, section 3.3.2: the command names its destination and how many ranges its data has.
+#[test]
+fn a_copy_names_its_destination() {
+    let mut sqe = Sqe::new(opcode::COPY, 3);
+    sqe.set_slba(0x0123_4567_89ab_cdef);
+    (sqe.cid, sqe.cdw12) = (0x1234.into(), (127 | cdw12::FUA).into());
+    sqe.set_in_capsule(4096);
+    let expected = octets(
+        "19 40 3412 03000000 00000000 00000000 0000000000000000 \
+         0000000000000000 00100000 000000 01 \
+         efcdab89 67452301 7f000040 00000000 00000000 00000000",
     );
     assert_eq!(sqe.as_bytes(), expected);
 }

@@ -10,7 +10,7 @@ use crate::transport::TargetEnd;
 use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{
-    self, Environment, FusedOutcome, Job, Outcome, Step, Task,
+    self, Cut, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::reservations::{Access, Group};
@@ -57,6 +57,13 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.octets
+    }
+}
+
+/// Nobody copies blocks.
+impl Cut for Buffer {
+    fn cut(&mut self, bytes: usize) {
+        self.octets.resize(bytes, 0);
     }
 }
 
@@ -502,7 +509,7 @@ impl<E> Env<'_, E> {
             let (expected, data) = buffers;
             let fused = FusedOutcome { compared: false, buffer: Some(data) };
             let (buffer, fused) = (Some(expected), Some(Box::new(fused)));
-            return Some(Outcome { result: Err(status), buffer, fused });
+            return Some(Outcome { result: Err(status), buffer, copied: 0, fused });
         }
         let place = (self.stores.flushes.clone(), &namespace.geometry);
         let task = Task::compare_and_write(commands, place, buffers);

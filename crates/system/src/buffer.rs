@@ -4,6 +4,7 @@
 //! points into alive, so that dropping it anywhere, at any time, is sound. Giving it back to its
 //! [`Pool`] is what makes it cheap: no reference count is touched between `take` and `give`.
 
+use roadtrain_proto::target::execution::Cut;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::io;
@@ -142,6 +143,12 @@ impl Drop for Buffer {
             // SAFETY: allocated in `alloc` with this layout.
             unsafe { dealloc(self.start.as_ptr(), own_layout(self.capacity)) };
         }
+    }
+}
+
+impl Cut for Buffer {
+    fn cut(&mut self, bytes: usize) {
+        self.set_len(bytes);
     }
 }
 

@@ -96,6 +96,7 @@ pub mod oncs {
     pub const SAVE_SELECT: u16 = 1 << 4;
     pub const RESERVATIONS: u16 = 1 << 5;
     pub const VERIFY: u16 = 1 << 7;
+    pub const COPY: u16 = 1 << 8;
 }
 
 /// RESCAP: reservation capabilities of a namespace.
@@ -106,6 +107,11 @@ pub mod rescap {
     pub const ALL_TYPES: u8 = 0b111_1110;
     /// IEKEY is as NVMe 1.3 and later say.
     pub const IEKEY: u8 = 1 << 7;
+}
+
+/// CDFS: formats of the ranges of a Copy.
+pub mod cdfs {
+    pub const FORMAT_0: u16 = 1 << 0;
 }
 
 /// FUSES: fused operations.

@@ -36,6 +36,8 @@ pub mod opcode {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     /// I/O: check that logical blocks can be read.
     pub const VERIFY: u8 = 0x0c;
+    /// I/O: copy logical blocks within a namespace.
+    pub const COPY: u8 = 0x19;
     /// I/O: see [`crate::reservation`].
     pub const RESERVATION_REGISTER: u8 = 0x0d;
     pub const RESERVATION_REPORT: u8 = 0x0e;
@@ -61,6 +63,10 @@ pub mod cdw12 {
     pub const DEAC: u32 = 1 << 25;
     /// Protection information action and checks; must be zero without metadata.
     pub const PRINFO: u32 = 0xf << 26;
+    /// Copy: format of the source ranges.
+    pub const COPY_FORMAT: u32 = 0xf << 8;
+    /// Copy: protection information of reads and writes, and checks of storage tags; must be zero without metadata.
+    pub const COPY_PRINFO: u32 = 0xf << 26 | 0xf << 12 | 3 << 24;
 }
 
 /// The SGL descriptor in DPTR (NVMe Base 2.0, section 4.1.2).

@@ -73,13 +73,14 @@ statuses! {
     CONNECT_INCOMPATIBLE_FORMAT = 1, 0x80, "Connect Incompatible Format";
     CONNECT_CONTROLLER_BUSY = 1, 0x81, "Connect Controller Busy";
     CONNECT_INVALID_PARAMETERS = 1, 0x82, "Connect Invalid Parameters";
-    CONNECT_RESTART_DISCOVERY = 1, 0x83, "Connect Restart Discovery";
+    CONNECT_RESTART_DISCOVERY = 1, 0x83, "Connect Restart Discovery or Command Size Limit Exceeded";
     CONNECT_INVALID_HOST = 1, 0x84, "Connect Invalid Host";
     INVALID_QUEUE_TYPE = 1, 0x85, "Invalid Queue Type";
     DISCOVER_RESTART = 1, 0x90, "Discover Restart";
     AUTHENTICATION_REQUIRED = 1, 0x91, "Authentication Required";
     WRITE_FAULT = 2, 0x80, "Write Fault";
     UNRECOVERED_READ_ERROR = 2, 0x81, "Unrecovered Read Error";
+    OVERLAPPING_IO_RANGE = 1, 0x87, "Overlapping I/O Range";
     COMPARE_FAILURE = 2, 0x85, "Compare Failure";
     ACCESS_DENIED = 2, 0x86, "Access Denied";
     INTERNAL_PATH_ERROR = 3, 0x00, "Internal Path Error";
@@ -92,6 +93,9 @@ statuses! {
 }
 
 impl Status {
+    /// Command Size Limit Exceeded: of I/O commands. Connect has another status of that code.
+    pub const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status::CONNECT_RESTART_DISCOVERY;
+
     /// From type (3 bits) and code.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {

@@ -26,6 +26,9 @@ pub enum Op {
     },
     /// Read the blocks at the controller, and tell only whether that was possible.
     Verify,
+    /// Copy blocks within the namespace to `slba`. The buffer is a list of source ranges, each of 32 octets (format 0);
+    /// `blocks` is how many there are.
+    Copy,
     /// Compare the blocks with the buffer.
     Compare,
     /// Compare the blocks with the first half of the buffer, and if they are so write its second half to them; nobody
@@ -44,7 +47,7 @@ pub struct Request {
     pub nsid: u32,
     /// Starting logical block.
     pub slba: u64,
-    /// Logical blocks: 1 to 65,536 (Discard: any; Verify: as many as a read may have); 0 for Flush.
+    /// Logical blocks: 1 to 65,536 (Discard: any; Verify: as many as a read may have); 0 for Flush. Of Copy source ranges.
     pub blocks: u32,
     /// Force unit access: answered when on stable storage.
     pub fua: bool,
@@ -52,7 +55,7 @@ pub struct Request {
     pub urgent: bool,
     /// How it is treated beside others; [`Class::Normal`]: as the lane is.
     pub class: Class,
-    /// Exactly the octets of the blocks for Read, Write, Compare; twice as many for CompareAndWrite; else `None`.
+    /// Exactly the octets of the blocks for Read, Write, Compare; twice as many for CompareAndWrite; the list of a Copy; else `None`.
     pub buffer: Option<Buffer>,
     /// The caller's own mark.
     pub token: u64,

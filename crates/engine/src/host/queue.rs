@@ -15,7 +15,8 @@ use crate::buffer::Buffer;
 use crate::platform::{Affinity, numa};
 use crate::stats::LaneStats;
 use front::QueueFront;
-use roadtrain_wire::identify::fuses;
+use roadtrain_proto::target::io::COPY_RANGE_BYTES;
+use roadtrain_wire::identify::{fuses, oncs};
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -308,6 +309,38 @@ impl Client {
         self.in_pieces(Op::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
     }
 
+    /// Copies blocks of the namespace to `slba` on, at the controller: `sources` are ranges of blocks, each with its length,
+    /// whose contents lie side by side then. It is one command: MSRC, MSSRL and MCL of the namespace limit it.
+    ///
+    /// # Errors
+    /// [`Status::COMMAND_SIZE_LIMIT_EXCEEDED`] when that is more than the controller copies at once;
+    /// [`Status::OVERLAPPING_IO_RANGE`] when a source has blocks of the destination; [`Status::INVALID_OPCODE`] when the
+    /// controller copies nothing; else the request's status. A copy that has failed may have been done in part.
+    pub fn copy(
+        &self,
+        nsid: u32,
+        sources: &[(u64, u32)],
+        slba: u64,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        let failed = |status| RequestError { op: Op::Copy, nsid, slba, status, buffer: None };
+        if self.view().info().identify.oncs.get() & oncs::COPY == 0 {
+            return Err(failed(Status::INVALID_OPCODE.dnr()));
+        }
+        let mut list = Buffer::alloc(sources.len() * COPY_RANGE_BYTES as usize);
+        let entries = list.chunks_exact_mut(COPY_RANGE_BYTES as usize);
+        for (entry, &(source, blocks)) in entries.zip(sources) {
+            let length = u16::try_from(blocks.wrapping_sub(1))
+                .map_err(|_| failed(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr()))?;
+            entry.fill(0);
+            entry[8..16].copy_from_slice(&source.to_le_bytes());
+            entry[16..18].copy_from_slice(&length.to_le_bytes());
+        }
+        let buffer = Some(list);
+        let copy = request(Op::Copy, nsid, slba, sources.len() as u32);
+        self.run(Request { fua, buffer, ..copy }).map(drop)
+    }
+
     fn transfer(
         &self,
         op: Op,
@@ -407,6 +440,7 @@ fn is_sound(request: &Request) -> bool {
         Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
             data && (1..=BLOCKS_MAX).contains(&blocks)
         }
+        Op::Copy => data && (1..=256).contains(&blocks),
         Op::Flush => request.buffer.is_none() && blocks == 0,
         Op::WriteZeroes { .. } | Op::Verify => {
             request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks)

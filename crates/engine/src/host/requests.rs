@@ -172,7 +172,7 @@ impl LaneRequests {
     ) -> Option<u64> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite);
+        let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
         let status = end.cqe.status();
         let completion = match self.core.end(now, slot, status, end.data_intact) {
             Some(Outcome::Ended(ended)) => completion(now, ended),
@@ -218,6 +218,12 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
         // Its second command: see `compare_of`.
         Op::CompareAndWrite => (rw(opcode::WRITE), Data::Out(length / 2)),
         Op::Verify => (rw(opcode::VERIFY), Data::None),
+        Op::Copy => {
+            let mut sqe = Sqe::new(opcode::COPY, request.nsid);
+            sqe.set_slba(request.slba);
+            sqe.cdw12 = (request.blocks.wrapping_sub(1) & 0xff).into();
+            (sqe, Data::Out(length))
+        }
         Op::Flush => (Sqe::new(opcode::FLUSH, request.nsid), Data::None),
         Op::WriteZeroes { deallocate } => {
             let mut sqe = rw(opcode::WRITE_ZEROES);

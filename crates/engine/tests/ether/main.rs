@@ -35,6 +35,11 @@ fn exchange(client: &Client, seed: u8) {
         let written = client.write(1, place * 16, data, false).expect("written");
         let read = client.read(1, place * 16, Buffer::alloc(written.len())).expect("read");
         assert!(*read == *written, "place {place} has other data");
+        client.verify(1, place * 16, 16).expect("readable");
+        client.copy(1, &[(place * 16 + 8, 8), (place * 16, 8)], 1024, false).expect("copied");
+        let copied = client.read(1, 1024, Buffer::alloc(written.len())).expect("read");
+        let (behind, first) = copied.split_at(8 * BLOCK);
+        assert!([first, behind].concat() == *written, "place {place} is copied to other data");
     }
 }
 

@@ -52,6 +52,7 @@ fn answers(client: &Client, nsid: u32) -> Vec<Option<Status>> {
         status(client.write_zeroes(nsid, 1024, 8, false)),
         status(client.discard(nsid, 1024, 8)),
         status(client.verify(nsid, 0, 8)),
+        status(client.copy(nsid, &[(0, 8)], 2048, false)),
         status(client.compare_and_write(nsid, 0, &pattern(512, 1), &pattern(512, 1))),
         status(client.flush(nsid)),
     ]
@@ -72,8 +73,8 @@ fn commands_are_answered_as_their_way_says() {
     ] {
         set(&server, there, state);
         for nsid in [1, 2] {
-            assert_eq!(answers(&good, nsid), [None; 9], "{state}");
-            assert_eq!(answers(&other, nsid), [refusal; 9], "{state}");
+            assert_eq!(answers(&good, nsid), [None; 10], "{state}");
+            assert_eq!(answers(&other, nsid), [refusal; 10], "{state}");
         }
         let absent = other.read(7, 0, Buffer::alloc(4096)).unwrap_err().status;
         assert!(absent.is(Status::INVALID_NAMESPACE), "{state}: {absent}");

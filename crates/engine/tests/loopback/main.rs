@@ -10,6 +10,7 @@ mod classes;
 mod commands;
 mod concatenation;
 mod control;
+mod copying;
 mod discovery;
 mod express;
 mod fence;

@@ -60,6 +60,9 @@ fn clear(client: &Client, nsid: u32) {
         expected[cleared.start * bytes..cleared.end * bytes].fill(0);
     }
     assert!(*read(client, nsid, 0, 16 * bytes) == *expected, "nsid {nsid}");
+    client.copy(nsid, &[(0, 16), (4, 2)], 20, false).unwrap();
+    assert!(*read(client, nsid, 20, 16 * bytes) == *expected, "nsid {nsid}: copied");
+    assert!(read(client, nsid, 36, 2 * bytes)[..] == expected[4 * bytes..6 * bytes]);
 }
 
 fn exercise(configure: impl Fn(&mut HostConfig)) {

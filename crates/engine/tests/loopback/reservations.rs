@@ -90,6 +90,8 @@ fn a_reservation_shuts_out_others_until_it_is_released() {
         let block = &pattern(LENGTH, 1)[..BLOCK as usize];
         let written = client_other.compare_and_write(1, 0, block, &[9; BLOCK as usize]);
         assert!(written.unwrap_err().status.is(Status::RESERVATION_CONFLICT));
+        let copied = client_other.copy(1, &[(8, 8)], 0, false);
+        assert!(copied.unwrap_err().status.is(Status::RESERVATION_CONFLICT));
         client_other.verify(1, 0, 8).unwrap();
         assert!(has(&client_other, 1), "nothing was written");
         one.release(1, ReleaseAction::Release, Some(WE), 1).unwrap();

@@ -17,6 +17,7 @@
 mod abort;
 mod admin;
 mod buffers;
+mod copying;
 mod environment;
 mod fused;
 mod io;
@@ -25,6 +26,7 @@ mod slot;
 mod task;
 
 pub use buffers::Fed;
+pub use copying::Cut;
 pub use environment::{Environment, FusedOutcome, Job, Namespace, Outcome, Payload, Place};
 pub use slot::{Admin, Data};
 pub use task::{Flushes, Step, Store, Task};

@@ -19,8 +19,8 @@ use crate::error::CommandError;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
-    IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cmic,
-    cns, cntrltype, ctratt, fuses, lpa, oaes, ofcs, oncs, sgls, vwc,
+    IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cdfs,
+    cmic, cns, cntrltype, ctratt, fuses, lpa, oaes, ofcs, oncs, sgls, vwc,
 };
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
@@ -250,8 +250,10 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
         | oncs::WRITE_ZEROES
         | oncs::SAVE_SELECT
         | oncs::RESERVATIONS
-        | oncs::VERIFY)
+        | oncs::VERIFY
+        | oncs::COPY)
         .into();
+    page.cdfs = cdfs::FORMAT_0.into();
     // Always there: a namespace that has one may come while hosts are connected.
     page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
     page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();

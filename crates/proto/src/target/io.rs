@@ -10,6 +10,21 @@ pub const DSM_RANGE_BYTES: u32 = 16;
 /// Ranges a Dataset Management command names at most.
 pub const DSM_RANGES_MAX: u32 = 256;
 
+/// Octets of an entry of a Copy's list of source ranges (format 0).
+pub const COPY_RANGE_BYTES: u32 = 32;
+
+/// Source ranges of a Copy at most (MSRC, as a count from 1).
+pub const COPY_RANGES_MAX: u32 = 128;
+
+/// Octets of one of its source ranges at most (MSSRL).
+pub const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
+
+/// Octets of all of them at most (MCL): so that none takes for ever.
+pub const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// Octets that a Copy moves at once: it has a buffer of so many.
+pub const COPY_BUFFER_BYTES: u32 = 64 << 10;
+
 /// What of a namespace the checks need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -75,6 +90,16 @@ pub enum IoCommand {
         /// Whether it asks for deallocation; else it is a hint without effect.
         deallocate: bool,
     },
+    /// Copy the source ranges in the command's data to `offset`.
+    Copy {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        ranges: u32,
+        /// Octets of data.
+        data_bytes: u32,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
     /// Put everything written on stable storage.
     Flush,
 }
@@ -88,6 +113,7 @@ impl IoCommand {
             | IoCommand::Write { offset, .. }
             | IoCommand::Compare { offset, .. }
             | IoCommand::Verify { offset, .. }
+            | IoCommand::Copy { offset, .. }
             | IoCommand::WriteZeroes { offset, .. } => offset,
             IoCommand::DatasetManagement { .. } | IoCommand::Flush => 0,
         }
@@ -98,7 +124,8 @@ impl IoCommand {
     pub fn data_out_bytes(&self) -> u32 {
         match *self {
             IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
-            IoCommand::DatasetManagement { data_bytes, .. } => data_bytes,
+            IoCommand::DatasetManagement { data_bytes, .. }
+            | IoCommand::Copy { data_bytes, .. } => data_bytes,
             _ => 0,
         }
     }
@@ -119,7 +146,9 @@ impl IoCommand {
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         match *self {
-            IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } => !fua,
+            IoCommand::Write { fua, .. }
+            | IoCommand::WriteZeroes { fua, .. }
+            | IoCommand::Copy { fua, .. } => !fua,
             IoCommand::DatasetManagement { deallocate, .. } => deallocate,
             IoCommand::Read { .. }
             | IoCommand::Compare { .. }
@@ -138,6 +167,7 @@ impl IoCommand {
             }
             IoCommand::Write { .. }
             | IoCommand::WriteZeroes { .. }
+            | IoCommand::Copy { .. }
             | IoCommand::DatasetManagement { .. }
             | IoCommand::Flush => Group::Write,
         }
@@ -145,7 +175,10 @@ impl IoCommand {
 
     /// With the volatile write cache disabled every write is forced through.
     pub(super) fn force_unit_access(&mut self) {
-        if let IoCommand::Write { fua, .. } | IoCommand::WriteZeroes { fua, .. } = self {
+        if let IoCommand::Write { fua, .. }
+        | IoCommand::WriteZeroes { fua, .. }
+        | IoCommand::Copy { fua, .. } = self
+        {
             *fua = true;
         }
     }
@@ -205,8 +238,30 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
             let data_bytes = range_list_bytes(sqe, ranges)?;
             Ok(IoCommand::DatasetManagement { ranges, data_bytes, deallocate })
         }
+        opcode::COPY => copy(sqe, geometry),
         _ => Err(Status::INVALID_OPCODE.dnr()),
     }
+}
+
+/// A Copy with source ranges of format 0; what its list says is checked when that is here.
+fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+    let flags = sqe.cdw12.get();
+    if flags & (cdw12::COPY_FORMAT | cdw12::COPY_PRINFO) != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let ranges = (flags & 0xff) + 1;
+    if ranges > COPY_RANGES_MAX {
+        return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr());
+    }
+    if sqe.slba() >= geometry.blocks {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    let data_bytes = sqe.sgl.length.get();
+    if !(ranges * COPY_RANGE_BYTES..=COPY_RANGES_MAX * COPY_RANGE_BYTES).contains(&data_bytes) {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    }
+    let (offset, fua) = (sqe.slba() << geometry.lba_shift, flags & cdw12::FUA != 0);
+    Ok(IoCommand::Copy { offset, ranges, data_bytes, fua })
 }
 
 /// Octets of the list of ranges: at least the ranges named, at most as many as a command can name.

@@ -184,6 +184,7 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
         (opcode::READ, NAMESPACE),
         (opcode::COMPARE, NAMESPACE),
         (opcode::VERIFY, NAMESPACE),
+        (opcode::COPY, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::WRITE_ZEROES, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::DATASET_MANAGEMENT, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::RESERVATION_REGISTER, NAMESPACE),

@@ -3,7 +3,7 @@
 use super::ana::{ANA_GROUP, AnaState};
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
-use super::io::Geometry;
+use super::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, Geometry};
 use roadtrain_wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, LbaFormat, NMIC_SHARED,
     NSATTR_WRITE_PROTECTED, NSID_ALL, NSTAT_READY, dlfeat, nsfeat, rescap,
@@ -67,6 +67,9 @@ impl Namespace {
         page.npdg = less_one(limits.discard_bytes).into();
         (page.npwa, page.npda) = (page.npwg, page.npdg);
         page.nows = less_one(limits.optimal_bytes).into();
+        page.mssrl = ((COPY_RANGE_BYTES_MAX >> self.config.lba_shift) as u16).into();
+        page.mcl = ((COPY_BYTES_MAX >> self.config.lba_shift) as u32).into();
+        page.msrc = (COPY_RANGES_MAX - 1) as u8;
         page.anagrpid = ANA_GROUP.into();
         page.nsattr = self.nsattr();
         page.nguid = self.id.nguid;

@@ -43,7 +43,8 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1, 1));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
     assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
-    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1011_1101, 0b111, 0x30_0001));
+    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1_1011_1101, 0b111, 0x30_0001));
+    assert_eq!((page.cdfs.get(), page.acwu.get(), page.awun.get(), page.awupf.get()), (1, 0, 0, 0));
     assert_eq!((page.ioccsz.get(), page.iorcsz.get()), ((64 + 16384) / 16, 1));
     assert_eq!((page.icdoff.get(), page.fcatt, page.msdbd, page.ofcs.get()), (0, 0, 1, 1));
 }
@@ -74,12 +75,14 @@ fn namespaces_are_described() {
     assert_eq!((page.block_bytes(), page.nlbaf, page.mc, page.dpc), (Some(512), 0, 0, 0));
     assert_eq!((page.nsfeat, page.nmic, page.dlfeat, page.anagrpid.get()), (0x10, 1, 0b1001, 1));
     assert_eq!((page.npwg.get(), page.npdg.get(), page.nows.get()), (7, 7, 7));
+    assert_eq!((page.mssrl.get(), page.mcl.get(), page.msrc), (8192, 32_768, 127));
     assert!(!page.is_read_only() && page.nguid != [0; 16]);
 
     let answer = script.succeed(cntlid, identify(cns::NAMESPACE, 3));
     let page: &IdentifyNamespace = answer.page();
     assert_eq!((page.nsze.get(), page.block_bytes(), page.dlfeat), (1000, Some(4096), 0b1000));
     assert_eq!(page.npwg.get(), 15);
+    assert_eq!((page.mssrl.get(), page.mcl.get(), page.msrc), (1024, 4096, 127));
     assert!(page.is_read_only());
 }
 

@@ -126,6 +126,8 @@ pub struct Outcome<B> {
     pub result: Result<(), Status>,
     /// The buffer that it was started with.
     pub buffer: Option<B>,
+    /// Of a Copy that has failed: source ranges that were copied before.
+    pub copied: u16,
     /// Of a Compare and Write.
     pub fused: Option<Box<FusedOutcome<B>>>,
 }
@@ -144,7 +146,7 @@ impl<B> Outcome<B> {
     #[inline]
     #[must_use]
     pub fn new(result: Result<(), Status>, buffer: Option<B>) -> Self {
-        Outcome { result, buffer, fused: None }
+        Outcome { result, buffer, copied: 0, fused: None }
     }
 }
 

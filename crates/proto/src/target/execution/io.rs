@@ -175,6 +175,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::WRITE
             | opcode::COMPARE
             | opcode::VERIFY
+            | opcode::COPY
             | opcode::WRITE_ZEROES
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
             opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
@@ -194,6 +195,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
         let along = payload.bytes();
         if let Payload::Here(buffer) = payload {
+            let Some(buffer) = widen(env, buffer, needs) else {
+                // There is none for it now, and its data has no other place.
+                return env.respond(slot, Status::COMMAND_INTERRUPTED, 0);
+            };
             self.hold(env.now(), slot, buffer);
             return self.execute(env, slot);
         }
@@ -270,7 +275,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             self.complete_fused(env, slot, outcome);
             return None;
         }
-        let buffer = outcome.buffer;
+        let (buffer, copied) = (outcome.buffer, outcome.copied);
         let s = &mut self.slots[usize::from(slot)];
         let Command::Io { command, namespace, sqe, began } = &s.command else {
             buffer.into_iter().for_each(|buffer| env.give(buffer));
@@ -299,7 +304,24 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             Err(_) => {}
         }
         buffer.into_iter().for_each(|buffer| env.give(buffer));
-        env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0);
+        env.respond(slot, result.err().unwrap_or(Status::SUCCESS), u64::from(copied));
         None
     }
+}
+
+/// A buffer of at least `bytes` that begins with the same octets.
+fn widen<N: Namespace, B: DerefMut<Target = [u8]>>(
+    env: &mut impl Environment<N, B>,
+    buffer: B,
+    bytes: u32,
+) -> Option<B> {
+    if buffer.len() >= bytes as usize {
+        return Some(buffer);
+    }
+    let mut wide = env.take(bytes);
+    if let Some(wide) = &mut wide {
+        wide[..buffer.len()].copy_from_slice(&buffer);
+    }
+    env.give(buffer);
+    wide
 }

@@ -1,7 +1,7 @@
 //! What a command in execution is, and what it holds.
 
 use super::environment::{Namespace, Place};
-use crate::target::io::IoCommand;
+use crate::target::io::{COPY_BUFFER_BYTES, IoCommand};
 use crate::target::stability::Epoch;
 use crate::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -60,6 +60,7 @@ impl<N: Namespace> Command<N> {
                 command: IoCommand::Read { length, .. } | IoCommand::Verify { length, .. },
                 ..
             } => length,
+            Command::Io { command: IoCommand::Copy { .. }, .. } => COPY_BUFFER_BYTES,
             Command::Split { place, .. } => place.length(),
             Command::Reservation { out, report, .. } => out.max(report),
             Command::Io { command, .. } => command.data_out_bytes(),

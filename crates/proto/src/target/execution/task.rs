@@ -12,6 +12,7 @@
 //! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
 //! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
 
+use super::copying::{Copying, Cut};
 use super::environment::{FusedOutcome, Outcome};
 use crate::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
 use crate::target::stability::{Epoch, Flushed, Ticket, User, Wake};
@@ -67,6 +68,7 @@ enum Rest<S> {
     Then(Op),
     Discards(Ranges),
     Flushes(Vec<S>),
+    Copy(Box<Copying>),
 }
 
 /// A write that follows its comparison.
@@ -111,7 +113,7 @@ pub struct Task<S, B> {
     failed: Option<Status>,
 }
 
-impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
+impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     fn new(store: S, op: Op) -> Self {
         Task {
             store,
@@ -151,6 +153,9 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             IoCommand::DatasetManagement { ranges, deallocate, .. } => {
                 return Task::discard((ranges, deallocate), (store, geometry), buffer);
             }
+            IoCommand::Copy { offset, ranges, fua, .. } => {
+                return Task::copy((offset, ranges, fua), (store, geometry), buffer);
+            }
             IoCommand::Flush => Op::Flush,
         };
         let mut task = Task { buffer, ..Task::new(store, op) };
@@ -186,7 +191,8 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
         else {
             let fused = FusedOutcome { compared: false, buffer: Some(data) };
             let result = Err(Status::INTERNAL_ERROR);
-            return Err(Outcome { result, buffer: Some(expected), fused: Some(Box::new(fused)) });
+            let fused = Some(Box::new(fused));
+            return Err(Outcome { result, buffer: Some(expected), copied: 0, fused });
         };
         let range = ByteRange { offset, len: length.into() };
         let write = Op::Write { offset, fua };
@@ -220,6 +226,25 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             Ok(Some((range, ranges))) if deallocate => {
                 let rest = Rest::Discards(ranges);
                 Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
+            }
+            other => Err(Outcome::new(other.map(drop), buffer)),
+        }
+    }
+
+    /// Copy: `to` is where to, how many source ranges there are in the buffer, and whether it is stable then.
+    fn copy(
+        to: (u64, u32, bool),
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+    ) -> Result<Self, Outcome<B>> {
+        let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
+        let copying = list.and_then(|list| Copying::new(list, to, geometry));
+        match copying.map(|copying| (copying.op(), copying)) {
+            Ok((Some((op, bytes)), copying)) => {
+                let mut task = Task { buffer, ..Task::new(store, op) };
+                task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                task.rest = Rest::Copy(Box::new(copying));
+                Ok(task)
             }
             other => Err(Outcome::new(other.map(drop), buffer)),
         }
@@ -317,7 +342,12 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             .fused
             .take()
             .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
-        Some(Outcome { result, buffer: self.buffer.take(), fused })
+        let mut copied = 0;
+        if let Rest::Copy(copying) = &self.rest {
+            copied = if result.is_err() { copying.copied() } else { 0 };
+            self.buffer.iter_mut().for_each(|buffer| buffer.cut(copying.buffer_bytes()));
+        }
+        Some(Outcome { result, buffer: self.buffer.take(), copied, fused })
     }
 
     /// Nothing more is begun. The command ends as ever, aborted or otherwise.
@@ -362,6 +392,14 @@ impl<S: Deref<Target: Store>, B: Deref<Target = [u8]>> Task<S, B> {
             Rest::Discards(ranges) => {
                 let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
                 range.map(|range| Op::Discard { range })
+            }
+            Rest::Copy(copying) => {
+                copying.advance();
+                copying.op().map(|(op, bytes)| {
+                    self.writes = bytes as u32;
+                    self.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                    op
+                })
             }
             &mut Rest::Then(op) => {
                 self.rest = Rest::None;

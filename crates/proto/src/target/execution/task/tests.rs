@@ -239,3 +239,76 @@ fn a_forced_write_hears_of_a_flush_that_has_failed_before_its_own() {
     assert!(zeroes.ended(Ok(()), None, false).is_none());
     assert_eq!(run(&mut zeroes, &[]), (vec![Op::Flush], Err(LOST)));
 }
+
+/// Two ranges, of six blocks and of one, with a buffer of four.
+fn copy(disk: &Rc<Disk>, fua: bool) -> Command {
+    let mut list = vec![0; 2048];
+    for (entry, (slba, blocks)) in
+        list.as_chunks_mut::<32>().0.iter_mut().zip([(10u64, 6u16), (3, 1)])
+    {
+        entry[8..16].copy_from_slice(&slba.to_le_bytes());
+        entry[16..18].copy_from_slice(&(blocks - 1).to_le_bytes());
+    }
+    let command = IoCommand::Copy { offset: 100 << 9, ranges: 2, data_bytes: 64, fua };
+    task(&command, disk, Some(list)).unwrap()
+}
+
+#[test]
+fn a_copy_reads_and_writes_by_turns_and_gives_its_buffer_back() {
+    for fua in [false, true] {
+        let mut task = copy(&volatile(), fua);
+        let mut parts = Vec::new();
+        let outcome = loop {
+            let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+            let bytes = buffer.as_ref().map_or(0, Vec::len) as u64;
+            assert_eq!(task.changes(), op.changed(bytes), "what others are kept from is this");
+            parts.push((op, bytes >> 9));
+            if let Some(outcome) = task.ended(Ok(()), buffer, false) {
+                break outcome;
+            }
+        };
+        assert_eq!((outcome.result, outcome.copied), (Ok(()), 0));
+        assert_eq!(outcome.buffer.map(|buffer| buffer.len()), Some(2048));
+        let read = |lba: u64| Op::Read { offset: lba << 9 };
+        let write = |lba: u64| Op::Write { offset: lba << 9, fua };
+        let expected = [
+            (read(10), 4),
+            (write(100), 4),
+            (read(14), 2),
+            (write(104), 2),
+            (read(3), 1),
+            (write(106), 1),
+        ];
+        assert_eq!(parts, expected);
+    }
+}
+
+#[test]
+fn a_copy_that_fails_or_is_aborted_goes_no_further() {
+    for (parts, copied) in [(0, 0), (1, 0), (3, 0), (4, 1), (5, 1)] {
+        for is_aborted in [false, true] {
+            let mut task = copy(&volatile(), false);
+            let mut outcome = None;
+            for part in 0..=parts {
+                let Step::Submit(_, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+                let is_last = part == parts;
+                if is_last && is_aborted {
+                    task.cancel();
+                }
+                let result = if is_last && !is_aborted { BAD } else { Ok(()) };
+                assert!(outcome.is_none(), "it goes on");
+                outcome = task.ended(result, buffer, false);
+            }
+            let Some(outcome) = outcome else { panic!("it goes on after part {parts}") };
+            assert_eq!(outcome.buffer.map(|buffer| buffer.len()), Some(2048));
+            if parts == 5 && is_aborted {
+                assert_eq!(outcome.result, Ok(()), "all was done");
+                continue;
+            }
+            assert_eq!(outcome.result, if is_aborted { ABORTED } else { BAD });
+            // A range whose last piece was written is copied, also when nothing more is begun.
+            let whole = u16::from(parts == 3 && is_aborted);
+            assert_eq!(outcome.copied, copied + whole, "after part {parts}");
+        }
+    }
+}
