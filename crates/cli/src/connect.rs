@@ -172,6 +172,7 @@ pub(crate) fn config_at(
         connect_timeout: connect.connect_timeout,
         reconnect_delay: connect.reconnect_delay,
         controller_loss_timeout: connect.ctrl_loss_tmo.0,
+        fast_io_fail_timeout: connect.fast_io_fail_tmo.0,
         io_timeout: Some(connect.io_timeout).filter(|timeout| !timeout.is_zero()),
         ..HostConfig::new(address, nqn, &host.nqn, host.id)
     })

@@ -324,6 +324,7 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
+            Action::FailFast => self.fail(now, network, None),
             Action::Release { .. } => {
                 self.past.released += 1;
                 self.end_hold(now);
@@ -526,6 +527,7 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
+        fast_io_fail_timeout: None,
         beside: (plan.paths > 1).then(Beside::default),
     }
 }

@@ -102,6 +102,11 @@ pub struct ConnectArgs {
     #[arg(short = 'l', long, value_name = "SECONDS", default_value = "600",
           allow_hyphen_values = true, value_parser = parse_loss_timeout)]
     pub ctrl_loss_tmo: LossTimeout,
+    /// The same before that, while the host goes on trying to connect. With several paths requests fail when none works;
+    /// -1: they wait for --ctrl-loss-tmo.
+    #[arg(long, value_name = "SECONDS", default_value = "-1", allow_hyphen_values = true,
+          value_parser = parse_loss_timeout)]
+    pub fast_io_fail_tmo: LossTimeout,
 }
 
 /// When requests fail; `None`: never.

@@ -238,7 +238,7 @@ mod tests {
             "bench --namespace mem:1GiB --target-cores 1 --target-policy none --rate 1000 --verify",
             "bench --mode queue --threads 64 --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
-             --keep-alive-tmo 5 --ctrl-loss-tmo 60 --reconnect-delay 1",
+             --keep-alive-tmo 5 --ctrl-loss-tmo 60 --fast-io-fail-tmo 5 --reconnect-delay 1",
             "resv register -t tcp -a h -s 4420 -n nqn.x:y -q nqn.x:host --namespace-id 1 --crkey 1 --nrkey 0x2 --rrega 2 \
              --cptpl 3 --iekey",
             "resv acquire -a h -n nqn.x:y --namespace-id 1 --crkey 1 --prkey 2 --racqa 2 --rtype 6",

@@ -63,6 +63,9 @@ pub struct HostConfig {
     pub reconnect_delay: Duration,
     /// Requests fail when the controller has been gone that long; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
+    /// The same before that, for requests only: attempts to connect go on all the same. With several paths it counts for
+    /// each, and requests fail when none works. `None`: only the timeout above counts.
+    pub fast_io_fail_timeout: Option<Duration>,
     /// A request on its way for so long is aborted, and with no end after that the connection is given up, to be
     /// made again; `None`: requests take as long as they take. Time without a connection does not count.
     pub io_timeout: Option<Duration>,
@@ -145,6 +148,7 @@ impl HostConfig {
             connect_timeout: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),
             controller_loss_timeout: Some(Duration::from_secs(600)),
+            fast_io_fail_timeout: None,
             io_timeout: Some(Duration::from_secs(30)),
             timeout: Duration::from_secs(10),
             tls: None,
@@ -245,6 +249,7 @@ impl HostConfig {
             reconnect_delay: self.reconnect_delay,
             reconnect_delay_max: RECONNECT_DELAY_MAX,
             controller_loss_timeout: self.controller_loss_timeout,
+            fast_io_fail_timeout: self.fast_io_fail_timeout,
             beside,
         }
     }

@@ -309,7 +309,9 @@ impl Control {
             Action::Fail { lane: Some(lane) } => {
                 self.tell(lane, |lane| Order::Fail { lane });
             }
-            Action::Fail { lane: None } => self.fail_all(),
+            Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
+            Action::FailFast if self.has_help() => self.association.fail_later(clock::now()),
+            Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
             // Others go on.
             Action::Finish if self.leaving.is_some() => {}
             Action::Finish => {
@@ -472,9 +474,9 @@ impl Control {
         }
     }
 
-    fn fail_all(&self) {
+    fn fail_all(&self, limit: Option<Duration>) {
         if !self.association.is_ending() {
-            let limit = self.config.controller_loss_timeout.unwrap_or_default();
+            let limit = limit.unwrap_or_default();
             warn!("controller lost for {limit:?}: failing its requests");
             let error = self.view.link_of(self.seat.path).error;
             self.view.set_link(self.seat.path, LinkState::Failing, error);

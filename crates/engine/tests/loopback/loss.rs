@@ -395,3 +395,26 @@ fn octets_that_lie_unread_are_not_executed_behind_the_hosts_back() {
     harness.assert_healthy();
     assert!(*harness.client.read(2, 0, Buffer::alloc(512)).unwrap() == [2; 512]);
 }
+
+/// Requests fail long before the target counts as lost, and the host is back when the target is.
+#[test]
+fn requests_fail_at_the_fast_io_fail_timeout() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let proxies = [0, 1].map(|_| Proxy::new(address(&server), vec![]));
+    for paths in [1, 2] {
+        let mut config = host_config(proxies[0].address);
+        config.more_addresses = proxies[1..paths].iter().map(|p| p.address.into()).collect();
+        config.fast_io_fail_timeout = Some(Duration::from_millis(200));
+        let client = Client::connect(config).unwrap();
+        client.write(1, 0, pattern(4096, 1), false).unwrap();
+        proxies.iter().for_each(Proxy::kill);
+        let since = Instant::now();
+        let error = client.write(1, 0, pattern(4096, 2), false).unwrap_err();
+        assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
+        println!("{paths} paths: failed after {:?}", since.elapsed());
+        assert!(since.elapsed() > Duration::from_millis(100), "{:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+        proxies.iter().for_each(Proxy::revive);
+        eventually("it is back", || client.write(1, 0, pattern(4096, 3), false).is_ok());
+    }
+}

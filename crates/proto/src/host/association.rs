@@ -23,11 +23,13 @@ mod beside;
 mod ending;
 mod errands;
 mod express;
+mod loss;
 
 pub use beside::Beside;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
+use loss::Failed;
 
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::paths::AnaTable;
@@ -65,6 +67,8 @@ pub struct Config {
     pub reconnect_delay_max: Duration,
     /// Requests fail when no path has worked for that long; `None`: they wait for ever.
     pub controller_loss_timeout: Option<Duration>,
+    /// The same for requests, before that; `None`: they wait for the controller-loss timeout.
+    pub fast_io_fail_timeout: Option<Duration>,
     /// What another association of the host has, where both lead to the same namespaces ([`super::paths`]). `None`: there
     /// is no other association.
     pub beside: Option<Beside>,
@@ -126,6 +130,9 @@ pub enum Action<E> {
     Release { path: PathId },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
+    /// As [`Action::Fail`] of all lanes, because of the fast-io-fail timeout; [`Association::fail_later`] if another path
+    /// works.
+    FailFast,
     /// Tell those who submit requests to come to an end: [`Association::ended`].
     Finish,
     /// It is over. The connections end in order if the controller was shut down, else abruptly.
@@ -219,7 +226,7 @@ pub struct Association<E> {
     info: Option<Arc<ControllerInfo>>,
     /// Since when no path works.
     lost_at: Option<Instant>,
-    failing: bool,
+    failed: Failed,
     ending: Option<Ending>,
     /// Controllers that others have lost.
     errands: Vec<Errand>,
@@ -262,7 +269,7 @@ impl<E: Send + 'static> Association<E> {
             pins,
             info: None,
             lost_at: Some(now),
-            failing: false,
+            failed: Failed::default(),
             ending: None,
             errands: Vec::new(),
             has_ended: false,
@@ -357,7 +364,7 @@ impl<E: Send + 'static> Association<E> {
             let errand = if is_free { self.errand_at() } else { None };
             own.into_iter().chain([retry, path.held_until, errand]).flatten()
         });
-        paths.chain(ending).min()
+        paths.chain(ending).chain(self.fast_failing_at()).min()
     }
 
     fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
@@ -474,11 +481,6 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    fn failing_at(&self) -> Option<Instant> {
-        let limit = self.config.controller_loss_timeout.filter(|_| !self.failing)?;
-        Some(self.lost_at? + limit)
-    }
-
     // ---- What is to be done ----
 
     /// The next thing to do; `None`: nothing until something happens, or [`Association::deadline`].
@@ -497,20 +499,6 @@ impl<E: Send + 'static> Association<E> {
     /// The next thing that is decided already: [`Association::poll`] goes on from there.
     pub fn next_action(&mut self) -> Option<Action<E>> {
         self.actions.pop_front()
-    }
-
-    /// The controller-loss timeout, unless an attempt is under way.
-    fn fail_if_lost(&mut self, now: Instant) -> bool {
-        let is_down = |path: &Path<E>| matches!(path.state, State::Down { .. });
-        if self.ending.is_some()
-            || self.failing_at().is_none_or(|at| at > now)
-            || !self.paths.iter().all(is_down)
-        {
-            return false;
-        }
-        self.failing = true;
-        self.actions.push_back(Action::Fail { lane: None });
-        true
     }
 
     /// `true`: a path has done something.
@@ -676,7 +664,7 @@ impl<E: Send + 'static> Association<E> {
         let rules = self.rules(&info);
         let (path, stale) = (PathId(number as u16), self.pins.stale());
         self.actions.push_back(Action::Attach { path, rules, stale });
-        (self.lost_at, self.failing) = (None, false);
+        (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
         let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
         let path = &mut self.paths[number];

@@ -90,6 +90,7 @@ impl Harness {
             reconnect_delay: FIRST,
             reconnect_delay_max: LONGEST,
             controller_loss_timeout: Some(LOSS),
+            fast_io_fail_timeout: None,
             beside: None,
         };
         change(&mut config);
@@ -177,6 +178,7 @@ impl Harness {
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::Release { .. } => self.log.push("release".into()),
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
+            Action::FailFast => self.log.push("fail fast".into()),
             Action::Finish => self.log.push("finish".into()),
             Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
         }
@@ -426,6 +428,46 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
     harness.association.reset(harness.now, PATH);
     let log = harness.act();
     assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
+}
+
+/// Requests fail before the target counts as lost, and nothing else changes.
+#[test]
+fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
+    let fast = Duration::from_secs(3);
+    let mut harness = Harness::live(|config| config.fast_io_fail_timeout = Some(fast));
+    for _ in 0..2 {
+        harness.now += LONGEST;
+        let (lost_at, target) = (harness.now, harness.target.take());
+        harness.association.lane_lost(harness.now, PATH, 0, "cut");
+        let mut log = harness.act();
+        let (mut fast_at, mut lost) = (Vec::new(), Vec::new());
+        while lost.is_empty() {
+            fast_at.extend((count(&log, "fail fast") > 0).then(|| harness.now.since(lost_at)));
+            lost.extend((count(&log, "fail None") > 0).then(|| harness.now.since(lost_at)));
+            log = harness.act_when_due();
+            assert!(harness.now.since(lost_at) <= LOSS * 2);
+        }
+        assert_eq!((fast_at, lost), (vec![fast], vec![LOSS]));
+        harness.target = target;
+        while !harness.association.is_live() {
+            harness.act_when_due();
+        }
+    }
+    // Where another path works they wait, and are looked at again.
+    harness.now += LONGEST;
+    harness.target = None;
+    let lost_at = harness.now;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let mut log = harness.act();
+    let mut times = 0;
+    while harness.now.since(lost_at) < fast * 2 {
+        times += count(&log, "fail fast");
+        if count(&log, "fail fast") > 0 {
+            harness.association.fail_later(harness.now);
+        }
+        log = harness.act_when_due();
+    }
+    assert!((8..20).contains(&times), "{times}");
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         reconnect_delay: Duration::from_millis(250),
         reconnect_delay_max: TIMEOUT,
         controller_loss_timeout: None,
+        fast_io_fail_timeout: None,
         beside: None,
     };
     let (mut now, mut computed) = (Instant(0), 0);
