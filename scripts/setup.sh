@@ -9,7 +9,8 @@ set -euo pipefail
 
 declare -A packages=(
     [build]='gcc libc6-dev make'
-    [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2'
+    [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
+        ceph-mon ceph-osd ceph-common'
     [lint]='shellcheck'
     [fuzz]='g++'
     [instructions]='valgrind'

@@ -1,5 +1,7 @@
 //! What a namespace is made of, as one word of the command line or one table of the configuration.
 
+mod rbd;
+
 use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
 use crate::units::{parse_size, size_field};
@@ -12,8 +14,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const EXAMPLE: &str =
-    "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB or block:/dev/loop0";
+const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE";
 /// What a command of an emulated SSD takes unless `service-us` says otherwise.
 const SERVICE_US: u32 = 100;
 /// Commands that it serves at once unless `parallel` says otherwise.
@@ -35,6 +36,8 @@ pub enum Kind {
     File,
     /// On a block device.
     Block,
+    /// In an image of a Ceph cluster.
+    Rbd,
 }
 
 /// A namespace to export.
@@ -49,6 +52,21 @@ pub struct NamespaceSpec {
     /// File or device node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// Image of a Ceph cluster, `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// An image's: the cluster's configuration file; `None`: $CEPH_CONF, or /etc/ceph/ceph.conf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<PathBuf>,
+    /// An image's: the Ceph user whose rights are used, without `client.`; `None`: admin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// An image's: file with that user's key; `None`: as the cluster's configuration says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keyring: Option<PathBuf>,
+    /// An image's: it is made with so many octets if it is not there.
+    #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
+    pub create: Option<u64>,
     /// Octets. A file without it must exist; a block device has its own.
     #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
@@ -97,6 +115,11 @@ impl NamespaceSpec {
             nsid: None,
             kind,
             path: None,
+            image: None,
+            conf: None,
+            id: None,
+            keyring: None,
+            create: None,
             size: None,
             lba: default_lba(),
             read_only: false,
@@ -134,8 +157,15 @@ impl NamespaceSpec {
             Some(_) if !needs_path => return Err(format!("{kind} has no path: {EXAMPLE}")),
             _ => {}
         }
+        self.check_image()?;
+        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd);
         match self.size {
-            None if !needs_path => return Err(format!("{kind} needs a size: {EXAMPLE}")),
+            Some(_) if self.kind == Kind::Rbd => {
+                return Err(
+                    "an image has its own size: leave size out, or write create=SIZE".into()
+                );
+            }
+            None if !has_own_size => return Err(format!("{kind} needs a size: {EXAMPLE}")),
             Some(_) if self.kind == Kind::Block => {
                 return Err("a block device has its own size: leave size out".into());
             }
@@ -169,7 +199,8 @@ impl NamespaceSpec {
     /// Paths mean what they mean here, not where they are used.
     pub(crate) fn make_paths_absolute(&mut self) {
         let kept = self.reservations.as_mut().filter(|path| path.as_os_str() != NOWHERE);
-        for path in self.path.iter_mut().chain(kept) {
+        let ceph = self.conf.iter_mut().chain(&mut self.keyring);
+        for path in self.path.iter_mut().chain(ceph).chain(kept) {
             *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         }
     }
@@ -205,6 +236,7 @@ impl NamespaceSpec {
             Kind::Null => StoreKind::Null { size },
             Kind::File => StoreKind::File { path, size: self.size, create: self.size.is_some() },
             Kind::Block => StoreKind::Block { path },
+            Kind::Rbd => self.image_store()?,
         };
         let [uuid, nguid] = self.ids()?;
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
@@ -234,6 +266,7 @@ impl NamespaceSpec {
             Kind::Null => "null",
             Kind::File => "file",
             Kind::Block => "block",
+            Kind::Rbd => "rbd",
         }
     }
 
@@ -259,6 +292,10 @@ impl NamespaceSpec {
                 self.parallel =
                     Some(parallel.map_err(|_| format!("parallel={value}: use 1 to {}", u16::MAX))?);
             }
+            ("conf", Some(value)) => self.conf = Some(value.into()),
+            ("id", Some(value)) => self.id = Some(value.into()),
+            ("keyring", Some(value)) => self.keyring = Some(value.into()),
+            ("create", Some(value)) => self.create = Some(parse_size(value)?),
             ("class", Some(value)) => self.class = Some(named(key, value)?),
             ("uuid", Some(value)) => self.uuid = Some(value.into()),
             ("nguid", Some(value)) => self.nguid = Some(value.into()),
@@ -269,7 +306,7 @@ impl NamespaceSpec {
             _ => {
                 return Err(format!(
                     "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro or \
-                     class=latency|normal|bulk, for ssd service-us=N and parallel=N (a path with a comma needs a configuration file)"
+                     class=latency|normal|bulk, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
                 ));
             }
         }
@@ -298,6 +335,9 @@ impl FromStr for NamespaceSpec {
                 let kind = if kind == "file" { Kind::File } else { Kind::Block };
                 NamespaceSpec { path: Some(argument.into()), ..NamespaceSpec::new(kind) }
             }
+            "rbd" => {
+                NamespaceSpec { image: Some(argument.into()), ..NamespaceSpec::new(Kind::Rbd) }
+            }
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
@@ -309,6 +349,7 @@ impl FromStr for NamespaceSpec {
 impl fmt::Display for NamespaceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.size) {
+            _ if self.kind == Kind::Rbd => self.write_image(f)?,
             (Some(path), None) => write!(f, "{}:{}", self.name(), path.display())?,
             (Some(path), Some(size)) => {
                 write!(f, "{}:{},size={size}", self.name(), path.display())?;
@@ -388,6 +429,15 @@ mod tests {
             ("mem:1GiB,nguid=00000000000000000000000000000000", "there is none"),
             ("mem:1GiB,reservations=kept", "give it a uuid"),
             ("block:/dev/x,reservations=", "needs a file"),
+            ("rbd:", "POOL/IMAGE"),
+            ("rbd:image", "POOL/IMAGE"),
+            ("rbd:a/b/c/d", "POOL/IMAGE"),
+            ("rbd:a//c", "POOL/IMAGE"),
+            ("rbd:a/b@", "POOL/IMAGE"),
+            ("rbd:a/b@c,create=1GiB", "a snapshot is there or not"),
+            ("rbd:a/b,create=1000", "multiple"),
+            ("rbd:a/b,size=1GiB", "its own size"),
+            ("mem:1GiB,id=tenant", "for rbd"),
             ("ssd:", "not a size"),
             ("ssd:1GiB,service-us=1000001", "0 to 1000000"),
             ("ssd:1GiB,service-us=-1", "0 to 1000000"),
@@ -411,6 +461,9 @@ mod tests {
             "file:x,size=8192,lba=4096,nsid=3,ro",
             "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
+            "rbd:pool/image",
+            "rbd:pool/space/image@then,conf=/etc/ceph/other.conf,id=tenant,keyring=/k,lba=4096,ro",
+            "rbd:pool/image,create=4096,nsid=2",
             "block:/dev/loop0,reservations=/var/lib/kept",
             "file:x,reservations=none,ro",
             "mem:4096,uuid=01234567-89ab-cdef-0123-456789abcdef,nguid=0123456789abcdef0123456789abcdef",

@@ -19,6 +19,7 @@
 //! | [`MemoryStore`] | in memory that is gone with the process | at once; lends its memory ([`Store::in_place`]) |
 //! | [`NullStore`] | nowhere | at once |
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
+//! | `RbdStore` | in an image of a Ceph cluster | by librbd's threads |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
 //!
 //! ```
@@ -39,6 +40,8 @@ mod in_place;
 mod limits;
 mod memory;
 mod null;
+#[cfg(feature = "rbd")]
+mod rbd;
 mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
@@ -55,6 +58,8 @@ pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token
 pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;
+#[cfg(feature = "rbd")]
+pub use rbd::{RbdImage, RbdStore};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
 pub use spec::{OpenError, StoreKind, StoreSpec, open};

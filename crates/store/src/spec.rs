@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
+#[cfg(feature = "rbd")]
+use crate::{RbdImage, RbdStore};
 
 /// A store to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,9 @@ pub enum StoreKind {
         /// Make a sparse file of `size` if there is none.
         create: bool,
     },
+    /// In an image of a Ceph cluster.
+    #[cfg(feature = "rbd")]
+    Rbd(RbdImage),
     /// On a block device.
     Block {
         /// Where its node is.
@@ -172,6 +177,14 @@ pub enum OpenError {
         /// As asked for.
         lba_bytes: u32,
     },
+    /// An image of a Ceph cluster that cannot be had.
+    #[error("rbd:{image}: {problem}")]
+    Rbd {
+        /// As Ceph's programs write it.
+        image: String,
+        /// With what to do about it.
+        problem: String,
+    },
     /// Its size is not for us to change.
     #[error("it has {bytes} bytes and cannot be resized")]
     Unresizable {
@@ -224,6 +237,8 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
             Arc::new(DiskStore::open_file(spec, path, *size, *create)?)
         }
         StoreKind::Block { path } => Arc::new(DiskStore::open_block(spec, path)?),
+        #[cfg(feature = "rbd")]
+        StoreKind::Rbd(image) => Arc::new(RbdStore::open(image, spec.lba_bytes, spec.read_only)?),
     })
 }
 
@@ -237,6 +252,8 @@ impl StoreSpec {
             }
             StoreKind::File { size, .. } => size,
             StoreKind::Block { .. } => None,
+            #[cfg(feature = "rbd")]
+            StoreKind::Rbd(_) => None,
         }
     }
 
@@ -252,6 +269,14 @@ impl StoreSpec {
             }
             StoreKind::File { size, .. } => *size = Some(bytes),
             StoreKind::Block { path } => return Err(OpenError::FixedSize { path: path.clone() }),
+            #[cfg(feature = "rbd")]
+            StoreKind::Rbd(image) => {
+                return Err(OpenError::Rbd {
+                    image: image.to_string(),
+                    problem: "is not resized from here: use `rbd resize`, the target follows it"
+                        .into(),
+                });
+            }
         }
         Ok(new)
     }

@@ -146,6 +146,13 @@ pub trait Store: Debug + Send + Sync {
         self.below()?.last_sync()
     }
 
+    /// Nobody writes it any more, but it is not gone yet: others may write it from now on. May wait.
+    fn give_up(&self) {
+        if let Some(below) = self.below() {
+            below.give_up();
+        }
+    }
+
     /// Where its blocks are, whatever that is called. Two with the same place are the same blocks.
     fn place(&self) -> Option<Place> {
         self.below()?.place()

@@ -91,6 +91,8 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
             let has_name = export.uuid.is_some() || export.nguid.is_some();
             let why = match spec.kind {
                 StoreKind::File { .. } | StoreKind::Block { .. } => continue,
+                #[cfg(feature = "rbd")]
+                StoreKind::Rbd(_) => continue,
                 StoreKind::Null { .. } if has_name => continue,
                 StoreKind::Null { .. } => "would be another disk: give it a uuid",
                 StoreKind::Memory { .. } | StoreKind::Ssd { .. } => {

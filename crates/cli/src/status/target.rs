@@ -381,5 +381,7 @@ fn store(blocks: &Blocks) -> String {
         StoreKind::Null { .. } => "null".into(),
         StoreKind::File { path, .. } => format!("file:{}", path.display()),
         StoreKind::Block { path } => format!("block:{}", path.display()),
+        #[cfg(feature = "rbd")]
+        StoreKind::Rbd(image) => format!("rbd:{image}"),
     }
 }

@@ -67,11 +67,17 @@ impl OpenStore {
         self.flushes.as_ref()
     }
 
-    /// Brings everything to stable storage: nobody writes any more. Waits for that.
+    /// Brings everything to stable storage, and lets others have the store: nobody writes any more. Waits for that.
     ///
     /// # Errors
     /// What was written may be lost, now or earlier without its host being told.
     pub(crate) fn close(&self) -> io::Result<()> {
+        let flushed = self.flush_last();
+        self.store.give_up();
+        flushed
+    }
+
+    fn flush_last(&self) -> io::Result<()> {
         let Some(flushes) = &self.flushes else { return Ok(()) };
         let is_read_only = self.store.geometry().read_only;
         if is_read_only || self.closed.swap(true, Ordering::Relaxed) {

@@ -316,6 +316,8 @@ fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
         ) => (a, m) == (b, n),
         (StoreKind::File { path: a, .. }, StoreKind::File { path: b, .. })
         | (StoreKind::Block { path: a }, StoreKind::Block { path: b }) => a == b,
+        #[cfg(feature = "rbd")]
+        (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.is_same(b),
         _ => false,
     }
 }

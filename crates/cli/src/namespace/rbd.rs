@@ -1,0 +1,92 @@
+//! What is said of an image of a Ceph cluster.
+
+use super::{Kind, NamespaceSpec};
+use roadtrain_engine::store::StoreKind;
+use std::fmt;
+
+const FORM: &str = "write rbd:POOL/IMAGE, rbd:POOL/NAMESPACE/IMAGE or rbd:POOL/IMAGE@SNAPSHOT";
+
+/// The parts of an image's name.
+struct Name<'a> {
+    pool: &'a str,
+    namespace: Option<&'a str>,
+    image: &'a str,
+    snapshot: Option<&'a str>,
+}
+
+impl<'a> Name<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        let (path, snapshot) =
+            text.split_once('@').map_or((text, None), |(path, snapshot)| (path, Some(snapshot)));
+        let parts: Vec<&str> = path.split('/').collect();
+        let is_whole = parts.iter().chain(&snapshot).all(|part| !part.is_empty());
+        match (&parts[..], is_whole) {
+            (&[pool, image], true) => Ok(Name { pool, namespace: None, image, snapshot }),
+            (&[pool, namespace, image], true) => {
+                Ok(Name { pool, namespace: Some(namespace), image, snapshot })
+            }
+            _ => Err(format!("'{text}' is no image: {FORM}")),
+        }
+    }
+}
+
+impl NamespaceSpec {
+    pub(super) fn check_image(&self) -> Result<(), String> {
+        if self.kind != Kind::Rbd {
+            let is_plain = self.conf.is_none() && self.id.is_none() && self.keyring.is_none();
+            return match is_plain && self.create.is_none() && self.image.is_none() {
+                true => Ok(()),
+                false => Err("conf, id, keyring, create and an image are for rbd".into()),
+            };
+        }
+        let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
+        match self.create {
+            Some(_) if name.snapshot.is_some() => {
+                Err("a snapshot is there or not: leave create out".into())
+            }
+            Some(0) => Err("create=0 is no image".into()),
+            Some(size) if size % u64::from(self.lba) != 0 => {
+                Err(format!("create={size} is not a multiple of the block size, {}", self.lba))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the engine opens.
+    #[cfg(feature = "rbd")]
+    pub(super) fn image_store(&self) -> Result<StoreKind, String> {
+        let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
+        Ok(StoreKind::Rbd(roadtrain_engine::store::RbdImage {
+            pool: name.pool.into(),
+            namespace: name.namespace.map(str::to_owned),
+            image: name.image.into(),
+            snapshot: name.snapshot.map(str::to_owned),
+            conf: self.conf.clone(),
+            id: self.id.clone(),
+            keyring: self.keyring.clone(),
+            create: self.create,
+        }))
+    }
+
+    #[cfg(not(feature = "rbd"))]
+    pub(super) fn image_store(&self) -> Result<StoreKind, String> {
+        Err("this program was built without images of Ceph clusters (feature rbd)".into())
+    }
+
+    pub(super) fn write_image(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rbd:{}", self.image.as_deref().unwrap_or_default())?;
+        if let Some(conf) = &self.conf {
+            write!(f, ",conf={}", conf.display())?;
+        }
+        if let Some(id) = &self.id {
+            write!(f, ",id={id}")?;
+        }
+        if let Some(keyring) = &self.keyring {
+            write!(f, ",keyring={}", keyring.display())?;
+        }
+        match self.create {
+            Some(size) => write!(f, ",create={size}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Images of a Ceph cluster, by librbd.
+//!
+//! ```text
+//! rbd        the store: capacity, limits, submits
+//! operation  one operation: buffer and token until librbd's thread answers
+//! image      an open image: its lock, its size, what its errors mean
+//! cluster    a connection to a cluster, and a pool of it
+//! library    librados and librbd, loaded at run time
+//! ```
+//!
+//! librbd has threads of its own, which may run where the thread may that has connected: no reactor does. Whatever may
+//! wait (connecting, opening, closing) runs on threads of its own.
+
+mod cluster;
+mod image;
+mod library;
+mod operation;
+
+use crate::resize::Size;
+use crate::{BlockLimits, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Store, Token};
+use cluster::Pool;
+use image::Image;
+use operation::Operation;
+use roadtrain_system::buffer::Buffer;
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::{fmt, io};
+use tracing::warn;
+
+/// What librbd discards whole unless it is told otherwise (`rbd_discard_granularity_bytes`); the kernel's client calls
+/// it the least and the best length of an operation, too.
+const GRANULARITY: u32 = 64 << 10;
+
+/// An image of a Ceph cluster, and how to get at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RbdImage {
+    /// The pool.
+    pub pool: String,
+    /// The pool's namespace, if not the default one.
+    pub namespace: Option<String>,
+    /// The image.
+    pub image: String,
+    /// A snapshot of it, which is read-only.
+    pub snapshot: Option<String>,
+    /// The cluster's configuration file; `None`: $CEPH_CONF, or /etc/ceph/ceph.conf.
+    pub conf: Option<PathBuf>,
+    /// Whose rights we have, without `client.`; `None`: admin.
+    pub id: Option<String>,
+    /// File with that one's key; `None`: as the configuration file says.
+    pub keyring: Option<PathBuf>,
+    /// Octets of the image that is made if there is none.
+    pub create: Option<u64>,
+}
+
+impl RbdImage {
+    /// Whether both name the same blocks, however they get at them.
+    #[must_use]
+    pub fn is_same(&self, other: &RbdImage) -> bool {
+        self.to_string() == other.to_string() && self.conf == other.conf
+    }
+}
+
+impl fmt::Display for RbdImage {
+    /// As Ceph's own programs write it: `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.pool)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.image)?;
+        match &self.snapshot {
+            Some(snapshot) => write!(f, "@{snapshot}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What has failed, and why.
+#[derive(Debug)]
+struct Failure {
+    action: String,
+    /// `None`: what is said says it all.
+    errno: Option<c_int>,
+}
+
+impl Failure {
+    fn text(text: impl Into<String>) -> Failure {
+        Failure { action: text.into(), errno: None }
+    }
+
+    fn of(self, image: &RbdImage) -> OpenError {
+        OpenError::Rbd { image: image.to_string(), problem: self.to_string() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.errno {
+            None => f.write_str(&self.action),
+            Some(errno) => {
+                write!(f, "cannot {}: {}", self.action, io::Error::from_raw_os_error(errno))
+            }
+        }
+    }
+}
+
+/// A store in an image.
+#[derive(Debug)]
+pub struct RbdStore {
+    spec: RbdImage,
+    image: Arc<Image>,
+    size: Size,
+    limits: BlockLimits,
+    identity: u128,
+    /// Was made when it was opened.
+    is_new: bool,
+}
+
+impl RbdStore {
+    /// Opens an image, and makes it before if that is wanted. Waits for the cluster.
+    ///
+    /// # Errors
+    /// librbd, the cluster, its pool or the image is not there; another client has the image; we are not allowed to.
+    pub fn open(spec: &RbdImage, lba_bytes: u32, read_only: bool) -> Result<RbdStore, OpenError> {
+        let failed = |failure: Failure| failure.of(spec);
+        let pool = Pool::connect(spec).map_err(failed)?;
+        let is_new = match spec.create {
+            Some(bytes) => Image::create(&pool, &spec.image, bytes).map_err(failed)?,
+            None => false,
+        };
+        let image = Arc::new(Image::open(pool, spec, read_only).map_err(failed)?);
+        // From here on it is closed when it is dropped.
+        let bytes = image.bytes().map_err(failed)?;
+        let size = Size::whole("rbd", bytes, lba_bytes, image.read_only())?;
+        let limits = limits(image.stripe_bytes().map_err(failed)?, size.geometry().lba_shift);
+        let identity = image.identity(spec.snapshot.as_deref()).map_err(failed)?;
+        Ok(RbdStore { spec: spec.clone(), image, size, limits, identity, is_new })
+    }
+}
+
+impl Store for RbdStore {
+    fn geometry(&self) -> Geometry {
+        self.size.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(self.identity)
+    }
+
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        match self.geometry().check(&op, buffer.as_ref()) {
+            Ok(()) => {
+                let image = self.image.clone();
+                Operation::new((op, buffer), token, io.completions(), image).begin();
+            }
+            Err(status) => io.complete(crate::Completion::new(token, Err(status), buffer)),
+        }
+    }
+
+    fn limits(&self) -> BlockLimits {
+        self.limits
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.image.flush().map_err(|failure| io::Error::other(failure.to_string()))
+    }
+
+    fn give_up(&self) {
+        if let Err(failure) = self.image.unlock() {
+            warn!(image = %self.spec, "others have to wait for its lock to be given up: {failure}");
+        }
+    }
+
+    fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
+        let from = self.geometry().bytes();
+        let now = self.image.bytes().map_err(|failure| failure.of(&self.spec))?;
+        let to = now >> self.geometry().lba_shift << self.geometry().lba_shift;
+        match bytes {
+            Some(bytes) if bytes != to => Err(Failure::text(
+                "is not resized from here: use `rbd resize`, the target follows it",
+            )
+            .of(&self.spec)),
+            _ => Ok(Resize::to(from, to)),
+        }
+    }
+
+    fn watch_size(&self, watcher: Weak<SizeWatcher>) {
+        if let Err(failure) = self.image.watch(watcher) {
+            warn!(image = %self.spec, "another size is seen at a reload only: {failure}");
+        }
+    }
+
+    fn switch(&self, resize: &Resize) {
+        self.size.switch(resize);
+    }
+
+    fn undo_opening(&self) {
+        if self.is_new {
+            self.image.let_go();
+        }
+    }
+}
+
+/// Of an image whose data is cut into parts of `stripe` octets.
+fn limits(stripe: u64, lba_shift: u8) -> BlockLimits {
+    let told = BlockLimits {
+        write_bytes: GRANULARITY,
+        optimal_bytes: GRANULARITY,
+        discard_bytes: GRANULARITY,
+        boundary_bytes: u32::try_from(stripe).unwrap_or(0),
+        ..BlockLimits::default()
+    };
+    if told.check(lba_shift).is_ok() { told } else { BlockLimits::default() }
+}

@@ -1,0 +1,323 @@
+//! An open image.
+
+use super::cluster::{Pool, c_text, check};
+use super::library::{EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, Handle, Rbd, text};
+use super::{Failure, RbdImage};
+use crate::{Op, SizeWatcher};
+use roadtrain_proto::target::digest;
+use roadtrain_wire::status::Status;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::thread;
+use tracing::{error, warn};
+
+/// More than an image's identifier has.
+const ID_BYTES: usize = 256;
+/// Owners of a lock that are asked for.
+const OWNERS_MAX: usize = 8;
+
+/// Closed when the last operation has ended.
+#[derive(Debug)]
+pub(super) struct Image {
+    open: Open,
+    /// As people write it.
+    name: String,
+    read_only: bool,
+    /// It was said that another client has taken it.
+    is_told: AtomicBool,
+    /// Nobody has used it, and it is to be as before: without it.
+    is_to_go: AtomicBool,
+}
+
+/// What is closed.
+#[derive(Debug)]
+struct Open {
+    /// `None`: it was given to the thread that closes.
+    pool: Option<Pool>,
+    rbd: &'static Rbd,
+    image: Handle,
+    watch: Mutex<Option<Watch>>,
+}
+
+/// What librbd calls when the image has changed.
+#[derive(Debug)]
+struct Watch {
+    handle: u64,
+    /// Freed when librbd does not call any more.
+    watcher: *mut Weak<SizeWatcher>,
+}
+
+// SAFETY: librbd serialises what its handles are used for; the pointer in `watch` is only freed, once.
+unsafe impl Send for Open {}
+// SAFETY: as above.
+unsafe impl Sync for Open {}
+
+impl Image {
+    /// Opens it, and takes its lock if it is to be written. Waits for that.
+    pub(super) fn open(pool: Pool, spec: &RbdImage, read_only: bool) -> Result<Image, Failure> {
+        let (rbd, name): (&'static Rbd, _) = (&pool.ceph().rbd, c_text(&spec.image)?);
+        let snapshot = spec.snapshot.as_deref().map(c_text).transpose()?;
+        let snapshot = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
+        let read_only = read_only || spec.snapshot.is_some();
+        let open = if read_only { rbd.rbd_open_read_only } else { rbd.rbd_open };
+        let mut image = null_mut();
+        // SAFETY: the pool is open, the place is ours, the names end with NUL.
+        let result = unsafe { open(pool.io(), name.as_ptr(), &mut image, snapshot) };
+        match (-result, &spec.snapshot) {
+            (libc::ENOENT, Some(snapshot)) => {
+                return Err(Failure::text(format!(
+                    "there is no such image or snapshot @{snapshot}"
+                )));
+            }
+            (libc::ENOENT, None) => {
+                return Err(Failure::text(
+                    "there is no such image: give create=SIZE to have it made, or see `rbd ls`",
+                ));
+            }
+            (libc::EPERM | libc::EACCES, _) => {
+                return Err(Failure::text(
+                    "the cluster does not let us open it: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'",
+                ));
+            }
+            _ => check(result, "open it")?,
+        }
+        let open = Open { pool: Some(pool), rbd, image, watch: Mutex::default() };
+        let (is_told, is_to_go) = (AtomicBool::new(false), AtomicBool::new(false));
+        let image = Image { open, name: spec.to_string(), read_only, is_told, is_to_go };
+        if !read_only {
+            image.lock()?;
+        }
+        Ok(image)
+    }
+
+    /// Makes it, if it is not there.
+    pub(super) fn create(pool: &Pool, name: &str, bytes: u64) -> Result<bool, Failure> {
+        let (rbd, name) = (&pool.ceph().rbd, c_text(name)?);
+        let mut options = null_mut();
+        // SAFETY: the place is ours.
+        unsafe { (rbd.rbd_image_options_create)(&mut options) };
+        // SAFETY: the pool is open, the name ends with NUL, the options were just made.
+        let result = unsafe { (rbd.rbd_create4)(pool.io(), name.as_ptr(), bytes, options) };
+        // SAFETY: nobody uses them any more.
+        unsafe { (rbd.rbd_image_options_destroy)(options) };
+        match -result {
+            libc::EEXIST => Ok(false),
+            _ => check(result, "make it").map(|()| true),
+        }
+    }
+
+    /// Nobody has used it, and it was not there before: it is removed when it is closed.
+    pub(super) fn let_go(&self) {
+        self.is_to_go.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn rbd(&self) -> &'static Rbd {
+        self.open.rbd
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.open.image
+    }
+
+    pub(super) fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Nobody else may write it from now on: another client would see that the lock is held, and wait or fail.
+    fn lock(&self) -> Result<(), Failure> {
+        if self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
+            warn!(image = %self.name, "has no exclusive lock, so that nothing keeps others from writing it: \
+                `rbd feature enable {} exclusive-lock`", self.name);
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        let result = unsafe { (self.rbd().rbd_lock_acquire)(self.handle(), EXCLUSIVE) };
+        match -result {
+            libc::EROFS | libc::EBUSY | libc::ETIMEDOUT => {
+                let owner = self.owner().unwrap_or_else(|| "another client".into());
+                let advice = "stop that first, or wait 30 s if it has just died";
+                Err(Failure::text(format!("{owner} has its exclusive lock: {advice}")))
+            }
+            _ => check(result, "take its exclusive lock"),
+        }
+    }
+
+    /// Others may write it from now on.
+    pub(super) fn unlock(&self) -> Result<(), Failure> {
+        if self.read_only || self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        check(unsafe { (self.rbd().rbd_lock_release)(self.handle()) }, "give its lock up")
+    }
+
+    /// Who has its lock.
+    fn owner(&self) -> Option<String> {
+        let (mut mode, mut owners, mut count) = (0, [null_mut::<c_char>(); OWNERS_MAX], OWNERS_MAX);
+        let rbd = self.rbd();
+        // SAFETY: the image is open, and there is room for so many.
+        let result = unsafe {
+            (rbd.rbd_lock_get_owners)(self.handle(), &mut mode, owners.as_mut_ptr(), &mut count)
+        };
+        if result < 0 {
+            return None;
+        }
+        let first = owners.first().filter(|owner| count > 0 && !owner.is_null());
+        // SAFETY: it is a text that was made for us.
+        let name =
+            first.map(|&owner| unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned());
+        // SAFETY: as many as it has made.
+        unsafe { (rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
+        name
+    }
+
+    fn number(
+        &self,
+        read: unsafe extern "C" fn(Handle, *mut u64) -> c_int,
+        what: &str,
+    ) -> Result<u64, Failure> {
+        let mut number = 0;
+        // SAFETY: the image is open, the place is ours.
+        check(unsafe { read(self.handle(), &mut number) }, what).map(|()| number)
+    }
+
+    /// In octets. Waits, if others have changed it.
+    pub(super) fn bytes(&self) -> Result<u64, Failure> {
+        self.number(self.rbd().rbd_get_size, "read its size")
+    }
+
+    fn features(&self) -> Result<u64, Failure> {
+        self.number(self.rbd().rbd_get_features, "read its features")
+    }
+
+    /// What lies in one object, or in one part of one if it is striped.
+    pub(super) fn stripe_bytes(&self) -> Result<u64, Failure> {
+        self.number(self.rbd().rbd_get_stripe_unit, "read its layout")
+    }
+
+    /// A number that no other image of any cluster has.
+    pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, Failure> {
+        let pool = self.open.pool.as_ref().expect("there until it is closed");
+        let (cluster, pool) = pool.identity()?;
+        let mut octets = [0; ID_BYTES];
+        // SAFETY: the image is open, and at most that many octets are written.
+        let result = unsafe {
+            (self.rbd().rbd_get_id)(self.handle(), octets.as_mut_ptr().cast(), octets.len())
+        };
+        check(result, "identify it")?;
+        let place = format!("{cluster} {pool} {}", text(&octets));
+        Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
+    }
+
+    /// Everything that was answered is on stable storage. Waits for that.
+    pub(super) fn flush(&self) -> Result<(), Failure> {
+        // SAFETY: the image is open.
+        check(unsafe { (self.rbd().rbd_flush)(self.handle()) }, "flush it")
+    }
+
+    /// Has `watcher` called when its header has changed: perhaps its size. Once.
+    pub(super) fn watch(&self, watcher: Weak<SizeWatcher>) -> Result<(), Failure> {
+        let mut watch = self.open.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut handle, watcher) = (0, Box::into_raw(Box::new(watcher)));
+        // SAFETY: the image is open, and the watcher stays until the watch has ended.
+        let result = unsafe {
+            (self.rbd().rbd_update_watch)(self.handle(), &mut handle, changed, watcher.cast())
+        };
+        check(result, "watch it").inspect_err(|_| {
+            // SAFETY: librbd has not taken it.
+            drop(unsafe { Box::from_raw(watcher) });
+        })?;
+        *watch = Some(Watch { handle, watcher });
+        Ok(())
+    }
+
+    /// What hosts are told of an error.
+    pub(super) fn status(&self, errno: c_int, op: &Op) -> Status {
+        match errno {
+            // Another client has taken it over, and the cluster refuses everything of ours: another target may serve.
+            libc::ESHUTDOWN => {
+                self.tell_once("another client has taken it over: the cluster has blocklisted us");
+                Status::ANA_INACCESSIBLE
+            }
+            libc::EROFS if !self.read_only => {
+                self.tell_once("another client has its exclusive lock");
+                Status::ANA_INACCESSIBLE
+            }
+            libc::EROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+            libc::ENOSPC | libc::EDQUOT => {
+                self.tell_once("the cluster, its pool or a quota is full: make room");
+                Status::CAPACITY_EXCEEDED.dnr()
+            }
+            libc::EPERM | libc::EACCES => {
+                self.tell_once("the cluster does not let us do that: look at the user's rights");
+                Status::ACCESS_DENIED.dnr()
+            }
+            libc::EINVAL => Status::LBA_OUT_OF_RANGE.dnr(),
+            _ => {
+                let why = std::io::Error::from_raw_os_error(errno);
+                error!(image = %self.name, ?op, "{why}");
+                // Whether a write was done is not known, so it must not be tried elsewhere.
+                match op.changes() {
+                    true => Status::WRITE_FAULT.dnr(),
+                    false => Status::UNRECOVERED_READ_ERROR.dnr(),
+                }
+            }
+        }
+    }
+
+    fn tell_once(&self, what: &str) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            error!(image = %self.name, "{what}");
+        }
+    }
+}
+
+impl Drop for Image {
+    /// Gives the lock back. That waits, and may be on librbd's own thread: so another one does it.
+    fn drop(&mut self) {
+        let pool = self.open.pool.take();
+        let watch = self.open.watch.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Open { rbd, image, .. } = self.open;
+        let open = Open { pool, rbd, image, watch: Mutex::new(watch) };
+        let name = std::mem::take(&mut self.name);
+        let is_to_go = *self.is_to_go.get_mut();
+        let close = move || open.close(&name, is_to_go);
+        if let Err(error) = thread::Builder::new().name("roadtrain-rbd".into()).spawn(close) {
+            error!("an image is not closed: {error}");
+        }
+    }
+}
+
+impl Open {
+    fn close(self, name: &str, is_to_go: bool) {
+        let Open { pool, rbd, image, watch } = self;
+        if let Some(Watch { handle, watcher }) = watch.into_inner().ok().flatten() {
+            // SAFETY: the image is open, the handle is one that it has given.
+            unsafe { (rbd.rbd_update_unwatch)(image, handle) };
+            // SAFETY: librbd calls it no more.
+            drop(unsafe { Box::from_raw(watcher) });
+        }
+        // SAFETY: the image is open, and nothing uses it after this.
+        unsafe { (rbd.rbd_close)(image) };
+        let Some(pool) = pool.filter(|_| is_to_go) else { return };
+        let short = name.rsplit('/').next().unwrap_or_default();
+        let removed = c_text(short).and_then(|short| {
+            // SAFETY: the pool is open, the name ends with NUL.
+            check(unsafe { (rbd.rbd_remove)(pool.io(), short.as_ptr()) }, "remove it")
+        });
+        if let Err(failure) = removed {
+            warn!(image = name, "was made, and stays: {failure}");
+        }
+    }
+}
+
+/// Called by librbd, on one of its threads, when an image's header has changed.
+unsafe extern "C" fn changed(watcher: *mut c_void) {
+    // SAFETY: it is what `watch` has given, and is there until the watch has ended.
+    let watcher = unsafe { &*watcher.cast::<Weak<SizeWatcher>>() };
+    if let Some(watcher) = watcher.upgrade() {
+        watcher();
+    }
+}

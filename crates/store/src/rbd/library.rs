@@ -1,0 +1,112 @@
+//! librados and librbd, loaded when the first image is opened: the program runs without them.
+
+use libloading::Library as Loaded;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::LazyLock;
+
+/// `rados_t`, `rados_ioctx_t`, `rbd_image_t`, `rbd_completion_t` and options: what they point to is the library's.
+pub(super) type Handle = *mut c_void;
+/// What librbd calls when an operation has ended.
+pub(super) type OnEnd = unsafe extern "C" fn(Handle, *mut c_void);
+/// What librbd calls when an image's header has changed.
+pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`
+pub(super) const EXCLUSIVE: c_int = 0;
+/// `RBD_FEATURE_EXCLUSIVE_LOCK`
+pub(super) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`: the space is kept.
+pub(super) const KEEP_SPACE: c_int = 1;
+
+/// Declares functions by their C names and looks all of them up.
+macro_rules! functions {
+    ($library:ident: $($name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        /// Functions of one library, as its header declares them.
+        #[derive(Debug)]
+        pub(super) struct $library {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl $library {
+            fn load(name: &str) -> Result<Self, libloading::Error> {
+                // SAFETY: what the library does when it is loaded is what every program that is linked to it has done.
+                // It is never unloaded: its threads would go on without its code.
+                let loaded = std::mem::ManuallyDrop::new(unsafe { Loaded::new(name) }?);
+                $(
+                    // SAFETY: the type is that of the header, which is the same for all versions with this name.
+                    let $name = *unsafe { loaded.get(concat!(stringify!($name), "\0").as_bytes()) }?;
+                )*
+                Ok($library { $($name),* })
+            }
+        }
+    };
+}
+
+functions! { Rados:
+    rados_create(*mut Handle, *const c_char) -> c_int;
+    rados_conf_read_file(Handle, *const c_char) -> c_int;
+    rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
+    rados_connect(Handle) -> c_int;
+    rados_shutdown(Handle) -> ();
+    rados_cluster_fsid(Handle, *mut c_char, usize) -> c_int;
+    rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
+    rados_ioctx_set_namespace(Handle, *const c_char) -> ();
+    rados_ioctx_get_id(Handle) -> i64;
+    rados_ioctx_destroy(Handle) -> ();
+}
+
+functions! { Rbd:
+    rbd_image_options_create(*mut Handle) -> ();
+    rbd_image_options_destroy(Handle) -> ();
+    rbd_create4(Handle, *const c_char, u64, Handle) -> c_int;
+    rbd_remove(Handle, *const c_char) -> c_int;
+    rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+    rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
+    rbd_close(Handle) -> c_int;
+    rbd_get_size(Handle, *mut u64) -> c_int;
+    rbd_get_id(Handle, *mut c_char, usize) -> c_int;
+    rbd_get_features(Handle, *mut u64) -> c_int;
+    rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
+    rbd_lock_acquire(Handle, c_int) -> c_int;
+    rbd_lock_release(Handle) -> c_int;
+    rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
+    rbd_lock_get_owners_cleanup(*mut *mut c_char, usize) -> ();
+    rbd_update_watch(Handle, *mut u64, OnUpdate, *mut c_void) -> c_int;
+    rbd_update_unwatch(Handle, u64) -> c_int;
+    rbd_aio_create_completion(*mut c_void, OnEnd, *mut Handle) -> c_int;
+    rbd_aio_get_return_value(Handle) -> isize;
+    rbd_aio_release(Handle) -> ();
+    rbd_aio_read(Handle, u64, usize, *mut c_char, Handle) -> c_int;
+    rbd_aio_write(Handle, u64, usize, *const c_char, Handle) -> c_int;
+    rbd_aio_flush(Handle, Handle) -> c_int;
+    rbd_aio_discard(Handle, u64, u64, Handle) -> c_int;
+    rbd_aio_write_zeroes(Handle, u64, usize, Handle, c_int, c_int) -> c_int;
+    rbd_flush(Handle) -> c_int;
+}
+
+/// Both.
+#[derive(Debug)]
+pub(super) struct Ceph {
+    pub(super) rados: Rados,
+    pub(super) rbd: Rbd,
+}
+
+static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
+    let missing = |error: libloading::Error| {
+        format!("needs librbd, which is not here: install the package librbd1 ({error})")
+    };
+    let rados = Rados::load("librados.so.2").map_err(missing)?;
+    let rbd = Rbd::load("librbd.so.1").map_err(missing)?;
+    Ok(Ceph { rados, rbd })
+});
+
+/// The libraries, or why they cannot be had.
+pub(super) fn ceph() -> Result<&'static Ceph, &'static str> {
+    CEPH.as_ref().map_err(String::as_str)
+}
+
+/// A NUL-terminated text that a function has written.
+pub(super) fn text(octets: &[u8]) -> String {
+    CStr::from_bytes_until_nul(octets)
+        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+}

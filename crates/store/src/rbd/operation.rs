@@ -1,0 +1,137 @@
+//! An operation on its way through librbd, which answers on a thread of its own.
+
+use super::image::Image;
+use super::library::Handle;
+use crate::zeroes::compare;
+use crate::{ByteRange, Completion, Completions, Op, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::status::Status;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// What has to stay until librbd is done with it, whatever becomes of whom it was for.
+pub(super) struct Operation {
+    op: Op,
+    token: Token,
+    buffer: Option<Buffer>,
+    /// What is stored, where the buffer has what is expected.
+    stored: Vec<u8>,
+    completions: Completions,
+    /// Not closed before.
+    image: Arc<Image>,
+}
+
+impl Operation {
+    pub(super) fn new(
+        (op, buffer): (Op, Option<Buffer>),
+        token: Token,
+        completions: Completions,
+        image: Arc<Image>,
+    ) -> Operation {
+        let stored = match (op, &buffer) {
+            (Op::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
+            _ => Vec::new(),
+        };
+        Operation { op, token, buffer, stored, completions, image }
+    }
+
+    /// Submits it; if that fails it is answered at once.
+    pub(super) fn begin(self) {
+        let rbd = self.image.rbd();
+        let handle = self.image.handle();
+        let this = Box::into_raw(Box::new(self));
+        let mut completion = null_mut();
+        // SAFETY: `this` is given back once, by `ended`, or below when librbd has not taken it.
+        let mut result =
+            unsafe { (rbd.rbd_aio_create_completion)(this.cast(), ended, &mut completion) };
+        if result >= 0 {
+            // SAFETY: it is ours until librbd has taken it.
+            result = unsafe { (*this).submit(handle, completion) };
+            if result >= 0 {
+                return;
+            }
+            // SAFETY: what was refused is not called back.
+            unsafe { (rbd.rbd_aio_release)(completion) };
+        }
+        // SAFETY: as said: nobody else has it.
+        unsafe { Box::from_raw(this) }.answer(result as isize);
+    }
+
+    /// # Safety
+    /// What it refers to has to stay until the end.
+    unsafe fn submit(&mut self, image: Handle, completion: Handle) -> c_int {
+        let rbd = self.image.rbd();
+        let buffer = self.buffer.as_deref_mut().unwrap_or_default();
+        // SAFETY: the image is open, and the memory stays, as the caller says.
+        unsafe {
+            match self.op {
+                Op::Read { offset } => (rbd.rbd_aio_read)(
+                    image,
+                    offset,
+                    buffer.len(),
+                    buffer.as_mut_ptr().cast(),
+                    completion,
+                ),
+                Op::Compare { offset } => (rbd.rbd_aio_read)(
+                    image,
+                    offset,
+                    self.stored.len(),
+                    self.stored.as_mut_ptr().cast(),
+                    completion,
+                ),
+                // Without a cache what was answered is on stable storage.
+                Op::Write { offset, fua: _ } => (rbd.rbd_aio_write)(
+                    image,
+                    offset,
+                    buffer.len(),
+                    buffer.as_ptr().cast(),
+                    completion,
+                ),
+                Op::Flush => (rbd.rbd_aio_flush)(image, completion),
+                Op::Discard { range: ByteRange { offset, len } } => {
+                    (rbd.rbd_aio_discard)(image, offset, len, completion)
+                }
+                Op::WriteZeroes { range: ByteRange { offset, len }, deallocate } => {
+                    let flags = if deallocate { 0 } else { super::library::KEEP_SPACE };
+                    (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, flags, 0)
+                }
+                // Only stores that lend their memory are asked.
+                Op::ReadInPlace { .. } => -libc::EINVAL,
+            }
+        }
+    }
+
+    /// What it has come to: librbd gives a negative errno, or how much was read.
+    fn answer(self, value: isize) {
+        let Operation { op, token, mut buffer, stored, completions, image } = self;
+        let asked = match op {
+            Op::Read { .. } | Op::Compare { .. } => buffer.as_ref().map_or(0, |b| b.len()),
+            _ => 0,
+        };
+        let result = match (op, &mut buffer) {
+            _ if value < 0 => Err(image.status((-value) as c_int, &op)),
+            // What lies beyond its end is cut off without a word.
+            _ if (value as usize) < asked => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+            (Op::Compare { .. }, Some(expected)) => {
+                compare(expected, |at| stored.as_ptr().wrapping_add(at))
+            }
+            _ => Ok(()),
+        };
+        completions.send(Completion::new(token, result, buffer));
+    }
+}
+
+/// Called by librbd, on one of its threads.
+unsafe extern "C" fn ended(completion: Handle, this: *mut c_void) {
+    // SAFETY: it is what `begin` has given, and comes back once.
+    let this = unsafe { Box::from_raw(this.cast::<Operation>()) };
+    let rbd = this.image.rbd();
+    // SAFETY: the completion is librbd's, and ended; it is not used after that.
+    let value = unsafe {
+        let value = (rbd.rbd_aio_get_return_value)(completion);
+        (rbd.rbd_aio_release)(completion);
+        value
+    };
+    this.answer(value);
+}

@@ -1,0 +1,162 @@
+//! Images of a real Ceph cluster: one monitor and one OSD on the loopback, by `tests/ceph/cluster.sh`.
+
+#![cfg(feature = "rbd")]
+
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+
+use roadtrain_store::{OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, open};
+use skipped::skipped_test;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ceph/cluster.sh");
+const SIZE: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A cluster, until it is dropped.
+struct Cluster(TempDir);
+
+impl Cluster {
+    /// `None`: there are no programs for it here, which was said.
+    fn start(test: &str) -> Option<Cluster> {
+        let is_here = |program| Command::new(program).arg("--version").output().is_ok();
+        if !["ceph-mon", "ceph-osd", "rbd"].into_iter().all(is_here) {
+            skipped_test(test, "no ceph-mon, ceph-osd and ceph-common are installed");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let cluster = Cluster(directory);
+        let said = cluster.script(&["start"], &["--auth", "cephx"]);
+        assert!(said.contains("ready"), "{said}");
+        Some(cluster)
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.0.path().join("ceph")
+    }
+
+    fn script(&self, verb: &[&str], rest: &[&str]) -> String {
+        let mut command = Command::new(SCRIPT);
+        let output = command.args(verb).arg(self.directory()).args(rest).output().unwrap();
+        assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn rbd(&self, arguments: &[&str]) -> String {
+        self.script(&["exec"], &[&["--", "rbd"], arguments].concat())
+    }
+
+    fn image(&self, name: &str) -> RbdImage {
+        RbdImage {
+            pool: "rbd".into(),
+            image: name.into(),
+            conf: Some(self.directory().join("ceph.conf")),
+            id: Some("tenant".into()),
+            ..RbdImage::default()
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = Command::new(SCRIPT).arg("stop").arg(self.directory()).status();
+    }
+}
+
+fn opened(image: RbdImage, read_only: bool) -> Result<Arc<dyn Store>, OpenError> {
+    open(&StoreSpec { kind: StoreKind::Rbd(image), lba_bytes: 4096, read_only })
+}
+
+fn problem(image: RbdImage) -> String {
+    opened(image, false).unwrap_err().to_string()
+}
+
+#[test]
+fn images_are_stores() {
+    let Some(cluster) = Cluster::start("images_are_stores") else { return };
+    let count = Cell::new(0);
+    conformance::run(|| {
+        count.set(count.get() + 1);
+        let image = cluster.image(&count.get().to_string());
+        opened(RbdImage { create: Some(SIZE), ..image }, false).unwrap()
+    });
+    identities_last(&cluster);
+    has_one_writer(&cluster);
+    another_size_is_seen(&cluster);
+    what_was_made_goes_again(&cluster);
+    says_what_is_wrong(&cluster);
+}
+
+fn identities_last(cluster: &Cluster) {
+    let of = |name: &str| opened(cluster.image(name), true).unwrap().identity().unwrap();
+    let first = of("1");
+    assert_ne!(first, of("2"));
+    cluster.rbd(&["rename", "rbd/1", "rbd/renamed"]);
+    assert_eq!(of("renamed"), first);
+    cluster.rbd(&["snap", "create", "rbd/renamed@then"]);
+    let snapshot = RbdImage { snapshot: Some("then".into()), ..cluster.image("renamed") };
+    let snapshot = opened(snapshot, false).unwrap();
+    assert!(snapshot.geometry().read_only);
+    assert_ne!(snapshot.identity().unwrap(), first);
+}
+
+fn has_one_writer(cluster: &Cluster) {
+    let first = opened(cluster.image("2"), false).unwrap();
+    let why = problem(cluster.image("2"));
+    assert!(why.contains("has its exclusive lock"), "{why}");
+    let _reader = opened(cluster.image("2"), true).unwrap();
+    first.give_up();
+    let second = opened(cluster.image("2"), false).unwrap();
+    drop(first);
+    assert!(problem(cluster.image("2")).contains("has its exclusive lock"));
+    second.give_up();
+}
+
+fn another_size_is_seen(cluster: &Cluster) {
+    let store = opened(cluster.image("2"), false).unwrap();
+    let (sender, changed) = channel();
+    let watcher: Arc<roadtrain_store::SizeWatcher> = Arc::new(move || _ = sender.send(()));
+    store.watch_size(Arc::downgrade(&watcher));
+    cluster.rbd(&["resize", "rbd/2", "--size", "2M"]);
+    while store.plan(None).unwrap().to != 2 * SIZE {
+        changed.recv_timeout(LONG).unwrap();
+    }
+    let resize = store.plan(None).unwrap();
+    store.switch(&resize);
+    assert_eq!(store.geometry().bytes(), 2 * SIZE);
+    let why = store.plan(Some(SIZE)).unwrap_err().to_string();
+    assert!(why.contains("use `rbd resize`"), "{why}");
+}
+
+fn what_was_made_goes_again(cluster: &Cluster) {
+    let new = RbdImage { create: Some(SIZE), ..cluster.image("new") };
+    let store = opened(new, false).unwrap();
+    assert!(cluster.rbd(&["ls"]).contains("new"));
+    store.undo_opening();
+    drop(store);
+    let end = Instant::now() + LONG;
+    while cluster.rbd(&["ls"]).contains("new") {
+        assert!(Instant::now() < end, "it stays");
+    }
+}
+
+fn says_what_is_wrong(cluster: &Cluster) {
+    let is_said = |image: RbdImage, text: &str| {
+        let why = problem(image);
+        assert!(why.contains(text), "{why}");
+    };
+    is_said(cluster.image("none"), "rbd:rbd/none: there is no such image");
+    is_said(RbdImage { pool: "none".into(), ..cluster.image("2") }, "there is no pool none");
+    is_said(
+        RbdImage { id: Some("nobody".into()), ..cluster.image("2") },
+        "does not let client.nobody in",
+    );
+    let conf = Some(Path::new("/nowhere/ceph.conf").to_owned());
+    is_said(RbdImage { conf, ..cluster.image("2") }, "name the file with conf=FILE");
+}

@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# Images of a real Ceph cluster of one machine: served, attached, resized, taken away.
+
+cluster=$top/tests/ceph/cluster.sh
+
+# ceph_lab [OPTIONS of `cluster.sh start`]: a cluster of this test's own in $PWD/ceph; $image begins a namespace
+ceph_lab() {
+    local program
+    for program in ceph-mon ceph-osd rbd; do
+        command -v $program >/dev/null || skip "no $program"
+    done
+    trap '"$cluster" stop "$PWD/ceph" >stop.log 2>&1' EXIT
+    "$cluster" start "$PWD/ceph" --auth cephx "$@" >cluster.log
+    image=conf=$PWD/ceph/ceph.conf,id=tenant
+}
+
+rbd_tool() { "$cluster" exec "$PWD/ceph" -- rbd "$@"; }
+
+test_rbd_carries_verified_load() {
+    ceph_lab
+    serve --namespace "rbd:rbd/disk,$image,create=64MiB"
+    [ "$(rbd_tool ls)" = disk ]
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json >status.json
+    holds status.json '[.. | .store? // empty] == ["rbd:rbd/disk"]'
+    attach
+    fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=16M --io_size=4M --iodepth=16 \
+        --verify=crc32c --verify_fatal=1 --end_fsync=1 --eta=never --output=fio.log
+    qemu-io -f raw -c 'write -P 5 0 1M' -c 'discard 0 512k' -c 'write -z 512k 512k' -c 'read -P 0 512k 512k' "$uri" >io.log
+    # Hosts hear of another size.
+    rbd_tool resize rbd/disk --size 128M >resize.log
+    local n
+    for ((n = 0; n < 100; n++)); do
+        "$ROADTRAIN" status --json >status.json
+        [ "$(jq '.[0].devices[0].bytes' status.json)" != 134217728 ] || break
+        sleep 0.1
+    done
+    holds status.json '.[0].devices[0].bytes == 134217728'
+    # Another target is refused, until this one has ended.
+    local other_port rc=0
+    other_port=$(free_port)
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$other_port" -n "$nqn" --namespace "rbd:rbd/disk,$image" >other.log 2>&1 || rc=$?
+    [ $rc = 1 ] && grep -q 'rbd:rbd/disk: .* has its exclusive lock' other.log || { cat other.log; fail "status $rc"; }
+    "$ROADTRAIN" detach --all >detach.log
+    kill -TERM "$target"
+    ended "$target" 15
+    wait "$target" || fail "status $?"
+    serve --namespace "rbd:rbd/disk,$image"
+    "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 16 --seconds 2 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .iops > 0'
+}
+
+# What was acknowledged is there after target and OSD were killed.
+test_rbd_survives_crashes() {
+    ceph_lab --store bluestore
+    serve --namespace "rbd:rbd/disk,$image,create=64MiB"
+    attach --reconnect-delay 1
+    background fio.log fio --name=load --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=4M --iodepth=8 \
+        --verify=crc32c --verify_fatal=1 --loops=100000 --trigger-file=enough --eta=never
+    local load=$pid
+    sleep 2
+    "$cluster" kill-osd "$PWD/ceph" 0
+    sleep 1
+    "$cluster" start-osd "$PWD/ceph" 0
+    sleep 2
+    kill -KILL "$target"
+    ended "$target" 5
+    rbd_took_over
+    sleep 2
+    : >enough
+    ended "$load" 60
+    wait "$load" || { cat fio.log; fail 'the load failed'; }
+    ! grep -E 'err= *[1-9]|verify:' fio.log || fail 'the load failed'
+}
+
+# rbd_took_over: serves again, as soon as the cluster knows that the target is gone
+rbd_took_over() {
+    local n
+    for ((n = 0; n < 30; n++)); do
+        background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" \
+            -n "$nqn" --namespace "rbd:rbd/disk,$image"
+        target=$pid
+        while alive "$target"; do
+            ! grep -q '^ready' target.log || return 0
+            sleep 0.1
+        done
+        grep -q 'has its exclusive lock' target.log || { cat target.log; fail 'not served again'; }
+        sleep 2
+    done
+    fail 'the lock of a dead target stays'
+}
+
+# Without Ceph's library, or with a wrong configuration, one line says what to do; everything else works.
+test_rbd_says_what_is_wrong() {
+    [ "$(id -u)" = 0 ] || skip 'needs root to hide the library'
+    refuses() {
+        local rc=0
+        "$@" serve -a 127.0.0.1 -s "$(free_port)" -n nqn.2026-11.test:e2e --namespace rbd:rbd/disk,conf=/nowhere \
+            >serve.log 2>&1 || rc=$?
+        [ $rc = 1 ] && [ "$(wc -l <serve.log)" = 1 ] || { cat serve.log; fail "status $rc"; }
+    }
+    # shellcheck disable=SC2016
+    refuses unshare --mount bash -euc '
+        for library in $(ldconfig -p | sed -n "s/.*librbd\.so\.1 .*=> //p"); do
+            mount --bind /dev/null "$library"
+        done
+        exec "$@"' bash "$ROADTRAIN"
+    grep -q 'rbd:rbd/disk: needs librbd, which is not here: install the package librbd1' serve.log ||
+        { cat serve.log; fail 'unclear'; }
+    ldconfig -p | grep -q 'librbd\.so\.1 ' || return 0
+    refuses "$ROADTRAIN"
+    grep -q 'name the file with conf=FILE' serve.log || { cat serve.log; fail 'unclear'; }
+}
