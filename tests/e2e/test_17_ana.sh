@@ -69,18 +69,47 @@ test_ana_states_are_in_the_file() {
 # Two processes are one subsystem for a host: other controllers, the same namespace.
 test_ana_two_targets_one_subsystem() {
     local uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e at
-    serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 1-99
+    serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 1-99 --serial SHARED-1 --model "A shared disk"
     for at in first second; do
         "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" --json >"$at.json"
-        [ $at = second ] || { port=; serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 100-199; }
+        [ $at = second ] || { port=; serve --namespace "mem:16MiB,uuid=$uuid" --cntlid-range 100-199 \
+            --serial SHARED-1 --model "A shared disk"; }
     done
-    holds first.json '.controller.cntlid < 100'
+    holds first.json '.controller.cntlid < 100 and .controller.serial == "SHARED-1" and .controller.model == "A shared disk"'
     holds second.json '.controller.cntlid >= 100 and .controller.cntlid < 200'
-    local same='[.controller.serial, .controller.subnqn, (.namespaces[] | .uuid, .nguid)]'
+    local same='[.controller.serial, .controller.model, .controller.subnqn, (.namespaces[] | .uuid, .nguid)]'
     [ "$(jq -c "$same" first.json)" = "$(jq -c "$same" second.json)" ] || { cat first.json second.json; fail 'not one'; }
     grep -q "$uuid" first.json
     ctl --listener "127.0.0.1:$port" non-optimized >ctl.out  # the target is found by its listener
     grep -q "127.0.0.1:$port: ANA non-optimized" ctl.out || fail "$(cat ctl.out)"
+}
+
+# A target leaves while a host with another way is busy: no error, and a pause that nobody feels.
+test_ana_a_departure_is_no_pause() {
+    local uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e n stays pauses=() leaves load first
+    for n in 1 2 3 4 5; do
+        port='' && serve --namespace "null:1GiB,uuid=$uuid" --cntlid-range 1-99
+        leaves=$target first=$port
+        port='' && serve --namespace "null:1GiB,uuid=$uuid" --cntlid-range 100-199
+        stays=$target
+        background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --seconds 2 --json -n "$nqn" \
+            -t tcp -a "127.0.0.1:$first" -a "127.0.0.1:$port"
+        load=$pid
+        sleep 1
+        kill -TERM "$leaves"
+        ended "$leaves" 5
+        wait "$leaves" || fail "status $?"
+        ended "$load" 20
+        wait "$load" || { cat bench.log; fail 'the load failed'; }
+        sed -n '/^{/,$p' bench.log >bench.json
+        holds bench.json '.errors == 0'
+        pauses+=("$(jq '.latency_us.max / 1000 | floor' bench.json)")
+        kill -TERM "$stays"
+        ended "$stays" 5
+    done
+    echo "measured: longest latencies while a target leaves: ${pauses[*]} ms"
+    # Others use this machine, too: most of them count.
+    [ "$(printf '%s\n' "${pauses[@]}" | sort -n | sed -n 3p)" -le 100 ] || fail "pauses of ${pauses[*]} ms"
 }
 
 # A busy host is told, its commands are finished, and the end comes soon.

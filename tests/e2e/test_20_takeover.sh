@@ -61,7 +61,7 @@ test_takeover_ten_times_under_load() {
     env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json >status.json
     holds status.json 'length == 1 and .[0].id == "target0"'
     "$ROADTRAIN" detach --all >>detach.log
-    echo "the longest pause of 10 takeovers: $(longest_pause bench.json) ms"
+    echo "measured: the longest pause of 10 takeovers: $(longest_pause bench.json) ms"
 }
 
 # Nothing has changed at a target that refuses, or whose new process finds out in time that it cannot serve.
@@ -147,4 +147,34 @@ END
     unset NOTIFY_SOCKET
     sleep 0.2
     [ "$(grep -E '^(READY|MAINPID)' notify.log | tr '\n' ' ')" = "READY=1 MAINPID=$new READY=1 " ] || fail "$(cat notify.log)"
+}
+
+# The running target starts the program anew; the one who asks hears what has become of it.
+test_takeover_by_upgrade() {
+    local rc=0 old
+    cp "$ROADTRAIN" program
+    ROADTRAIN=$work/program serve --namespace "file:$work/disk.img,size=64MiB"
+    old=$target
+    bench_at bench.log --depth 8 --seconds 4
+    sleep 0.5
+    rm program
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >failed.log 2>&1 || rc=$?
+    [ $rc = 1 ] || fail "status $rc: $(cat failed.log)"
+    grep -q 'No such file' failed.log || fail "$(cat failed.log)"
+    cp "$ROADTRAIN" program
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >upgrade.log
+    target=$(sed -n 's/^process \([0-9]*\) serves$/\1/p' upgrade.log)
+    [ -n "$target" ] && [ "$target" != "$old" ] && alive "$target" || fail "$(cat upgrade.log)"
+    echo "$target" >>"$work/.pids"
+    ended "$old" 10
+    bench_ended bench.log
+    # As long as it is not overwritten, a program that cannot serve changes nothing.
+    rm program
+    printf '#!/bin/sh\nexit 7\n' >program
+    chmod +x program
+    rc=0
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >failed.log 2>&1 || rc=$?
+    [ $rc = 1 ] || fail "status $rc: $(cat failed.log)"
+    grep -q 'exit status: 7' failed.log || fail "$(cat failed.log)"
+    alive "$target" || fail 'it has ended'
 }

@@ -205,6 +205,8 @@ impl ServeConfig {
             traddr,
             trsvcid,
             nqn,
+            serial,
+            model,
             namespaces,
             allow_hosts,
             ana,
@@ -226,8 +228,8 @@ impl ServeConfig {
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
         let subsystem = SubsystemSpec {
             nqn: nqn.unwrap_or_default(),
-            serial: None,
-            model: None,
+            serial,
+            model,
             allow_hosts,
             require_auth: false,
             require_tls: false,

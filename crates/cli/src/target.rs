@@ -71,6 +71,7 @@ fn call(args: &TargetArgs) -> Outcome<Call> {
         || nqn.clone().ok_or_else(|| Failure::usage("which subsystem? Say its NQN with -n"));
     let change = match args.command.clone() {
         TargetCommand::Reload => return Ok(Call::Reload),
+        TargetCommand::Upgrade => return Ok(Call::Upgrade),
         TargetCommand::Listen(ListenArgs { traddr: address, trsvcid: port }) => {
             Change::Listen { address, port }
         }

@@ -59,7 +59,7 @@ pub struct ServeArgs {
         ether!("Ethernet, "),
         "Security, Limits, Batching and Waiting"
     ), conflicts_with_all = [
-        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "namespaces", "policy", "allow_hosts", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -138,6 +138,13 @@ pub struct ExportArgs {
         required_unless_present = "config"
     )]
     pub nqn: Option<String>,
+    /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
+    /// [default: made of NQN and machine].
+    #[arg(long, value_name = "TEXT")]
+    pub serial: Option<String>,
+    /// Model number of the subsystem, 1 to 40 characters; likewise.
+    #[arg(long, value_name = "TEXT")]
+    pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
     #[arg(long = "namespace", value_name = "SPEC", required_unless_present = "config")]
     pub namespaces: Vec<NamespaceSpec>,

@@ -19,7 +19,8 @@ Examples:
   roadtrain target allow-host nqn.2025-01.io.example:host7
   roadtrain target listen -a 192.0.2.8 -s 4420
   roadtrain target add-subsystem -n nqn.2025-01.io.example:other --namespace mem:1GiB
-  roadtrain target reload --id target0 --json";
+  roadtrain target reload --id target0 --json
+  roadtrain target upgrade                    # after a new version was installed";
 
 /// Options of `roadtrain target`.
 #[derive(Args, Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct TargetArgs {
 pub enum TargetCommand {
     /// Read the configuration file again, as at SIGHUP.
     Reload,
+    /// Start the program anew, as it was started, with --takeover: a new version goes on, in the same service of systemd.
+    Upgrade,
     /// Listen at one more address.
     Listen(ListenArgs),
     /// Listen no longer at an address; its connections stay.

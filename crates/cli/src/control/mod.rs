@@ -48,6 +48,8 @@ pub(crate) enum Call {
         /// In this order.
         operations: Vec<Change>,
     },
+    /// A target starts the program anew, which takes over; the answer comes when it serves, or has failed.
+    Upgrade,
     /// A target gives its sockets to the asker, which goes on over the same stream.
     TakeOver,
     /// After that: the target ends its connections and gives its files and devices up.
@@ -407,7 +409,7 @@ mod tests {
             Change::AllowAnyHost { nqn: None, allow: false },
             Change::AllowHost { nqn: None, host: host() },
         ];
-        let taking = [Call::TakeOver, Call::Proceed, Call::Serving];
+        let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
         let asking = [Call::Status, Call::Stop, Call::Counters, Call::Reload];
         for call in asking.into_iter().chain(taking).chain([Call::Apply { operations }]) {
             assert_eq!(read_call(&write_call(&call)), Ok(call));

@@ -1,6 +1,7 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
 use super::handover::Successor;
+use super::upgrade;
 use crate::addresses::Addresses;
 use crate::args::AnaPort;
 use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
@@ -38,6 +39,8 @@ pub(super) struct Served {
     engine_config: Mutex<ServerConfig>,
     /// Another process wants to take over, and the main thread is to go on with it.
     successor: Mutex<Option<Successor>>,
+    /// Who is to hear what becomes of a new process that this one has started.
+    pub(super) upgrader: Mutex<Option<UnixStream>>,
     /// The main thread does, so nothing may change. It is set while `config` is locked.
     is_leaving: AtomicBool,
     /// What is written about it, and where, if it has a place.
@@ -60,6 +63,7 @@ impl Served {
             server: Mutex::new(Arc::new(server)),
             engine_config: Mutex::new(engine_config),
             successor: Mutex::default(),
+            upgrader: Mutex::default(),
             is_leaving: AtomicBool::new(false),
             place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
             interfaces: interfaces(&config),
@@ -77,8 +81,14 @@ impl Served {
         let served = self.clone();
         socket::serve(socket, move |call, asker: &UnixStream| match call {
             Call::TakeOver => served.take_over(asker).err().map(Err),
+            Call::Upgrade => upgrade::begin(&served, asker).err().map(Err),
             call => Some(served.answer(call)),
         })
+    }
+
+    /// Its name, if it has one.
+    pub(super) fn id(&self) -> Option<String> {
+        lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
     }
 
     /// The target that runs.
@@ -156,7 +166,7 @@ impl Served {
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
             Call::Stop => Err(Refusal::not_for("a target")),
-            Call::TakeOver | Call::Proceed | Call::Serving => {
+            Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => {
                 Err(Refusal::new(Why::Request, "nobody takes over here"))
             }
         }
@@ -284,7 +294,7 @@ impl Served {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -496,7 +506,7 @@ mod tests {
         let cli = Cli::command();
         let commands = cli.find_subcommand("target").unwrap().get_subcommands();
         let commands = commands.map(|command| command.get_name().replace('-', "_"));
-        let others = ["reload", "disallow_any_host"]; // which is allow_any_host with false
+        let others = ["reload", "upgrade", "disallow_any_host"]; // which is allow_any_host with false
         let told = cli.find_subcommand("ctl").unwrap().get_subcommands();
         let told = told.map(|command| format!("set_{}", command.get_name()));
         let commands: BTreeSet<String> =

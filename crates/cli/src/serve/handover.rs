@@ -15,6 +15,7 @@
 //! makes sure that the other one is gone, and serves again.
 
 use super::control::Served;
+use super::upgrade;
 use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
 use crate::failure::{Failure, Outcome};
 use crate::notify::{self, NotifyState};
@@ -169,6 +170,7 @@ pub(super) fn run(
             notify::tell(NotifyState::MainPid(pid));
             drop(place.take());
             let _ = socket::reply_to(&successor.stream, Ok(json!({})));
+            upgrade::done(served, pid);
             info!(pid, "the other process serves");
             Ok(End::Over(lost))
         }

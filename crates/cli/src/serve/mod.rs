@@ -3,6 +3,7 @@
 mod control;
 mod handover;
 mod takeover;
+mod upgrade;
 
 use crate::args::{GlobalArgs, ServeArgs};
 use crate::config::ServeConfig;

@@ -1,0 +1,107 @@
+//! A target that starts the program anew, which then takes over: a new version that is installed at the same place.
+
+use super::control::{Served, lock};
+use crate::control::{Changed, Done, Refusal, Why, socket};
+use serde_json::json;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::{env, io, thread};
+use tracing::info;
+
+/// What the kernel puts behind the name of a program that was replaced.
+const REPLACED: &[u8] = b" (deleted)";
+
+/// Starts the new process. `asker` hears when it serves, or that it has failed.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn begin(served: &Arc<Served>, asker: &UnixStream) -> Result<(), Refusal> {
+    let failed = |error: io::Error| Refusal::new(Why::Failed, error);
+    let asker = asker.try_clone().map_err(failed)?;
+    let mut waiting = lock(&served.upgrader);
+    if waiting.is_some() {
+        return Err(Refusal::new(Why::Exists, "a new process is starting already"));
+    }
+    let mut child = start(served.id()).map_err(failed)?;
+    info!(pid = child.id(), "a new process is started to take over");
+    *waiting = Some(asker);
+    drop(waiting);
+    let served = served.clone();
+    let watch = move || watch(&served, &mut child);
+    thread::Builder::new().name("roadtrain-wait".into()).spawn(watch).map_err(failed)?;
+    Ok(())
+}
+
+/// The new process serves.
+pub(super) fn done(served: &Served, pid: u32) {
+    let Some(asker) = lock(&served.upgrader).take() else { return };
+    let what = format!("process {pid} serves");
+    let change = Changed { what, nqn: None, nsid: None, address: None };
+    let _ = socket::reply_to(&asker, Ok(json!(Done { changes: vec![change], hint: None })));
+}
+
+/// When the new process ends while this one is there, it has failed.
+fn watch(served: &Served, child: &mut Child) {
+    let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    let Some(asker) = lock(&served.upgrader).take() else { return };
+    let message =
+        format!("the new process has ended ({ended}), and the old one serves: the log says why");
+    let _ = socket::reply_to(&asker, Err(Refusal::new(Why::Failed, message)));
+}
+
+fn start(id: Option<String>) -> io::Result<Child> {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    Command::new(without_mark(env::current_exe()?))
+        .args(with_takeover(arguments, id))
+        .env_remove("WATCHDOG_PID") // it is another process
+        .stdin(Stdio::null())
+        .spawn()
+}
+
+fn without_mark(program: PathBuf) -> PathBuf {
+    let name = program.into_os_string().into_vec();
+    let end = name.strip_suffix(REPLACED).map_or(name.len(), <[u8]>::len);
+    PathBuf::from(OsString::from_vec(name[..end].to_vec()))
+}
+
+/// The same command line, which takes over from the target of that name.
+fn with_takeover(mut arguments: Vec<OsString>, id: Option<String>) -> Vec<OsString> {
+    arguments.retain(|argument| argument != "--takeover");
+    let is_id = |argument: &OsString| {
+        argument == OsStr::new("--id") || argument.as_bytes().starts_with(b"--id=")
+    };
+    if let Some(id) = id.filter(|_| !arguments.iter().any(is_id)) {
+        arguments.extend(["--id".into(), id.into()]);
+    }
+    arguments.push("--takeover".into());
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_takes_over_from_this_target() {
+        let line = |text: &str, id: Option<&str>| {
+            let arguments = text.split(' ').map(OsString::from).collect();
+            let made = with_takeover(arguments, id.map(str::to_owned));
+            made.join(OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(line("serve -a ::1", Some("target0")), "serve -a ::1 --id target0 --takeover");
+        assert_eq!(line("serve --takeover --id=x", Some("x")), "serve --id=x --takeover");
+        assert_eq!(line("serve --id x", Some("x")), "serve --id x --takeover");
+        assert_eq!(line("serve", None), "serve --takeover");
+    }
+
+    #[test]
+    fn a_program_that_was_replaced_is_the_new_one() {
+        for name in ["/usr/local/bin/roadtrain", "/usr/local/bin/roadtrain (deleted)"] {
+            assert_eq!(without_mark(name.into()), PathBuf::from("/usr/local/bin/roadtrain"));
+        }
+    }
+}
