@@ -43,7 +43,6 @@ test_one_writer_of_a_file() {
 }
 
 test_one_writer_of_a_device() {
-    local loop
     truncate -s 16M backing.img
     loop=$(losetup --find --show backing.img 2>losetup.log) || skip "no loop device: $(cat losetup.log)"
     trap 'losetup -d "$loop"' EXIT
