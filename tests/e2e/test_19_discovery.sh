@@ -2,6 +2,9 @@
 # shellcheck disable=SC2154  # work and pid are the harness's
 # Paths that discovery controllers know: they follow what targets say while the attachment is used.
 
+# shellcheck source=../lib/links.sh
+. "$top/tests/lib/links.sh"
+
 # serve_at PORT NAME SPEC..: a target that others may be beside, run as NAME; leaves its process in $target
 serve_at() {
     local at=$1 name=$2
@@ -137,4 +140,38 @@ test_discovery_that_finds_nothing_says_so() {
     [ $rc = 3 ] || fail "status $rc instead of 3"
     grep -q "no path to nqn.2025-01.io.example:other in the discovery log of 127.0.0.1:$port" none.log
     [ "$(wc -l <none.log)" = 1 ] || fail "more than a line: $(cat none.log)"
+}
+
+# Announced in one network namespace, found and used in another one, and taken back at the end.
+test_discovery_by_mdns() {
+    local why
+    why=$(links_possible) || skip "$why"
+    lab=d$BASHPID
+    trap 'links_remove "$lab"' EXIT
+    links_make "$lab" 1 1500
+    # A link that is new is not up at once, and multicast DNS looks for links every few seconds only.
+    until ip -n "rt-$lab-h" link show lan0 | grep -q 'state UP' && ip -n "rt-$lab-t" link show lan0 | grep -q 'state UP'; do
+        sleep 0.05
+    done
+    nqn=nqn.2025-01.io.example:e2e
+    background target.log ip netns exec "rt-$lab-t" "$ROADTRAIN" serve -a 10.77.0.2 -s 4420 -n "$nqn" \
+        --namespace mem:16MiB --mdns
+    target=$pid
+    until_line target.log '^ready' "$target"
+    in_host "$lab" "$ROADTRAIN" discover --mdns --json >found.json
+    holds found.json 'length == 1 and .[0].addresses == ["10.77.0.2"] and .[0].port == 4420'
+    holds found.json '.[0].transport == "tcp" and .[0].nqn == "nqn.2014-08.org.nvmexpress.discovery"'
+    background attach.log ip netns exec "rt-$lab-h" "$ROADTRAIN" attach --mdns -n "$nqn" --as "nbd:unix:$work/n.sock"
+    attached=$pid
+    until_line attach.log '^ready' "$attached"
+    "$ROADTRAIN" status --json >status.json
+    holds status.json '[.[0].paths[].address] == ["10.77.0.2:4420"]'
+    "$ROADTRAIN" detach --all >>detach.log
+    kill -TERM "$target"
+    ended "$target" 10
+    in_host "$lab" "$ROADTRAIN" discover --mdns --json >none.json
+    holds none.json 'length == 0'
+    why=0
+    in_host "$lab" "$ROADTRAIN" attach --mdns -n "$nqn" --as "nbd:unix:$work/n.sock" 2>none.log || why=$?
+    [ $why = 3 ] || fail "status $why instead of 3"
 }

@@ -51,6 +51,9 @@ pub struct ServeConfig {
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// The discovery service is announced on the local network.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub mdns: bool,
     /// How long the end may take.
     #[serde(default, with = "seconds_field", skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<Duration>,
@@ -209,6 +212,7 @@ impl ServeConfig {
             model,
             namespaces,
             allow_hosts,
+            mdns,
             ana,
             drain_timeout,
             cores,
@@ -241,6 +245,7 @@ impl ServeConfig {
             cores,
             placement,
             log_level: args.log_level.clone(),
+            mdns,
             drain_timeout,
             ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),
             batching: args.policy.clone(),

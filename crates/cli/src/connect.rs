@@ -6,7 +6,7 @@ use crate::args::{
 use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
-use crate::tls;
+use crate::{mdns, tls};
 use roadtrain_engine::host::{
     Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
 };
@@ -116,8 +116,15 @@ fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> O
         let text = "--discover is for TCP: over Ethernet targets are found without it";
         return Err(Failure::usage(text));
     }
-    let asked = Portals { discover: false, ..portals.clone() };
-    let discovery = config_of_paths(&asked, DISCOVERY_NQN, connect)?;
+    let discovery = if portals.mdns {
+        let mut found = mdns::discovery_addresses()?.into_iter().map(Address::from);
+        let first = found.next().ok_or_else(|| Failure::connect("--mdns: nobody answers"))?;
+        let config = config_at(first, DISCOVERY_NQN, connect)?;
+        HostConfig { more_addresses: found.collect(), ..config }
+    } else {
+        let asked = Portals { discover: false, ..portals.clone() };
+        config_of_paths(&asked, DISCOVERY_NQN, connect)?
+    };
     let config = config_at(discovery.address.clone(), nqn, connect)?;
     Ok(HostConfig { discovery: Some(Box::new(discovery)), ..config })
 }
@@ -131,7 +138,7 @@ pub(crate) fn config_of_paths(
     nqn: &str,
     connect: &ConnectArgs,
 ) -> Outcome<HostConfig> {
-    if portals.discover {
+    if portals.discover || portals.mdns {
         return config_of_discovery(portals, nqn, connect);
     }
     let each = portals.each();

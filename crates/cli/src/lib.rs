@@ -44,6 +44,7 @@ mod identity;
 mod inventory;
 mod keys;
 mod logs;
+mod mdns;
 pub mod namespace;
 mod notify;
 mod output;

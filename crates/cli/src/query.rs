@@ -9,7 +9,7 @@ use crate::inventory::{
     served_table,
 };
 use crate::registry::{Registry, Targets};
-use crate::{connect, logs, output};
+use crate::{connect, logs, mdns, output};
 use roadtrain_engine::host::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use serde_json::json;
@@ -19,8 +19,28 @@ use tracing::warn;
 /// `roadtrain discover`
 pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let found = discovery(&args.portal, &args.connect)?;
+    let Some(portal) = args.portal() else {
+        let found = mdns::look()?;
+        return if global.json {
+            output::json(&found)
+        } else {
+            output::line(&services_table(&found))
+        };
+    };
+    let found = discovery(&portal, &args.connect)?;
     if global.json { output::json(&found) } else { output::line(&found.table()) }
+}
+
+/// Discovery services on the local network, as a table.
+fn services_table(found: &[mdns::Found]) -> String {
+    let row = |one: &mdns::Found| {
+        let addresses: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
+        let said = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (port, nqn) = (one.port.to_string(), said(&one.nqn));
+        vec![one.name.clone(), said(&one.transport), addresses.join(","), port, nqn]
+    };
+    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
+    output::columns(&["name", "transport", "addresses", "port", "nqn"], &rows)
 }
 
 /// `roadtrain identify`

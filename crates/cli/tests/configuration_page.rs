@@ -161,9 +161,10 @@ fn server(row: &Row<'_>, line: &str) -> Option<String> {
 fn defaults_are_what_the_page_says() {
     let mut checked = 0;
     for row in rows().into_iter().filter(|row| cfg!(feature = "ether") || row.section != "ether") {
-        // The engine does not have the first, the second is what all others of its section go with, and the others
+        // The engine does not have the first two, the next one is what all others of its section go with, and the others
         // need files of keys: `authentication.rs` and the tests of the configuration have those.
-        if ["log_level", "policy", "required", "require_auth", "require_tls"].contains(&row.key) {
+        let elsewhere = ["log_level", "mdns", "policy", "required", "require_auth", "require_tls"];
+        if elsewhere.contains(&row.key) {
             continue;
         }
         for default in row.default.split(';') {

@@ -123,7 +123,14 @@ impl BenchArgs {
     #[must_use]
     pub fn portals(&self) -> Portals {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        Portals { transport, traddr: self.traddr.clone(), trsvcid, discover: self.discover, ether }
+        Portals {
+            transport,
+            traddr: self.traddr.clone(),
+            trsvcid,
+            discover: self.discover,
+            mdns: false,
+            ether,
+        }
     }
 }
 

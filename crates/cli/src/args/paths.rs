@@ -11,7 +11,7 @@ pub struct Portals {
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
     /// Address or name of the target, ADDR or ADDR:PORT. Repeated, each is a path to the same subsystem.
-    #[arg(short = 'a', long, value_name = "ADDRESS", required = true, help = concat!(
+    #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
         "Address or name of the target, ADDR or ADDR:PORT ([IPv6]:PORT); a name is looked up for each connection, so \
          it may move. Repeated, each is a path to the same subsystem",
         ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
@@ -23,6 +23,9 @@ pub struct Portals {
     /// -a names discovery controllers: all that they know of the subsystem are its paths.
     #[arg(long)]
     pub discover: bool,
+    /// The same with the discovery services that answer on the local network (multicast DNS), instead of -a.
+    #[arg(long, conflicts_with = "traddr")]
+    pub mdns: bool,
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,

@@ -7,7 +7,8 @@ const DISCOVER_EXAMPLES: &str = concat!(
     "\
 Examples:
   roadtrain discover -a 127.0.0.1
-  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json",
+  roadtrain discover -t tcp -a 192.0.2.7 -s 8009 --json
+  roadtrain discover --mdns",
     ether!("\n  roadtrain discover -t ether -a eth1,eth2")
 );
 
@@ -15,12 +16,37 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = DISCOVER_EXAMPLES)]
 pub struct DiscoverArgs {
-    /// Where to ask.
+    /// Transport.
+    #[arg(short = 't', long, default_value = "tcp")]
+    pub transport: Transport,
+    /// Address or name of the target.
+    #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
+        "Address or name of the target",
+        ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
+    ))]
+    pub traddr: Option<String>,
+    /// TCP port.
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
+    pub trsvcid: u16,
+    /// List the discovery services that answer on the local network within 3 s (multicast DNS).
+    #[arg(long, conflicts_with_all = ["traddr", "trsvcid"])]
+    pub mdns: bool,
+    /// How frames are.
     #[command(flatten)]
-    pub portal: Portal,
+    pub ether: EtherArgs,
     /// As whom to ask.
     #[command(flatten)]
     pub connect: ConnectArgs,
+}
+
+impl DiscoverArgs {
+    /// Where to ask; `None`: the local network.
+    #[must_use]
+    pub fn portal(&self) -> Option<Portal> {
+        let traddr = self.traddr.clone()?;
+        let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
+        Some(Portal { transport, traddr, trsvcid, ether })
+    }
 }
 
 const IDENTIFY_EXAMPLES: &str = "\
@@ -91,6 +117,14 @@ impl ListArgs {
     #[must_use]
     pub fn portals(&self) -> Vec<Portal> {
         let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        Portals { transport, traddr: self.traddr.clone(), trsvcid, discover: false, ether }.each()
+        Portals {
+            transport,
+            traddr: self.traddr.clone(),
+            trsvcid,
+            discover: false,
+            mdns: false,
+            ether,
+        }
+        .each()
     }
 }

@@ -59,7 +59,7 @@ pub struct ServeArgs {
         ether!("Ethernet, "),
         "Security, Limits, Batching and Waiting"
     ), conflicts_with_all = [
-        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
+        "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "mdns", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
         "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
@@ -151,6 +151,9 @@ pub struct ExportArgs {
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,
+    /// Announce the discovery service on the local network (multicast DNS).
+    #[arg(long)]
+    pub mdns: bool,
     /// How good the way is that a listener gives: optimized, non-optimized or inaccessible (repeatable)
     /// [default: optimized]. ether stands for all interfaces.
     #[arg(long, value_name = "ADDRESS:PORT=STATE")]

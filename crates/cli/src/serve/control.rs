@@ -8,6 +8,7 @@ use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
 use crate::connect::resolve;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
+use crate::mdns::Announcement;
 use crate::namespace::NamespaceSpec;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
@@ -50,6 +51,8 @@ pub(super) struct Served {
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
     begun: Instant,
+    /// What the local network is told, if it is.
+    announcement: Mutex<Option<Announcement>>,
 }
 
 impl Served {
@@ -70,7 +73,25 @@ impl Served {
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
             begun: Instant::now(),
+            announcement: Mutex::default(),
         }
+    }
+
+    /// Tells the local network from now on where discovery can be asked.
+    ///
+    /// # Errors
+    /// There is no socket for it.
+    pub(super) fn announce(&self) -> Outcome {
+        let mut announcement = Announcement::new()?;
+        announcement.show(&self.server().addresses());
+        *lock(&self.announcement) = Some(announcement);
+        Ok(())
+    }
+
+    /// Tells it that this is over; whether it was told before.
+    pub(super) fn withdraw(&self) -> bool {
+        let announcement = lock(&self.announcement).take();
+        announcement.is_some()
     }
 
     /// Answers at `socket` from now on.
@@ -260,8 +281,11 @@ impl Served {
         Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
     }
 
-    /// For those who look while this process does not answer.
+    /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
     fn write_listeners(&self) {
+        if let Some(announcement) = lock(&self.announcement).as_mut() {
+            announcement.show(&self.server().addresses());
+        }
         let mut place = lock(&self.place);
         let Some((entry, folder)) = place.as_mut() else { return };
         let listeners = listeners(&self.server(), &self.interfaces);

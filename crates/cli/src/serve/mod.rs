@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let ready = ready(&listeners, &config);
     let mut place =
         if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
-    let file = args.config.as_deref();
+    let (file, announces) = (args.config.as_deref(), config.mdns);
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), (config, file)));
     match &place {
         Some(place) => served
@@ -50,11 +50,15 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         None if args.control_stdin => served.answer_on_stdin()?,
         None => {}
     }
+    if announces {
+        served.announce()?;
+    }
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut place)? {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
+    served.withdraw();
     let server = served.server();
     // A second signal ends the wait.
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
@@ -129,12 +133,17 @@ fn until_ended(
             Signal::TakeOver => {
                 let Some(successor) = served.leave() else { continue };
                 drop(watchdog);
+                // The other one announces the same.
+                let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
                 if let End::Over(lost) = handover::run(served, &successor, (place, signals))? {
                     return Ok(Until::TakenOver(lost));
                 }
                 drop((successor, waiting));
                 served.stay();
+                if announces {
+                    served.announce()?;
+                }
                 watchdog = notify::watch(served.server().pulse())?;
             }
         }

@@ -1,0 +1,236 @@
+//! Discovery services on the local network, by multicast DNS: `_nvme-disc._tcp` (NVMe Base 2.1, section 8.3.1).
+//!
+//! Nothing of it runs unless somebody asks for it: it has a thread of its own while it does.
+
+use crate::failure::{Failure, Outcome};
+use indicatif::{ProgressBar, ProgressStyle};
+use mdns_sd::{ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+use tracing::{debug, info, warn};
+
+/// The type of the service.
+const SERVICE: &str = "_nvme-disc._tcp.local.";
+/// How long is looked for services.
+const LOOK: Duration = Duration::from_secs(3);
+/// Most services that are taken of those that answer.
+const SERVICES_MAX: usize = 64;
+/// Most addresses of a service.
+const ADDRESSES_MAX: usize = 16;
+/// Longest wait for the thread at the end.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A discovery service that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Found {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, without those that only count on one link.
+    pub addresses: Vec<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// Its transport: `tcp` or `udp`, where that is said.
+    pub transport: Option<String>,
+    /// The NQN of the discovery subsystem, where that is said.
+    pub nqn: Option<String>,
+}
+
+impl Found {
+    fn new(service: &ResolvedService) -> Found {
+        let is_usable = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_unspecified(),
+            IpAddr::V6(ip) => !ip.is_unicast_link_local() && !ip.is_unspecified(),
+        };
+        let addresses: BTreeSet<IpAddr> =
+            service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(is_usable).collect();
+        let text = |key: &str| service.get_property_val_str(key).map(str::to_owned);
+        let name = service.fullname.strip_suffix(SERVICE).unwrap_or(&service.fullname);
+        Found {
+            name: name.trim_end_matches('.').chars().filter(|c| !c.is_control()).collect(),
+            addresses: addresses.into_iter().take(ADDRESSES_MAX).collect(),
+            port: service.port,
+            transport: text("p"),
+            nqn: text("nqn"),
+        }
+    }
+
+    /// Where it can be asked over TCP.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
+        let is_tcp = self.transport.as_deref().is_none_or(|transport| transport == "tcp");
+        let addresses = self.addresses.iter().filter(move |_| is_tcp && self.port != 0);
+        addresses.map(|ip| SocketAddr::new(*ip, self.port))
+    }
+}
+
+fn failed(error: mdns_sd::Error) -> Failure {
+    Failure::failed(format!("multicast DNS: {error}"))
+}
+
+/// Looks for discovery services for 3 s, by name.
+///
+/// # Errors
+/// There is no socket for it.
+pub(crate) fn look() -> Outcome<Vec<Found>> {
+    let daemon = ServiceDaemon::new().map_err(failed)?;
+    let events = daemon.browse(SERVICE).map_err(failed)?;
+    let progress = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} looking for discovery services: {msg}");
+    progress.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    progress.enable_steady_tick(Duration::from_millis(100));
+    let (until, mut found) = (Instant::now() + LOOK, BTreeMap::new());
+    while let Ok(event) = events.recv_deadline(until) {
+        match event {
+            ServiceEvent::ServiceResolved(service) if found.len() < SERVICES_MAX => {
+                let one = Found::new(&service);
+                debug!(name = one.name, port = one.port, "found");
+                found.insert(one.name.clone(), one);
+            }
+            ServiceEvent::ServiceRemoved(_, name) => {
+                found.remove(name.strip_suffix(SERVICE).unwrap_or(&name).trim_end_matches('.'));
+            }
+            _ => {}
+        }
+        progress.set_message(format!("{} found", found.len()));
+    }
+    progress.finish_and_clear();
+    end(&daemon);
+    Ok(found.into_values().collect())
+}
+
+/// The addresses of all discovery services that answer over TCP.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn discovery_addresses() -> Outcome<Vec<SocketAddr>> {
+    let found = look()?;
+    let sockets: BTreeSet<SocketAddr> = found.iter().flat_map(Found::sockets).collect();
+    match sockets.is_empty() {
+        true => Err(Failure::connect(
+            "--mdns: no discovery service answers on this network; name one with -a",
+        )),
+        false => Ok(sockets.into_iter().collect()),
+    }
+}
+
+fn end(daemon: &ServiceDaemon) {
+    if let Ok(ended) = daemon.shutdown() {
+        let _ = ended.recv_timeout(FAREWELL);
+    }
+}
+
+/// Announces the discovery service of a target, until it is dropped.
+pub(crate) struct Announcement {
+    daemon: ServiceDaemon,
+    /// What is announced: full names by port, with the addresses.
+    shown: BTreeMap<u16, (String, BTreeSet<IpAddr>)>,
+}
+
+impl Announcement {
+    /// Announces nothing yet.
+    ///
+    /// # Errors
+    /// There is no socket for it.
+    pub(crate) fn new() -> Outcome<Announcement> {
+        Ok(Announcement { daemon: ServiceDaemon::new().map_err(failed)?, shown: BTreeMap::new() })
+    }
+
+    /// From now on these listeners, and no others. What is on the loopback only is left out.
+    pub(crate) fn show(&mut self, listeners: &[SocketAddr]) {
+        let mut wanted: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
+        for listener in listeners.iter().filter(|listener| !listener.ip().is_loopback()) {
+            wanted.entry(listener.port()).or_default().insert(listener.ip());
+        }
+        let is_wanted =
+            |port: &u16, shown: &(String, BTreeSet<IpAddr>)| wanted.get(port) == Some(&shown.1);
+        let gone: Vec<u16> =
+            self.shown.iter().filter(|(p, s)| !is_wanted(p, s)).map(|(port, _)| *port).collect();
+        for port in gone {
+            self.hide(port);
+        }
+        for (port, addresses) in wanted {
+            if !self.shown.contains_key(&port) {
+                self.announce(port, addresses);
+            }
+        }
+        if self.shown.is_empty() {
+            warn!("--mdns: no listener can be reached from elsewhere: nothing is announced");
+        }
+    }
+
+    fn announce(&mut self, port: u16, addresses: BTreeSet<IpAddr>) {
+        let host = host_name();
+        let name = format!("{host} {port}");
+        let is_any = addresses.iter().any(IpAddr::is_unspecified);
+        let named: Vec<IpAddr> = addresses.iter().copied().filter(|_| !is_any).collect();
+        let text = [("p", "tcp"), ("nqn", DISCOVERY_NQN)];
+        // A host name of its own: other services of this machine have other addresses.
+        let host = format!("{host}-{port}.local.");
+        let service = ServiceInfo::new(SERVICE, &name, &host, &named[..], port, &text[..]);
+        let service = service.map(|new| if is_any { new.enable_addr_auto() } else { new });
+        let announced = service.and_then(|service| {
+            let full = service.get_fullname().to_owned();
+            self.daemon.register(service).map(|()| full)
+        });
+        match announced {
+            Ok(full) => {
+                info!(name, "announced by multicast DNS");
+                self.shown.insert(port, (full, addresses));
+            }
+            Err(error) => warn!(name, "not announced by multicast DNS: {error}"),
+        }
+    }
+
+    fn hide(&mut self, port: u16) {
+        let Some((name, _)) = self.shown.remove(&port) else { return };
+        if let Ok(done) = self.daemon.unregister(&name) {
+            let _ = done.recv_timeout(FAREWELL);
+        }
+    }
+}
+
+/// Says that it is gone.
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        let ports: Vec<u16> = self.shown.keys().copied().collect();
+        ports.into_iter().for_each(|port| self.hide(port));
+        end(&self.daemon);
+    }
+}
+
+/// The machine's name, as a label.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let label = name.trim().split('.').next().unwrap_or_default();
+    let label: String =
+        label.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(40).collect();
+    if label.is_empty() { "roadtrain".into() } else { label }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_asked_over_tcp_is_asked() {
+        let found = |transport: Option<&str>, port| Found {
+            name: "a".into(),
+            addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+            port,
+            transport: transport.map(str::to_owned),
+            nqn: None,
+        };
+        assert_eq!(found(Some("tcp"), 8009).sockets().count(), 2);
+        assert_eq!(found(None, 8009).sockets().count(), 2);
+        assert_eq!(found(Some("udp"), 4791).sockets().count(), 0);
+        assert_eq!(found(Some("tcp"), 0).sockets().count(), 0);
+    }
+
+    #[test]
+    fn the_machine_has_a_label() {
+        let name = host_name();
+        assert!(!name.is_empty() && !name.contains('.'), "{name}");
+    }
+}
