@@ -7,6 +7,7 @@ use std::fmt;
 const FORM: &str = "write rbd:POOL/IMAGE, rbd:POOL/NAMESPACE/IMAGE or rbd:POOL/IMAGE@SNAPSHOT";
 
 /// The parts of an image's name.
+#[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "only checked then"))]
 struct Name<'a> {
     pool: &'a str,
     namespace: Option<&'a str>,
