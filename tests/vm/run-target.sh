@@ -104,7 +104,7 @@ ask() {
 
 # carries 'STATE ANA busy|idle'...: soon each path of the attachment is so, and carries requests or none
 carries() {
-    local n now expected=()
+    local n now expected
     expected=$(printf '%s\n' "$@")
     for ((n = 0; n < 60; n++)); do
         mv status.json before.json 2>/dev/null || true

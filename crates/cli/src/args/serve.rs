@@ -19,8 +19,8 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   null:1TiB                  nothing: reads give zeroes, writes vanish
   file:disk.img,size=2GiB    a file, created sparse (without size= it must exist)
   block:/dev/loop0           a block device
-  rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before it, @SNAPSHOT behind it;
-                             conf=FILE, keyring=FILE, create=SIZE)
+  rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
+                             @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
            uuid=UUID, nguid=NGUID (its identity; without them that of the blocks),
