@@ -38,8 +38,8 @@ until_paths() {
     done
 }
 
-# verified_load SECONDS: starts verified writes and reads; leaves the process in $load
-verified_load() {
+# verified_load_on_nbd SECONDS: starts verified writes and reads; leaves the process in $load
+verified_load_on_nbd() {
     fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --time_based --runtime="$1" \
         --iodepth=16 --verify=crc32c --verify_fatal=1 --eta=never --output=fio.log &
     load=$!
@@ -50,7 +50,7 @@ test_discovered_listeners_come_and_go_under_load() {
     serve --namespace mem:64MiB
     attach_discovered "127.0.0.1:$port"
     until_paths "127.0.0.1:$port"
-    verified_load 8
+    verified_load_on_nbd 8
     other_port=$(free_port)
     for round in 1 2 3; do
         ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target listen -a 127.0.0.1 -s "$other_port" >>listen.log
