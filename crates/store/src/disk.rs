@@ -38,11 +38,12 @@ impl DiskStore {
         size: Option<u64>,
         create: bool,
     ) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, BlockFile::open_file(spec, path, size, create)?)
+        let open = || BlockFile::open_file(spec, path, size, create);
+        DiskStore::with(spec, lock::once_released(open)?)
     }
 
     pub(crate) fn open_block(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
-        DiskStore::with(spec, BlockFile::open_block(spec, path)?)
+        DiskStore::with(spec, lock::once_released(|| BlockFile::open_block(spec, path))?)
     }
 
     fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {

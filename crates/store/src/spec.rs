@@ -155,6 +155,8 @@ pub enum OpenError {
         path: PathBuf,
         /// By whom, as far as that is seen, with "by" or "through" before it.
         by: Option<String>,
+        /// That process has ended, but what it has written last may still be under way.
+        has_ended: bool,
     },
     /// Not what its kind says.
     #[error("{}: is not a {expected}: {advice}", path.display())]

@@ -205,7 +205,7 @@ impl Prepared {
         let is_read_only =
             |open: &Open| matches!(&open.export.blocks, Blocks::Spec(spec) if spec.read_only);
         if place.is_some() && shared.any(|open| !(is_read_only(open) && spec.read_only)) {
-            return Err(OpenError::InUse { path: path.clone(), by: None });
+            return Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false });
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Prepared {
         let Some(Kept { path, .. }) = kept else { return Ok(()) };
         let is_same = |open: &Open| open.kept.as_ref().is_some_and(|other| other.path == *path);
         match self.next.open.values().any(is_same) {
-            true => Err(OpenError::InUse { path: path.clone(), by: None }),
+            true => Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false }),
             false => Ok(()),
         }
     }

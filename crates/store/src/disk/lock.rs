@@ -6,7 +6,8 @@
 //! | a block device | `O_EXCL`, which no mount and no other writer shares, and a lock of its node beside that, for readers |
 //! | the file behind a loop device | as a file: it is not written through the device and by its name. Not that of a partition, which has others beside it |
 //!
-//! The kernel gives all of it up when the process ends, however that happens. None of it reaches other machines.
+//! The kernel gives all of it up when the process has ended, however that happens, and its last writes have, too: these
+//! are waited for. None of it reaches other machines.
 
 use super::file::is_same_file;
 use crate::spec::OpenError;
@@ -15,6 +16,36 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The last writes of a process that has ended are waited for so long.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+/// The same where nobody is seen: a container does not see whose the lock was.
+const UNSEEN: Duration = Duration::from_secs(1);
+/// How often it is tried meanwhile.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Opens what may still be locked for a process that has ended.
+///
+/// # Errors
+/// Those of `open`.
+pub(super) fn once_released<T>(
+    mut open: impl FnMut() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    let begin = Instant::now();
+    loop {
+        let limit = match open() {
+            Err(OpenError::InUse { by: None, .. }) => UNSEEN,
+            Err(OpenError::InUse { has_ended: true, .. }) => LAST_WRITES,
+            result => return result,
+        };
+        if begin.elapsed() >= limit {
+            return open();
+        }
+        thread::sleep(AGAIN);
+    }
+}
 
 /// Locks an open file.
 ///
@@ -46,8 +77,9 @@ pub(super) fn lock_device(
     match try_lock(&backing, read_only) {
         Ok(true) => Ok(Some(backing)),
         Ok(false) => {
-            let by = holder(&backing).unwrap_or_else(|| "by another target".to_owned());
-            Err(in_use(path, Some(format!("through {} {by}", name.display()))))
+            let by = holder(&backing)
+                .map(|by| User { name: format!("through {} {}", name.display(), by.name), ..by });
+            Err(in_use(path, by))
         }
         Err(error) => Err(OpenError::io(&name, "lock", error)),
     }
@@ -59,8 +91,17 @@ pub(super) fn busy(path: &Path) -> OpenError {
     in_use(path, file.ok().and_then(|file| user(&File::from(file))))
 }
 
-fn in_use(path: &Path, by: Option<String>) -> OpenError {
-    OpenError::InUse { path: path.into(), by }
+/// Who has something in use.
+struct User {
+    /// With "by" or "through" before it.
+    name: String,
+    /// The process is gone, or is as good as gone.
+    has_ended: bool,
+}
+
+fn in_use(path: &Path, user: Option<User>) -> OpenError {
+    let has_ended = user.as_ref().is_some_and(|user| user.has_ended);
+    OpenError::InUse { path: path.into(), by: user.map(|user| user.name), has_ended }
 }
 
 /// Whether it could be locked.
@@ -107,13 +148,13 @@ fn backing_file(device: &File) -> Option<(PathBuf, File)> {
 }
 
 /// Who has locked a file, as the kernel's table of locks says.
-fn holder(file: &File) -> Option<String> {
+fn holder(file: &File) -> Option<User> {
     let metadata = file.metadata().ok()?;
     let (device, inode) = (metadata.dev(), metadata.ino());
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
     let table = fs::read_to_string("/proc/locks").ok()?;
     let pid = holder_in(&table, &place)?;
-    Some(format!("by {}", named(pid)))
+    Some(process(pid))
 }
 
 /// `N: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`; those that wait have `->` behind the number.
@@ -127,7 +168,7 @@ fn holder_in(table: &str, place: &str) -> Option<u32> {
 }
 
 /// A process that has the same open, as far as this one may see.
-fn user(file: &File) -> Option<String> {
+fn user(file: &File) -> Option<User> {
     let metadata = file.metadata().ok()?;
     if !metadata.file_type().is_block_device() {
         return None;
@@ -143,13 +184,21 @@ fn user(file: &File) -> Option<String> {
             .any(|one| is_same_file(&one, &metadata))
     };
     let found = processes.into_iter().find(|(_, path)| has_it(path))?;
-    Some(format!("by {}", named(found.0)))
+    Some(process(found.0))
 }
 
-fn named(pid: u32) -> String {
-    match fs::read_to_string(format!("/proc/{pid}/comm")) {
-        Ok(name) => format!("process {pid} ({})", name.trim_end()),
-        Err(_) => format!("process {pid}"),
+fn process(pid: u32) -> User {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    // `PID (NAME) STATE ..`; a name may have brackets of its own.
+    let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") "));
+    match state {
+        Some((named, state)) if !state.starts_with(['Z', 'X']) => {
+            User { name: format!("by process {named})"), has_ended: false }
+        }
+        _ => {
+            let name = format!("by process {pid}, which has ended but for its last writes");
+            User { name, has_ended: true }
+        }
     }
 }
 
@@ -178,7 +227,33 @@ mod tests {
         assert!(text.contains("already in use") && text.contains("stop that first"), "{text}");
         // Some file systems have numbers of their own in the table.
         if let Some(by) = holder(&other) {
-            assert!(by.starts_with(&format!("by process {} (", std::process::id())), "{by}");
+            let name = format!("by process {} (", std::process::id());
+            assert!(by.name.starts_with(&name) && !by.has_ended, "{}", by.name);
         }
+    }
+
+    /// As the kernel has it while a write of a killed process is under way.
+    #[test]
+    fn a_lock_of_a_process_that_has_ended_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let (one, other) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+        let flock = std::process::Command::new("flock")
+            .args(["--nonblock", "0"])
+            .stdin(one.try_clone().unwrap())
+            .status();
+        assert!(flock.unwrap().success());
+        let text = lock_file(&path, &other, true).unwrap_err().to_string();
+        if holder(&other).is_some() {
+            assert!(text.contains("which has ended but for its last writes"), "{text}");
+        }
+        let begin = Instant::now();
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(one);
+        });
+        once_released(|| lock_file(&path, &other, true)).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(200));
+        ends.join().unwrap();
     }
 }
