@@ -70,6 +70,13 @@ test_kernel_host_sees_namespaces_change() {
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
 }
 
+# Compare, Verify and Copy as nvme-cli sends them.
+test_kernel_host_commands() {
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    guest "$here/guest-commands.sh"
+    alive "$target"
+}
+
 # Two hosts of the kernel share a disk by reservations, which outlive the target.
 test_kernel_host_reservations() {
     mkdir share

@@ -1,0 +1,81 @@
+# shellcheck shell=bash
+# Runs in the guest: commands that no file system sends: Compare, Verify, Copy, by nvme-cli, and what the target says
+# that it can do of them. The kernel lets nobody send fused commands.
+set -eu
+
+await() { # await SECONDS COMMAND...
+    local n
+    for n in $(seq $(($1 * 10))); do if "${@:2}"; then return 0; fi; sleep 0.1; done
+    echo "never: ${*:2}"
+    return 1
+}
+is_there() { [ -b "$1" ]; }
+refused() { # refused TEXT COMMAND...: fails and says so
+    local said
+    if said=$("${@:2}" 2>&1); then
+        echo "not refused: ${*:2}"
+        return 1
+    fi
+    echo "$said" | grep -Eqi "$1" || {
+        echo "${*:2}: $said"
+        return 1
+    }
+}
+says() { # says FILE NAME NUMBER...: the JSON in the file has these members
+    local file=$1
+    shift
+    while [ $# -gt 0 ]; do
+        grep -Eq "\"$1\":$2[,}]" "$file" || {
+            echo "$1 is not $2: $(cat "$file")"
+            return 1
+        }
+        shift 2
+    done
+}
+blocks() { dd if=$a bs=512 skip="$1" count="$2" iflag=direct 2>/dev/null; }
+same() { # same FILE FIRST BLOCKS: these blocks have the file's octets
+    blocks "$2" "$3" | cmp - "$1"
+}
+
+modprobe nvme-tcp
+nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 1
+await 20 is_there /dev/nvme0n1
+a=/dev/nvme0n1
+
+# Compare, Dataset Management, Write Zeroes, Save, reservations, Verify, Copy; not Write Uncorrectable (bit 1). What is
+# atomic is one block; a Copy has 128 ranges of 4 MiB at most, 16 MiB together.
+nvme id-ctrl $a -o json | tr -d ' \n\t' >controller
+says controller oncs $((0x1bd)) fuses 1 awun 0 awupf 0 acwu 0 ocfs 1
+nvme id-ns $a -o json | tr -d ' \n\t' >namespace
+says namespace nsfeat $((0x10)) nawun 0 nawupf 0 nacwu 0 mssrl 8192 mcl 32768 msrc 127
+
+dd if=/dev/urandom of=data bs=512 count=16 2>/dev/null
+dd if=data of=$a bs=512 count=16 oflag=direct 2>/dev/null
+
+nvme compare $a --start-block=0 --block-count=15 --data-size=8192 --data=data
+dd if=data of=other bs=512 skip=1 count=8 2>/dev/null
+refused 0x4285 nvme compare $a --start-block=0 --block-count=7 --data-size=4096 --data=other
+nvme compare $a --start-block=1 --block-count=7 --data-size=4096 --data=other
+
+nvme verify $a --start-block=0 --block-count=15
+nvme io-passthru $a --opcode=0x0c --namespace-id=1 --cdw10=0 --cdw12=15
+refused 0x4080 nvme verify $a --start-block=$((64 * 2048)) --block-count=0
+
+# Two ranges, side by side behind each other and in the other order.
+nvme copy $a --sdlba=1000 --slbs=8,0 --blocks=7,7 --format=0
+dd if=data of=turned bs=512 skip=8 count=8 2>/dev/null
+dd if=data of=turned bs=512 seek=8 count=8 2>/dev/null
+same turned 1000 16
+nvme copy $a --sdlba=1000 --slbs=0 --blocks=15 --format=0 --force-unit-access
+same data 1000 16
+refused 0x4187 nvme copy $a --sdlba=8 --slbs=0 --blocks=15 --format=0
+refused 0x4183 nvme copy $a --sdlba=20000 --slbs=0 --blocks=8192 --format=0
+refused 0x4080 nvme copy $a --sdlba=$((64 * 2048 - 1)) --slbs=0 --blocks=15 --format=0
+same data 0 16
+
+# Not there: Write Uncorrectable. And half of a fused operation does not leave the kernel.
+refused 0x4001 nvme write-uncor $a --start-block=0 --block-count=0
+same data 0 16
+refused 'invalid argument' nvme io-passthru $a --opcode=0x05 --flags=1 --namespace-id=1 --data-len=512 --write \
+    --input-file=data
+nvme disconnect -n "$NQN"
