@@ -94,6 +94,9 @@ pub struct NamespaceSpec {
     /// File for reservations that persist through power loss, or `none`; when missing a file's are beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<PathBuf>,
+    /// While another process has the blocks, it waits for its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
 }
 
 /// In place of a file for reservations: none persist.
@@ -129,6 +132,7 @@ impl NamespaceSpec {
             uuid: None,
             nguid: None,
             reservations: None,
+            standby: false,
         }
     }
 
@@ -176,6 +180,12 @@ impl NamespaceSpec {
             _ => Ok(()),
         }?;
         self.check_pace()?;
+        if self.standby && !matches!(self.kind, Kind::File | Kind::Block) {
+            return Err(format!("standby is for file and block, not for {kind}"));
+        }
+        if self.standby && self.read_only {
+            return Err("standby is for who writes: several may read".into());
+        }
         let [uuid, nguid] = self.ids()?;
         let is_kept = matches!(self.reservation_place(), ReservationPlace::File(_));
         let is_lost = matches!(self.kind, Kind::Mem | Kind::Ssd | Kind::Null);
@@ -242,7 +252,8 @@ impl NamespaceSpec {
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
         let class = self.class.map(Class::from);
         let reservations = self.reservation_place();
-        Ok(Export { uuid, nguid, class, reservations, ..Export::new(nsid, store) })
+        let standby = self.standby;
+        Ok(Export { uuid, nguid, class, reservations, standby, ..Export::new(nsid, store) })
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -303,9 +314,10 @@ impl NamespaceSpec {
             ("reservations", Some(value)) => self.reservations = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
+            ("standby", None) => self.standby = true,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro or \
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro, standby or \
                      class=latency|normal|bulk, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
                 ));
             }
@@ -380,6 +392,9 @@ impl fmt::Display for NamespaceSpec {
         if let Some(path) = &self.reservations {
             write!(f, ",reservations={}", path.display())?;
         }
+        if self.standby {
+            f.write_str(",standby")?;
+        }
         if self.read_only { f.write_str(",ro") } else { Ok(()) }
     }
 }
@@ -429,6 +444,8 @@ mod tests {
             ("mem:1GiB,nguid=00000000000000000000000000000000", "there is none"),
             ("mem:1GiB,reservations=kept", "give it a uuid"),
             ("block:/dev/x,reservations=", "needs a file"),
+            ("mem:1GiB,standby", "not for mem"),
+            ("block:/dev/x,standby,ro", "for who writes"),
             ("rbd:", "POOL/IMAGE"),
             ("rbd:image", "POOL/IMAGE"),
             ("rbd:a/b/c/d", "POOL/IMAGE"),
@@ -461,6 +478,7 @@ mod tests {
             "file:x,size=8192,lba=4096,nsid=3,ro",
             "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
+            "file:x,nsid=2,standby",
             "rbd:pool/image",
             "rbd:pool/space/image@then,conf=/etc/ceph/other.conf,id=tenant,keyring=/k,lba=4096,ro",
             "rbd:pool/image,create=4096,nsid=2",

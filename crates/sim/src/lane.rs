@@ -106,10 +106,10 @@ impl<E: TargetEnd> Lane<E> {
             let stability = stores.stability.clone();
             (nsid, Rc::new(Namespace { nsid, geometry, access, mark, stability }))
         };
-        let usable = table.filter(|table| table.ana.is_usable());
+        let usable = table.filter(|table| table.is_usable());
         self.namespaces =
             usable.into_iter().flat_map(NamespaceTable::iter).map(&mut namespace).collect();
-        self.refused = table.filter(|table| !table.ana.is_usable()).cloned();
+        self.refused = table.filter(|table| !table.is_usable()).cloned();
     }
 
     /// Its commands, and what they are executed with.

@@ -46,6 +46,16 @@ impl DiskStore {
         DiskStore::with(spec, lock::once_released(|| BlockFile::open_block(spec, path))?)
     }
 
+    /// What another process has, without taking its lock.
+    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<DiskStore, OpenError> {
+        DiskStore::with(spec, BlockFile::look(spec, path)?)
+    }
+
+    /// Whether no other process has it, so that it could be opened.
+    pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
+        BlockFile::is_free(spec, path)
+    }
+
     fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
         let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
         let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;

@@ -34,6 +34,7 @@
 pub mod conformance;
 mod disk;
 mod due;
+mod elsewhere;
 mod executor;
 mod identity;
 mod in_place;
@@ -62,6 +63,6 @@ pub use null::NullStore;
 pub use rbd::{RbdImage, RbdStore};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
-pub use spec::{OpenError, StoreKind, StoreSpec, open};
+pub use spec::{OpenError, StoreKind, StoreSpec, is_free, look, open};
 pub use ssd::SsdStore;
 pub use store::{Geometry, LastSync, Store};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::elsewhere::Elsewhere;
 use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
 #[cfg(feature = "rbd")]
 use crate::{RbdImage, RbdStore};
@@ -242,6 +243,31 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
         #[cfg(feature = "rbd")]
         StoreKind::Rbd(image) => Arc::new(RbdStore::open(image, spec.lba_bytes, spec.read_only)?),
     })
+}
+
+/// What `spec` names and another process has: all that hosts are told of it, and none of its blocks. Only of files and
+/// devices.
+///
+/// # Errors
+/// It is not there, or cannot be looked at.
+pub fn look(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
+    lba_shift(spec.lba_bytes)?;
+    let seen: Arc<dyn Store> = match &spec.kind {
+        StoreKind::File { path, .. } | StoreKind::Block { path } => {
+            Arc::new(DiskStore::look(spec, path)?)
+        }
+        _ => open(spec)?,
+    };
+    Ok(Arc::new(Elsewhere::new(seen)))
+}
+
+/// Whether no other process has what `spec` names. Opens nothing for longer than that.
+#[must_use]
+pub fn is_free(spec: &StoreSpec) -> bool {
+    match &spec.kind {
+        StoreKind::File { path, .. } | StoreKind::Block { path } => DiskStore::is_free(spec, path),
+        _ => true,
+    }
 }
 
 impl StoreSpec {

@@ -90,6 +90,20 @@ impl AnaState {
         self.refusal().is_none()
     }
 
+    /// Of what is reached over a way with this state, and is itself in the `other` one: the worse of both. What passes soon
+    /// is not as bad as what does not.
+    #[must_use]
+    pub fn or_worse(self, other: AnaState) -> AnaState {
+        let badness = |state: AnaState| match state {
+            AnaState::Optimized => 0,
+            AnaState::NonOptimized => 1,
+            AnaState::Change => 2,
+            AnaState::Inaccessible => 3,
+            AnaState::PersistentLoss => 4,
+        };
+        if badness(other) > badness(self) { other } else { self }
+    }
+
     /// As configurations, and Linux, write it.
     #[must_use]
     pub const fn name(self) -> &'static str {

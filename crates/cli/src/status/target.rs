@@ -145,6 +145,9 @@ pub(crate) struct NamespaceReport {
     pub nguid: Option<String>,
     /// Where its blocks are.
     pub store: String,
+    /// How it is in reach of this target at best, as `roadtrain ctl ana` says it.
+    #[serde(default)]
+    pub ana: String,
 }
 
 /// A controller.
@@ -317,6 +320,7 @@ impl SubsystemReport {
                 uuid: id.map(|id| show_uuid(&id.uuid)),
                 nguid: id.map(|id| show_uuid(&id.nguid)),
                 store: export.map_or_else(String::new, |export| store(&export.blocks)),
+                ana: namespace.ana.name().to_owned(),
             }
         };
         let controller = |controller: &ControllerView| ControllerReport {
@@ -367,7 +371,10 @@ impl NamespaceReport {
             show_bytes(self.bytes),
             self.block_bytes.to_string(),
             if self.read_only { "read-only" } else { "read-write" }.to_owned(),
-            self.store.clone(),
+            match self.ana == AnaState::Inaccessible.name() {
+                true => format!("{} (stands by)", self.store),
+                false => self.store.clone(),
+            },
         ]
     }
 }

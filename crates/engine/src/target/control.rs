@@ -1,6 +1,7 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
 mod reservations;
+mod standby;
 
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
@@ -61,6 +62,8 @@ pub(super) struct Control {
     powers: Mutex<Option<Powers>>,
     /// Saves reservations; not there before the first one that persists.
     saver: Mutex<Option<Saver>>,
+    /// Whether a thread looks after namespaces that stand by.
+    standby: Mutex<bool>,
     /// Itself, for threads that it starts.
     weak: Weak<Control>,
     /// What hosts have made by authenticating, to come again with TLS.
@@ -117,6 +120,7 @@ impl Control {
             resized,
             powers: Mutex::new(None),
             saver: Mutex::new(None),
+            standby: Mutex::new(false),
             weak: weak.clone(),
             psks: SharedPsks::default(),
             authentication_time,
@@ -137,6 +141,7 @@ impl Control {
         };
         thread::Builder::new().name("roadtrain-resize".into()).spawn(check)?;
         control.watch_sizes();
+        control.watch_standby();
         Ok(control)
     }
 
@@ -467,10 +472,8 @@ impl Control {
         let State { target, stores, .. } = &mut *state;
         let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
-        if !table.ana.is_usable() {
-            return NamespaceTable::refusing(table);
-        }
-        let local = table.iter().filter_map(|(nsid, geometry)| {
+        let in_reach = table.iter().filter(|(nsid, _)| table.refusal(*nsid).is_none());
+        let local = in_reach.filter_map(|(nsid, geometry)| {
             let open = stores.get(&connected.subnqn, nsid)?;
             let access = target.access(&connected.subnqn, nsid, connected.hostid)?;
             let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
@@ -478,16 +481,17 @@ impl Control {
             let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
             Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class, access }))
         });
-        NamespaceTable::new(local)
+        NamespaceTable::new(table.clone(), local)
     }
 
-    /// The stores of a controller's subsystem.
+    /// The stores of a controller's subsystem that are served here.
     pub(super) fn stores(&self, connected: &Connected) -> Vec<Arc<OpenStore>> {
         let state = self.lock();
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
         let open = nsids.filter_map(|nsid| state.stores.get(&connected.subnqn, nsid));
-        open.map(|open| open.store.clone()).collect()
+        let here = open.filter(|open| !open.stands_by());
+        here.map(|open| open.store.clone()).collect()
     }
 
     /// What has become of a command that its host has aborted.
@@ -673,6 +677,7 @@ impl Control {
         }
         drop(switched);
         self.watch_sizes();
+        self.watch_standby();
         Ok(changes)
     }
 }

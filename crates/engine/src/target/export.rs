@@ -42,6 +42,9 @@ pub struct Export {
     pub class: Option<Class>,
     /// Where reservations are kept that persist through power loss.
     pub reservations: ReservationPlace,
+    /// If another process has the blocks, the namespace is there, inaccessible, and is served as soon as that one has
+    /// ended. Else the start fails then. For files and devices.
+    pub standby: bool,
 }
 
 impl Export {
@@ -54,7 +57,7 @@ impl Export {
 
     fn of(nsid: u32, blocks: Blocks) -> Self {
         let reservations = ReservationPlace::default();
-        Export { nsid, blocks, uuid: None, nguid: None, class: None, reservations }
+        Export { nsid, blocks, uuid: None, nguid: None, class: None, reservations, standby: false }
     }
 
     /// The blocks of a store of the embedding program's own.

@@ -148,6 +148,8 @@ impl Control {
 
     /// Closes all files and devices, which nobody uses any more.
     fn release(&self) -> Result<(), String> {
+        // A change that has begun is over then; none begins that opens anything.
+        drop(self.exports());
         let stores = std::mem::take(&mut self.lock().stores);
         let held: Vec<_> = stores.all().map(|(_, _, open)| Arc::downgrade(open.store())).collect();
         drop(stores);

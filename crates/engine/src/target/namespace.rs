@@ -31,20 +31,20 @@ pub(crate) struct LocalNamespace {
 pub(crate) struct NamespaceTable {
     by_nsid: HashMap<u32, Rc<LocalNamespace>>,
     last: Option<(u32, Rc<LocalNamespace>)>,
-    /// Those that are not in reach here; there are no others then.
+    /// All of them, if some are not in reach here.
     refused: Option<Arc<Table>>,
 }
 
 impl NamespaceTable {
-    pub(crate) fn new(namespaces: impl IntoIterator<Item = (u32, LocalNamespace)>) -> Self {
+    /// Of those of `table` that are in reach.
+    pub(crate) fn new(
+        table: Arc<Table>,
+        in_reach: impl IntoIterator<Item = (u32, LocalNamespace)>,
+    ) -> Self {
         let by_nsid =
-            namespaces.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
-        NamespaceTable { by_nsid, ..NamespaceTable::default() }
-    }
-
-    /// None of those is in reach.
-    pub(crate) fn refusing(table: Arc<Table>) -> Self {
-        NamespaceTable { refused: Some(table), ..NamespaceTable::default() }
+            in_reach.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
+        let refused = (!table.is_usable()).then_some(table);
+        NamespaceTable { by_nsid, last: None, refused }
     }
 
     /// What commands are answered for a namespace, or for all, that is there but not in reach.

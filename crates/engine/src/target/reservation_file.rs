@@ -29,7 +29,7 @@ pub enum ReservationPlace {
 
 impl ReservationPlace {
     /// The file, for a namespace whose blocks are there.
-    fn path(&self, spec: Option<&StoreSpec>) -> Option<PathBuf> {
+    pub(super) fn path(&self, spec: Option<&StoreSpec>) -> Option<PathBuf> {
         match (self, spec) {
             (ReservationPlace::File(path), _) => Some(path.clone()),
             (ReservationPlace::Nowhere, _) => None,

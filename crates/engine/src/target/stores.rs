@@ -4,14 +4,14 @@ use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::Kept;
 use roadtrain_proto::target::{
-    ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
+    AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
 use roadtrain_store::{BlockLimits, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// A namespace's store, and what lanes have to know besides.
 #[derive(Clone)]
@@ -23,6 +23,13 @@ pub(super) struct Open {
     pub(super) config: NamespaceConfig,
     /// Its reservations when it was opened, and where they are kept.
     pub(super) kept: Option<Kept>,
+}
+
+impl Open {
+    /// Whether another process has the blocks.
+    pub(super) fn stands_by(&self) -> bool {
+        self.config.ana == AnaState::Inaccessible
+    }
 }
 
 /// Stores by subsystem NQN and NSID.
@@ -40,6 +47,12 @@ impl Stores {
     /// All of them: subsystem NQN, NSID, store.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, u32, &Arc<OpenStore>)> {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
+    }
+
+    /// Namespaces whose blocks another process has: subsystem NQN and all else.
+    pub(super) fn standing_by(&self) -> impl Iterator<Item = (&str, &Open)> {
+        let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
+        all.filter(|(_, open)| open.stands_by())
     }
 
     /// What was known of reservations when namespaces were opened: subsystem NQN, NSID, that.
@@ -113,7 +126,7 @@ impl Stores {
             }
             Blocks::Store(_) => false,
         };
-        let known = self.get(nqn, nsid).filter(|open| alike(open));
+        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.stands_by());
         if let Some(place) = Place::of(spec) {
             let there = |open: &&Open| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
@@ -151,9 +164,9 @@ impl Prepared {
     /// Opens what is not open yet, and plans its size.
     fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
         let known = old.find(nqn, export.nsid, &export.blocks);
-        let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
-            Some(open) => open,
-            None => self.open_blocks(&export.blocks)?,
+        let (open, ana) = match known.or_else(|| self.next.find_given(&export.blocks)) {
+            Some(open) => (open, AnaState::Optimized),
+            None => self.open_blocks(export)?,
         };
         let store = open.store();
         let resize = store.plan(export.bytes())?;
@@ -169,22 +182,38 @@ impl Prepared {
             Blocks::Spec(spec) => Some(spec),
             Blocks::Store(_) => None,
         };
-        let kept = export.reservations.open(spec, &id.nguid)?;
+        // Those of another process are its own until it has ended.
+        let kept = match ana.is_usable() {
+            true => export.reservations.open(spec, &id.nguid)?,
+            false => None,
+        };
+        let will_keep = !ana.is_usable() && export.reservations.path(spec).is_some();
         let config = NamespaceConfig {
-            keeps_reservations: kept.is_some(),
+            keeps_reservations: kept.is_some() || will_keep,
+            ana,
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         Ok(Open { export: export.clone(), place: store.place(), store: open, config, kept })
     }
 
-    fn open_blocks(&mut self, blocks: &Blocks) -> Result<Arc<OpenStore>, OpenError> {
-        let spec = match blocks {
+    /// The blocks, and whether they are in reach.
+    fn open_blocks(&mut self, export: &Export) -> Result<(Arc<OpenStore>, AnaState), OpenError> {
+        let spec = match &export.blocks {
             Blocks::Spec(spec) => spec,
-            Blocks::Store(store) => return Ok(Arc::new(OpenStore::new(store.clone()))),
+            Blocks::Store(store) => {
+                return Ok((Arc::new(OpenStore::new(store.clone())), AnaState::Optimized));
+            }
         };
-        let opened = Arc::new(OpenStore::new(roadtrain_store::open(spec)?));
+        let (store, ana) = match roadtrain_store::open(spec) {
+            Err(error @ OpenError::InUse { .. }) if export.standby => {
+                info!("stands by: {error}");
+                (roadtrain_store::look(spec)?, AnaState::Inaccessible)
+            }
+            opened => (opened?, AnaState::Optimized),
+        };
+        let opened = Arc::new(OpenStore::new(store));
         self.opened.push(opened.clone());
-        Ok(opened)
+        Ok((opened, ana))
     }
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {

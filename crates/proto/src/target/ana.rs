@@ -1,7 +1,10 @@
 //! How good the ways to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
 //! for each listener, which a controller has from the one that its admin queue has come in at.
 //!
-//! All namespaces are in one group: what differs between ways is the way.
+//! Each namespace is a group of its own: another target may have the blocks of some, as [`NamespaceConfig::ana`] says.
+//! What hosts see is the worse of both.
+//!
+//! [`NamespaceConfig::ana`]: super::NamespaceConfig::ana
 
 use super::config::Listener;
 use super::control::Target;
@@ -14,8 +17,11 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use roadtrain_wire::ana::AnaState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The only ANA group: every namespace is in it, and stays.
-pub(super) const ANA_GROUP: u32 = 1;
+/// The ANA group of a namespace, for as long as that is there.
+pub(super) fn ana_group(nsid: u32) -> u32 {
+    nsid
+}
+
 /// ANATT: seconds within which [`AnaState::Change`] ends, as hosts are told.
 pub(super) const TRANSITION_SECONDS: u8 = 10;
 
@@ -152,20 +158,16 @@ impl AnaOfController {
         is_news
     }
 
-    /// Whether the namespaces' use and capacity are unknown here.
-    pub(super) fn hides_capacity(&self) -> bool {
-        matches!(self.state, AnaState::Inaccessible | AnaState::PersistentLoss)
+    /// Whether the use and capacity of a namespace with that state are unknown here.
+    pub(super) fn hides_capacity(&self, own: AnaState) -> bool {
+        matches!(self.state.or_worse(own), AnaState::Inaccessible | AnaState::PersistentLoss)
     }
 }
 
 impl Target {
     /// The state of a controller that comes in at `local`.
     pub(super) fn ana_at(&self, local: SocketAddr) -> AnaState {
-        if self.departing || self.handing_over {
-            AnaState::Inaccessible
-        } else {
-            self.config.ana.at(local)
-        }
+        if self.is_leaving() { AnaState::Inaccessible } else { self.config.ana.at(local) }
     }
 
     /// Tells the hosts of controllers whose way has another state now.
@@ -196,6 +198,12 @@ impl Target {
     pub fn hand_over(&mut self) {
         self.handing_over = true;
         self.update_ana();
+    }
+
+    /// Whether it departs, or hands over: it does not begin to serve anything.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.departing || self.handing_over
     }
 
     /// Whether every host that wanted to hear of it has read the ANA log since its way has changed last, and the

@@ -1,6 +1,6 @@
 //! What a target exports, as its configuration says it.
 
-use super::ana::AnaStates;
+use super::ana::{AnaState, AnaStates};
 use super::authentication::Authentication;
 use super::block_limits::BlockLimits;
 use super::identity::NamespaceId;
@@ -227,6 +227,8 @@ pub struct NamespaceConfig {
     pub limits: BlockLimits,
     /// There is a place for reservations that persist through power loss.
     pub keeps_reservations: bool,
+    /// What it is in reach of this target at best, whatever the listener: inaccessible while another one has its blocks.
+    pub ana: AnaState,
 }
 
 impl NamespaceConfig {
@@ -244,6 +246,7 @@ impl NamespaceConfig {
             deallocated_reads_zero: true,
             limits: BlockLimits::default(),
             keeps_reservations: false,
+            ana: AnaState::Optimized,
         }
     }
 }

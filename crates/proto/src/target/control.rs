@@ -1,7 +1,7 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::admin::Outcome;
-use super::config::{Limits, TargetConfig};
+use super::config::{Limits, NamespaceConfig, TargetConfig};
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
 use super::kind::ControllerKind;
@@ -380,9 +380,12 @@ impl Target {
         nsid: u32,
         change: impl FnOnce(&mut Subsystem) -> bool,
     ) {
+        let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
+        let before = config(self);
         if self.subsystems.get_mut(nqn).is_some_and(change) {
             self.mark_removed(nqn, nsid);
         }
+        let notices = notices(before.as_ref(), config(self).as_ref());
         let subsystem = self.subsystems.get_mut(nqn);
         if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
             self.end_reservations(askers);
@@ -391,10 +394,28 @@ impl Target {
             }
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
-            controller.changed.insert(nsid);
-            controller.events.raise(Notice::NamespaceAttribute);
+            for notice in &notices {
+                if *notice == Notice::NamespaceAttribute {
+                    controller.changed.insert(nsid);
+                }
+                controller.events.raise(*notice);
+            }
             controller.pump(&mut self.outbox);
         }
         self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
     }
+}
+
+/// What hosts are told of a namespace that was `before` and is `after`: its ANA state has an event of its own.
+fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<Notice> {
+    let (Some(before), Some(after)) = (before, after) else {
+        return vec![Notice::NamespaceAttribute];
+    };
+    let is_the_way = before.ana != after.ana;
+    let is_it = *before != NamespaceConfig { ana: before.ana, ..after.clone() };
+    let mut notices = Vec::new();
+    notices.extend(is_the_way.then_some(Notice::AnaChange));
+    // Somebody has asked for the change, though nothing may be seen of it.
+    notices.extend((is_it || !is_the_way).then_some(Notice::NamespaceAttribute));
+    notices
 }

@@ -1,7 +1,7 @@
 //! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
 
 use super::aborts::ABORTS_MAX;
-use super::ana::{ANA_GROUP, TRANSITION_SECONDS};
+use super::ana::TRANSITION_SECONDS;
 use super::config::{Limits, NAMESPACES_MAX};
 use super::context::{Context, octet};
 use super::controller::Controller;
@@ -87,7 +87,7 @@ fn identify_io(
         cns::NAMESPACE => match namespace(context, subsystem)? {
             Some(namespace) => {
                 let mut page = namespace.identify();
-                if context.controller.ana.hides_capacity() {
+                if context.controller.ana.hides_capacity(namespace.config.ana) {
                     page.nuse = 0.into();
                 }
                 emit(out, &page);
@@ -242,7 +242,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
         | anacap::PERSISTENT_LOSS
         | anacap::CHANGE
         | anacap::GROUP_FIXED;
-    (page.anagrpmax, page.nanagrpid) = (ANA_GROUP.into(), 1.into());
+    (page.anagrpmax, page.nanagrpid) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
     (page.sqes, page.cqes) = (0x66, 0x44);
     (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
     page.oncs = (oncs::COMPARE

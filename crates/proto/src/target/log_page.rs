@@ -1,7 +1,7 @@
 //! Get Log Page (NVMe Base 2.1, section 5.1.12).
 
-use super::ana::{ANA_GROUP, AnaOfController};
-use super::config::NAMESPACES_MAX;
+use super::ana::{AnaOfController, ana_group};
+use super::config::{NAMESPACES_MAX, NamespaceConfig};
 use super::context::{Context, octet};
 use super::controller::Controller;
 use super::error_log::ERROR_ENTRIES;
@@ -9,6 +9,7 @@ use super::events::Notice;
 use super::features;
 use super::identify::REVISION;
 use super::kind::{ControllerKind, supported_opcodes};
+use super::namespace::Namespace;
 use super::subsystem::Subsystem;
 use crate::error::CommandError;
 use core::time::Duration;
@@ -198,19 +199,21 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
 }
 
 /// Octets of the ANA log: hosts compute it from NANAGRPID and MNAN, and read so much.
-const ANA_BYTES: usize = ana_log_bytes(1, NAMESPACES_MAX) as usize;
+const ANA_BYTES: usize = ana_log_bytes(NAMESPACES_MAX, NAMESPACES_MAX) as usize;
 
-/// One group with every namespace in it.
+/// A group for every namespace.
 fn ana(subsystem: &Subsystem, controller: &Controller, groups_only: bool) -> Vec<u8> {
-    let AnaOfController { state, changes } = controller.ana;
+    let AnaOfController { state: way, changes } = controller.ana;
     let chgcnt = subsystem.generation + changes;
-    let is_active = |nsid: &u32| !controller.removed.hides(*nsid);
-    let active = subsystem.namespaces.keys().copied().filter(is_active);
-    let nsids: Vec<u32> = if groups_only { Vec::new() } else { active.collect() };
-    let header = AnaHeader::new(chgcnt, 1);
-    let group = AnaGroup::new(ANA_GROUP, nsids.len() as u32, chgcnt, state);
-    let mut page = [header.as_bytes(), group.as_bytes()].concat();
-    page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
+    let is_active = |namespace: &&Namespace| !controller.removed.hides(namespace.config.nsid);
+    let active: Vec<&Namespace> = subsystem.namespaces.values().filter(is_active).collect();
+    let mut page = AnaHeader::new(chgcnt, active.len() as u16).as_bytes().to_vec();
+    for NamespaceConfig { nsid, ana, .. } in active.iter().map(|namespace| &namespace.config) {
+        let nsids = if groups_only { &[][..] } else { &nsid.to_le_bytes() };
+        let nnsids = u32::from(!groups_only);
+        let group = AnaGroup::new(ana_group(*nsid), nnsids, chgcnt, way.or_worse(*ana));
+        page.extend([group.as_bytes(), nsids].concat());
+    }
     page.resize(ANA_BYTES, 0);
     page
 }

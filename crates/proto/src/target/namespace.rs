@@ -1,6 +1,6 @@
 //! Namespaces: what admin commands say about them and what the I/O path needs.
 
-use super::ana::{ANA_GROUP, AnaState};
+use super::ana::{AnaState, ana_group};
 use super::config::NamespaceConfig;
 use super::identity::NamespaceId;
 use super::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, Geometry};
@@ -70,7 +70,7 @@ impl Namespace {
         page.mssrl = ((COPY_RANGE_BYTES_MAX >> self.config.lba_shift) as u16).into();
         page.mcl = ((COPY_BYTES_MAX >> self.config.lba_shift) as u32).into();
         page.msrc = (COPY_RANGES_MAX - 1) as u8;
-        page.anagrpid = ANA_GROUP.into();
+        page.anagrpid = ana_group(self.config.nsid).into();
         page.nsattr = self.nsattr();
         page.nguid = self.id.nguid;
         page.lbaf[0] = LbaFormat { ms: 0.into(), lbads: self.config.lba_shift, rp: 0 };
@@ -83,7 +83,7 @@ impl Namespace {
         page.nsfeat = if self.config.volatile_cache { 0 } else { nsfeat::VWC_NOT_PRESENT };
         page.nmic = NMIC_SHARED;
         page.rescap = self.rescap();
-        page.anagrpid = ANA_GROUP.into();
+        page.anagrpid = ana_group(self.config.nsid).into();
         page.nsattr = self.nsattr();
         page.nstat = NSTAT_READY;
         page
@@ -97,19 +97,37 @@ pub struct NamespaceTable {
     pub generation: u64,
     /// How good the way to them is.
     pub ana: AnaState,
-    entries: Vec<(u32, Geometry)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    nsid: u32,
+    geometry: Geometry,
+    /// Over the best way.
+    ana: AnaState,
 }
 
 impl NamespaceTable {
-    /// A table of `entries` in increasing order of NSID.
-    pub(super) fn new(generation: u64, entries: Vec<(u32, Geometry)>) -> Self {
-        debug_assert!(entries.is_sorted_by_key(|entry| entry.0), "binary search needs order");
+    /// A table of namespaces in increasing order of NSID.
+    pub(super) fn new<'a>(
+        generation: u64,
+        namespaces: impl Iterator<Item = &'a Namespace>,
+        transfer_bytes_max: u32,
+    ) -> Self {
+        let entry = |namespace: &Namespace| Entry {
+            nsid: namespace.config.nsid,
+            geometry: namespace.geometry(transfer_bytes_max),
+            ana: namespace.config.ana,
+        };
+        let entries: Vec<Entry> = namespaces.map(entry).collect();
+        debug_assert!(entries.is_sorted_by_key(|entry| entry.nsid), "binary search needs order");
         NamespaceTable { generation, ana: AnaState::default(), entries }
     }
 
     /// The same without the namespaces that `hides` names.
     pub(super) fn without(&self, hides: impl Fn(u32) -> bool) -> Self {
-        let entries = self.entries.iter().filter(|(nsid, _)| !hides(*nsid)).copied().collect();
+        let entries = self.entries.iter().filter(|entry| !hides(entry.nsid)).copied().collect();
         NamespaceTable { entries, ..*self }
     }
 
@@ -118,21 +136,35 @@ impl NamespaceTable {
         NamespaceTable { ana, ..self.clone() }
     }
 
-    /// What commands are answered for a namespace, or for all of them (NSID FFFFFFFFh), that is there but not in reach.
+    /// What commands are answered for a namespace that is there but not in reach. All of them together (NSID FFFFFFFFh)
+    /// are in reach when the way is.
     #[must_use]
     pub fn refusal(&self, nsid: u32) -> Option<Status> {
-        self.ana.refusal().filter(|_| nsid == NSID_ALL || self.get(nsid).is_some())
+        match self.entry(nsid) {
+            Some(entry) => self.ana.or_worse(entry.ana).refusal(),
+            None => self.ana.refusal().filter(|_| nsid == NSID_ALL),
+        }
+    }
+
+    /// Whether every namespace is in reach.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.ana.is_usable() && self.entries.iter().all(|entry| entry.ana.is_usable())
+    }
+
+    fn entry(&self, nsid: u32) -> Option<&Entry> {
+        let index = self.entries.binary_search_by_key(&nsid, |entry| entry.nsid).ok()?;
+        Some(&self.entries[index])
     }
 
     /// The geometry of `nsid`; `None` when it is not active.
     #[must_use]
     pub fn get(&self, nsid: u32) -> Option<&Geometry> {
-        let index = self.entries.binary_search_by_key(&nsid, |entry| entry.0).ok()?;
-        Some(&self.entries[index].1)
+        self.entry(nsid).map(|entry| &entry.geometry)
     }
 
     /// NSIDs and geometries, in increasing order of NSID.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Geometry)> {
-        self.entries.iter().map(|(nsid, geometry)| (*nsid, geometry))
+        self.entries.iter().map(|entry| (entry.nsid, &entry.geometry))
     }
 }

@@ -113,11 +113,14 @@ impl Subsystem {
         }
     }
 
+    pub(super) fn config(&self, nsid: u32) -> Option<&NamespaceConfig> {
+        self.namespaces.get(&nsid).map(|namespace| &namespace.config)
+    }
+
     fn changed(&mut self) {
         self.generation += 1;
-        let entry = |(nsid, ns): (&u32, &Namespace)| (*nsid, ns.geometry(self.transfer_bytes_max));
-        let entries = self.namespaces.iter().map(entry).collect();
-        self.table = Arc::new(NamespaceTable::new(self.generation, entries));
+        let (namespaces, transfer_max) = (self.namespaces.values(), self.transfer_bytes_max);
+        self.table = Arc::new(NamespaceTable::new(self.generation, namespaces, transfer_max));
     }
 
     /// What hosts have read and written since the target started.

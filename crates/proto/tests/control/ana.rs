@@ -56,20 +56,26 @@ fn controller_at(script: &mut Script, local: SocketAddr) -> (u16, [u16; 2]) {
 
 /// The ANA log, as long as hosts read it, up to its last NSID.
 fn log(script: &mut Script, cntlid: u16, rae: bool) -> Vec<u8> {
-    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1, 1024) as u32) };
+    let get = GetLogPage { rae, ..GetLogPage::new(lid::ANA, ana_log_bytes(1024, 1024) as u32) };
     let mut page = script.succeed(cntlid, get.emit(NSID_ALL)).data;
-    let nsids = page[20];
-    assert!(page.split_off(48 + 4 * usize::from(nsids)).iter().all(|octet| *octet == 0));
+    let groups = usize::from(page[8]);
+    assert!(page.split_off(16 + (32 + 4) * groups).iter().all(|octet| *octet == 0));
     page
 }
 
-/// A page of one group with namespaces 1 and 3.
-fn page(changes: u8, state: u8) -> Vec<u8> {
-    let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]; // one group
-    page.extend([1, 0, 0, 0, 2, 0, 0, 0, changes, 0, 0, 0, 0, 0, 0, 0, state]);
-    page.extend([0; 15]);
-    page.extend([1, 0, 0, 0, 3, 0, 0, 0]);
+/// A page of namespaces 1 and 3, each a group, in these states.
+fn page_of(changes: u8, states: [u8; 2]) -> Vec<u8> {
+    let mut page = vec![changes, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]; // two groups
+    for (nsid, state) in [1, 3].into_iter().zip(states) {
+        page.extend([nsid, 0, 0, 0, 1, 0, 0, 0, changes, 0, 0, 0, 0, 0, 0, 0, state]);
+        page.extend([0; 15]);
+        page.extend([nsid, 0, 0, 0]);
+    }
     page
+}
+
+fn page(changes: u8, state: u8) -> Vec<u8> {
+    page_of(changes, [state; 2])
 }
 
 fn told(cntlid: u16, cid: u16) -> TargetEvent {
@@ -168,6 +174,46 @@ fn the_way_decides_what_commands_are_answered() {
     }
 }
 
+/// A namespace whose blocks another target has is out of reach over every way, and the others are not.
+#[test]
+fn a_namespace_has_a_state_of_its_own() {
+    let mut script = Script::with(&two_ways());
+    let (here, cids) = controller_at(&mut script, local());
+    let (there, other_cids) = controller_at(&mut script, other());
+    let of = |script: &Script| {
+        let mut namespaces = script.target.config().subsystems[0].namespaces.iter();
+        namespaces.find(|namespace| namespace.nsid == 3).unwrap().clone()
+    };
+    let whole = of(&script);
+    let set = |ana, blocks| Operation::ReplaceNamespace {
+        nqn: NQN.to_owned(),
+        namespace: NamespaceConfig { ana, blocks, ..whole.clone() },
+    };
+    log(&mut script, here, false);
+    script.target.apply(&[set(AnaState::Inaccessible, whole.blocks)]).unwrap();
+    let events = [told(here, cids[0]), told(there, other_cids[0]), tables_changed()];
+    assert_eq!(script.events(), events, "it is the way alone that has changed");
+    assert_eq!(log(&mut script, here, false), page_of(2, [1, 3]));
+    assert_eq!(log(&mut script, there, false), page_of(2, [2, 3]));
+    for cntlid in [here, there] {
+        let table = script.target.namespaces_for(NQN, cntlid).unwrap();
+        let refusals = [1, 3, NSID_ALL].map(|nsid| table.refusal(nsid));
+        assert_eq!(refusals, [None, Some(Status::ANA_INACCESSIBLE), None]);
+        assert!(!table.is_usable());
+        let answer = script.succeed(cntlid, identify(cns::NAMESPACE, 3));
+        let namespace: &IdentifyNamespace = answer.page();
+        assert_eq!((namespace.nuse.get(), namespace.anagrpid.get()), (0, 3));
+    }
+
+    script.target.apply(&[set(AnaState::Optimized, whole.blocks * 2)]).unwrap();
+    let events = [told(here, cids[1]), told(there, other_cids[1]), tables_changed()];
+    assert_eq!(script.events(), events);
+    let answer = script.succeed(here, GetLogPage::new(lid::CHANGED_NAMESPACES, 4096).emit(0));
+    assert_eq!(answer.data[..8], [3, 0, 0, 0, 0, 0, 0, 0], "its size has changed besides");
+    assert_eq!(log(&mut script, there, false), page_of(3, [2, 2]));
+    assert!(script.target.namespaces_for(NQN, here).unwrap().is_usable());
+}
+
 #[test]
 fn what_was_lost_persistently_is_lost_for_that_controller() {
     let mut script = Script::with(&two_ways());
@@ -192,7 +238,7 @@ fn the_controller_says_what_may_come() {
     let states = anacap::OPTIMIZED | anacap::NON_OPTIMIZED | anacap::INACCESSIBLE;
     let others = anacap::PERSISTENT_LOSS | anacap::CHANGE | anacap::GROUP_FIXED;
     assert_eq!((page.anacap, page.anatt), (states | others, 10));
-    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1, 1));
+    assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::resize::{Place, remove_if};
-use crate::spec::{self, OpenError, StoreSpec};
+use crate::spec::{self, OpenError, StoreKind, StoreSpec};
 use crate::{BlockLimits, LastSync, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
 use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
@@ -149,6 +149,25 @@ impl BlockFile {
     }
 
     /// What was opened elsewhere.
+    /// What another process has, to look at: nothing is locked.
+    pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
+        let is_block = matches!(spec.kind, StoreKind::Block { .. });
+        let flags = if is_block { libc::O_DIRECT } else { 0 };
+        let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
+        let to_read = StoreSpec { read_only: true, ..spec.clone() };
+        let direct = if is_block { None } else { open_direct(path, &file, &to_read) };
+        Ok(BlockFile { direct, ..BlockFile::new(path, file, is_block, true) })
+    }
+
+    /// Whether the lock of what is there can be had; it is not kept.
+    pub(crate) fn is_free(spec: &StoreSpec, path: &Path) -> bool {
+        if matches!(spec.kind, StoreKind::Block { .. }) {
+            return BlockFile::open_block(spec, path).is_ok();
+        }
+        let file = open(path, spec.read_only, 0);
+        file.is_ok_and(|file| lock::lock_file(path, &file, spec.read_only).is_ok())
+    }
+
     pub(crate) fn adopt(file: File, bytes: u64) -> BlockFile {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         BlockFile { fixed_bytes: Some(bytes), ..BlockFile::new(&path, file, false, false) }

@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// The same where nobody is seen: a container does not see whose the lock was.
 const UNSEEN: Duration = Duration::from_secs(1);
+/// And where somebody has it, who perhaps only looks whether it is free.
+const LOOKS: Duration = Duration::from_millis(50);
 /// How often it is tried meanwhile.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Opens what may still be locked for a process that has ended.
+/// Opens what may still be locked for a process that has ended, or for one that only looks.
 ///
 /// # Errors
 /// Those of `open`.
@@ -38,6 +40,7 @@ pub(super) fn once_released<T>(
         let limit = match open() {
             Err(OpenError::InUse { by: None, .. }) => UNSEEN,
             Err(OpenError::InUse { has_ended: true, .. }) => LAST_WRITES,
+            Err(OpenError::InUse { .. }) => LOOKS,
             result => return result,
         };
         if begin.elapsed() >= limit {
