@@ -15,6 +15,7 @@ while read -r command; do
     echo "$ $command"
     case $command in
     'roadtrain serve '*)
+        : >/tmp/serve.log # now: nobody may read what the one before said
         eval "$command" >/tmp/serve.log 2>&1 &
         until grep -q '^ready' /tmp/serve.log; do
             kill -0 $! || { cat /tmp/serve.log; exit 1; }

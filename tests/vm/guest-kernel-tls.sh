@@ -10,6 +10,7 @@ fail() { echo "FAILED: $*"; cat /tmp/*.log; exit 1; }
 count() { awk -v name="$1" '$1 == name {print $2}' /proc/net/tls_stat; }
 
 for suite in 256 384; do
+    : >/tmp/target.log # now: nobody may read what the one before said
     "${roadtrain[@]}" serve -v -a 127.0.0.1 -s 4420 -n $nqn --namespace mem:64MiB \
         --tls required --tls-key nqn.2026-11.test:$suite=/share/$suite.tls >/tmp/target.log 2>&1 &
     target=$!

@@ -37,6 +37,7 @@ on_node() {
 
 # serve [OPTIONS]: leaves its process in $target
 serve() {
+    : >/tmp/target.log # now: nobody may read what the one before said
     LD_LIBRARY_PATH=/share/lib /share/roadtrain serve -a 10.0.3.15 -n $nqn --namespace mem:64MiB "$@" \
         >/tmp/target.log 2>&1 &
     target=$!

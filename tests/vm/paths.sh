@@ -7,6 +7,7 @@ port=4420 nqn=nqn.2026-11.test:paths
 export ROADTRAIN_RUNTIME_DIR=$work/served
 
 serve() {
+    : >target.log # now: nobody may read what the one before said
     "$ROADTRAIN" serve -a 10.0.2.2 -a 10.0.2.3 -s $port -n $nqn --ana 10.0.2.2=non-optimized \
         --namespace "file:$work/disk.img,size=128MiB" >target.log 2>&1 &
     target=$!
@@ -25,12 +26,15 @@ asked() {
     "${@:2}"
     touch "share/$1.done"
 }
+# The target says of each queue that its connection is lost, or, if it heard that of another one of the controller
+# first, that it has closed it.
+ended() { grep -Ec 'queue closed|connection lost' target.log || true; }
 cut_connections() { # resets those to the first address, and waits until the target has lost them
     local before
-    before=$(grep -c 'queue closed' target.log)
+    before=$(ended)
     ss --no-header --kill --tcp state established src "10.0.2.3:$port"
     for _ in $(seq 100); do
-        [ "$(grep -c 'queue closed' target.log)" -le "$before" ] || return 0
+        [ "$(ended)" -le "$before" ] || return 0
         sleep 0.1
     done
     echo 'no connection was cut'
