@@ -37,6 +37,20 @@ enum Origin {
     Budget,
     Reserve,
     Connection,
+    Lent,
+}
+
+/// Octets where the host has placed them: who drops them has given them back.
+#[derive(Debug)]
+struct Lent {
+    bytes: usize,
+    out: Rc<Cell<usize>>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.out.update(|out| out - self.bytes);
+    }
 }
 
 /// A buffer.
@@ -44,6 +58,7 @@ enum Origin {
 pub struct Buffer {
     octets: Vec<u8>,
     origin: Origin,
+    _lent: Option<Lent>,
 }
 
 impl Deref for Buffer {
@@ -75,33 +90,36 @@ pub struct Pool {
     reserved: usize,
     /// Octets of all buffers that are out.
     out: usize,
+    /// Octets that are lent.
+    lent: Rc<Cell<usize>>,
 }
 
 impl Pool {
     fn new(budget: usize) -> Self {
-        Pool { budget, taken: 0, reserved: 0, out: 0 }
+        Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
     }
 
     /// A copy of what lies elsewhere.
     pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
-        let mut buffer = self.make(octets.len() as u32, Origin::Connection);
-        buffer.copy_from_slice(octets);
-        buffer
+        let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
+        self.lent.update(|out| out + lent.bytes);
+        Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
     }
 
     fn make(&mut self, bytes: u32, origin: Origin) -> Buffer {
         self.out += bytes as usize;
-        Buffer { octets: vec![0xdb; bytes as usize], origin }
+        Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
     }
 
     /// Takes a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
-        self.out -= buffer.len();
         match buffer.origin {
             Origin::Budget => self.taken -= buffer.len(),
             Origin::Reserve => self.reserved -= 1,
             Origin::Connection => {}
+            Origin::Lent => return,
         }
+        self.out -= buffer.len();
     }
 }
 
@@ -266,10 +284,10 @@ impl Stores {
         }
     }
 
-    /// Commands under way.
+    /// Commands under way, and those that wait for the control plane.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.reserving.waiting()
     }
 
     /// Octets that are the target's, or not where they should be: lanes hold `buffered` of them.
@@ -277,7 +295,8 @@ impl Stores {
     /// # Errors
     /// What does not hold.
     pub fn check(&self, buffered: usize) -> Result<(), String> {
-        let Pool { budget, taken, reserved, out } = self.pool;
+        let Pool { budget, taken, reserved, out, ref lent } = self.pool;
+        let out = out + lent.get();
         if taken > budget || reserved > RESERVED_MAX {
             return Err(format!(
                 "{taken} octets of {budget} are taken, and {reserved} buffers more"

@@ -19,6 +19,8 @@
 //!   network behaves;
 //! - held work always has a wake-up: when nothing is due any more and requests are open, the run fails;
 //! - counters that hosts increment by Compare and Write lose no increment and count none twice ([`counting`]);
+//! - of a host from which another one has taken the namespace by a reservation nothing is executed any more
+//!   ([`tenures`]);
 //! - no slot leaks at either end, and the host ends up knowing the namespaces that the target has.
 //!
 //! The host retries what was in flight when its association was lost. That is safe only because the
@@ -47,6 +49,7 @@ pub mod rng;
 pub mod scenario;
 pub mod secure;
 pub mod target;
+pub mod tenures;
 pub mod transport;
 pub mod wire;
 pub mod world;

@@ -4,6 +4,7 @@ use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::History;
 use crate::rng::Rng;
+use crate::tenures::{Tenures, What};
 use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::qpair::Data;
@@ -19,6 +20,8 @@ use std::ops::{AddAssign, Range};
 pub const STORES: u8 = 3;
 /// Requests of 100 that count, where there are counters.
 const COUNTING_PERCENT: u64 = 50;
+/// The same of requests of hosts that take the namespace from one another.
+const TENURES_PERCENT: u64 = 50;
 /// What a request may fail with: no connection, the disk, bits changed or no answer in every try.
 const FAILURES: [Status; 5] = [
     Status::HOST_PATH_ERROR,
@@ -97,6 +100,13 @@ enum Kind {
         /// Which.
         job: usize,
     },
+    /// Of a host that takes the namespace from others.
+    Tenure {
+        /// Whose.
+        host: u8,
+        /// What.
+        what: What,
+    },
     /// On the namespace that changes: any honest answer will do, but not another namespace's data.
     Elsewhere {
         /// The store that the request means, if its host has seen one.
@@ -138,6 +148,8 @@ pub struct Load {
     pinned: BTreeMap<u8, u8>,
     /// Who counts.
     pub counting: Counting,
+    /// Who takes the namespace from others.
+    pub tenures: Tenures,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -150,7 +162,8 @@ impl Load {
     pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
         let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
-        Load { blocks, rng, open, pinned, counting, history, tally }
+        let tenures = Tenures::default();
+        Load { blocks, rng, open, pinned, counting, tenures, history, tally }
     }
 
     /// Requests that have not completed.
@@ -169,6 +182,14 @@ impl Load {
         {
             self.history.belongs(token, host);
             self.open.insert(token, Kind::Counting { job });
+            return request;
+        }
+        if self.tenures.is_used()
+            && self.rng.chance(TENURES_PERCENT)
+            && let Some((what, request)) = self.tenures.request(host, &mut self.rng, token)
+        {
+            self.history.belongs(token, host);
+            self.open.insert(token, Kind::Tenure { host, what });
             return request;
         }
         self.history.belongs(token, host);
@@ -219,6 +240,7 @@ impl Load {
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
         self.pinned.remove(&host);
         self.counting.kill(host);
+        self.tenures.kill(host);
         for token in tokens {
             self.open.remove(&token);
             self.tally.failed += 1;
@@ -309,6 +331,19 @@ impl Load {
                     true => self.counting.complete(job, status, buffer),
                     false => Err(format!("a counter answers {status}")),
                 }
+            }
+            Kind::Tenure { host, what } => {
+                self.tenures.complete(host, what, status);
+                let is_known = status.is_success() || status.is(Status::RESERVATION_CONFLICT);
+                match is_known || FAILURES.iter().any(|&s| status.is(s)) {
+                    true => Ok(()),
+                    false => Err(format!("who takes the namespace is answered {status}")),
+                }
+            }
+            // Whether an earlier try was executed, nobody knows.
+            _ if self.tenures.is_used() && status.is(Status::RESERVATION_CONFLICT) => {
+                self.history.fail(token);
+                Ok(())
             }
             Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;

@@ -224,6 +224,8 @@ pub struct Plan {
     pub blocks: u64,
     /// The last so many of them are counters.
     pub counters: u64,
+    /// The last so many of those before are written by hosts that take the namespace from one another by reservations.
+    pub reserved: u64,
     /// Settings of the host's I/O queue pairs.
     pub host: host::qpair::Config,
     /// The host asks for SQ flow control.
@@ -290,6 +292,8 @@ pub enum Sabotage {
     NoReset,
     /// Commands that have to be alone with their blocks are not.
     NotAlone,
+    /// Who takes a reservation does not wait for what others have in the store.
+    NoWait,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }
@@ -354,6 +358,7 @@ impl Plan {
             pause: chaos * lanes as u32 * u32::from(hosts) / requests,
             blocks: rng.pick(&[16, 64, 512]),
             counters: 0,
+            reserved: 0,
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,

@@ -29,6 +29,12 @@ impl Reserving {
         self.asked.remove(&token)
     }
 
+    /// Commands that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.asked.len()
+    }
+
     /// A turn waits for commands on the disk.
     pub fn begin(&mut self, turn: TurnOf, left: Vec<Owner>) {
         self.fences.push((turn, left));

@@ -12,7 +12,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 24] = [
+pub const ALL: [(&str, Scenario); 26] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -36,6 +36,8 @@ pub const ALL: [(&str, Scenario); 24] = [
     ("late-write", late_write),
     ("counting", counting),
     ("counting-paths", counting_paths),
+    ("taking", taking),
+    ("taking-paths", taking_paths),
     ("fence", fence),
 ];
 
@@ -296,6 +298,36 @@ fn counters(plan: &mut Plan) {
     (plan.blocks, plan.counters, plan.controller_loss_timeout) = (16, 2, None);
     plan.queue_entries = plan.queue_entries.max(8); // a pair has two
     plan.host.queue_entries = plan.queue_entries;
+}
+
+/// Three hosts take the namespace from one another by reservations, and their connections are cut all the time.
+pub fn taking(plan: &mut Plan) {
+    plan.hosts = 3;
+    takers(plan);
+    plan.manners.slow_percent = 20;
+    also(plan, 24, |part| match part % 4 {
+        0 => Fault::StallDisk { time: Duration::from_millis(3) },
+        1 => Fault::Stall { end: End::Target, time: Duration::from_millis(5) },
+        _ => Fault::Reset,
+    });
+}
+
+/// The same of two hosts with two paths each, which fail: what one has sent lies unread.
+pub fn taking_paths(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    late_write(plan);
+    plan.hosts = 2;
+    takers(plan);
+}
+
+/// Four blocks are theirs. As no reservation outlives the target here, the target lives; and as hosts that do not know what
+/// has become of a write take nothing any more, little happens that leaves one without an answer.
+fn takers(plan: &mut Plan) {
+    (plan.blocks, plan.reserved, plan.controller_loss_timeout) = (16, 4, None);
+    plan.manners.failing_per_mille = 0;
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Kill { .. } | Fault::PowerLoss { .. }));
 }
 
 /// The same hazard, where the path cannot be reached again for long, and no timer runs out: only the other path can have

@@ -332,7 +332,7 @@ impl<T: Transport> Target<T> {
             let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
             left.extend(execution.fence(&mut env, aborts).into_iter().map(|slot| (conn, slot)));
         }
-        if left.is_empty() {
+        if left.is_empty() || self.plan.sabotage == Some(Sabotage::NoWait) {
             return self.control.fenced(&turn);
         }
         self.stores.reserving.begin(turn, left);

@@ -10,12 +10,14 @@ use crate::paths::Paths;
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use crate::target::{Fence, Target};
+use crate::tenures::{Held, Tenures};
 use crate::transport::Transport;
 use crate::wire::TlsEnds;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::reservation::ReservationType;
 use std::collections::VecDeque;
 
 /// Everything has completed that long after the last fault, or something is stuck. A namespace that takes the place of
@@ -74,6 +76,8 @@ pub struct Summary {
     pub tally: Tally,
     /// Counters that hosts increment.
     pub counted: Counted,
+    /// Tenures of hosts that take the namespace from one another.
+    pub held: Held,
     /// The host's past.
     pub past: Past,
     /// Queues that the target closed because it heard nothing of the host.
@@ -106,6 +110,7 @@ impl core::ops::AddAssign for Summary {
     fn add_assign(&mut self, other: Summary) {
         self.tally += other.tally;
         self.counted += other.counted;
+        self.held += other.held;
         self.past += other.past;
         self.expired += other.expired;
         self.fence += other.fence;
@@ -124,9 +129,13 @@ impl core::ops::AddAssign for Summary {
 
 /// The load of a run.
 fn load(plan: &Plan, rng: Rng) -> Load {
-    let blocks = plan.blocks - plan.counters;
-    let counting = Counting::new(plan.hosts, blocks..plan.blocks);
+    let shared = plan.blocks - plan.counters;
+    let blocks = shared - plan.reserved;
+    let kinds = [ReservationType::WriteExclusive, ReservationType::ExclusiveAccess];
+    let kind = kinds[plan.depth % kinds.len()];
+    let counting = Counting::new(plan.hosts, shared..plan.blocks);
     let mut load = Load::new(blocks, counting, rng);
+    load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();
     }
@@ -193,6 +202,7 @@ impl<T: Transport> World<T> {
         let mut summary = Summary {
             tally: self.load.tally,
             counted: self.load.counting.counted,
+            held: self.load.tenures.held,
             past: self.hosts.iter().map(|host| host.past).sum(),
             expired: self.target.expired,
             fence: self.target.fence,
@@ -259,6 +269,7 @@ impl<T: Transport> World<T> {
             self.network.sort(now, End::Target);
             self.target.turn(now, &mut self.network);
             self.target.check()?;
+            self.load.tenures.watch(|lba| self.target.stores.disk.content(lba))?;
         }
         if now >= self.network.stalled_until(End::Host) {
             self.network.sort(now, End::Host);
