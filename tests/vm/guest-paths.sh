@@ -1,32 +1,9 @@
 # shellcheck shell=bash
 # Runs in the guest: the kernel's own multipath over two listeners of one target, with a file system and verified load
-# on it. /share/NAME asks for a fault, /share/NAME.done says that it is there; run-host.sh makes them.
+# on it, and the faults that it asks paths.sh for.
 set -eu
 
-await() { # await SECONDS COMMAND...
-    local n
-    for n in $(seq $(($1 * 10))); do if "${@:2}"; then return 0; fi; sleep 0.1; done
-    echo "never: ${*:2}"
-    tail -n 100 /sys/class/nvme/*/state /sys/block/nvme*/ana_state /tmp/fio
-    return 1
-}
-is_there() { [ -e "$1" ]; }
-fault() {
-    touch "/share/$1"
-    await 60 is_there "/share/$1.done"
-}
-path() { echo /sys/class/nvme-subsystem/nvme-subsys0/nvme"$1"; } # path 0|1, as they were connected
-is_state() { [ "$(cat "$(path "$1")/state")" = "$2" ]; }
-is_ana() { [ "$(cat "$(path "$1")/nvme0c$1n1/ana_state")" = "$2" ]; }
-written() { awk '{print $5}' "$(path "$1")/nvme0c$1n1/stat"; }
-busy() { # busy PATH: the load goes over it
-    local before
-    alive
-    before=$(written "$1")
-    await 20 grows "$1" "$before"
-}
-grows() { [ "$(written "$1")" -gt $(($2 + 50)) ]; }
-alive() { kill -0 "$load" || { cat /tmp/fio; return 1; }; }
+. /share/load.sh
 
 modprobe nvme-core multipath=Y
 modprobe -a nvme-tcp ext4
@@ -37,12 +14,7 @@ await 20 is_there "$(path 1)/nvme0c1n1/ana_state"
 await 20 [ -b /dev/nvme0n1 ]
 is_ana 0 optimized
 is_ana 1 non-optimized
-mkfs.ext4 -q -F /dev/nvme0n1
-mkdir -p /mnt
-mount /dev/nvme0n1 /mnt
-fio --name=load --directory=/mnt --size=8m --rw=randwrite --bs=4k --ioengine=libaio --iodepth=8 --direct=1 \
-    --verify=crc32c --verify_fatal=1 --loops=100000 --eta=never --output=/tmp/fio --trigger-file=/tmp/enough &
-load=$!
+load_begins
 busy 0
 
 fault change                      # the first is inaccessible
@@ -66,10 +38,4 @@ await 60 is_state 0 live
 await 60 is_state 1 live
 busy 0
 
-: >/tmp/enough
-wait $load || { cat /tmp/fio; exit 1; }
-if grep -E 'err= *[1-9]' /tmp/fio; then exit 1; fi
-umount /mnt
-e2fsck -fn /dev/nvme0n1
-nvme disconnect -n "$NQN"
-! dmesg | grep -E 'I/O error|EXT4-fs error|EXT4-fs warning'
+load_ends

@@ -2,6 +2,8 @@
 # What test_kernel_host_multipath runs in the network namespace of its guest: the target with two addresses, and the
 # faults that the guest asks for (guest-paths.sh). Wants $here, $work and $ROADTRAIN; works in $PWD.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+. "$here/asked.sh"
 
 port=4420 nqn=nqn.2026-11.test:paths
 export ROADTRAIN_RUNTIME_DIR=$work/served
@@ -16,16 +18,6 @@ serve() {
     return 1
 }
 ana() { "$ROADTRAIN" ctl ana --listener "10.0.2.3:$port" "$1"; }
-# asked NAME COMMAND...: does it when the guest asks for NAME
-asked() {
-    for ((n = 0; n < 2400; n++)); do
-        [ ! -e "share/$1" ] || break
-        kill -0 $vm || { echo "the guest ended before it asked for $1"; exit 1; }
-        sleep 0.1
-    done
-    "${@:2}"
-    touch "share/$1.done"
-}
 # The target says of each queue that its connection is lost, or, if it heard that of another one of the controller
 # first, that it has closed it.
 ended() { grep -Ec 'queue closed|connection lost' target.log || true; }
@@ -49,6 +41,7 @@ restart() {
 
 ip addr add 10.0.2.3/32 dev br0
 serve
+cp "$here/guest-load.sh" share/load.sh
 "$here/vm.sh" run -n 0 -t 400 -e PORT=$port -e NQN=$nqn -s "$PWD/share" "$here/guest-paths.sh" &
 vm=$!
 trap 'kill $target $vm 2>/dev/null || true' EXIT

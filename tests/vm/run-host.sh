@@ -171,3 +171,11 @@ test_kernel_host_multipath() {
     export here ROADTRAIN work
     "$here/vm.sh" netns bash "$here/paths.sh"
 }
+
+# The same with two target processes and one disk: each is killed in its turn, and comes back to stand by.
+test_kernel_host_two_processes() {
+    { [ "$(id -u)" = 0 ] && [ -c /dev/net/tun ]; } || skip 'needs root and /dev/net/tun'
+    mkdir share
+    export here ROADTRAIN work
+    "$here/vm.sh" netns bash "$here/processes.sh"
+}
