@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo test unit instructions e2e vm-test bench eval lint fuzz docs man install clean
+.PHONY: help build demo demo-ceph test unit instructions e2e vm-test bench eval lint fuzz docs man install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -15,6 +15,10 @@ build: ## the roadtrain program, in target/release
 demo: ## serve a file, attach it, use it with unmodified programs, measure with and without batching
 	@scripts/setup.sh build e2e
 	scripts/demo.sh
+
+demo-ceph: ## a Ceph cluster of one machine from nothing, a gateway to it, a disk and a snapshot
+	@scripts/setup.sh build ceph
+	scripts/demo-ceph.sh
 
 test: ## all tests: unit, instructions, e2e, vm-test
 	@scripts/setup.sh build instructions e2e vm

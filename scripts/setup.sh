@@ -2,6 +2,7 @@
 # Installs what building and testing need, as far as it is missing: setup.sh GROUP...
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
 #   lint   shellcheck               vm   QEMU and what goes into the guest
+#   ceph   a Ceph cluster of one machine, librbd
 #   fuzz   a C++ compiler            instructions valgrind
 #   eval   perf, applications, and what our devices are compared with
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
@@ -11,6 +12,7 @@ declare -A packages=(
     [build]='gcc libc6-dev make'
     [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
         ceph-mon ceph-osd ceph-common'
+    [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils'
     [lint]='shellcheck'
     [fuzz]='g++'
     [instructions]='valgrind'

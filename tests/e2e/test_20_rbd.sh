@@ -89,6 +89,59 @@ rbd_took_over() {
     fail 'the lock of a dead target stays'
 }
 
+# A full cluster is told, in the log and to hosts; what is there can be read and given back, and all goes on when there
+# is room.
+test_rbd_says_when_the_cluster_is_full() {
+    ceph_lab
+    serve --namespace "rbd:rbd/disk,$image,create=64MiB"
+    attach
+    qemu-io -f raw -c 'write -P 5 0 8M' "$uri" >io.log
+    is_full full
+    timeout 20 qemu-io -f raw -c 'write -P 6 16M 1M' "$uri" >full.log 2>&1 || true
+    grep -q 'write failed: No space left on device' full.log || fail 'no error'
+    grep -q 'ERROR the cluster, its pool or a quota is full: make room image=rbd/disk' target.log
+    timeout 20 qemu-io -f raw -c 'read -P 5 0 8M' -c 'discard 0 4M' -c 'read -P 0 0 4M' "$uri" >io.log
+    is_full none
+    qemu-io -f raw -c 'write -P 6 16M 1M' -c 'read -P 6 16M 1M' "$uri" >io.log
+}
+
+# is_full full|none: the OSD says so, and the cluster knows
+is_full() {
+    local n count=1
+    [ "$1" = full ] || count=0
+    "$cluster" exec "$PWD/ceph" -- ceph tell osd.0 injectfull "$1" >tell.log 2>&1
+    for ((n = 0; n < 300; n++)); do
+        "$cluster" exec "$PWD/ceph" -- ceph osd dump >dump.log 2>&1
+        [ "$(grep -cE "^pool .*'rbd'.*[ ,]full[, ]" dump.log)" != $count ] || return 0
+        sleep 0.1
+    done
+    fail "never $1"
+}
+
+# Two hundred images in one process: how long it takes to start, and what it costs.
+test_rbd_many_images() {
+    ceph_lab
+    local n images=() started created hundredths
+    for ((n = 0; n < 200; n++)); do images+=(--namespace "rbd:rbd/disk$n,$image,create=1MiB"); done
+    started=${EPOCHREALTIME/./}
+    serve "${images[@]}"
+    created=$(((${EPOCHREALTIME/./} - started) / 1000))
+    kill -TERM "$target"
+    ended "$target" 30
+    wait "$target" || fail "status $?"
+    started=${EPOCHREALTIME/./}
+    serve "${images[@]}"
+    started=$(((${EPOCHREALTIME/./} - started) / 1000))
+    hundredths=$(awk '/^Pss:/ {printf "%d", $2 * 100 / 1024 / 200}' "/proc/$target/smaps_rollup")
+    echo "measured: 200 images: ready after $started ms ($created ms with making them)," \
+        "$((hundredths / 100)).$(printf %02d $((hundredths % 100))) MiB," \
+        "$(($(find "/proc/$target/task" -mindepth 1 -maxdepth 1 | wc -l) / 200)) threads and" \
+        "$(($(find "/proc/$target/fd" -mindepth 1 | wc -l) / 200)) descriptors for each"
+    ((started < 30000)) || fail "ready after $started ms"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" --json >identify.json
+    holds identify.json '[.. | .nguid? // empty] | unique | length == 200'
+}
+
 # Without Ceph's library, or with a wrong configuration, one line says what to do; everything else works.
 test_rbd_says_what_is_wrong() {
     [ "$(id -u)" = 0 ] || skip 'needs root to hide the library'

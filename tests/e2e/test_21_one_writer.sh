@@ -65,3 +65,35 @@ test_one_writer_of_a_device() {
     second "by process $target \(roadtrain" "block:$loop"
     end_all "$target"
 }
+
+# What docs/guide/serve.md says of devices that another engine keeps, with a loop device in their place: the second
+# machine's target has the same identity, and a host with both addresses goes on with it, old data and new.
+test_second_machine_serves_a_device() {
+    local first second backing options=(--serial D1) identity=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e
+    truncate -s 16M backing.img
+    loop=$(losetup --find --show backing.img 2>losetup.log) || skip "no loop device: $(cat losetup.log)"
+    trap 'losetup -d "$loop"' EXIT
+    serve --serial D1 --cntlid-range 1-9999 --namespace "block:$loop,uuid=$identity"
+    first=$port
+    second=$(free_port)
+    attach -a "127.0.0.1:$second" --reconnect-delay 1
+    qemu-io -f raw -c 'write -P 5 0 4M' -c 'write -f -P 6 4M 1M' -c flush "$uri" >io.log
+    kill -KILL "$target"
+    ended "$target" 5
+    # The other machine's device has the same blocks, and another name and place.
+    losetup -d "$loop"
+    mv backing.img other.img
+    loop=$(losetup --find --show other.img)
+    port=$second
+    serve --serial D1 --cntlid-range 10000-19999 --namespace "block:$loop,uuid=$identity"
+    timeout 60 qemu-io -f raw -c 'read -P 5 0 4M' -c 'read -P 6 4M 1M' -c 'write -P 7 0 1M' -c flush \
+        -c 'read -P 7 0 1M' "$uri" >io.log
+    ! grep 'verification failed' io.log || fail 'other data'
+    [ "$first" != "$port" ]
+    # Another disk is not used.
+    end_all "$target"
+    serve --serial D1 --cntlid-range 1-9999 --namespace "block:$loop,uuid=00000000-4c52-4a0e-9d0e-3a4f5b6c7d8e"
+    timeout 5 qemu-io -f raw -c 'write -P 8 0 1M' "$uri" >other.log 2>&1 || true
+    end_all "$attached" "$target"
+    [ "$(od -An -N 16 -tx1 other.img | tr -d ' \n')" = 07070707070707070707070707070707 ] || fail 'another disk was written'
+}

@@ -109,6 +109,9 @@ impl Pool {
             }
             _ => check(result, "open its pool")?,
         }
+        // Without this a write to a full cluster waits for room, without a word to anybody.
+        // SAFETY: the handle is valid.
+        unsafe { (rados.rados_set_pool_full_try)(self.io) };
         if let Some(namespace) = &image.namespace {
             let namespace = c_text(namespace)?;
             // SAFETY: the handle is valid, the name ends with NUL.

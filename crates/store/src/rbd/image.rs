@@ -15,6 +15,9 @@ use tracing::{error, warn};
 
 /// More than an image's identifier has.
 const ID_BYTES: usize = 256;
+/// What to do when we may not.
+const RIGHTS: &str =
+    "the cluster does not let us: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'";
 /// Owners of a lock that are asked for.
 const OWNERS_MAX: usize = 8;
 
@@ -77,9 +80,7 @@ impl Image {
                 ));
             }
             (libc::EPERM | libc::EACCES, _) => {
-                return Err(Failure::text(
-                    "the cluster does not let us open it: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'",
-                ));
+                return Err(Failure::text(format!("cannot open it: {RIGHTS}")));
             }
             _ => check(result, "open it")?,
         }
@@ -104,6 +105,7 @@ impl Image {
         unsafe { (rbd.rbd_image_options_destroy)(options) };
         match -result {
             libc::EEXIST => Ok(false),
+            libc::EPERM | libc::EACCES => Err(Failure::text(format!("cannot make it: {RIGHTS}"))),
             _ => check(result, "make it").map(|()| true),
         }
     }

@@ -52,6 +52,7 @@ functions! { Rados:
     rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados_ioctx_set_namespace(Handle, *const c_char) -> ();
     rados_ioctx_get_id(Handle) -> i64;
+    rados_set_pool_full_try(Handle) -> ();
     rados_ioctx_destroy(Handle) -> ();
 }
 

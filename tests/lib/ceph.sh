@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# A network of a test's own, in which there are a Ceph cluster of one machine and the gateway that docs/guide/ceph.md
+# has, and the commands of that page.
+
+cluster=$top/tests/ceph/cluster.sh
+
+# Before a command: it runs there. Mounts and processes are everybody's.
+in_network=(nsenter --net="/run/netns/rt-ceph-$$")
+
+# ceph_network [OPTIONS of `cluster.sh start`]: the network, with the address of the page, and the cluster. What the
+# page has in /etc/ceph is in $work/etc.
+ceph_network() {
+    local program
+    [ "$(id -u)" = 0 ] || skip 'network namespaces need root'
+    for program in ceph-mon ceph-osd rbd; do
+        command -v $program >/dev/null || skip "no $program"
+    done
+    ip netns add "rt-ceph-$$" 2>/dev/null || skip 'no network namespaces here'
+    trap ceph_network_gone EXIT
+    ip -n "rt-ceph-$$" link set lo up
+    ip -n "rt-ceph-$$" addr add 192.0.2.7/32 dev lo
+    "${in_network[@]}" "$cluster" start "$work/ceph" --auth cephx "$@" >cluster.log
+    mkdir etc bin
+    # shellcheck disable=SC2016
+    sed "s|^keyring = .*|keyring = $work/etc/ceph.\$name.keyring|" ceph/ceph.conf >etc/ceph.conf
+    cp ceph/keyring etc/ceph.client.admin.keyring
+    export CEPH_CONF=$work/etc/ceph.conf
+    ln -s "$ROADTRAIN" bin/roadtrain
+    PATH=$work/bin:$PATH
+}
+
+ceph_network_gone() {
+    "${in_network[@]}" "$cluster" stop "$work/ceph" >stop.log 2>&1 || true
+    ip netns del "rt-ceph-$$"
+}
+
+# guide_commands: those of docs/guide/ceph.md between its tables, one a line, as they stand there, but for places
+guide_commands() {
+    awk '/^## / {here = /^## (The|Snapshots|Larger)/} here && sub(/^    /, "") {
+            while (sub(/\\$/, "")) {line = $0; getline; sub(/^ +/, ""); $0 = line $0}
+            print
+        } here && /^(With Linux|Or with Roadtrain)/ {print "# " $0}' "$top/docs/guide/ceph.md" | grep -v '^ready ' |
+        sed "s|/etc/ceph/|$work/etc/|g"
+}
