@@ -19,7 +19,7 @@ declare -A packages=(
     [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin
         qemu-utils qemu-system-common qemu-block-extra tgt'
     [vm]='jq qemu-utils qemu-system-x86 busybox-static kmod cpio xz-utils zstd iproute2 util-linux
-        nvme-cli fio e2fsprogs xfsprogs tcpdump nbd-client'
+        nvme-cli fio e2fsprogs xfsprogs tcpdump nbd-client ceph-mon ceph-osd ceph-common uuid-runtime'
 )
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml"; }

@@ -58,7 +58,7 @@ resized() {
     $1
 }
 
-# All commands of the page, in turn, but for those of Linux's own driver.
+# All commands of the page, in turn, but for those of Linux's own driver, which tests/vm has.
 test_ceph_guide() {
     [ -c /dev/fuse ] && [ -c /dev/loop-control ] || skip 'no FUSE or no loop devices'
     ceph_network

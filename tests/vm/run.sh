@@ -19,6 +19,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/run-numa.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$here/run-security.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$here/run-ceph.sh"
 
 # share_program: our program and the libraries that it loads, for a guest's /share
 share_program() {
