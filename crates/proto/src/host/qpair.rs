@@ -119,6 +119,17 @@ struct Slot {
     moved: u32,
 }
 
+impl Slot {
+    /// Octets of its data that its capsule has.
+    #[inline]
+    fn in_capsule_bytes(&self) -> u32 {
+        match self.data {
+            Data::Out(length) if self.in_capsule => length,
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Tx {
     IcReq,
@@ -147,14 +158,11 @@ impl Tx {
         for_icresp && !matches!(self, Tx::IcReq)
     }
 
+    #[inline]
     fn data_bytes(&self, slots: &[Slot]) -> u32 {
-        let in_capsule = |slot: u16| match &slots[usize::from(slot)] {
-            Slot { in_capsule: true, data: Data::Out(length), .. } => *length,
-            _ => 0,
-        };
         match *self {
-            Tx::Command { slot } => in_capsule(slot),
-            Tx::Fused { first, second } => in_capsule(first) + in_capsule(second),
+            Tx::Command { slot } => slots[usize::from(slot)].in_capsule_bytes(),
+            Tx::Fused { first, second } => fused::in_capsule_bytes(slots, [first, second]),
             Tx::H2cData { length, .. } => length,
             _ => 0,
         }
@@ -271,7 +279,7 @@ impl Qpair {
     }
 
     /// A slot for a command: its number, and octets of data that go in its capsule.
-    #[inline]
+    #[inline(always)] // once for a command that is alone, once for a pair
     fn prepare(&mut self, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
@@ -510,17 +518,17 @@ impl Qpair {
             cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
         }
         let data_bytes = slot.data.bytes();
-        let ended = match self.fused.is_empty() {
-            true => Err(()),
-            false => self.end_fused(number, cqe, data_intact),
-        };
-        let ended = ended.unwrap_or_else(|()| {
-            self.free.give(number);
-            Some(RxEvent::Complete { slot: number, cqe, data_intact })
-        });
+        if !self.fused.is_empty()
+            && let Ok(ended) = self.end_fused(number, cqe, data_intact)
+        {
+            self.count_in_flight();
+            self.out.batcher_mut().completed(now, data_bytes);
+            return ended;
+        }
+        self.free.give(number);
         self.count_in_flight();
         self.out.batcher_mut().completed(now, data_bytes);
-        ended
+        Some(RxEvent::Complete { slot: number, cqe, data_intact })
     }
 
     /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
@@ -669,10 +677,7 @@ impl Qpair {
                 put_header(caravan, &pdu.ch, &pdu, Digests::default());
             }
             Tx::Command { slot } => self.emit_command(slot, caravan),
-            Tx::Fused { first, second } => {
-                self.emit_command(first, caravan);
-                self.emit_command(second, caravan);
-            }
+            Tx::Fused { first, second } => self.emit_fused([first, second], caravan),
             Tx::H2cData { slot, ttag, offset, length, last } => {
                 self.emit_data(slot, ttag, offset, length, last, caravan);
             }
@@ -683,6 +688,7 @@ impl Qpair {
         }
     }
 
+    #[inline(always)] // as above
     fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Active;

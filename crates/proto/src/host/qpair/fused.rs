@@ -3,7 +3,8 @@
 //! They leave side by side, as one entry of the send queue. Their data is that of one slot, the second command's:
 //! first what is expected, then what is written. When both were answered, the slot completes once.
 
-use super::{Data, Qpair, RxEvent, RxState, SlotState, Tx};
+use super::{Data, Qpair, RxEvent, RxState, Slot, SlotState, Tx};
+use crate::caravan::Caravan;
 use crate::policy::{Kind, Parcel, Urgency};
 use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
@@ -40,6 +41,12 @@ impl FusedPair {
     }
 }
 
+/// Octets of data that their capsules have.
+#[cold]
+pub(super) fn in_capsule_bytes(slots: &[Slot], pair: [u16; 2]) -> u32 {
+    pair.map(|number| slots[usize::from(number)].in_capsule_bytes()).iter().sum()
+}
+
 impl Qpair {
     /// Queues a Compare and a Write that are fused, with `bytes` of data each: the slot of both, whose data is what is
     /// expected and then what is written. `None` when the queue has no room for two.
@@ -54,10 +61,9 @@ impl Qpair {
             return None;
         }
         let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
-        let (first, of_first) =
-            self.prepare(&fused(compare, FUSE_FIRST), Data::Out(bytes), urgency);
-        let (second, of_second) =
-            self.prepare(&fused(write, FUSE_SECOND), Data::Out(bytes), urgency);
+        let pair = [fused(compare, FUSE_FIRST), fused(write, FUSE_SECOND)];
+        let [(first, of_first), (second, of_second)] =
+            pair.map(|sqe| self.prepare(&sqe, Data::Out(bytes), urgency));
         let data_bytes = of_first + of_second;
         let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
         let parcel = Parcel { kind, urgency, data_bytes, request_bytes: bytes * 2 };
@@ -71,6 +77,14 @@ impl Qpair {
         self.count_in_flight();
         self.out.push(now, Tx::Fused { first, second }, &parcel);
         Some(second)
+    }
+
+    /// Both capsules.
+    #[cold]
+    pub(super) fn emit_fused(&mut self, pair: [u16; 2], caravan: &mut impl Caravan) {
+        for number in pair {
+            self.emit_command(number, caravan);
+        }
     }
 
     /// The slot that has a command's data, and where it begins there.
@@ -88,6 +102,7 @@ impl Qpair {
     }
 
     /// A command was answered. `Err`: it is not fused; `Ok(None)`: the other one was not answered yet.
+    #[cold]
     pub(super) fn end_fused(
         &mut self,
         number: u16,
