@@ -76,11 +76,16 @@ fault() {
     esac
 }
 
-# pauses NAME: for each kind in ./faults how many there were, and the longest latency until the next fault
+# pauses NAME: for each kind in ./faults how many there were, and the longest latency that came with one
 pauses() {
     awk -v name="$1" '
         NR == FNR { at[++n] = $1; kind[n] = $2; next }
-        { while (k < n && $1 + 0 >= at[k + 1]) k++; if (k && $2 + 0 > longest[k]) longest[k] = $2 + 0 }
+        # A request that took long began before the fault that it is due to by little, and ended after others, perhaps.
+        {
+            began = $1 - $2 / 1e6
+            for (k = n; k > 1 && at[k] > began + 300; k--);
+            if (k && $2 + 0 > longest[k]) longest[k] = $2 + 0
+        }
         END {
             for (k = 1; k <= n; k++) { count[kind[k]]++; if (longest[k] > most[kind[k]]) most[kind[k]] = longest[k] }
             for (what in count)

@@ -43,7 +43,8 @@ impl Default for Rules {
             looks_every: Duration::from_millis(2),
             opens_after: Duration::from_millis(50),
             meetings: 16,
-            meets_within: Duration::from_millis(20),
+            // Longer than a request takes behind bulk on a slow link.
+            meets_within: Duration::from_millis(250),
             closes_after: Duration::from_secs(5),
             refused_pause: Duration::from_secs(60),
         }
@@ -324,6 +325,16 @@ mod tests {
         assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
         express.opened(ms(1100), true);
         express
+    }
+
+    /// One after the other, each behind half a mebibyte on a link of 100 Mbit/s.
+    #[test]
+    fn requests_that_wait_long_behind_bulk_meet_it_again() {
+        let mut express = Express::new(Some(Rules::default()));
+        for at in (1000..2000).step_by(45) {
+            _ = express.takes(ms(at), Traffic::Critical, |_| true);
+        }
+        assert_eq!(express.poll(ms(2000), 0), Some(Wish::Open));
     }
 
     #[test]
