@@ -351,6 +351,8 @@ pub fn fence(plan: &mut Plan) {
 fn two_paths(plan: &mut Plan) {
     (plan.hosts, plan.paths, plan.lanes) = (plan.hosts.min(2), 2, plan.lanes.min(2));
     (plan.blocks, plan.express, plan.controller_loss_timeout) = (16, None, None);
+    // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
+    plan.pool_bytes = plan.pool_bytes.max(64 << 10);
     // Nobody kills a part of a host.
     plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. }));
 }
