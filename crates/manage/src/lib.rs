@@ -1,0 +1,5 @@
+//! What existing tools speak with running targets and attachments. Nothing here is on the data path: it has threads
+//! of its own, and reads what reactors have stored.
+#![deny(unsafe_code)]
+
+pub mod http;
