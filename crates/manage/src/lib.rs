@@ -3,3 +3,8 @@
 #![deny(unsafe_code)]
 
 pub mod http;
+pub mod volumes;
+
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;

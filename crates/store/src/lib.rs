@@ -36,6 +36,7 @@ mod disk;
 mod due;
 mod elsewhere;
 mod executor;
+mod extents;
 mod identity;
 mod in_place;
 mod limits;
@@ -56,6 +57,7 @@ mod zeroes;
 
 pub use disk::DiskStore;
 pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token};
+pub use extents::{Extent, extents};
 pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;

@@ -1,0 +1,163 @@
+//! What follows an answer: files of deleted volumes go, and inflated volumes get space of their own.
+
+use super::contents::Volume;
+use super::store::{Shared, State};
+use super::uuid::Uuid;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use tracing::{info, warn};
+
+/// Octets that a volume gets at once: what its hosts wait for meanwhile.
+const CHUNK: u64 = 4 << 20;
+
+/// What is to be done, and by whom.
+#[derive(Default)]
+pub(super) struct Background {
+    /// Files to remove, with the octets that their end gives back.
+    leaving: VecDeque<(Uuid, u64)>,
+    /// Is inflated just now; `false`: from its begin again.
+    inflating: Option<(Uuid, bool)>,
+    /// Could not be inflated, which was said.
+    failed: BTreeSet<Uuid>,
+    pub(super) worker: Option<JoinHandle<()>>,
+    is_running: bool,
+    /// Files are removed yet, and nothing else is begun.
+    pub(super) stop: bool,
+}
+
+impl Background {
+    /// Octets that will be free.
+    pub(super) fn leaving(&self) -> u64 {
+        self.leaving.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    pub(super) fn remove(&mut self, uuid: Uuid, bytes: u64) {
+        self.leaving.push_back((uuid, bytes));
+    }
+
+    /// A volume is inflated from its begin.
+    pub(super) fn again(&mut self, uuid: Uuid) {
+        self.failed.remove(&uuid);
+        if let Some((which, valid)) = &mut self.inflating {
+            *valid &= *which != uuid;
+        }
+    }
+}
+
+impl State {
+    fn has_work(&self) -> bool {
+        !self.background.leaving.is_empty() || self.to_inflate().is_some()
+    }
+
+    fn to_inflate(&self) -> Option<&Volume> {
+        let Background { stop, failed, .. } = &self.background;
+        let mut volumes = self.contents.volumes.iter();
+        volumes.find(|v| v.inflating && !failed.contains(&v.uuid)).filter(|_| !stop && !self.gone)
+    }
+}
+
+/// A volume on its way to space of its own.
+struct Inflation {
+    uuid: Uuid,
+    file: File,
+    at: u64,
+}
+
+impl Shared {
+    /// Has a thread do what is to be done.
+    pub(super) fn wake(self: &Arc<Shared>, state: &mut State) {
+        if state.background.is_running || !state.has_work() {
+            return;
+        }
+        let shared = self.clone();
+        let thread = Builder::new().name("roadtrain-volumes".into());
+        match thread.spawn(move || shared.work()) {
+            Ok(worker) => {
+                state.background.is_running = true;
+                state.background.worker = Some(worker);
+            }
+            Err(error) => warn!("files of deleted volumes stay until the next start: {error}"),
+        }
+    }
+
+    fn work(&self) {
+        let mut inflation = None;
+        loop {
+            let mut state = self.lock();
+            if let Some((uuid, _)) = state.background.leaving.front().copied() {
+                drop(state);
+                if let Err(error) = self.home.remove(uuid) {
+                    warn!("cannot remove {}: {error}", self.home.file(uuid).display());
+                }
+                self.lock().background.leaving.pop_front();
+                continue;
+            }
+            let Some(volume) = state.to_inflate().cloned() else {
+                state.background.is_running = false;
+                state.background.inflating = None;
+                return;
+            };
+            let is_valid = state.background.inflating == Some((volume.uuid, true));
+            state.background.inflating = Some((volume.uuid, true));
+            drop(state);
+            let present =
+                inflation.take().filter(|i: &Inflation| is_valid && i.uuid == volume.uuid);
+            let next = present.map_or_else(|| self.begin(&volume), Ok);
+            match next.and_then(|next| self.inflate_some(next, &volume)) {
+                Ok(unfinished) => inflation = unfinished,
+                Err(error) => {
+                    warn!(volume = volume.name, "has not got space of its own: {error}");
+                    self.lock().background.failed.insert(volume.uuid);
+                }
+            }
+        }
+    }
+
+    fn begin(&self, volume: &Volume) -> io::Result<Inflation> {
+        let file = self.home.open(volume.uuid)?;
+        Ok(Inflation { uuid: volume.uuid, file, at: 0 })
+    }
+
+    /// Gives a volume some more space of its own; `None`: it has all.
+    fn inflate_some(
+        &self,
+        mut inflation: Inflation,
+        volume: &Volume,
+    ) -> io::Result<Option<Inflation>> {
+        let Inflation { file, at, uuid } = &mut inflation;
+        let to = (*at + CHUNK).min(volume.size);
+        if *at < to {
+            // Where nothing is unshared, nothing is shared, or writes find their space as ever.
+            self.home.unshare(file, *at, to)?;
+            self.home.allocate(file, *at, to)?;
+            *at = to;
+            return Ok(Some(inflation));
+        }
+        self.home.sync(file)?;
+        let mut state = self.lock();
+        let is_all = state.contents.find(*uuid).is_some_and(|now| now.size <= *at);
+        if state.background.inflating != Some((*uuid, true)) || !is_all {
+            return Ok(Some(inflation));
+        }
+        let name = &volume.name;
+        self.commit(&mut state, |contents| {
+            contents.find_mut(*uuid).into_iter().for_each(|volume| volume.inflating = false);
+        })
+        .map_err(io::Error::other)?;
+        info!(volume = name, "has space of its own");
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+impl super::Store {
+    /// Waits until nothing is left to do.
+    pub(crate) fn settle(&self) {
+        while self.shared.lock().background.is_running {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A volume's content in a second file: shared where the file system can, else copied.
+
+use super::VolumeError;
+use super::figures;
+use super::gate::Step;
+use super::home::Home;
+use rustix::fs::{SeekFrom, copy_file_range, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+/// Octets copied at once.
+const PIECE: u64 = 16 << 20;
+
+/// Whether nobody can write to the source.
+pub(crate) type Quiet<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// Copies what `from` has; its holes stay holes. `to` has its size already.
+///
+/// # Errors
+/// What was copied has moved meanwhile, or the file system has trouble.
+pub(crate) fn copy(
+    home: &Home,
+    (from, to): (&File, &File),
+    quiet: Quiet<'_>,
+    busy: impl Fn() -> VolumeError,
+) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::io(home.path(), "copy in", source);
+    if !quiet() {
+        return Err(busy());
+    }
+    // What is in the page cache only has its time, but perhaps no extents.
+    home.sync(from).map_err(failed)?;
+    let stamp = || from.metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
+    let before = stamp().map_err(failed)?;
+    pieces(home, from, to).map_err(failed)?;
+    if !quiet() || stamp().map_err(failed)? != before {
+        return Err(busy());
+    }
+    Ok(())
+}
+
+/// Octets that a copy takes.
+pub(crate) fn needed(from: &File) -> io::Result<u64> {
+    figures::content(from)
+}
+
+fn pieces(home: &Home, from: &File, to: &File) -> io::Result<()> {
+    let end = from.metadata()?.len();
+    let mut at = 0;
+    while at < end {
+        let data = match seek(from, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break, // a hole to the end
+            Err(Errno::INVAL) => at,   // it knows no holes
+            Err(error) => return Err(error.into()),
+        };
+        let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end);
+        piece(home, from, to, (data, hole))?;
+        at = hole;
+    }
+    Ok(())
+}
+
+fn piece(home: &Home, from: &File, to: &File, (mut at, end): (u64, u64)) -> io::Result<()> {
+    while at < end {
+        home.gate.pass(Step::Copy)?;
+        let (mut off_in, mut off_out) = (at, at);
+        let len = (end - at).min(PIECE) as usize;
+        match copy_file_range(from, Some(&mut off_in), to, Some(&mut off_out), len) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(copied) => at += copied as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

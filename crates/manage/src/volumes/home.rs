@@ -1,0 +1,249 @@
+//! Where a store's files are: in a folder, or in memory.
+
+use super::VolumeError;
+use super::contents::Contents;
+use super::gate::{Gate, Step};
+use super::uuid::Uuid;
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const INDEX: &str = "store.json";
+const INDEX_NEW: &str = "store.json.new";
+
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A store's files.
+pub(crate) struct Home {
+    place: Place,
+    pub(crate) gate: Box<dyn Gate>,
+}
+
+enum Place {
+    /// A file of each volume, and the index.
+    Folder {
+        path: PathBuf,
+        /// Is locked as long as the store is open.
+        folder: File,
+    },
+    /// Files of memory, which are gone with the process.
+    Memory(Mutex<BTreeMap<Uuid, File>>),
+}
+
+impl Home {
+    /// Opens the folder at `path`, which nobody else has open as a store.
+    pub(crate) fn folder(path: &Path, gate: Box<dyn Gate>) -> Result<Home, VolumeError> {
+        let folder = File::open(path).map_err(|e| VolumeError::io(path, "open", e))?;
+        if !folder.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(VolumeError::Invalid(format!("{}: is not a folder", path.display())));
+        }
+        lock(path, &folder)?;
+        Ok(Home { place: Place::Folder { path: path.into(), folder }, gate })
+    }
+
+    pub(crate) fn memory(gate: Box<dyn Gate>) -> Home {
+        Home { place: Place::Memory(Mutex::default()), gate }
+    }
+
+    /// The folder, or what stands for it in messages.
+    pub(crate) fn path(&self) -> &Path {
+        match &self.place {
+            Place::Folder { path, .. } => path,
+            Place::Memory(_) => Path::new("memory"),
+        }
+    }
+
+    /// The index; `None`: there is none yet.
+    pub(crate) fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        let Place::Folder { path, .. } = &self.place else { return Ok(None) };
+        match std::fs::read(path.join(INDEX)) {
+            Ok(image) => Ok(Some(image)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes `contents` the index, on stable storage.
+    pub(crate) fn save(&self, contents: &Contents) -> io::Result<()> {
+        let Place::Folder { path, folder } = &self.place else { return Ok(()) };
+        let new = path.join(INDEX_NEW);
+        self.gate.pass(Step::Write)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&contents.image())?;
+        file.sync_all()?;
+        self.gate.pass(Step::Rename)?;
+        std::fs::rename(&new, path.join(INDEX))?;
+        self.gate.pass(Step::SyncFolder)?;
+        folder.sync_all()
+    }
+
+    /// Removes the index: there is no store any more.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        let Place::Folder { path, folder } = &self.place else { return Ok(()) };
+        self.gate.pass(Step::Remove)?;
+        std::fs::remove_file(path.join(INDEX))?;
+        self.gate.pass(Step::SyncFolder)?;
+        folder.sync_all()
+    }
+
+    /// Removes what no entry of the index names, and says how many files that were.
+    pub(crate) fn sweep(&self, contents: &Contents) -> io::Result<usize> {
+        let Place::Folder { path, .. } = &self.place else { return Ok(0) };
+        let mut removed = 0;
+        for entry in std::fs::read_dir(path)? {
+            let name = entry?.file_name();
+            let name = name.to_string_lossy();
+            let is_orphan = name.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
+            if is_orphan || name == INDEX_NEW {
+                self.gate.pass(Step::Remove)?;
+                std::fs::remove_file(path.join(&*name))?;
+                removed += usize::from(is_orphan);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// A volume's file, by which others open it.
+    pub(crate) fn file(&self, uuid: Uuid) -> PathBuf {
+        match &self.place {
+            Place::Folder { path, .. } => path.join(uuid.to_string()),
+            Place::Memory(files) => {
+                let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                let number = files.get(&uuid).map_or(-1, AsRawFd::as_raw_fd);
+                PathBuf::from(format!("/proc/self/fd/{number}"))
+            }
+        }
+    }
+
+    pub(crate) fn create(&self, uuid: Uuid) -> io::Result<File> {
+        self.gate.pass(Step::Create)?;
+        match &self.place {
+            Place::Folder { path, .. } => OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path.join(uuid.to_string())),
+            Place::Memory(files) => {
+                let file = File::from(memfd_create(uuid.to_string(), MemfdFlags::CLOEXEC)?);
+                let kept = file.try_clone()?;
+                files.lock().unwrap_or_else(PoisonError::into_inner).insert(uuid, kept);
+                Ok(file)
+            }
+        }
+    }
+
+    pub(crate) fn open(&self, uuid: Uuid) -> io::Result<File> {
+        match &self.place {
+            Place::Folder { path, .. } => {
+                OpenOptions::new().read(true).write(true).open(path.join(uuid.to_string()))
+            }
+            Place::Memory(files) => {
+                let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                files.get(&uuid).ok_or(io::ErrorKind::NotFound)?.try_clone()
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, uuid: Uuid) -> io::Result<()> {
+        self.gate.pass(Step::Remove)?;
+        match &self.place {
+            Place::Folder { path, .. } => std::fs::remove_file(path.join(uuid.to_string())),
+            Place::Memory(files) => {
+                files.lock().unwrap_or_else(PoisonError::into_inner).remove(&uuid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives `file` a size; what is new reads as zeroes and takes no space.
+    pub(crate) fn set_size(&self, file: &File, bytes: u64) -> io::Result<()> {
+        self.gate.pass(Step::Size)?;
+        file.set_len(bytes)
+    }
+
+    /// Gives a range of `file` space, and the file that size if it is shorter.
+    pub(crate) fn allocate(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
+        self.gate.pass(Step::Allocate)?;
+        if from < to {
+            fallocate(file, FallocateFlags::empty(), from, to - from)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a range of `file` extents that no other file has; `false`: not with this file system.
+    pub(crate) fn unshare(&self, file: &File, from: u64, to: u64) -> io::Result<bool> {
+        use rustix::io::Errno;
+        self.gate.pass(Step::Unshare)?;
+        match fallocate(file, FallocateFlags::UNSHARE_RANGE, from, to - from) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives `to` all extents of `from`; `false`: not with this file system.
+    pub(crate) fn share(&self, from: &File, to: &File) -> io::Result<bool> {
+        use rustix::io::Errno;
+        self.gate.pass(Step::Share)?;
+        match ioctl_ficlone(to, from) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY | Errno::XDEV) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings a new file to stable storage.
+    pub(crate) fn sync_new(&self, file: &File) -> io::Result<()> {
+        let Place::Folder { folder, .. } = &self.place else { return Ok(()) };
+        self.sync(file)?;
+        self.gate.pass(Step::SyncFolder)?;
+        folder.sync_all()
+    }
+
+    /// Brings a file to stable storage.
+    pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
+        if matches!(self.place, Place::Memory(_)) {
+            return Ok(());
+        }
+        self.gate.pass(Step::SyncFile)?;
+        file.sync_all()
+    }
+
+    /// What the file system has in octets, all and free; `None`: there is none.
+    pub(crate) fn space(&self) -> io::Result<Option<(u64, u64)>> {
+        let Place::Folder { folder, .. } = &self.place else { return Ok(None) };
+        let answer = fstatvfs(folder.as_fd())?;
+        Ok(Some((answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)))
+    }
+}
+
+/// Keeps other targets from the folder. What another process has for a moment, such as a child of this one that has
+/// not begun its program yet, is waited for.
+fn lock(path: &Path, folder: &File) -> Result<(), VolumeError> {
+    let end = Instant::now() + LOCK_WAIT;
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                return Err(VolumeError::Busy(format!(
+                    "{path}: another target has that store: stop it first"
+                )));
+            }
+            // Nothing to protect with.
+            Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => return Ok(()),
+            Err(TryLockError::Error(e)) => return Err(VolumeError::io(path, "lock", e)),
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What is done to volumes. Each operation is on stable storage when it answers, or has left nothing.
+
+use super::VolumeError;
+use super::contents::{CLUSTER_BYTES, Volume, clusters};
+use super::copy::{self, Quiet};
+use super::figures;
+use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
+use super::uuid::Uuid;
+use std::fs::File;
+use tracing::warn;
+
+impl Store {
+    /// Makes a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin one takes space when it is
+    /// written, and may be larger than what is free.
+    ///
+    /// # Errors
+    /// The name is taken, or there is no room.
+    pub fn create(&self, name: &str, bytes: u64, thin: bool) -> Result<Uuid, VolumeError> {
+        let shared = &self.shared;
+        let size = whole(bytes)?;
+        let reserved = shared.reserve(name, if thin { 0 } else { clusters(size) })?;
+        let volume = Volume { thin, ..shared.new_volume(name, size)? };
+        let file = shared.make(&volume, |file| match thin {
+            true => shared.home.set_size(file, size),
+            false => shared.home.allocate(file, 0, size),
+        })?;
+        drop(file);
+        shared.add(reserved, volume, |_, _| {})
+    }
+
+    /// Makes a snapshot of a volume, with all that was written to it before the call. The volume goes on as its clone.
+    /// `quiet` says whether no host can write; only asked where content has to be copied.
+    ///
+    /// # Errors
+    /// It is a snapshot itself, the name is taken, a copy would be torn, or there is no room.
+    pub fn snapshot(&self, uuid: Uuid, name: &str, quiet: Quiet<'_>) -> Result<Uuid, VolumeError> {
+        let shared = &self.shared;
+        let claimed = shared.claim(uuid, Claim::Change)?;
+        let source = &claimed.volume;
+        if source.snapshot {
+            let name = &source.name;
+            return Err(VolumeError::Invalid(format!("{name} is a snapshot: clone it")));
+        }
+        let reserved = shared.reserve(name, 0)?;
+        let new = shared.new_volume(name, source.size)?;
+        let snapshot = Volume { snapshot: true, parent: source.parent, thin: source.thin, ..new };
+        shared.fill(&claimed, &reserved, &snapshot, quiet)?;
+        shared.add(reserved, snapshot, |volumes, snapshot| {
+            for volume in volumes.iter_mut().filter(|volume| volume.uuid == uuid) {
+                (volume.parent, volume.thin, volume.inflating) = (Some(snapshot), true, false);
+            }
+        })
+    }
+
+    /// Makes a volume that begins with a snapshot's content.
+    ///
+    /// # Errors
+    /// It is no snapshot, the name is taken, or there is no room.
+    pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
+        let shared = &self.shared;
+        let claimed = shared.claim(uuid, Claim::Read)?;
+        let source = &claimed.volume;
+        if !source.snapshot {
+            let name = &source.name;
+            return Err(VolumeError::Invalid(format!(
+                "{name} is no snapshot: make one of it first"
+            )));
+        }
+        let reserved = shared.reserve(name, 0)?;
+        let new = shared.new_volume(name, source.size)?;
+        let clone = Volume { thin: true, parent: Some(uuid), ..new };
+        shared.fill(&claimed, &reserved, &clone, &|| true)?;
+        shared.add(reserved, clone, |_, _| {})
+    }
+
+    /// Counts a volume whole and cuts it from its snapshot; its own space follows in the background.
+    ///
+    /// # Errors
+    /// It is a snapshot, or there is no room.
+    pub fn inflate(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let claimed = shared.claim(uuid, Claim::Change)?;
+        let volume = &claimed.volume;
+        if volume.snapshot {
+            return Err(VolumeError::ReadOnly(volume.name.clone()));
+        }
+        if !volume.thin && volume.parent.is_none() {
+            return Ok(());
+        }
+        let mut state = shared.lock();
+        let held = figures::held(&shared.home, &state.contents.volumes);
+        let at = state.contents.volumes.iter().position(|volume| volume.uuid == uuid);
+        let held = at.and_then(|at| held.get(at)).map_or(0, |held| held.clusters);
+        shared.check_space(&state, clusters(volume.size).saturating_sub(held))?;
+        shared.commit(&mut state, |contents| {
+            if let Some(volume) = contents.find_mut(uuid) {
+                (volume.parent, volume.thin, volume.inflating) = (None, false, true);
+            }
+        })?;
+        state.background.again(uuid);
+        shared.wake(&mut state);
+        Ok(())
+    }
+
+    /// Gives a volume `bytes`, rounded up to clusters. What is new reads as zeroes. The size that it has.
+    ///
+    /// # Errors
+    /// It is larger, or a snapshot, or there is no room.
+    pub fn resize(&self, uuid: Uuid, bytes: u64) -> Result<u64, VolumeError> {
+        let shared = &self.shared;
+        let claimed = shared.claim(uuid, Claim::Change)?;
+        let (volume, size) = (&claimed.volume, whole(bytes)?);
+        let (name, old) = (&volume.name, volume.size);
+        if volume.snapshot {
+            return Err(VolumeError::ReadOnly(name.clone()));
+        }
+        if size < old {
+            return Err(VolumeError::Invalid(format!(
+                "{name} has {old} octets: {size} would cut data off"
+            )));
+        }
+        if size == old {
+            return Ok(size);
+        }
+        if !volume.thin {
+            shared.check_space(&shared.lock(), clusters(size - old))?;
+        }
+        let path = shared.home.file(uuid);
+        let failed = |e| VolumeError::io(&path, "grow", e);
+        let file = shared.home.open(uuid).map_err(failed)?;
+        let grown = match volume.thin {
+            true => shared.home.set_size(&file, size),
+            false => shared.home.allocate(&file, old, size),
+        };
+        let grown = grown.and_then(|()| shared.home.sync(&file)).map_err(failed);
+        let known = grown.and_then(|()| {
+            shared.commit(&mut shared.lock(), |contents| {
+                contents.find_mut(uuid).into_iter().for_each(|volume| volume.size = size);
+            })
+        });
+        if known.is_err()
+            && let Err(error) = shared.home.set_size(&file, old)
+        {
+            warn!(volume = name, "cannot cut its file back: {error}");
+        }
+        known.map(|()| size)
+    }
+
+    /// Gives a volume another name.
+    ///
+    /// # Errors
+    /// The name is taken or cannot be one.
+    pub fn rename(&self, uuid: Uuid, name: &str) -> Result<(), VolumeError> {
+        check_name(name)?;
+        let mut state = self.shared.lock();
+        let volume = state.contents.find(uuid);
+        let volume = volume.ok_or_else(|| VolumeError::NotFound(uuid.to_string()))?;
+        if volume.name == name {
+            return Ok(());
+        }
+        state.check_free(name)?;
+        self.shared.commit(&mut state, |contents| {
+            contents.find_mut(uuid).into_iter().for_each(|volume| volume.name = name.into());
+        })
+    }
+
+    /// Deletes a volume. Its file goes in the background. Clones of a snapshot stay what they are.
+    ///
+    /// # Errors
+    /// There is no such volume, or it is being copied.
+    pub fn delete(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let _claimed = shared.claim(uuid, Claim::Change)?;
+        let file = shared.home.open(uuid);
+        let bytes = file.and_then(|file| figures::alone(&file, None)).unwrap_or(0);
+        let mut state = shared.lock();
+        shared.commit(&mut state, |contents| drop(contents.take(uuid)))?;
+        state.background.remove(uuid, bytes);
+        shared.wake(&mut state);
+        Ok(())
+    }
+
+    /// Removes the store with all volumes; the folder stays.
+    ///
+    /// # Errors
+    /// A volume is being copied, or the file system has trouble.
+    pub fn destroy(&self) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let volumes = self.list();
+        let claims: Result<Vec<Claimed<'_>>, VolumeError> =
+            volumes.iter().map(|volume| shared.claim(volume.uuid, Claim::Change)).collect();
+        let _claims = claims?;
+        let mut state = shared.lock();
+        if state.contents.volumes.len() != volumes.len() {
+            return Err(VolumeError::Busy("volumes are being made in it".into()));
+        }
+        shared.commit(&mut state, |contents| contents.volumes.clear())?;
+        let failed = |e| VolumeError::io(shared.home.path(), "clear", e);
+        state.gone = true;
+        for volume in &volumes {
+            shared.home.remove(volume.uuid).map_err(failed)?;
+        }
+        shared.home.forget().map_err(failed)
+    }
+}
+
+impl Shared {
+    fn new_volume(&self, name: &str, size: u64) -> Result<Volume, VolumeError> {
+        let uuid = Uuid::random().map_err(|e| VolumeError::io(self.home.path(), "name", e))?;
+        Ok(Volume {
+            uuid,
+            name: name.into(),
+            size,
+            thin: false,
+            snapshot: false,
+            parent: None,
+            inflating: false,
+        })
+    }
+
+    /// Makes a volume's file, on stable storage; none stays if that fails.
+    fn make(
+        &self,
+        volume: &Volume,
+        fill: impl FnOnce(&File) -> std::io::Result<()>,
+    ) -> Result<File, VolumeError> {
+        let path = self.home.file(volume.uuid);
+        let file = self.home.create(volume.uuid).map_err(|e| VolumeError::io(&path, "make", e))?;
+        let made = fill(&file).and_then(|()| self.home.sync_new(&file));
+        if let Err(error) = made {
+            self.unmake(volume.uuid);
+            return Err(VolumeError::io(&path, "make", error));
+        }
+        Ok(file)
+    }
+
+    /// Makes a volume's file with another one's content.
+    fn fill(
+        &self,
+        from: &Claimed<'_>,
+        reserved: &Reserved<'_>,
+        volume: &Volume,
+        quiet: Quiet<'_>,
+    ) -> Result<(), VolumeError> {
+        let (home, name) = (&self.home, &from.volume.name);
+        let path = home.file(from.volume.uuid);
+        let failed = |e| VolumeError::io(&path, "read", e);
+        let source = home.open(from.volume.uuid).map_err(failed)?;
+        let mut is_shared = false;
+        let file = self.make(volume, |file| {
+            home.set_size(file, from.volume.size)?;
+            is_shared = home.share(&source, file)?;
+            Ok(())
+        })?;
+        if is_shared {
+            return Ok(());
+        }
+        let busy = || {
+            VolumeError::Busy(format!(
+                "{name} is in use, and this file system cannot share what moves: disconnect its hosts, or keep \
+                 the store on XFS or btrfs"
+            ))
+        };
+        let copied = || {
+            from.takes_long();
+            reserved.grow(clusters(copy::needed(&source).map_err(failed)?))?;
+            warn!(volume = name, "its content is copied: this file system cannot share it");
+            copy::copy(home, (&source, &file), quiet, busy)?;
+            home.sync(&file).map_err(|e| VolumeError::io(&home.file(volume.uuid), "sync", e))
+        };
+        copied().inspect_err(|_| self.unmake(volume.uuid))
+    }
+
+    /// Adds a volume whose file is there; it goes if that fails.
+    fn add(
+        &self,
+        reserved: Reserved<'_>,
+        volume: Volume,
+        change: impl FnOnce(&mut [Volume], Uuid),
+    ) -> Result<Uuid, VolumeError> {
+        let uuid = volume.uuid;
+        let mut state = self.lock();
+        let added = self.commit(&mut state, |contents| {
+            change(&mut contents.volumes, uuid);
+            contents.volumes.push(volume);
+        });
+        reserved.end(&mut state);
+        drop(state);
+        added.inspect_err(|_| self.unmake(uuid))?;
+        Ok(uuid)
+    }
+
+    fn unmake(&self, uuid: Uuid) {
+        if let Err(error) = self.home.remove(uuid) {
+            let path = self.home.file(uuid);
+            warn!("cannot remove {}, which the next start does: {error}", path.display());
+        }
+    }
+}
+
+/// A size in whole clusters.
+fn whole(bytes: u64) -> Result<u64, VolumeError> {
+    let size = bytes.checked_next_multiple_of(CLUSTER_BYTES);
+    match size.filter(|size| (1..=i64::MAX as u64).contains(size)) {
+        Some(size) => Ok(size),
+        None => Err(VolumeError::Invalid(format!("a volume cannot have {bytes} octets"))),
+    }
+}

@@ -1,0 +1,258 @@
+//! Stores on file systems with and without shared extents, and in memory.
+
+mod faults;
+mod model;
+mod sharing;
+mod together;
+
+use super::{CLUSTER_BYTES, Store, Uuid, VolumeError};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const CLUSTER: u64 = CLUSTER_BYTES;
+const BLOCK: usize = 4096;
+
+/// A folder for a store, on some file system.
+pub(super) struct Lab {
+    pub(super) folder: PathBuf,
+    /// A file system that was made for it.
+    mounted: Option<PathBuf>,
+    _directory: TempDir,
+}
+
+impl Lab {
+    /// Where temporary files are: mostly ext4, which shares nothing.
+    pub(super) fn plain() -> Lab {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("store");
+        Lab { folder, mounted: None, _directory: directory }
+    }
+
+    /// In memory, where syncs cost nothing.
+    pub(super) fn quick() -> Lab {
+        let shm = tempfile::tempdir_in("/dev/shm");
+        let directory = shm.unwrap_or_else(|_| tempfile::tempdir().unwrap());
+        let folder = directory.path().join("store");
+        Lab { folder, mounted: None, _directory: directory }
+    }
+
+    /// An XFS, which shares extents; `None`, which is said: it cannot be made here.
+    pub(super) fn xfs() -> Option<Lab> {
+        let directory = tempfile::tempdir().unwrap();
+        let (image, mounted) = (directory.path().join("xfs.img"), directory.path().join("xfs"));
+        std::fs::create_dir(&mounted).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(600 << 20).unwrap();
+        let run = |program: &str, args: &[&str], paths: &[&Path]| {
+            let output = Command::new(program).args(args).args(paths).output();
+            let failed = |why: String| format!("{program} does not work here: {}", why.trim());
+            match output {
+                Ok(output) if output.status.success() => Ok(()),
+                Ok(output) => Err(failed(String::from_utf8_lossy(&output.stderr).into())),
+                Err(error) => Err(failed(error.to_string())),
+            }
+        };
+        let made = run("mkfs.xfs", &["-q", "-m", "reflink=1"], &[&image])
+            .and_then(|()| run("mount", &["-o", "loop"], &[&image, &mounted]));
+        if let Err(why) = made {
+            crate::skipped::skipped(why);
+            return None;
+        }
+        let folder = mounted.join("store");
+        Some(Lab { folder, mounted: Some(mounted), _directory: directory })
+    }
+
+    pub(super) fn open(&self) -> Store {
+        self.open_sized(400 << 20)
+    }
+
+    pub(super) fn open_sized(&self, size: u64) -> Store {
+        Store::open(&self.folder, "vols", Some(size), 512).unwrap()
+    }
+
+    /// Names of the files that volumes have.
+    pub(super) fn files(&self) -> Vec<Uuid> {
+        let entries = std::fs::read_dir(&self.folder).unwrap();
+        let mut found: Vec<Uuid> = entries
+            .filter_map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().ok())
+            .collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        if let Some(mounted) = &self.mounted {
+            let _ = Command::new("umount").arg(mounted).status();
+        }
+    }
+}
+
+/// Writes a block of `value`, as a host does: it is on the disk then.
+pub(super) fn write(store: &Store, uuid: Uuid, at: u64, value: u8) {
+    let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
+    file.write_all_at(&[value; BLOCK], at).unwrap();
+    file.sync_data().unwrap();
+}
+
+pub(super) fn read(store: &Store, uuid: Uuid, at: u64) -> u8 {
+    let mut block = [0; BLOCK];
+    let file = std::fs::File::open(store.file(uuid)).unwrap();
+    file.read_exact_at(&mut block, at).unwrap();
+    assert!(block.iter().all(|octet| *octet == block[0]), "a block that was not written as one");
+    block[0]
+}
+
+/// Nobody writes.
+pub(super) fn quiet() -> bool {
+    true
+}
+
+pub(super) fn free(store: &Store) -> u64 {
+    store.info().unwrap().free_clusters
+}
+
+/// Each on all kinds of file systems that are here.
+fn everywhere(test: impl Fn(&Store)) {
+    test(&Lab::plain().open());
+    test(&Lab::quick().open());
+    test(&Store::memory("vols", 400 << 20, 512).unwrap());
+    if let Some(lab) = Lab::xfs() {
+        let store = lab.open();
+        test(&store);
+    }
+}
+
+#[test]
+fn a_thick_volume_counts_whole_and_a_thin_one_what_was_written() {
+    everywhere(|store| {
+        assert_eq!(free(store), 100);
+        let thick = store.create("thick", 5 << 20, false).unwrap();
+        assert_eq!((free(store), store.volume(thick).unwrap().size), (98, 8 << 20));
+        let thin = store.create("thin", 1 << 40, true).unwrap();
+        assert_eq!(free(store), 98);
+        write(store, thin, (1 << 39) + 8192, 7);
+        assert_eq!(free(store), 97);
+        assert_eq!((read(store, thin, (1 << 39) + 8192), read(store, thin, 0)), (7, 0));
+        assert_eq!(read(store, thick, CLUSTER), 0);
+        let error = store.create("much", 98 * CLUSTER, false).unwrap_err();
+        assert!(matches!(error, VolumeError::NoSpace { needed: 98, free: 97 }), "{error}");
+        store.delete(thick).unwrap();
+        store.delete(thin).unwrap();
+        assert_eq!(free(store), 100);
+    });
+}
+
+#[test]
+fn snapshots_and_clones_go_ways_of_their_own() {
+    everywhere(|store| {
+        let disk = store.create("disk", 8 << 20, false).unwrap();
+        write(store, disk, 0, 1);
+        write(store, disk, CLUSTER, 2);
+        let snapshot = store.snapshot(disk, "before", &quiet).unwrap();
+        write(store, disk, 0, 3);
+        let clone = store.clone_snapshot(snapshot, "other").unwrap();
+        write(store, clone, CLUSTER, 4);
+        let seen = |uuid| (read(store, uuid, 0), read(store, uuid, CLUSTER));
+        assert_eq!((seen(disk), seen(snapshot), seen(clone)), ((3, 2), (1, 2), (1, 4)));
+        let volumes = store.volumes();
+        let names: Vec<&str> = volumes.iter().map(|v| v.volume.name.as_str()).collect();
+        assert_eq!(names, ["disk", "before", "other"]);
+        assert_eq!(volumes[1].clones, ["disk", "other"]);
+        assert_eq!(volumes[0].parent.as_deref(), Some("before"));
+        assert!(volumes[1].volume.snapshot && volumes[0].volume.thin);
+
+        store.delete(snapshot).unwrap();
+        assert_eq!((seen(disk), seen(clone)), ((3, 2), (1, 4)));
+        assert_eq!(store.volumes()[0].parent, None);
+        store.inflate(disk).unwrap();
+        store.inflate(clone).unwrap();
+        assert_eq!(free(store), 96);
+        store.settle();
+        assert_eq!((seen(disk), seen(clone)), ((3, 2), (1, 4)));
+        assert!(store.list().iter().all(|volume| !volume.inflating && !volume.thin));
+        assert_eq!(free(store), 96);
+    });
+}
+
+#[test]
+fn sizes_grow_only() {
+    everywhere(|store| {
+        let thick = store.create("thick", 4 << 20, false).unwrap();
+        let thin = store.create("thin", 4 << 20, true).unwrap();
+        write(store, thick, 0, 9);
+        assert_eq!(store.resize(thick, (8 << 20) + 1).unwrap(), 12 << 20);
+        assert_eq!(store.resize(thin, 1 << 33).unwrap(), 1 << 33);
+        assert_eq!(free(store), 97);
+        assert_eq!((read(store, thick, 0), read(store, thick, 8 << 20)), (9, 0));
+        assert_eq!(read(store, thin, (1 << 33) - 4096), 0);
+        assert!(matches!(store.resize(thick, 4 << 20), Err(VolumeError::Invalid(_))));
+        assert!(matches!(store.resize(thick, 1 << 33), Err(VolumeError::NoSpace { .. })));
+        let snapshot = store.snapshot(thick, "still", &quiet).unwrap();
+        assert!(matches!(store.resize(snapshot, 1 << 33), Err(VolumeError::ReadOnly(_))));
+        assert!(matches!(store.inflate(snapshot), Err(VolumeError::ReadOnly(_))));
+    });
+}
+
+#[test]
+fn names_are_unique_and_plain() {
+    let store = Store::memory("vols", 400 << 20, 512).unwrap();
+    let one = store.create("one", 1, true).unwrap();
+    let two = store.create("two", 1, true).unwrap();
+    assert!(matches!(store.create("one", 1, true), Err(VolumeError::Taken(_))));
+    assert!(matches!(store.rename(two, "one"), Err(VolumeError::Taken(_))));
+    store.rename(one, "first").unwrap();
+    store.rename(two, "one").unwrap();
+    let long = "n".repeat(64);
+    for name in ["", "a/b", "a\nb", long.as_str()] {
+        assert!(matches!(store.create(name, 1, true), Err(VolumeError::Invalid(_))), "{name:?}");
+    }
+    store.create(&long[1..], 1, true).unwrap();
+    for bytes in [0, u64::MAX, i64::MAX as u64] {
+        assert!(matches!(store.create("odd", bytes, true), Err(VolumeError::Invalid(_))));
+    }
+    assert!(matches!(store.delete(Uuid([0; 16])), Err(VolumeError::NotFound(_))));
+    assert!(matches!(store.clone_snapshot(one, "c"), Err(VolumeError::Invalid(_))));
+    let snapshot = store.snapshot(one, "s", &quiet).unwrap();
+    assert!(matches!(store.snapshot(snapshot, "t", &quiet), Err(VolumeError::Invalid(_))));
+}
+
+#[test]
+fn a_folder_is_one_target_s_and_one_store_s() {
+    let lab = Lab::plain();
+    let store = lab.open();
+    let uuid = store.create("kept", 1, true).unwrap();
+    let identity = store.identity();
+    let failed = |name: &str| Store::open(&lab.folder, name, None, 512).err().unwrap().to_string();
+    assert!(failed("vols").contains("another target has that store"));
+    drop(store);
+    assert!(failed("other").contains("has the store vols, not other"));
+
+    let store = lab.open_sized(40 << 20);
+    assert_eq!((store.identity(), store.info().unwrap().total_clusters), (identity, 10));
+    assert_eq!(store.list()[0].uuid, uuid);
+    drop(store);
+    std::fs::remove_file(lab.folder.join("store.json")).unwrap();
+    assert!(failed("vols").contains("has files of volumes and no store.json"));
+    std::fs::write(lab.folder.join("store.json"), "{").unwrap();
+    assert!(failed("vols").contains("damaged"));
+}
+
+#[test]
+fn a_store_goes_with_its_volumes_and_the_folder_stays() {
+    let lab = Lab::plain();
+    let store = lab.open();
+    let uuid = store.create("one", 1, false).unwrap();
+    std::fs::write(lab.folder.join("notes"), "mine").unwrap();
+    store.destroy().unwrap();
+    assert!(matches!(store.create("two", 1, true), Err(VolumeError::NotFound(_))));
+    assert!(matches!(store.delete(uuid), Err(VolumeError::NotFound(_))));
+    drop(store);
+    let left: Vec<_> =
+        std::fs::read_dir(&lab.folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes"]);
+}

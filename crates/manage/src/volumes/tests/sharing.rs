@@ -1,0 +1,126 @@
+//! Extents that several volumes share are counted once; without them content is copied, which must not be torn.
+
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[test]
+fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
+    let Some(lab) = Lab::xfs() else { return };
+    let store = lab.open();
+    let disk = store.create("disk", 40 << 20, true).unwrap();
+    for cluster in 0..6 {
+        fill(&store, disk, cluster);
+    }
+    assert_eq!(held(&store), [6]);
+    let first = store.snapshot(disk, "first", &quiet).unwrap();
+    assert_eq!(held(&store), [0, 6]);
+    fill(&store, disk, 0);
+    fill(&store, disk, 7);
+    assert_eq!(held(&store), [2, 6]);
+    store.snapshot(disk, "second", &quiet).unwrap();
+    assert_eq!(held(&store), [0, 6, 2]);
+    let clone = store.clone_snapshot(first, "clone").unwrap();
+    fill(&store, clone, 5);
+    assert_eq!((held(&store), free(&store)), (vec![0, 6, 2, 1], 91));
+    // Its clusters 1 to 5 are the second's now, 0 is the clone's alone.
+    store.delete(first).unwrap();
+    assert_eq!((held(&store), free(&store)), (vec![0, 7, 2], 91));
+
+    store.inflate(disk).unwrap();
+    assert_eq!(held(&store), [10, 7, 2]);
+    store.settle();
+    assert_eq!(held(&store), [10, 7, 2]);
+    store.delete(disk).unwrap();
+    assert_eq!(free(&store), 91);
+}
+
+#[test]
+fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
+    let Some(lab) = Lab::xfs() else { return };
+    let store = lab.open();
+    let disk = store.create("disk", 80 << 20, true).unwrap();
+    for cluster in 0..20 {
+        fill(&store, disk, cluster);
+    }
+    let snapshot = store.snapshot(disk, "still", &quiet).unwrap();
+    store.inflate(disk).unwrap();
+    drop(store); // in the middle of it
+    let store = lab.open();
+    store.settle();
+    assert!(!store.volume(disk).unwrap().inflating);
+    for uuid in [disk, snapshot] {
+        let (mut shared, mut bytes) = (0, 0);
+        let file = std::fs::File::open(store.file(uuid)).unwrap();
+        roadtrain_store::extents(&file, |extent| {
+            shared += u64::from(extent.shared);
+            bytes += extent.bytes;
+        })
+        .unwrap();
+        assert_eq!((shared, bytes), (0, 80 << 20));
+        assert_eq!(read(&store, uuid, 79 << 20), 1);
+    }
+}
+
+#[test]
+fn what_moves_is_shared_but_not_copied() {
+    let moves = || false;
+    if let Some(lab) = Lab::xfs() {
+        let store = lab.open();
+        let disk = store.create("disk", 1, true).unwrap();
+        store.snapshot(disk, "shared", &moves).unwrap();
+    }
+    let lab = Lab::quick();
+    let store = lab.open();
+    let disk = store.create("disk", 1, true).unwrap();
+    write(&store, disk, 0, 1);
+    let error = store.snapshot(disk, "copied", &moves).unwrap_err();
+    assert!(matches!(error, VolumeError::Busy(_)), "{error}");
+    assert_eq!((store.list().len(), error.errno()), (1, 16));
+}
+
+#[test]
+fn a_host_that_comes_or_writes_while_content_is_copied_ends_the_copy() {
+    let lab = Lab::plain();
+    let store = lab.open();
+    let disk = store.create("disk", 1, true).unwrap();
+    write(&store, disk, 0, 1);
+    let asked = AtomicU32::new(0);
+    let comes = || asked.fetch_add(1, Ordering::Relaxed) == 0;
+    assert!(matches!(store.snapshot(disk, "s", &comes), Err(VolumeError::Busy(_))));
+    // It came, wrote and went between both questions.
+    let asked = AtomicU32::new(0);
+    let wrote = || {
+        if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            write(&store, disk, 0, 2);
+        }
+        true
+    };
+    assert!(matches!(store.snapshot(disk, "s", &wrote), Err(VolumeError::Busy(_))));
+    assert_eq!((store.list().len(), lab.files()), (1, vec![disk]));
+    store.snapshot(disk, "s", &quiet).unwrap();
+}
+
+#[test]
+fn a_copy_needs_space_for_what_it_has() {
+    let lab = Lab::quick();
+    let store = lab.open_sized(5 * CLUSTER);
+    let disk = store.create("disk", 12 << 20, true).unwrap();
+    for cluster in 0..3 {
+        fill(&store, disk, cluster);
+    }
+    let error = store.snapshot(disk, "copy", &quiet).unwrap_err();
+    assert!(matches!(error, VolumeError::NoSpace { needed: 3, free: 2 }), "{error}");
+    assert_eq!((lab.files(), free(&store)), (vec![disk], 2));
+}
+
+/// Writes a cluster whole.
+fn fill(store: &Store, uuid: Uuid, cluster: u64) {
+    let file = OpenOptions::new().write(true).open(store.file(uuid)).unwrap();
+    file.write_all_at(&vec![1; CLUSTER as usize], cluster * CLUSTER).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn held(store: &Store) -> Vec<u64> {
+    store.volumes().iter().map(|volume| volume.clusters).collect()
+}
