@@ -7,6 +7,7 @@
 //!     discover, identify, list -a        -> what a target has
 //!     resv                               -> who may use a namespace that several hosts share
 //!     bench                              -> a load, and what it reached
+//!     doctor                             what this machine lacks
 //!     keys                               -> keys for TLS and authentication
 //! ```
 //!
@@ -38,7 +39,9 @@ mod connect;
 mod control;
 mod ctl;
 mod detach;
+mod doctor;
 mod failure;
+mod first_steps;
 mod generate;
 mod identity;
 mod inventory;
@@ -74,6 +77,11 @@ pub fn main() -> ExitCode {
 /// Runs the program with these arguments, the first of which is its name.
 #[must_use]
 pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.collect();
+    if first_steps::are_asked_for(&arguments) {
+        eprint!("{}", first_steps::OF_SERVE);
+        return Failure::usage("").exit_code();
+    }
     let cli = Cli::parse_from(arguments);
     // Connections take descriptors; what cannot be raised may do all the same.
     let _ = roadtrain_engine::platform::raise_open_files();
@@ -102,6 +110,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Resv(args) => resv::run(args, global),
         Command::Ctl(args) => ctl::run(args, global),
         Command::Bench(args) => bench::run(args, global),
+        Command::Doctor(args) => doctor::run(args, global),
         Command::Keys(args) => keys::run(args, global),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),

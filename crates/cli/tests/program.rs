@@ -95,6 +95,29 @@ fn exit_status_says_what_kind_of_failure() {
 }
 
 #[test]
+fn serve_alone_explains_itself() {
+    let output = roadtrain("serve");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said.matches("    roadtrain serve -").count(), 3, "{said}");
+    assert!(said.lines().count() <= 12 && output.stdout.is_empty(), "{said}");
+    let part = stderr(&roadtrain("serve -a 127.0.0.1"));
+    assert!(part.contains("--nqn <NQN>"), "what is missing is named: {part}");
+}
+
+#[test]
+fn doctor_says_how_this_machine_is() {
+    let output = roadtrain("doctor --json");
+    let findings = json(&output);
+    let findings = findings.as_array().unwrap();
+    assert!(findings.iter().any(|one| one["check"] == "kernel"), "{findings:?}");
+    let has_problem = findings.iter().any(|one| one["state"] == "problem");
+    assert_eq!(output.status.code(), Some(i32::from(has_problem)), "{}", stderr(&output));
+    let text = roadtrain("doctor");
+    assert_eq!(String::from_utf8_lossy(&text.stdout).matches("kernel  ").count(), 1);
+}
+
+#[test]
 fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
         return skipped::skipped("this machine has ublk; tests/vm uses it");

@@ -2,6 +2,7 @@
 //!
 //! | file | purpose |
 //! |---|---|
+//! | `card` | what a network card's driver tells |
 //! | `cpus` | sets of cores, as the kernel writes them |
 //! | `topology` | nodes and interfaces, read from files below a directory |
 //! | `files` | how many descriptors there may be |
@@ -12,6 +13,7 @@
 //!
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
+mod card;
 mod cpus;
 pub(crate) mod files;
 mod load;
@@ -20,6 +22,7 @@ mod placement;
 mod route;
 mod topology;
 
+pub use card::{Channels, Offloads};
 pub use cpus::Cpus;
 pub use files::raise_open_files;
 pub(crate) use load::CoreLoads;

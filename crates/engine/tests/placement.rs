@@ -1,10 +1,13 @@
 //! Who goes where on described machines: `topologies/` holds what their sysfs and procfs would say.
 
+#[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
+#[path = "../../../tests/lib/described.rs"]
+mod described;
+
 use roadtrain_engine::platform::{
     Affinity, Cpus, Interface, Placement, Threads, Topology, affinities, home, memory_nodes,
 };
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -14,7 +17,7 @@ const ONE_NODE: &str = include_str!("topologies/one-node.txt");
 const NO_NUMA: &str = include_str!("topologies/no-numa.txt");
 const MALFORMED: &str = include_str!("topologies/malformed.txt");
 
-/// A described machine: lines are `FILE = CONTENT` or `LINK -> TARGET`, from its root.
+/// A described machine.
 struct Machine {
     root: TempDir,
     topology: Topology,
@@ -22,20 +25,7 @@ struct Machine {
 
 impl Machine {
     fn new(text: &str) -> Machine {
-        let root = tempfile::tempdir().unwrap();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let (path, content) = line.split_once(['=', '>']).unwrap();
-            let (path, link) = match path.trim().strip_suffix(" -") {
-                Some(path) => (path, true),
-                None => (path.trim(), false),
-            };
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            match link {
-                true => std::os::unix::fs::symlink(root.path().join(content.trim()), path).unwrap(),
-                false => fs::write(path, format!("{}\n", content.trim())).unwrap(),
-            }
-        }
+        let root = described::describe(text);
         let topology = Topology::read(root.path());
         Machine { root, topology }
     }

@@ -20,6 +20,7 @@ mod bench;
 mod class;
 mod connect;
 mod ctl;
+mod doctor;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod generate;
@@ -42,6 +43,7 @@ pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, Portal, Transport};
 pub use ctl::{CtlArgs, CtlCommand};
+pub use doctor::DoctorArgs;
 pub use ether::EtherArgs;
 #[cfg(feature = "ether")]
 pub use ether::PortKindName;
@@ -81,6 +83,7 @@ Exit status:
      the subsystem does not exist
 
 Examples:
+  roadtrain doctor
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
   roadtrain discover -a 127.0.0.1
   roadtrain attach -a 127.0.0.1 -n nqn.2025-01.io.example:disk --as nbd:unix:/tmp/disk.sock
@@ -145,6 +148,8 @@ pub enum Command {
     Ctl(CtlArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
+    /// Look at this machine and say what to do, with nothing changed.
+    Doctor(DoctorArgs),
     /// Make keys for TLS and authentication, check them, and show what is derived of them.
     Keys(KeysArgs),
     /// Print or write shell completions.

@@ -1,0 +1,130 @@
+//! Rules that may keep hosts from a target here. What is read is what rules say about ports: which of them decides
+//! for a packet is more than that, so that nothing is promised.
+
+use super::Finding;
+use super::machine::{Listing, Machine};
+use super::network::PORTS;
+
+const CHECK: &str = "firewall";
+
+/// What a line does with a port that it names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Accepts,
+    Refuses,
+}
+
+/// Could rules block 4420 and 8009?
+pub(super) fn rules(machine: &Machine) -> Vec<Finding> {
+    let rules = &machine.told.rules;
+    let mut findings = Vec::new();
+    for (program, listing) in [("nft", &rules.nft), ("iptables", &rules.iptables)] {
+        match listing {
+            Listing::Absent => {}
+            Listing::Refused(why) => findings.push(Finding::advice(
+                CHECK,
+                format!("{program} does not tell its rules: {why}"),
+                "sudo roadtrain doctor",
+            )),
+            Listing::Listed(text) => findings.extend(of(program, text)),
+        }
+    }
+    if findings.is_empty() {
+        let seen =
+            matches!(rules.nft, Listing::Listed(_)) || matches!(rules.iptables, Listing::Listed(_));
+        findings.push(Finding::ok(
+            CHECK,
+            if seen {
+                "no rule blocks 4420 and 8009"
+            } else {
+                "neither nft nor iptables is installed"
+            },
+        ));
+    }
+    findings
+}
+
+/// What is wrong with a listing.
+fn of(program: &str, text: &str) -> Vec<Finding> {
+    let names = PORTS.map(|port| (port, verdict(text, port)));
+    let refused = names.iter().find(|(_, verdict)| *verdict == Some(Verdict::Refuses));
+    if let Some((port, _)) = refused {
+        let show = if program == "nft" { "nft -a list ruleset" } else { "iptables -S" };
+        return vec![Finding::problem(
+            CHECK,
+            format!("a rule of {program} refuses port {port}"),
+            format!("look at it and remove it: sudo {show} | grep {port}"),
+        )];
+    }
+    let Some(chain) = closed_chain(text) else { return Vec::new() };
+    let closed: Vec<String> = names
+        .iter()
+        .filter(|(_, verdict)| verdict.is_none())
+        .map(|(port, _)| port.to_string())
+        .collect();
+    if closed.is_empty() {
+        return Vec::new();
+    }
+    let open = match program {
+        "nft" => format!("sudo nft insert rule {chain} tcp dport '{{ 4420, 8009 }}' accept"),
+        _ => "sudo iptables -I INPUT -p tcp -m multiport --dports 4420,8009 -j ACCEPT".to_owned(),
+    };
+    vec![Finding::advice(
+        CHECK,
+        format!(
+            "{program} drops what no rule accepts, and no rule names port {}",
+            closed.join(" and ")
+        ),
+        format!("to serve from here: {open}"),
+    )]
+}
+
+/// The first that a line says about the port.
+fn verdict(text: &str, port: u16) -> Option<Verdict> {
+    text.lines().filter(|line| names_port(line, port)).find_map(|line| {
+        let mut words = line.split_whitespace();
+        words.find_map(|word| match word {
+            "accept" | "ACCEPT" => Some(Verdict::Accepts),
+            "drop" | "reject" | "DROP" | "REJECT" => Some(Verdict::Refuses),
+            _ => None,
+        })
+    })
+}
+
+/// Whether a line matches the port as the one that packets go to: `dport 4420`, `dport { 22, 4420-4430 }`,
+/// `--dport 4420:4430`, `--dports 22,4420`.
+fn names_port(line: &str, port: u16) -> bool {
+    let after = ["dport ", "--dports "].iter().find_map(|key| Some(line.split_once(key)?.1));
+    let Some(after) = after else { return false };
+    let after = after.trim_start();
+    let list = match after.strip_prefix('{') {
+        Some(set) => set.split('}').next().unwrap_or_default(),
+        None => after.split_whitespace().next().unwrap_or_default(),
+    };
+    list.split(',').any(|part| {
+        let part = part.trim();
+        let (first, last) = part.split_once(['-', ':']).unwrap_or((part, part));
+        match (first.parse::<u16>(), last.parse::<u16>()) {
+            (Ok(first), Ok(last)) => (first..=last).contains(&port),
+            _ => false,
+        }
+    })
+}
+
+/// A chain for packets that come in, which drops what no rule accepts.
+fn closed_chain(text: &str) -> Option<String> {
+    let (mut table, mut chain) = ("", "");
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(":INPUT DROP") {
+            return Some("INPUT".to_owned());
+        }
+        if let Some(name) = line.strip_prefix("table ") {
+            table = name.trim_end_matches('{').trim();
+        } else if let Some(name) = line.strip_prefix("chain ") {
+            chain = name.trim_end_matches('{').trim();
+        } else if line.contains("hook input") && line.contains("policy drop") {
+            return Some(format!("{table} {chain}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,120 @@
+//! The kernel: its version and what it has.
+
+use super::Finding;
+use super::machine::Machine;
+
+/// The oldest kernel that has all that is needed.
+const OLDEST: (u32, u32) = (6, 1);
+
+/// Is it new enough?
+pub(super) fn version(machine: &Machine) -> Vec<Finding> {
+    let check = "kernel";
+    let Some(release) = machine.text("proc/sys/kernel/osrelease") else { return Vec::new() };
+    let found = format!("Linux {release}");
+    let is_old = number(&release).is_none_or(|number| number < OLDEST);
+    vec![match is_old {
+        true => Finding::problem(
+            check,
+            found,
+            format!("install Linux {}.{} or later", OLDEST.0, OLDEST.1),
+        ),
+        false => Finding::ok(check, found),
+    }]
+}
+
+/// The first two numbers of a release.
+fn number(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// May this user make rings?
+pub(super) fn io_uring(machine: &Machine) -> Vec<Finding> {
+    let check = "io_uring";
+    let switch = machine.number("proc/sys/kernel/io_uring_disabled").unwrap_or(0);
+    let enable = "sudo sysctl -w kernel.io_uring_disabled=0 (to keep it: a file in /etc/sysctl.d)";
+    vec![match (&machine.told.no_ring, switch) {
+        (_, 2..) => Finding::problem(check, "switched off for everybody", enable),
+        (Some(error), 1) => {
+            let text = format!("only for the group of kernel.io_uring_group and root: {error}");
+            Finding::problem(check, text, enable)
+        }
+        (Some(error), _) => Finding::problem(
+            check,
+            format!("no ring can be made: {error}"),
+            "a container or service forbids it: let its seccomp profile have io_uring_setup, \
+             io_uring_enter and io_uring_register",
+        ),
+        (None, 1) => {
+            Finding::advice(check, "works here, and not for users outside a group", enable)
+        }
+        (None, _) => Finding::ok(check, "works"),
+    }]
+}
+
+/// What the kernel brings for others to use.
+pub(super) fn modules(machine: &Machine) -> Vec<Finding> {
+    let wanted = [
+        ("tls", "TLS by the kernel", "TLS is done by the program, which takes more CPU time"),
+        (
+            "nvme_tcp",
+            "Linux's own host",
+            "`nvme connect` does not work here; roadtrain attach does",
+        ),
+        ("nvmet_tcp", "Linux's own target", "Linux cannot serve from here; roadtrain serve does"),
+    ];
+    wanted.map(|(name, what, without)| module(machine, name, what, without)).into()
+}
+
+fn module(machine: &Machine, name: &str, what: &str, without: &str) -> Finding {
+    let check = format!("module {name}");
+    match presence(machine, name) {
+        Presence::Here => Finding::ok(&check, format!("{what}: loaded")),
+        // Programs load it when they need it, except TLS, where an unprivileged one cannot.
+        Presence::Installed if name != "tls" => {
+            Finding::ok(&check, format!("{what}: is loaded by modprobe {name}"))
+        }
+        Presence::Installed => {
+            let keep = format!(
+                "sudo modprobe {name}; echo {name} | sudo tee /etc/modules-load.d/{name}.conf"
+            );
+            Finding::advice(&check, format!("{what}: not loaded; {without}"), keep)
+        }
+        // Nothing to be done but another kernel, and nothing needs it.
+        Presence::Absent => Finding::ok(&check, format!("{what}: not in this kernel; {without}")),
+    }
+}
+
+/// Where a part of the kernel is.
+pub(super) enum Presence {
+    /// Loaded, or built in.
+    Here,
+    /// A file that can be loaded.
+    Installed,
+    /// Nowhere.
+    Absent,
+}
+
+/// Where a module is.
+pub(super) fn presence(machine: &Machine, name: &str) -> Presence {
+    let release = machine.text("proc/sys/kernel/osrelease").unwrap_or_default();
+    let listed = |file: &str| {
+        let list = machine.text(&format!("lib/modules/{release}/{file}")).unwrap_or_default();
+        list.lines().any(|line| {
+            let path = line.split(':').next().unwrap_or_default();
+            let file = path.rsplit('/').next().unwrap_or_default();
+            file.split(".ko").next().is_some_and(|stem| stem.replace('-', "_") == name)
+        })
+    };
+    let loaded = machine.text("proc/modules").unwrap_or_default();
+    let is_loaded = loaded.lines().any(|line| line.split(' ').next() == Some(name));
+    if is_loaded || machine.has(&format!("sys/module/{name}")) || listed("modules.builtin") {
+        return Presence::Here;
+    }
+    // A kernel without modules lists what its protocols are here.
+    let protocols = machine.text("proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
+    if name == "tls" && protocols.split_whitespace().any(|protocol| protocol == "tls") {
+        return Presence::Here;
+    }
+    if listed("modules.dep") { Presence::Installed } else { Presence::Absent }
+}

@@ -1,0 +1,159 @@
+//! A machine as checks see it: its files below a root directory, and what only calls and programs tell.
+
+use roadtrain_engine::platform::{Channels, Offloads};
+use roadtrain_engine::ring::Ring;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A machine.
+pub(super) struct Machine {
+    root: PathBuf,
+    /// What its files do not say.
+    pub(super) told: Told,
+}
+
+/// What calls and programs tell. A described machine says it itself.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Why no io_uring can be made.
+    pub(super) no_ring: Option<String>,
+    /// The firewall's rules, as `nft` and `iptables-save` list them.
+    pub(super) rules: Rules,
+    /// By interface.
+    pub(super) offloads: BTreeMap<String, Offloads>,
+    /// By interface.
+    pub(super) channels: BTreeMap<String, Channels>,
+}
+
+/// The firewall's rules.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// `nft -n list ruleset`.
+    pub(super) nft: Listing,
+    /// `iptables-save` and `ip6tables-save`.
+    pub(super) iptables: Listing,
+}
+
+/// What a program has listed.
+#[derive(Default)]
+pub(super) enum Listing {
+    /// There is no such program.
+    #[default]
+    Absent,
+    /// It may not, or fails: its first line.
+    Refused(String),
+    /// Its output.
+    Listed(String),
+}
+
+impl Machine {
+    /// The one that this runs on.
+    pub(super) fn this() -> Machine {
+        let mut machine = Machine { root: PathBuf::from("/"), told: Told::default() };
+        let names = machine.entries("sys/class/net");
+        let of = |name: &String| Some((name.clone(), Offloads::read(name).ok()?));
+        machine.told = Told {
+            no_ring: Ring::new(8).err().map(|error| error.to_string()),
+            rules: Rules {
+                nft: list(&[&["nft", "-n", "list", "ruleset"]]),
+                iptables: list(&[&["iptables-save"], &["ip6tables-save"]]),
+            },
+            offloads: names.iter().filter_map(of).collect(),
+            channels: names
+                .iter()
+                .filter_map(|name| Some((name.clone(), Channels::read(name).ok()?)))
+                .collect(),
+        };
+        machine
+    }
+
+    #[cfg(test)]
+    pub(super) fn described(root: &Path, told: Told) -> Machine {
+        Machine { root: root.to_owned(), told }
+    }
+
+    /// Its root directory.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file's text without what is blank around it; `None` when it cannot be read.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// A file that holds one number.
+    pub(super) fn number(&self, path: &str) -> Option<u64> {
+        self.text(path)?.parse().ok()
+    }
+
+    /// Whether there is such a file, device or directory.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// Names in a directory, sorted.
+    pub(super) fn entries(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.root.join(path)) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    /// The choice in brackets, as in `always [madvise] never`.
+    pub(super) fn chosen(&self, path: &str) -> Option<String> {
+        let text = self.text(path)?;
+        let (_, rest) = text.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    }
+
+    /// Cores that are online.
+    pub(super) fn cores(&self) -> usize {
+        let list = self.text("sys/devices/system/cpu/online").unwrap_or_default();
+        roadtrain_engine::platform::Cpus::parse(&list).iter().count().max(1)
+    }
+
+    /// Whether a process of that name runs.
+    pub(super) fn runs(&self, name: &str) -> bool {
+        let mut processes = self.entries("proc").into_iter();
+        processes.any(|process| {
+            let is_one = process.bytes().all(|octet| octet.is_ascii_digit());
+            is_one && self.text(&format!("proc/{process}/comm")).is_some_and(|comm| comm == name)
+        })
+    }
+}
+
+/// The outputs of all these programs, one after the other.
+fn list(programs: &[&[&str]]) -> Listing {
+    let mut all = Listing::Absent;
+    for program in programs {
+        let (name, arguments) = program.split_first().unwrap_or((&"", &[]));
+        // Root's PATH has them, others' need not.
+        let places = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"];
+        let Some(path) =
+            places.iter().map(|place| Path::new(place).join(name)).find(|p| p.exists())
+        else {
+            continue;
+        };
+        let output = Command::new(path).args(arguments).stdin(Stdio::null()).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                all = match all {
+                    Listing::Listed(before) => Listing::Listed(before + &text),
+                    _ => Listing::Listed(text),
+                };
+            }
+            Ok(output) => return Listing::Refused(first_line(&output.stderr)),
+            Err(error) => return Listing::Refused(error.to_string()),
+        }
+    }
+    all
+}
+
+fn first_line(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,139 @@
+//! `roadtrain doctor`: looks at the machine and says what to do. Nothing is changed.
+//!
+//! | file | looks at |
+//! |---|---|
+//! | `machine` | nothing: how the others see a machine, this one or a described one |
+//! | `kernel` | version, io_uring, modules |
+//! | `memory` | free memory, huge pages, NUMA nodes |
+//! | `limits` | descriptors, locked memory, capabilities |
+//! | `processor` | clock, frequency |
+//! | `interfaces` | each network interface: queues, interrupts, MTU, offloads |
+//! | `network` | TCP's settings, ports in use |
+//! | `firewall` | rules that may block |
+//! | `fronts` | ublk, FUSE, loop devices, librbd |
+//!
+//! A check is a function from a [`Machine`] to what it found.
+
+mod firewall;
+mod fronts;
+mod interfaces;
+mod kernel;
+mod limits;
+mod machine;
+mod memory;
+mod network;
+mod processor;
+#[cfg(test)]
+mod tests;
+
+use crate::args::{DoctorArgs, GlobalArgs};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use machine::Machine;
+use serde::Serialize;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// It works, and could be better.
+    Advice,
+    /// Something does not work before this is done.
+    Problem,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// What was looked at.
+    check: String,
+    state: State,
+    /// How it is.
+    finding: String,
+    /// What to do, with the command; `None` when there is nothing to do.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &str, finding: impl Into<String>) -> Finding {
+        let (check, finding) = (check.to_owned(), finding.into());
+        Finding { check, state: State::Ok, finding, advice: None }
+    }
+
+    fn advice(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
+        let advice = Some(advice.into());
+        Finding { state: State::Advice, advice, ..Finding::ok(check, finding) }
+    }
+
+    fn problem(check: &str, finding: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { state: State::Problem, ..Finding::advice(check, finding, advice) }
+    }
+}
+
+type Check = fn(&Machine) -> Vec<Finding>;
+
+/// In the order in which they are shown.
+const CHECKS: &[Check] = &[
+    kernel::version,
+    kernel::io_uring,
+    kernel::modules,
+    memory::free,
+    memory::transparent,
+    memory::reserved,
+    memory::nodes,
+    limits::open_files,
+    limits::locked_memory,
+    limits::capabilities,
+    processor::clock,
+    processor::frequency,
+    interfaces::all,
+    network::congestion_control,
+    network::buffers,
+    network::ports,
+    firewall::rules,
+    fronts::ublk,
+    fronts::fuse,
+    fronts::loop_devices,
+    fronts::librbd,
+];
+
+/// `roadtrain doctor`
+pub(crate) fn run(_: &DoctorArgs, global: &GlobalArgs) -> Outcome {
+    let findings = examine(&Machine::this());
+    match global.json {
+        true => output::json(&findings)?,
+        false => output::line(&text(&findings))?,
+    }
+    match findings.iter().any(|finding| finding.state == State::Problem) {
+        true => Err(Failure::failed("")),
+        false => Ok(()),
+    }
+}
+
+fn examine(machine: &Machine) -> Vec<Finding> {
+    CHECKS.iter().flat_map(|check| check(machine)).collect()
+}
+
+fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.check.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Finding { check, state, finding, advice } in findings {
+        let state = match state {
+            State::Ok => "ok",
+            State::Advice => "advice",
+            State::Problem => "PROBLEM",
+        };
+        text.push_str(&format!("{state:<7}  {check:<width$}  {finding}\n"));
+        if let Some(advice) = advice {
+            text.push_str(&format!("{:<width$}           -> {advice}\n", ""));
+        }
+    }
+    let count = |wanted| findings.iter().filter(|finding| finding.state == wanted).count();
+    let (ok, advice, problems) = (count(State::Ok), count(State::Advice), count(State::Problem));
+    text + &format!(
+        "\n{ok} ok, {advice} advice, {problems} problem{}",
+        if problems == 1 { "" } else { "s" }
+    )
+}

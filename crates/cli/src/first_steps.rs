@@ -1,0 +1,53 @@
+//! `roadtrain serve` without arguments: what to write instead.
+
+use std::ffi::OsString;
+
+/// The three commands that most people want first.
+pub(crate) const OF_SERVE: &str = "\
+roadtrain serve: say what to export, and where. Most likely one of these:
+
+  memory, to try it on this machine:
+    roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB
+  a file, created if it is not there, for every machine that reaches this one:
+    roadtrain serve -a 0.0.0.0 -n nqn.2025-01.io.example:disk --namespace file:disk.img,size=10GiB
+  what a configuration file says (--print-config behind other options makes one):
+    roadtrain serve --config serve.toml
+
+roadtrain serve --help has all options, roadtrain doctor looks at this machine.
+";
+
+/// Whether these arguments, the first of which is the program's name, are `serve` and nothing else.
+pub(crate) fn are_asked_for(arguments: &[OsString]) -> bool {
+    matches!(arguments, [_, command] if command == "serve")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn what_it_proposes_can_be_written() {
+        let lines = OF_SERVE.lines().filter_map(|line| line.strip_prefix("    "));
+        let commands: Vec<&str> = lines.collect();
+        assert_eq!(commands.len(), 3);
+        for command in commands {
+            Cli::try_parse_from(command.split_whitespace()).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+
+    #[test]
+    fn only_serve_alone_asks_for_it() {
+        let asks = |line: &str| {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            are_asked_for(&words)
+        };
+        assert!(asks("roadtrain serve"));
+        for line in
+            ["roadtrain", "roadtrain attach", "roadtrain serve -a ::1", "roadtrain help serve"]
+        {
+            assert!(!asks(line), "{line}");
+        }
+    }
+}
