@@ -25,9 +25,10 @@ const ORDERS: &[(&str, &[&str])] = &[
         &[
             "digest spin stats pulse stream platform transports sources",
             "tuning",
+            "metrics",
             "shared_core gather connection handshakes clients | ether",
             "host/api host/counters host/stopping host/link/error host/view \
-             | target/health target/tickets target/listeners target/flushes target/powers target/error",
+             | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
              target/reservation_file",

@@ -51,6 +51,9 @@ pub struct ServeConfig {
     /// Log level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+    /// Where HTTP is answered: metrics, the page, whether all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
     /// The discovery service is announced on the local network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub mdns: bool,
@@ -245,6 +248,7 @@ impl ServeConfig {
             cores,
             placement,
             log_level: args.log_level.clone(),
+            metrics: args.metrics,
             mdns,
             drain_timeout,
             ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),

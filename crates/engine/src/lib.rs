@@ -47,6 +47,7 @@ pub mod ether;
 mod gather;
 mod handshakes;
 pub mod host;
+pub mod metrics;
 #[cfg(test)]
 mod per_io;
 pub mod platform;

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod http;
+pub mod metrics;
 pub mod volumes;
 
 #[cfg(test)]

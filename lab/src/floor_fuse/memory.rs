@@ -135,9 +135,9 @@ impl Turn for Reactor {
             (Op::Write, Some(buffer)) => self.memory[range].copy_from_slice(buffer),
             _ => {}
         }
-        let Request { token, buffer, .. } = request;
+        let Request { token, op, buffer, .. } = request;
         let status = Status::SUCCESS;
-        self.completions.push_back(Completion { token, status, buffer, latency_ns: 0 });
+        self.completions.push_back(Completion { token, op, status, buffer, latency_ns: 0 });
         Ok(())
     }
 

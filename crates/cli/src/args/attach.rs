@@ -4,6 +4,7 @@ use super::{ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portals, W
 use crate::units::parse_size;
 use clap::Args;
 use roadtrain_front::fuse::Uring;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = concat!(
@@ -104,6 +105,9 @@ pub struct AttachArgs {
     /// Log to this file [default: stderr; in the background a file beside the attachment's entry].
     #[arg(long, value_name = "FILE", help_heading = NO_HEADING)]
     pub log: Option<PathBuf>,
+    /// Answer HTTP there: GET /metrics for Prometheus, / a page with live charts, /healthz. Read only, for whoever can connect.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = NO_HEADING)]
+    pub metrics: Option<SocketAddr>,
     /// How important its requests are beside others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal", help_heading = NO_HEADING)]
     pub class: ClassName,

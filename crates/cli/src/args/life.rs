@@ -48,6 +48,8 @@ Examples:
   roadtrain status fuse0 --json
   roadtrain status target0
   roadtrain status -a 192.0.2.7:4420 --json
+  roadtrain status --prometheus > /var/lib/prometheus/node-exporter/roadtrain.prom.new &&
+      mv /var/lib/prometheus/node-exporter/roadtrain.prom.new /var/lib/prometheus/node-exporter/roadtrain.prom
   roadtrain status /dev/ublkb0 --watch=5";
 
 /// Options of `roadtrain status`.
@@ -60,6 +62,9 @@ pub struct StatusArgs {
     /// Only attachments with a path to that address, ADDR or ADDR:PORT. Repeatable.
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Vec<String>,
+    /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.
+    #[arg(long, conflicts_with = "watch")]
+    pub prometheus: bool,
     /// Look again and again, until interrupted; with --json one line each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "1", value_parser = parse_seconds)]

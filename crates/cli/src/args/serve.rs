@@ -7,6 +7,7 @@ use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ Examples:
       --tls required --tls-key nqn.2025-01.io.example:host=host.tls
   roadtrain serve -a 127.0.0.1,127.0.0.2 -n nqn.2025-01.io.example:disk --namespace file:disk.img \\
       --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
+  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB --metrics 127.0.0.1:9420
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml
   roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
@@ -91,6 +93,9 @@ pub struct ServeArgs {
     /// How to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
+    /// Answer HTTP there: GET /metrics for Prometheus, / a page with live charts, /healthz. Read only, for whoever can connect.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
+    pub metrics: Option<SocketAddr>,
     /// Log level: error, warn, info, debug, trace.
     #[arg(long, value_name = "LEVEL", help_heading = "Output",
           value_parser = ["error", "warn", "info", "debug", "trace"])]

@@ -1,5 +1,6 @@
 //! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
 
+use super::snapshot::Observed;
 use crate::control::{Call, Refusal, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
@@ -12,14 +13,16 @@ use crate::status::waiting::WaitReport;
 use roadtrain_engine::host::{
     ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
 };
+use roadtrain_engine::pulse::Pulse;
 use roadtrain_front::attachment::{Attachment, Device};
 use serde_json::json;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 /// How often is looked for changes.
 const POLL: Duration = Duration::from_secs(1);
@@ -47,6 +50,8 @@ pub(super) struct Kept {
     attachment: Mutex<Option<Box<dyn Attachment>>>,
     /// Of late, oldest first; never empty.
     history: Mutex<VecDeque<Sample>>,
+    /// Answers HTTP while it runs.
+    http: Mutex<Option<roadtrain_manage::http::Server>>,
     /// Who has asked for the end, and is told what was lost.
     askers: Mutex<Vec<UnixStream>>,
 }
@@ -68,7 +73,8 @@ impl Kept {
         let first = Sample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
         let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
-        Kept { facts, begun, view, shown, attachment, history, askers }
+        let http = Mutex::default();
+        Kept { facts, begun, view, shown, attachment, history, http, askers }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -99,6 +105,7 @@ impl Kept {
         let kept = self.clone();
         let answers = move |call: Call, asker: &UnixStream| match call {
             Call::Status => Some(Ok(json!(kept.report()))),
+            Call::Snapshot => Some(Ok(json!(kept.snapshot()))),
             Call::Stop => {
                 let mut askers = kept.askers.lock().unwrap_or_else(PoisonError::into_inner);
                 askers.extend(asker.try_clone());
@@ -109,6 +116,23 @@ impl Kept {
         };
         socket::serve(socket, answers)
             .map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
+    }
+
+    /// Answers HTTP at `address` from now on.
+    ///
+    /// # Errors
+    /// It cannot be listened on.
+    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
+        let server = roadtrain_manage::metrics::serve(address, Observed(Arc::downgrade(self)));
+        let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
+        info!("metrics at http://{}/", server.address());
+        *self.http.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        Ok(())
+    }
+
+    /// For asking whether all reactors make turns.
+    pub(super) fn pulse(&self) -> Option<Pulse> {
+        self.attachment().as_ref().map(|attachment| attachment.controller().pulse())
     }
 
     /// Waits for a signal.
@@ -143,6 +167,7 @@ impl Kept {
     /// # Errors
     /// Something may be lost.
     pub(super) fn stop(&self) -> Outcome {
+        drop(self.http.lock().unwrap_or_else(PoisonError::into_inner).take());
         let attachment = self.attachment().take();
         if let Some(attachment) = attachment {
             attachment.stop();
@@ -156,7 +181,12 @@ impl Kept {
         if lost.is_empty() { Ok(()) } else { Err(Failure::failed(lost.join("; "))) }
     }
 
-    fn report(&self) -> Report {
+    /// What is known of the controller.
+    pub(super) fn view(&self) -> &ControllerView {
+        &self.view
+    }
+
+    pub(super) fn report(&self) -> Report {
         let link = self.view.link();
         let devices = self.attachment().as_ref().map(|attachment| attachment.devices());
         let state = match link.state {

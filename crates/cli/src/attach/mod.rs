@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `fronts` | the one place where a front-end is chosen |
 //! | `keep` | the attachment while it runs: who asks, what changes, how it ends |
+//! | `snapshot` | all of its counters |
 //! | `background` | `--background`: a process of its own |
 
 mod background;
 mod fronts;
 mod keep;
+mod snapshot;
 
 use crate::args::{AttachArgs, GlobalArgs};
 use crate::failure::{Failure, Outcome};
@@ -81,6 +83,9 @@ fn announce(
 ) -> Outcome {
     kept.answer(&place.control_socket())?;
     kept.write_down(place)?;
+    if let Some(address) = args.metrics {
+        kept.show_at(address)?;
+    }
     output::ready(&ready(&kept.devices(), args, place, global.json)?)?;
     if args.daemon {
         background::let_go(log)?;

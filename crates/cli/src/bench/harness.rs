@@ -73,6 +73,7 @@ impl Harness {
         self.completed += 1;
         self.completions.push_back(Completion {
             token: request.token,
+            op: request.op,
             status: self.status,
             buffer: request.buffer,
             latency_ns,

@@ -41,6 +41,8 @@ pub(crate) enum Call {
     Stop,
     /// A target's counters.
     Counters,
+    /// All counters, by reactor, namespace, host and lane.
+    Snapshot,
     /// A target reads its configuration file again.
     Reload,
     /// A target does all of this, or nothing.
@@ -410,7 +412,7 @@ mod tests {
             Change::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
-        let asking = [Call::Status, Call::Stop, Call::Counters, Call::Reload];
+        let asking = [Call::Status, Call::Stop, Call::Counters, Call::Snapshot, Call::Reload];
         for call in asking.into_iter().chain(taking).chain([Call::Apply { operations }]) {
             assert_eq!(read_call(&write_call(&call)), Ok(call));
         }

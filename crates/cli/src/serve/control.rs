@@ -15,6 +15,7 @@ use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
+use roadtrain_engine::metrics::Snapshot;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
     AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerConfig,
@@ -51,6 +52,8 @@ pub(super) struct Served {
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
     begun: Instant,
+    /// Whether the file could be used when it was read last.
+    reloaded: AtomicBool,
     /// What the local network is told, if it is.
     announcement: Mutex<Option<Announcement>>,
 }
@@ -73,6 +76,7 @@ impl Served {
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
             begun: Instant::now(),
+            reloaded: AtomicBool::new(true),
             announcement: Mutex::default(),
         }
     }
@@ -184,6 +188,7 @@ impl Served {
         match call {
             Call::Status => Ok(json!(self.report())),
             Call::Counters => Ok(json!(self.server().stats())),
+            Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
             Call::Stop => Err(Refusal::not_for("a target")),
@@ -198,6 +203,19 @@ impl Served {
     /// # Errors
     /// The file cannot be; nothing has changed then.
     pub(super) fn reload(&self) -> Outcome<Done> {
+        let done = self.read_again();
+        if self.file.is_some() {
+            self.reloaded.store(done.is_ok(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Where HTTP is answered, if the file says so.
+    pub(super) fn metrics_address(&self) -> Option<SocketAddr> {
+        lock(&self.config).metrics
+    }
+
+    fn read_again(&self) -> Outcome<Done> {
         let Some(file) = &self.file else {
             return Err(Failure::usage("there is no configuration file to read again"));
         };
@@ -293,6 +311,20 @@ impl Served {
             entry.listeners = listeners;
             let written = write_entry(folder, entry);
             written.unwrap_or_else(|error| warn!("{}: {error}", folder.display()));
+        }
+    }
+
+    /// All counters.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            id: self.id().unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.begun.elapsed().as_secs_f64(),
+            last_reload_successful: self
+                .file
+                .as_ref()
+                .map(|_| self.reloaded.load(Ordering::Relaxed)),
+            ..self.server().snapshot()
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod control;
 mod handover;
+mod observed;
 mod takeover;
 mod upgrade;
 
@@ -13,6 +14,7 @@ use crate::signals::{Signal, Signals};
 use crate::{logs, notify, output};
 use control::{Served, interfaces, listeners};
 use handover::End;
+use observed::Observed;
 use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
 use std::sync::Arc;
 use takeover::Predecessor;
@@ -53,6 +55,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if announces {
         served.announce()?;
     }
+    let _metrics = metrics(args, &served)?;
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut place)? {
@@ -70,6 +73,18 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         }
         None => Ok(ended?),
     }
+}
+
+/// Answers HTTP, if that is asked for: on the command line, or in the file.
+fn metrics(
+    args: &ServeArgs,
+    served: &Arc<Served>,
+) -> Outcome<Option<roadtrain_manage::http::Server>> {
+    let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
+    let server = roadtrain_manage::metrics::serve(address, Observed(served.clone()));
+    let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
+    info!("metrics at http://{}/", server.address());
+    Ok(Some(server))
 }
 
 /// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.

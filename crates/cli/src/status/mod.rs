@@ -1,5 +1,6 @@
 //! `roadtrain status`: how it stands with what is attached and served here.
 
+mod prometheus;
 pub(crate) mod report;
 pub(crate) mod target;
 pub(crate) mod waiting;
@@ -44,6 +45,9 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     let query = || Ok::<_, Failure>(at_addresses(query(&args.names)?, &args.traddr));
     for address in &args.traddr {
         split_port(address, 0)?;
+    }
+    if args.prometheus {
+        return prometheus::run(&args.names);
     }
     let Some(period) = args.watch else {
         let shown = query()?;

@@ -104,6 +104,12 @@ pub(crate) enum PathState {
     Lost,
 }
 
+impl fmt::Display for PathState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// A path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PathLine {

@@ -66,6 +66,8 @@ pub struct Request {
 pub struct Completion {
     /// The request's.
     pub token: u64,
+    /// What it did.
+    pub op: Op,
     /// Success, or why not.
     pub status: Status,
     /// The request's buffer.

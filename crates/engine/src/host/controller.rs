@@ -75,7 +75,8 @@ impl Controller {
             let near = numa::take_from(affinity.node.into_iter().collect());
             let front = make_front(info, &view);
             drop(near);
-            let counters = (view.counters.clone(), view.meters[index].clone());
+            let own = (view.meters[index].clone(), view.reactors[index].clone());
+            let counters = (view.counters.clone(), own);
             spawn(&config, affinity, lanes, front, reports.clone(), count, counters)
         };
         // A front may have much memory to fill.

@@ -1,9 +1,56 @@
 //! What other threads may see of lanes while they run, and of the connection to their controller.
 
+use super::api::{Completion, Op};
+use crate::metrics::{
+    BatchCells, Done, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
+};
 use roadtrain_wire::ana::AnaState;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// A reactor's numbers.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct ReactorCounters {
+    pub(crate) cells: Arc<ReactorCells>,
+    pub(crate) io: IoCells,
+    pub(crate) batching: BatchCells,
+}
+
+impl ReactorCounters {
+    /// A request has ended.
+    #[inline]
+    pub(crate) fn ended(&self, completion: &Completion) {
+        let Completion { op, status, buffer, latency_ns, .. } = completion;
+        if !status.is_success() {
+            return self.io.failed();
+        }
+        let done = match op {
+            Op::Read => Done::Read,
+            Op::Write => Done::Write,
+            Op::Flush => Done::Flush,
+            Op::Discard => Done::Discard,
+            _ => Done::Other,
+        };
+        let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+        self.io.ended(done, bytes, *latency_ns);
+    }
+
+    /// As it was a moment ago.
+    pub(crate) fn sample(&self, reactor: usize) -> (ReactorSample, Io) {
+        let mut io = Io::default();
+        self.io.add_to(&mut io);
+        let latency = |op: &str, latency: &Latency| {
+            let (op, class) = (op.to_owned(), "normal".to_owned());
+            LatencyOf { op, class, latency: latency.clone() }
+        };
+        let latencies =
+            vec![latency("read", &io.read_latency), latency("write", &io.write_latency)];
+        let batching = self.batching.read();
+        (ReactorSample { batching, latencies, ..self.cells.sample(reactor) }, io)
+    }
+}
 
 /// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
 #[derive(Debug, Default)]
@@ -14,6 +61,7 @@ pub(crate) struct LaneCounters {
     pub(crate) errors: AtomicU64,
     pub(crate) reconnects: AtomicU64,
     pub(crate) in_flight: AtomicU32,
+    waiting: AtomicU32,
     abandoned: AtomicU64,
     express: ExpressCounters,
     paths: Mutex<Vec<PathReading>>,
@@ -77,6 +125,8 @@ pub struct LaneReading {
     pub reconnects: u64,
     /// Requests taken and not completed.
     pub in_flight: u32,
+    /// Of those, requests that wait for a slot or a connection.
+    pub waiting: u32,
     /// Its express connection, whose requests are counted above as well.
     pub express: ExpressReading,
 }
@@ -91,6 +141,7 @@ impl LaneReading {
             errors: self.errors + other.errors,
             reconnects: self.reconnects + other.reconnects,
             in_flight: self.in_flight + other.in_flight,
+            waiting: self.waiting + other.waiting,
             express: self.express,
         }
     }
@@ -103,6 +154,7 @@ impl LaneCounters {
         self.errors.store(reading.errors, Relaxed);
         self.reconnects.store(reading.reconnects, Relaxed);
         self.in_flight.store(reading.in_flight, Relaxed);
+        self.waiting.store(reading.waiting, Relaxed);
     }
 
     pub(crate) fn write_express(&self, reading: &ExpressReading) {
@@ -152,6 +204,7 @@ impl LaneCounters {
             errors: self.errors.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed) + express.in_flight,
+            waiting: self.waiting.load(Relaxed),
             express,
         }
     }

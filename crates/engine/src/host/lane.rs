@@ -312,6 +312,7 @@ impl HostLane {
             errors: 0, // the reactor's
             reconnects: self.past.reconnects,
             in_flight: self.outstanding(),
+            waiting: self.requests.core.waiting() as u32,
             express: ExpressReading::default(), // written by itself
         }
     }

@@ -8,7 +8,7 @@ mod frames;
 mod paths;
 
 use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
-use super::counters::{LaneCounters, LaneReading};
+use super::counters::{LaneCounters, LaneReading, ReactorCounters};
 use super::ether::{Found, Ports};
 use super::lane::HostLane;
 use super::link::{Link, LinkError, Shared};
@@ -98,6 +98,8 @@ pub(crate) struct Parts {
     pub(crate) waiting: Waiting,
     /// Where it shows what it learns of waiting.
     pub(crate) meter: Arc<Meter>,
+    /// What it counts.
+    pub(crate) own: Arc<ReactorCounters>,
     /// Ports that its lanes share.
     pub(crate) ports: Ports,
     pub(crate) inbox: Inbox<Order>,
@@ -175,6 +177,7 @@ pub(crate) struct Reactor {
     errors: u64,
     /// By lane, over all reactors, and by path.
     counters: Arc<[LaneCounters]>,
+    own: Arc<ReactorCounters>,
     stopping: bool,
     stop: bool,
 }
@@ -187,6 +190,7 @@ impl Reactor {
     /// On the thread that will run it.
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let numbers = parts.numbers();
+        let meters = (parts.meter.clone(), parts.own.cells.clone());
         let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
         let paths = Paths::new(&parts);
         let frames = Frames::new(&parts.ports);
@@ -199,7 +203,7 @@ impl Reactor {
             completions: VecDeque::new(),
         };
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, parts.meter, true)?,
+            core: Core::new(parts.inbox, parts.waiting, meters, true)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers,
@@ -215,6 +219,7 @@ impl Reactor {
             paths,
             errors: 0,
             counters: parts.counters,
+            own: parts.own,
             stopping: false,
             stop: false,
         })
@@ -499,6 +504,11 @@ impl Reactor {
 
     /// Lets other threads see how it goes.
     fn write_meters(&mut self) {
+        self.core.waits.show().lanes.set(self.lanes.len() as u64);
+        let stats = self.lanes.iter().map(HostLane::stats);
+        let stats = stats.fold(LaneStats::default(), |sum, lane| sum + lane);
+        let sends = stats.sends + self.shared.ports.calls();
+        self.own.batching.write(&LaneStats { sends, ..stats });
         let mut errors = self.errors;
         for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
             if let Some(counters) = self.counters.get(number) {
@@ -663,6 +673,7 @@ impl Turn for TurnView<'_> {
     fn next_completion(&mut self) -> Option<Completion> {
         let completion = self.reactor.shared.completions.pop_front()?;
         self.reactor.errors += u64::from(!completion.status.is_success());
+        self.reactor.own.ended(&completion);
         Some(completion)
     }
 

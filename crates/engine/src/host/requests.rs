@@ -197,7 +197,8 @@ impl LaneRequests {
 fn completion(now: Instant, ended: Ended<Request>) -> Completion {
     let Ended { request, status, since } = ended;
     let latency_ns = now.0.saturating_sub(since.0);
-    Completion { token: request.token, status, buffer: request.buffer, latency_ns }
+    let Request { token, op, buffer, .. } = request;
+    Completion { token, op, status, buffer, latency_ns }
 }
 
 /// A Dataset Management range: context attributes, length in blocks, starting LBA.

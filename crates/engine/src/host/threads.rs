@@ -2,7 +2,7 @@
 
 use super::api::Front;
 use super::config::HostConfig;
-use super::counters::LaneCounters;
+use super::counters::{LaneCounters, ReactorCounters};
 use super::error::HostError;
 use super::ether::Ports;
 use super::reactor::{Order, Parts, Reactor, Report};
@@ -67,7 +67,7 @@ pub(super) fn spawn(
     front: Box<dyn Front + Send>,
     reports: Vec<Outbox<Report>>,
     reactors: usize,
-    (counters, meter): (Arc<[LaneCounters]>, Arc<Meter>),
+    (counters, (meter, own)): (Arc<[LaneCounters]>, (Arc<Meter>, Arc<ReactorCounters>)),
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
@@ -86,6 +86,7 @@ pub(super) fn spawn(
         express: config.expresses(1) > 0,
         waiting: config.waiting,
         meter,
+        own,
         ports,
         inbox,
         reports: reports.clone(),

@@ -1,6 +1,9 @@
 //! What other threads may know about a controller.
 
-use super::counters::{LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport};
+use super::counters::{
+    LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport, ReactorCounters,
+};
+use crate::metrics::{Io, ReactorSample};
 use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
@@ -19,6 +22,7 @@ pub struct ControllerView {
     pub(super) counters: Arc<[LaneCounters]>,
     affinities: Arc<[Affinity]>,
     pub(super) meters: Arc<[Arc<Meter>]>,
+    pub(super) reactors: Arc<[Arc<ReactorCounters>]>,
     lost: Arc<Mutex<Vec<String>>>,
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -65,6 +69,7 @@ impl ControllerView {
             ways,
             teller: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
+            reactors: affinities.iter().map(|_| Arc::default()).collect(),
             affinities: affinities.into(),
             lost: Arc::default(),
             failure: Arc::default(),
@@ -163,6 +168,19 @@ impl ControllerView {
             of_paths.reduce(LaneReading::and).unwrap_or_default()
         };
         (0..lanes).map(sum).collect()
+    }
+
+    /// What each reactor has counted, and what was done over it.
+    #[must_use]
+    pub fn reactors(&self) -> Vec<(ReactorSample, Io)> {
+        let sample = |(number, counters): (usize, &Arc<ReactorCounters>)| {
+            let (sample, io) = counters.sample(number);
+            let affinity = self.affinities.get(number);
+            let core = affinity.and_then(|affinity| affinity.cpus.single());
+            let node = affinity.and_then(|affinity| affinity.node);
+            (ReactorSample { core, node, ..sample }, io)
+        };
+        self.reactors.iter().enumerate().map(sample).collect()
     }
 
     /// What the reactors have learnt of waiting.

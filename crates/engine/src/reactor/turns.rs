@@ -5,6 +5,7 @@ use super::waits::Waits;
 use crate::clock;
 use crate::connection::RxBuffer;
 use crate::mailbox::Inbox;
+use crate::metrics::ReactorCells;
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
@@ -40,11 +41,11 @@ impl<M> Core<M> {
     pub(crate) fn new(
         inbox: Inbox<M>,
         waiting: Waiting,
-        meter: Arc<Meter>,
+        meters: (Arc<Meter>, Arc<ReactorCells>),
         is_host: bool,
     ) -> io::Result<Self> {
         let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
-        Ok(Core { waits: Waits::new(waiting, meter, is_host), inbox, rx: Some(rx) })
+        Ok(Core { waits: Waits::new(waiting, meters, is_host), inbox, rx: Some(rx) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a reactor decides to spin or to sleep: it asks the machines of `spin`, and reads the thread's counters for them.
 
+use crate::metrics::{Counted, ReactorCells};
 use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::thread_cpu_ns;
@@ -20,6 +21,13 @@ pub(crate) struct Waits {
     pub(crate) sleeps: u64,
     /// What its machine costs it.
     costs: Costs,
+    /// Time of waiting, and where it is shown.
+    counted: Counted,
+    cells: Arc<ReactorCells>,
+    /// When it was asked last whether to spin.
+    asked: Instant,
+    /// Since when it looks in vain.
+    spins_since: Option<Instant>,
     how: How,
     scheduling: Option<File>,
 }
@@ -31,19 +39,34 @@ enum How {
 
 impl Waits {
     /// On the thread that waits.
-    pub(crate) fn new(waiting: Waiting, meter: Arc<Meter>, is_host: bool) -> Self {
+    pub(crate) fn new(
+        waiting: Waiting,
+        (meter, cells): (Arc<Meter>, Arc<ReactorCells>),
+        is_host: bool,
+    ) -> Self {
+        cells.begin();
         let how = match waiting {
             Waiting::Adaptive => How::Learning { adaptive: Box::default(), meter },
             fixed => How::Fixed(Spinner::new(fixed)),
         };
         let scheduling = File::open(SCHEDULING).ok();
-        Waits { sleeps: 0, costs: Costs::new(is_host), how, scheduling }
+        Waits {
+            sleeps: 0,
+            costs: Costs::new(is_host),
+            counted: Counted::default(),
+            cells,
+            asked: Instant::default(),
+            spins_since: None,
+            how,
+            scheduling,
+        }
     }
 
     /// Something was there to do.
     #[inline]
     pub(crate) fn worked(&mut self) {
         self.costs.idle.works();
+        self.spins_since = None;
         match &mut self.how {
             How::Fixed(spinner) => spinner.worked(),
             How::Learning { adaptive, .. } => adaptive.worked(&self.costs.sleep),
@@ -65,18 +88,36 @@ impl Waits {
         is_cheap: bool,
     ) -> bool {
         self.costs.idle.waits(now);
-        match &mut self.how {
+        if let Some(since) = self.spins_since.take() {
+            self.counted.spin_ns += now.0.saturating_sub(since.0);
+        }
+        self.asked = now;
+        let spins = match &mut self.how {
             How::Fixed(spinner) => spinner.spin_again(now, expects),
             How::Learning { adaptive, .. } => {
                 let is_awake = self.costs.awake.is_there();
                 is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep, is_awake)
             }
+        };
+        if spins {
+            self.spins_since = Some(now);
         }
+        spins
+    }
+
+    /// A turn is over: others see what has come of waiting.
+    #[inline]
+    pub(crate) fn show(&self) -> &ReactorCells {
+        self.cells.turns.add(1);
+        self.cells.waited(self.counted);
+        &self.cells
     }
 
     /// Sleeps.
     pub(super) fn sleep(&mut self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.sleeps += 1;
+        self.counted.sleeps = self.sleeps;
+        self.cells.sleeps(self.asked);
         self.costs.awake.slept();
         let learns = matches!(self.how, How::Learning { .. });
         if !learns || !self.costs.sleep.samples_next() {
@@ -125,6 +166,8 @@ impl Waits {
     /// A sleep is over.
     pub(super) fn woke(&mut self, now: Instant) {
         self.costs.idle.woke(now);
+        self.counted.idle_ns += now.0.saturating_sub(self.asked.0);
+        self.cells.woke(self.counted);
         if let How::Learning { adaptive, .. } = &mut self.how {
             adaptive.woke(now, &self.costs.sleep);
         }

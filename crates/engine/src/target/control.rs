@@ -7,6 +7,7 @@ use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
 use super::handshakes::SharedPsks;
 use super::listeners::{self, ListenSocket, Opened};
+use super::meters::Meters;
 use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
@@ -25,11 +26,12 @@ use roadtrain_proto::target::{
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
-use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::mem::offset_of;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -41,6 +43,8 @@ use tracing::{info, warn};
 
 /// Random octets of an authentication: exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 64 + 64 + 4;
+/// Octets of a name in the data of a Connect.
+const NQN_FIELD_BYTES: usize = 256;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
@@ -71,6 +75,8 @@ pub(super) struct Control {
     /// What a host has for an authentication that it begins again, what is computed for it not counted.
     authentication_time: Duration,
     reactors: OnceLock<Vec<Outbox<Order>>>,
+    /// Who counts what.
+    pub(super) meters: Arc<Meters>,
     /// When the first keep-alive timer runs out.
     timer: AtomicU64,
     /// Until when the reactor that looks after them sleeps. It asks before each sleep, so neither has a lock.
@@ -110,6 +116,7 @@ impl Control {
         stores: Stores,
         exports: TargetConfig<Export>,
         authentication_time: Duration,
+        meters: Arc<Meters>,
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         reservations::restore(&mut target, &stores);
@@ -125,6 +132,7 @@ impl Control {
             psks: SharedPsks::default(),
             authentication_time,
             reactors: OnceLock::new(),
+            meters,
             timer: AtomicU64::new(NEVER),
             watched: AtomicU64::new(NEVER),
         });
@@ -380,7 +388,7 @@ impl Control {
         data: &[u8],
     ) -> Answer {
         if let Err(error) = session.admits_names(data) {
-            return refused(port, &error);
+            return self.refused(port, data, &error);
         }
         let Ok(random) = random::number() else {
             let completion = Some((Status::INTERNAL_ERROR, 0));
@@ -389,7 +397,7 @@ impl Control {
         let mut state = self.lock();
         let channel = session.channel();
         if let Err(error) = state.target.admits_stream(channel, sqe, data) {
-            return refused(port, &error);
+            return self.refused(port, data, &error);
         }
         match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
             Verdict::Go => {}
@@ -415,6 +423,7 @@ impl Control {
                     %status,
                     "Connect refused: commands of the host's lost connections are in a store"
                 );
+                self.count_refusal(data, "busy");
                 let completion = Some((status, 0));
                 return Answer { completion, ..Answer::default() };
             }
@@ -437,8 +446,28 @@ impl Control {
                 session.connected(connected, presence);
                 Answer { completion, connected: true, ..Answer::default() }
             }
-            Err(error) => refused(port, &error),
+            Err(error) => self.refused(port, data, &error),
         }
+    }
+
+    /// The answer to a Connect that is refused.
+    fn refused(&self, port: Port<'_>, data: &[u8], error: &ConnectRefused) -> Answer {
+        let (field, value, status) = (error.field, &error.value, error.status);
+        info!(peer = port.peer, field, value, %status, "Connect refused");
+        self.count_refusal(data, field);
+        Answer { completion: Some((status, error.result.into())), ..Answer::default() }
+    }
+
+    /// Of a host that says its name in the data of its Connect.
+    fn count_refusal(&self, data: &[u8], why: &'static str) {
+        let name = |start: usize| {
+            let field = data.get(start..start + NQN_FIELD_BYTES).unwrap_or_default();
+            let name = field.split(|octet| *octet == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(name).into_owned()
+        };
+        let (nqn, host) =
+            (name(offset_of!(ConnectData, subnqn)), name(offset_of!(ConnectData, hostnqn)));
+        self.meters.refused(&nqn, &host, why);
     }
 
     /// What controllers are granted.
@@ -455,6 +484,26 @@ impl Control {
             .iter()
             .map(|subsystem| subsystem.nqn.clone())
             .collect()
+    }
+
+    /// What is wrong with what is exported.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let state = self.lock();
+        let unfit = |(nqn, nsid, store): (&str, u32, &Arc<OpenStore>)| {
+            let failed = store.flushes().is_some_and(|flushes| flushes.last_has_failed());
+            failed.then(|| {
+                format!(
+                    "namespace {nsid} of {nqn}: a flush has failed: what was written may be lost"
+                )
+            })
+        };
+        state.stores.all().filter_map(unfit).collect()
+    }
+
+    /// The subsystems' serial numbers, by NQN.
+    pub(super) fn serials(&self) -> BTreeMap<String, String> {
+        let state = self.lock();
+        state.target.serials().map(|(nqn, serial)| (nqn.to_owned(), serial.to_owned())).collect()
     }
 
     /// Whether hosts can connect to that subsystem.
@@ -479,7 +528,10 @@ impl Control {
             let (geometry, store, class) = (*geometry, open.store.clone(), open.export.class);
             let in_place = store.store().in_place();
             let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
-            Some((nsid, LocalNamespace { geometry, store, in_place, unflushed, class, access }))
+            let cells = self.meters.namespace(&connected.subnqn, nsid);
+            let local =
+                LocalNamespace { geometry, store, in_place, unflushed, class, access, cells };
+            Some((nsid, local))
         });
         NamespaceTable::new(table.clone(), local)
     }
@@ -650,6 +702,8 @@ impl Control {
         let is_same = |host: &str| config.authentication.has_same_keys(authentication, host);
         self.lock_psks().retain(is_same);
         let switched = prepared.switch(&mut state.stores);
+        let stores = &state.stores;
+        self.meters.retain(|nqn, nsid| stores.get(nqn, nsid).is_some());
         let reclassed = state.stores.reclassed(&open).map(|(nqn, open)| {
             let (nqn, namespace) = (nqn.to_owned(), open.config.clone());
             Operation::ReplaceNamespace { nqn, namespace }
@@ -680,11 +734,4 @@ impl Control {
         self.watch_standby();
         Ok(changes)
     }
-}
-
-/// The answer to a Connect that is refused.
-fn refused(port: Port<'_>, error: &ConnectRefused) -> Answer {
-    let (field, value, status) = (error.field, &error.value, error.status);
-    info!(peer = port.peer, field, value, %status, "Connect refused");
-    Answer { completion: Some((status, error.result.into())), ..Answer::default() }
 }

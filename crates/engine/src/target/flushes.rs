@@ -4,7 +4,7 @@
 use crate::clock;
 use roadtrain_proto::target::execution::{self, Flushes as _};
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Wakes a command that waits for the flush of another one, by its index. `false`: nobody is there any more.
@@ -27,6 +27,8 @@ pub(crate) struct Flushes {
     /// As in `state`, for writes.
     epoch: AtomicU64,
     state: Mutex<Stability<Waiter>>,
+    /// The last one that ran has failed.
+    last_has_failed: AtomicBool,
 }
 
 impl Flushes {
@@ -47,6 +49,11 @@ impl Flushes {
         self.with(|state| state.untold())
     }
 
+    /// Whether the last flush that ran has failed.
+    pub(crate) fn last_has_failed(&self) -> bool {
+        self.last_has_failed.load(Ordering::Relaxed)
+    }
+
     /// Whether everything that was written was flushed.
     pub(crate) fn is_clean(&self) -> bool {
         self.with(|state| state.is_clean())
@@ -63,6 +70,9 @@ impl execution::Flushes for Flushes {
     }
 
     fn ended(&self, mut flushed: Flushed) {
+        if flushed != Flushed::NotRun {
+            self.last_has_failed.store(flushed != Flushed::Done, Ordering::Relaxed);
+        }
         loop {
             let mut leads = true;
             for (Waiter { index, waker }, wake) in self.with(|state| state.ended(flushed)) {

@@ -5,11 +5,13 @@ mod admin;
 pub(super) mod ether;
 pub(super) mod execution;
 mod flow;
+mod meter;
 mod tcp;
 mod transport;
 
 use super::control::Control;
 use super::ether::Port;
+use super::meters::Meters;
 use super::namespace::NamespaceTable;
 use super::order::Newcomer;
 use super::tasks::Tasks;
@@ -24,6 +26,7 @@ use crate::target::tasks::Outcome;
 use execution::{Execution, Payload};
 use flow::LaneFlow;
 pub(super) use flow::Parcel;
+use meter::Meter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::target::execution::Fed;
@@ -54,6 +57,19 @@ pub(super) enum LaneError {
     Overdue(&'static str, Duration),
 }
 
+impl LaneError {
+    /// The kind of error, for counters.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            LaneError::Io(_) => "lost",
+            LaneError::Closed => "closed",
+            LaneError::Qpair(_) => "protocol",
+            LaneError::Ended(_) => "ended",
+            LaneError::Overdue(..) => "overdue",
+        }
+    }
+}
+
 /// What the lanes of a reactor share.
 pub(super) struct Shared {
     /// Which of the reactors it is.
@@ -74,6 +90,8 @@ pub(super) struct Shared {
     /// So does the host that was heard last.
     pub(super) is_host_awake: bool,
     pub(super) control: Arc<Control>,
+    /// Where it counts.
+    pub(super) meters: Arc<Meters>,
     /// At the interfaces that lanes without connections use; away while they are receiving.
     pub(super) ports: Vec<Port>,
 }
@@ -92,6 +110,7 @@ pub(super) struct TargetLane {
     /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
     closing: Vec<Unflushed>,
     execution: Execution,
+    meter: Meter,
     /// Which core it belongs to.
     pub(super) flow: LaneFlow,
 }
@@ -119,6 +138,7 @@ impl TargetLane {
             namespaces: NamespaceTable::default(),
             closing: Vec::new(),
             execution: Execution::default(),
+            meter: Meter::default(),
             flow: LaneFlow::default(),
         }
     }
@@ -163,6 +183,7 @@ impl TargetLane {
         sqe: &Sqe,
         payload: Payload<'_>,
     ) -> Result<(), LaneError> {
+        self.meter.begin(shared, slot, sqe);
         let (execution, mut env) = self.parts(shared);
         match execution.command(&mut env, slot, sqe, payload) {
             None => Ok(()),
@@ -261,6 +282,7 @@ impl TargetLane {
     /// The namespaces have changed.
     pub(super) fn refresh(&mut self, control: &Control) {
         self.namespaces = control.table(self.session.queue());
+        self.meter.set_namespaces(&self.namespaces);
     }
 
     /// Whether its host stays awake.
@@ -284,6 +306,9 @@ impl TargetLane {
         self.flush(shared)?;
         let (execution, mut env) = self.parts(shared);
         execution.end_turn(&mut env);
+        let TargetLane { session, transport, .. } = &*self;
+        let stats = || LaneStats { data_bytes: session.data_bytes(), ..transport.stats() };
+        self.meter.end_turn(transport.in_flight(), stats);
         if self.session.deadline().is_some_and(|deadline| deadline <= shared.now) {
             return Err(LaneError::Ended(
                 "it has begun to authenticate again, and did not end in time",
@@ -303,13 +328,18 @@ impl TargetLane {
 
     /// Sends what doorbells have released.
     pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        self.transport.flush(&mut self.execution, shared)
+        self.transport.flush((&mut self.execution, &mut self.meter), shared)
     }
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
-        self.transport.hang_up(&mut self.execution, shared);
+        self.transport.hang_up((&mut self.execution, &mut self.meter), shared);
         self.execution.close(|buffer| shared.pool.give(buffer));
         self.namespaces = NamespaceTable::default();
+    }
+
+    /// It counts no more: it has ended because of that.
+    pub(super) fn end_account(&mut self, shared: &Shared, why: &'static str) {
+        self.meter.leave((&shared.meters, shared.number), why);
     }
 }

@@ -23,6 +23,7 @@ mod handshakes;
 mod health;
 mod lane;
 mod listeners;
+mod meters;
 #[cfg(test)]
 mod moves_tests;
 mod namespace;
@@ -33,6 +34,7 @@ mod reactor;
 mod reservation_file;
 mod reserving;
 mod server;
+mod snapshot;
 mod stores;
 mod tasks;
 #[cfg(test)]

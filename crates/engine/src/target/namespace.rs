@@ -1,6 +1,7 @@
 //! A reactor's own view of the namespaces: looked up without locks, kept by commands in execution.
 
 use super::flushes::Unflushed;
+use super::meters::NamespaceCells;
 use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::NamespaceTable as Table;
@@ -24,13 +25,21 @@ pub(crate) struct LocalNamespace {
     pub(crate) class: Option<Class>,
     /// What a reservation keeps its host from.
     pub(crate) access: Arc<Access>,
+    /// What is counted, by reactor.
+    pub(crate) cells: Arc<[NamespaceCells]>,
+}
+
+/// Namespaces by NSID. Most commands name the one that the last one did.
+#[derive(Clone, Default)]
+pub(crate) struct ByNsid {
+    all: Rc<HashMap<u32, Rc<LocalNamespace>>>,
+    last: Option<(u32, Rc<LocalNamespace>)>,
 }
 
 /// Namespaces of one subsystem by NSID.
 #[derive(Default)]
 pub(crate) struct NamespaceTable {
-    by_nsid: HashMap<u32, Rc<LocalNamespace>>,
-    last: Option<(u32, Rc<LocalNamespace>)>,
+    by_nsid: ByNsid,
     /// All of them, if some are not in reach here.
     refused: Option<Arc<Table>>,
 }
@@ -41,10 +50,11 @@ impl NamespaceTable {
         table: Arc<Table>,
         in_reach: impl IntoIterator<Item = (u32, LocalNamespace)>,
     ) -> Self {
-        let by_nsid =
+        let all: HashMap<_, _> =
             in_reach.into_iter().map(|(nsid, namespace)| (nsid, Rc::new(namespace))).collect();
+        let by_nsid = ByNsid { all: Rc::new(all), last: None };
         let refused = (!table.is_usable()).then_some(table);
-        NamespaceTable { by_nsid, last: None, refused }
+        NamespaceTable { by_nsid, refused }
     }
 
     /// What commands are answered for a namespace, or for all, that is there but not in reach.
@@ -52,19 +62,29 @@ impl NamespaceTable {
         self.refused.as_ref()?.refusal(nsid)
     }
 
-    /// The namespace of that number; most commands name the one that the last one did.
+    /// The namespace of that number.
+    #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
-        if let Some((last, namespace)) = &self.last
-            && *last == nsid
-        {
-            return Some(namespace.clone());
-        }
-        let found = self.by_nsid.get(&nsid)?.clone();
-        self.last = Some((nsid, found.clone()));
-        Some(found)
+        self.by_nsid.get(nsid).cloned()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<LocalNamespace>> {
-        self.by_nsid.values()
+        self.by_nsid.all.values()
+    }
+
+    /// Those that are in reach.
+    pub(crate) fn by_nsid(&self) -> ByNsid {
+        self.by_nsid.clone()
+    }
+}
+
+impl ByNsid {
+    /// The namespace of that number.
+    #[inline]
+    pub(crate) fn get(&mut self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != nsid) {
+            self.last = Some((nsid, self.all.get(&nsid)?.clone()));
+        }
+        self.last.as_ref().map(|(_, namespace)| namespace)
     }
 }

@@ -97,6 +97,9 @@ pub(super) struct Parts {
 
 impl Reactor {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
+        let meters = parts.control.meters.clone();
+        let cells = meters.reactor(parts.number).clone();
+        cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
         let (ports, frames) = Frames::new(parts.ether);
         let shared = Shared {
             number: parts.number,
@@ -111,14 +114,15 @@ impl Reactor {
             is_awake: false,
             is_host_awake: false,
             control: parts.control,
+            meters: meters.clone(),
             ports,
         };
         let hosts = Hosts::new(parts.pool_bytes);
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, parts.meter, false)?,
+            core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
             frames,
-            listeners: Listeners::new(parts.tickets, parts.handshakes),
+            listeners: Listeners::new(parts.tickets, parts.handshakes, meters),
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
@@ -320,6 +324,9 @@ impl reactor::Reactor for Reactor {
         timers.check_pool(lanes);
         moves.check(lanes, peers, core.waits.spun());
         frames::flush_ports(lanes);
+        let cells = core.waits.show();
+        cells.lanes.set(lanes.table.len() as u64);
+        cells.buffer_bytes.set(lanes.shared.pool.usage().taken_bytes as u64);
     }
 }
 

@@ -11,6 +11,7 @@ use super::handover::Inherited;
 use super::handshakes::{Handshakes, Secure};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
+use super::meters::Meters;
 use super::order::{LanePlace, Order, Usage};
 use super::reactor::{Balance, Parts, Reactor};
 use super::stores::Stores;
@@ -228,6 +229,10 @@ pub struct Server {
     handshakes: Option<Handshakes>,
     reactors: Reactors,
     pub(super) drain_timeout: Duration,
+    /// Of the reactors.
+    pub(super) affinities: Vec<Affinity>,
+    /// It listens for frames.
+    pub(super) has_interfaces: bool,
 }
 
 impl Server {
@@ -266,7 +271,13 @@ impl Server {
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         inherited.adopt_reservations(&mut target)?;
         let system = |source| ServerError::System { what: "thread", source };
-        let control = Control::new(target, prepared.stores(), exports, config.connect_timeout);
+        let control = Control::new(
+            target,
+            prepared.stores(),
+            exports,
+            config.connect_timeout,
+            Arc::new(Meters::new(affinities.len())),
+        );
         let control = control.map_err(system)?;
         let hosts = config.tls.iter().flat_map(|tls| tls.keys.hosts());
         control.set_tls_hosts(hosts.collect());
@@ -275,11 +286,19 @@ impl Server {
         let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, psks, time);
         let handshakes = config.tls.clone().map(secure).transpose().map_err(system)?;
         let secure = handshakes.as_ref().map(Handshakes::secure);
-        let reactors = spawn(&config, ports, affinities, (&control, secure), &health)?;
+        let reactors = spawn(&config, ports, affinities.clone(), (&control, secure), &health)?;
         control.listen(sockets);
         drop(prepared.switch(&mut Stores::default())); // a start that fails leaves no new files
-        let drain_timeout = config.drain_timeout;
-        Ok(Server { control, memory, health, handshakes, reactors, drain_timeout })
+        Ok(Server {
+            control,
+            memory,
+            health,
+            handshakes,
+            reactors,
+            drain_timeout: config.drain_timeout,
+            affinities,
+            has_interfaces: config.ether.is_some(),
+        })
     }
 
     /// The addresses it listens on.

@@ -106,8 +106,8 @@ impl Mock {
                     _ => {}
                 }
             }
-            let (token, buffer) = (request.token, request.buffer);
-            self.completions.push_back(Completion { token, status, buffer, latency_ns: 0 });
+            let Request { token, op, buffer, .. } = request;
+            self.completions.push_back(Completion { token, op, status, buffer, latency_ns: 0 });
         }
     }
 

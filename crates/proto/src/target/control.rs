@@ -84,6 +84,11 @@ impl Target {
         self.outbox.pop_front()
     }
 
+    /// The subsystems' NQNs and serial numbers.
+    pub fn serials(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.subsystems.iter().map(|(nqn, subsystem)| (&**nqn, subsystem.serial.as_str()))
+    }
+
     /// The controllers that there are.
     pub fn controllers(&self) -> impl Iterator<Item = ControllerView> {
         self.controllers.values().map(|controller| ControllerView {

@@ -56,6 +56,21 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// A word for it, for counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CloseReason::KeepAliveExpired => "keep_alive",
+            CloseReason::ControllerReset => "reset",
+            CloseReason::AdminQueueLost => "admin_queue_lost",
+            CloseReason::SubsystemRemoved => "subsystem_removed",
+            CloseReason::HostNotAllowed => "host_not_allowed",
+            CloseReason::KeyRemoved => "key_removed",
+            CloseReason::CrossControllerReset => "cross_reset",
+            CloseReason::ConnectionLost => "connection_lost",
+        }
+    }
+
     /// Whether the controller lives, and waits until the queue has ended.
     #[must_use]
     pub fn gives_up(self) -> bool {

@@ -1,6 +1,6 @@
 //! The front that carries requests from a queue to the reactor's lanes, and completions back.
 
-use super::super::api::{Completion, Front, Interest, LaneId, Turn};
+use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
 use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
 use crate::stats::LaneStats;
 use roadtrain_wire::status::Status;
@@ -13,6 +13,7 @@ const QUEUE: u64 = 0;
 /// A request on a lane: the caller's token, and whom to tell.
 struct Pending {
     token: u64,
+    op: Op,
     reply: Reply,
 }
 
@@ -103,7 +104,7 @@ impl QueueFront {
         };
         self.next_lane = (lane + 1) % self.lanes;
         let Entry { mut request, reply } = entry;
-        let pending = Pending { token: request.token, reply };
+        let pending = Pending { token: request.token, op: request.op, reply };
         let index = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
             (self.pending.len() - 1) as u32
@@ -142,9 +143,9 @@ impl Drop for QueueFront {
         for entry in self.batch.drain(..).chain(self.queue.close()) {
             entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
         }
-        for Pending { token, reply } in self.pending.drain(..).flatten() {
+        for Pending { token, op, reply } in self.pending.drain(..).flatten() {
             let status = Status::HOST_ABORTED;
-            reply.complete(Completion { token, status, buffer: None, latency_ns: 0 });
+            reply.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
         }
     }
 }

@@ -50,8 +50,8 @@ impl Reply {
 
     /// Tells that the request was never sent.
     pub(super) fn fail(self, request: Request, status: Status) {
-        let Request { token, buffer, .. } = request;
-        self.complete(Completion { token, status, buffer, latency_ns: 0 });
+        let Request { token, op, buffer, .. } = request;
+        self.complete(Completion { token, op, status, buffer, latency_ns: 0 });
     }
 }
 

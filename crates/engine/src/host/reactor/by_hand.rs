@@ -78,6 +78,7 @@ impl HandHost {
             io_timeout: config.io_timeout,
             waiting: config.waiting,
             meter: Default::default(),
+            own: Default::default(),
             ports: Ports::default(),
             inbox,
             reports: vec![reports],

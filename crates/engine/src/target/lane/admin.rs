@@ -42,7 +42,9 @@ impl TargetLane {
             self.ticket.iter().for_each(Ticket::connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
-            self.namespaces = control.table(self.session.queue());
+            let account = (&*shared.meters, shared.number);
+            self.meter.connected(account, connected, (&self.peer, self.transport.name()));
+            self.refresh(&control);
         }
         let (execution, mut env) = self.parts(shared);
         execution.answer(&mut env, slot, answer.completion, buffer, &page);

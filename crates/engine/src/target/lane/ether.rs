@@ -3,10 +3,11 @@
 mod arrivals;
 
 use super::execution::{Execution, Payload, range};
-use super::transport::{Carry, Transport};
+use super::transport::{Carry, Commands, Transport};
 use super::{LaneError, Shared, TargetLane};
 use crate::ether::port::Port;
 use crate::ether::{FrameSeal, RefusalLog, opening, seals};
+use crate::metrics::ReactorCells;
 use crate::stats::LaneStats;
 use crate::target::control::Control;
 use crate::target::ether::damq::Damq;
@@ -84,6 +85,7 @@ struct Filler<'a> {
     links: &'a [Option<Link>],
     execution: &'a mut Execution,
     stats: &'a mut LaneStats,
+    cells: &'a ReactorCells,
     seal: Option<&'a mut FrameSeal>,
     /// Of the frame that is being built.
     port: usize,
@@ -130,6 +132,7 @@ impl FrameWriter for Filler<'_> {
             self.stats.caravans += 1;
             self.stats.caravan_bytes += self.octets as u64;
             self.stats.caravan_requests += self.records;
+            self.cells.caravan(self.records);
         }
         let port = &mut self.ports[self.port];
         match &mut self.seal {
@@ -236,8 +239,12 @@ impl Carry for Ether {
     }
 
     /// Builds what may leave; ports that are full are flushed, the others later.
-    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
-        let Shared { ports, now, .. } = shared;
+    fn flush(
+        &mut self,
+        (execution, _): Commands<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), LaneError> {
+        let Shared { ports, now, meters, number, .. } = shared;
         if ports.is_empty() {
             return Ok(()); // they are receiving: lanes that hear something end their turn after that
         }
@@ -247,6 +254,7 @@ impl Carry for Ether {
                 links: &self.links,
                 execution,
                 stats: &mut self.stats,
+                cells: meters.reactor(*number),
                 seal: self.seal.as_deref_mut(),
                 port: 0,
                 peer: MacAddress::default(),
@@ -272,9 +280,9 @@ impl Carry for Ether {
     }
 
     /// Tells the host that the lane ends, over each link.
-    fn hang_up(&mut self, execution: &mut Execution, shared: &mut Shared) {
+    fn hang_up(&mut self, commands: Commands<'_>, shared: &mut Shared) {
         self.qpair.end.leave(self.qpair.end.ended().unwrap_or(Reason::Shutdown));
-        let _ = self.flush(execution, shared); // which cannot fail
+        let _ = self.flush(commands, shared); // which cannot fail
         // What was built before names data that goes back now.
         shared.ports.iter_mut().for_each(ports::flush);
     }
@@ -424,7 +432,7 @@ impl TargetLane {
         body: &[u8],
     ) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
-        let (execution, now) = (&mut self.execution, shared.now);
+        let (execution, meter, now) = (&mut self.execution, &mut self.meter, shared.now);
         let Ether { qpair, damq, commands, held, stats, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
@@ -441,6 +449,7 @@ impl TargetLane {
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
                 execution.release(slot, |buffer| shared.pool.give(buffer));
+                meter.end((&shared.meters, shared.number), now, slot);
             }
         });
         if let Some(piece) = last.take() {

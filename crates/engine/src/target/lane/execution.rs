@@ -1,5 +1,6 @@
 //! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
 
+use super::meter::Meter;
 use super::transport::Transport;
 use super::{Shared, TargetLane};
 use crate::buffer::{Buffer, Pool};
@@ -10,7 +11,7 @@ use crate::target::tasks::{Outcome, Task};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
-use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
 use roadtrain_proto::target::reservations::Group;
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::Epoch;
@@ -135,6 +136,7 @@ pub(super) struct Env<'a> {
     session: &'a mut Session,
     namespaces: &'a mut NamespaceTable,
     closing: &'a mut Vec<Unflushed>,
+    meter: &'a mut Meter,
     shared: &'a mut Shared,
 }
 
@@ -142,8 +144,10 @@ impl TargetLane {
     /// Its commands, and what they are executed with.
     #[inline]
     pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
-        let TargetLane { id, peer, transport, session, namespaces, closing, execution, .. } = self;
-        (execution, Env { id: *id, peer, transport, session, namespaces, closing, shared })
+        let TargetLane { id, peer, transport, session, namespaces, closing, .. } = self;
+        let (execution, meter) = (&mut self.execution, &mut self.meter);
+        let id = *id;
+        (execution, Env { id, peer, transport, session, namespaces, closing, meter, shared })
     }
 }
 
@@ -202,7 +206,11 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     #[inline]
     fn take(&mut self, bytes: u32) -> Option<Buffer> {
-        self.shared.pool.take(bytes as usize)
+        let buffer = self.shared.pool.take(bytes as usize);
+        if buffer.is_none() {
+            self.shared.meters.reactor(self.shared.number).buffer_waits.add(1);
+        }
+        buffer
     }
 
     fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
@@ -220,6 +228,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
 
     #[inline]
     fn respond(&mut self, slot: u16, status: Status, result: u64) {
+        self.meter.answered(slot, status);
         self.transport.respond(self.shared.now, slot, status, result);
     }
 
@@ -273,6 +282,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<Outcome> {
         let task = match job {
             Job::Execute { command, namespace, buffer } => {
+                count_discard(&command, namespace, buffer.as_deref(), self.shared.number);
                 let place = (namespace.store.clone(), &namespace.geometry);
                 Task::execute(&command, place, buffer, self.session.user())
             }
@@ -322,4 +332,20 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     fn aborted(&mut self, id: u32, aborted: bool) {
         self.session.queue().into_iter().for_each(|c| self.shared.control.aborted(c, id, aborted));
     }
+}
+
+/// Counts what a Dataset Management command deallocates.
+fn count_discard(
+    command: &IoCommand,
+    namespace: &LocalNamespace,
+    list: Option<&[u8]>,
+    reactor: usize,
+) {
+    let IoCommand::DatasetManagement { ranges, deallocate: true, .. } = *command else { return };
+    let Some(list) = list else { return };
+    let ranges = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>().0.iter().take(ranges as usize);
+    let blocks =
+        ranges.map(|range| u64::from(u32::from_le_bytes([range[4], range[5], range[6], range[7]])));
+    let bytes = blocks.sum::<u64>() << namespace.geometry.lba_shift;
+    namespace.cells[reactor].io().discarded(bytes);
 }

@@ -106,6 +106,7 @@ impl Parcel {
         lane.flow.is_arriving = true;
         lane.flow.moves += 1;
         lane.refresh(&shared.control);
+        lane.meter.moved(&shared.meters, shared.number);
         lane.hold_places(shared);
         lane
     }

@@ -1,9 +1,9 @@
 //! A lane over a TCP connection of its own.
 
-use super::execution::{Execution, Payload, range};
-use super::transport::Carry;
+use super::execution::{Payload, range};
+use super::transport::{Carry, Commands};
 use super::{LaneError, Shared, TargetLane};
-use crate::buffer::Pool;
+use crate::clock;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::gather::{GatherWriter, Sent};
 use crate::stats::LaneStats;
@@ -54,10 +54,13 @@ impl Tcp {
         self.qpair.wanted_whole(self.connection.available())
     }
 
-    fn sent(&mut self, execution: &mut Execution, pool: &mut Pool) {
+    fn sent(&mut self, (execution, meter): Commands<'_>, shared: &mut Shared) {
+        let Shared { pool, meters, number, .. } = shared;
+        let now = clock::now(); // once a caravan
         self.qpair.sent(|slot| {
             self.connection.stats.requests += 1;
             execution.release(slot, |buffer| pool.give(buffer));
+            meter.end((meters, *number), now, slot);
         });
     }
 }
@@ -96,7 +99,11 @@ impl Carry for Tcp {
     }
 
     /// Sends while the socket takes it.
-    fn flush(&mut self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError> {
+    fn flush(
+        &mut self,
+        (execution, meter): Commands<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), LaneError> {
         while !self.connection.is_blocked() && self.qpair.has_tx() {
             let place = |slot, offset, length| {
                 let start = range(execution.data_mut(slot), offset, length);
@@ -107,18 +114,20 @@ impl Carry for Tcp {
             // sent with a digest.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
             self.qpair.poll_tx(&mut writer);
-            self.connection.stats.caravan_requests += writer.headers;
+            let requests = writer.headers;
+            self.connection.stats.caravan_requests += requests;
             if shared.gather.is_empty() {
                 break;
             }
+            shared.meters.reactor(shared.number).caravan(requests);
             if self.connection.send(&mut shared.gather)? == Sent::All {
-                self.sent(execution, &mut shared.pool);
+                self.sent((execution, meter), shared);
             }
         }
         Ok(())
     }
 
-    fn hang_up(&mut self, _execution: &mut Execution, _shared: &mut Shared) {
+    fn hang_up(&mut self, _commands: Commands<'_>, _shared: &mut Shared) {
         self.connection.hang_up();
     }
 
@@ -287,6 +296,9 @@ impl TargetLane {
                     execution.split_block(&mut env, slot, offset);
                 }
                 RxEvent::DataDone { slot, intact } => {
+                    if !intact {
+                        shared.meters.reactor(shared.number).digest_errors.add(1);
+                    }
                     let (execution, mut env) = self.parts(shared);
                     let admin = execution.data_done(&mut env, slot, intact);
                     self.run_admin(shared, admin)?;
@@ -294,7 +306,7 @@ impl TargetLane {
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.qpair.has_tx() {
-                tcp.flush(&mut self.execution, shared)?;
+                tcp.flush((&mut self.execution, &mut self.meter), shared)?;
             }
         }
         if let Some(tcp) = self.transport.tcp() {
@@ -319,8 +331,8 @@ impl TargetLane {
         let Some(tcp) = self.transport.tcp() else { return Ok(()) };
         tcp.deaf = false; // until it is received from again
         if tcp.connection.resume()? == Sent::All {
-            tcp.sent(&mut self.execution, &mut shared.pool);
+            tcp.sent((&mut self.execution, &mut self.meter), shared);
         }
-        tcp.flush(&mut self.execution, shared)
+        tcp.flush((&mut self.execution, &mut self.meter), shared)
     }
 }

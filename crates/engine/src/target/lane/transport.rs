@@ -1,6 +1,7 @@
 //! What carries a lane: what every transport can do, without a virtual call.
 
 use super::execution::{Execution, Payload};
+use super::meter::Meter;
 use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use crate::stats::LaneStats;
@@ -29,6 +30,9 @@ pub(super) enum Transport {
     Ether(Box<super::ether::Ether>),
 }
 
+/// A lane's commands, and where they are counted.
+pub(super) type Commands<'a> = (&'a mut Execution, &'a mut Meter);
+
 /// Calls the transport's.
 macro_rules! each {
     ($transport:expr, $t:ident => $call:expr) => {
@@ -53,13 +57,13 @@ transports! {
         /// Rings what is due.
         fn ring_due(self: &mut Self, now: Instant);
         /// Sends what doorbells have released.
-        fn flush(self: &mut Self, execution: &mut Execution, shared: &mut Shared) -> Result<(), LaneError>;
+        fn flush(self: &mut Self, commands: Commands<'_>, shared: &mut Shared) -> Result<(), LaneError>;
         /// When [`Transport::expire`] is to be called.
         fn deadline(self: &mut Self) -> Option<Instant>;
         /// Counters.
         fn stats(self: &Self) -> LaneStats;
         /// It is over; what was sent still reaches the peer.
-        fn hang_up(self: &mut Self, execution: &mut Execution, shared: &mut Shared);
+        fn hang_up(self: &mut Self, commands: Commands<'_>, shared: &mut Shared);
         /// The host has disconnected and is to have the answer: `true` when the lane ends now.
         fn ends_at_once(self: &mut Self, now: Instant) -> bool;
     }
@@ -118,6 +122,16 @@ transports! {
 }
 
 impl Transport {
+    /// What it is called among the counters.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Transport::Tcp(tcp) if tcp.stream().is_plain() => "tcp",
+            Transport::Tcp(_) => "tls",
+            #[cfg(feature = "ether")]
+            Transport::Ether(_) => "ether",
+        }
+    }
+
     /// Answers a command that returns no data.
     pub(super) fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
         each!(self, transport => transport.qpair.respond(now, slot, status, result));

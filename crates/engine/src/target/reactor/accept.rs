@@ -7,6 +7,7 @@ use crate::ring::Ring;
 use crate::stream::Stream;
 use crate::target::handshakes::Secure;
 use crate::target::listeners::ListenSocket;
+use crate::target::meters::Meters;
 use crate::target::order::{Newcomer, Order};
 use crate::target::tickets::Tickets;
 use crate::tuning;
@@ -30,11 +31,17 @@ pub(super) struct Listeners {
     pub(super) paused: Vec<u32>,
     tickets: Arc<Tickets>,
     handshakes: Option<Secure>,
+    meters: Arc<Meters>,
 }
 
 impl Listeners {
-    pub(super) fn new(tickets: Arc<Tickets>, handshakes: Option<Secure>) -> Self {
-        Listeners { open: BTreeMap::new(), next: 0, paused: Vec::new(), tickets, handshakes }
+    pub(super) fn new(
+        tickets: Arc<Tickets>,
+        handshakes: Option<Secure>,
+        meters: Arc<Meters>,
+    ) -> Self {
+        let (open, paused) = (BTreeMap::new(), Vec::new());
+        Listeners { open, next: 0, paused, tickets, handshakes, meters }
     }
 
     pub(super) fn close(&mut self) {
@@ -105,7 +112,11 @@ impl Listeners {
     }
 
     fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
-        let Some((ticket, instead_of)) = self.tickets.take(peer) else { return };
+        let transport = if tls == TlsUse::Off { "tcp" } else { "tls" };
+        let Some((ticket, instead_of)) = self.tickets.take(peer) else {
+            return self.meters.connection(transport, "refused");
+        };
+        self.meters.connection(transport, "accepted");
         if let Some(number) = instead_of {
             peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
             self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));

@@ -8,6 +8,7 @@ use crate::spin::Waiting;
 use crate::target::control::Control;
 use crate::target::ether::EtherPorts;
 use crate::target::listeners::{self, Opened};
+use crate::target::meters::Meters;
 use crate::target::stores::Stores;
 use crate::target::tickets::Tickets;
 use crate::target::{Export, ServerConfig};
@@ -39,8 +40,8 @@ impl HandTarget {
         let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
         prepared.stage().unwrap();
         let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
-        let control =
-            Control::new(target, prepared.stores(), exports, Duration::from_secs(10)).unwrap();
+        let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
+        let control = Control::new(target, prepared.stores(), exports, time, meters).unwrap();
         let (orders, inbox) = mailbox().unwrap();
         control.set_reactors(vec![orders.clone()]);
         let parts = Parts {
@@ -77,7 +78,7 @@ impl HandTarget {
     }
 
     pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
-        self.reactor.core.waits = Waits::new(waiting, Arc::default(), false);
+        self.reactor.core.waits = Waits::new(waiting, Default::default(), false);
     }
 
     /// Its connections.

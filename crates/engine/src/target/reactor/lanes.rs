@@ -10,6 +10,7 @@ use crate::target::lane::{LaneError, Parcel, Shared, TargetLane};
 use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
 
+use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Newcomers;
@@ -263,16 +264,19 @@ impl Lanes {
             Ok(value) => Some(value),
             Err(error) => {
                 log_end(lane, &error);
+                if let LaneError::Qpair(QpairError::Peer(PeerMisbehaved { fes, .. })) = error {
+                    self.shared.meters.misbehaved(format!("{fes:?}"));
+                }
                 // A TermReq that blames the host leaves before the connection does.
                 let _ = lane.end_turn(&mut self.shared);
-                self.close(index);
+                self.close(index, error.reason());
                 None
             }
         }
     }
 
     /// Ends a lane: its connection now, the lane when the store is done with its commands.
-    fn close(&mut self, index: u32) {
+    fn close(&mut self, index: u32, why: &'static str) {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
@@ -284,6 +288,7 @@ impl Lanes {
         self.table.forget_polls(&mut self.shared.ring, index);
         if let Some(lane) = self.table.get_mut(index) {
             lane.close(&mut self.shared);
+            lane.end_account(&self.shared, why);
         }
         self.vacate(index);
     }
@@ -354,7 +359,7 @@ impl Lanes {
         let lane = parcel.unpack(id, &mut self.shared);
         self.table.put(id.0, lane);
         if self.stopping {
-            return self.close(id.0);
+            return self.close(id.0, "stopped");
         }
         // Perhaps access was taken away while it was on its way: nothing of it is in a store.
         self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
@@ -380,7 +385,7 @@ impl Lanes {
             TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
                 info!(peer = %lane.peer, ?reason, "queue closed");
                 lane.session.forgotten(*reason);
-                self.close(index);
+                self.close(index, reason.name());
             }
             TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
                 lane.abort(&mut self.shared, *cid, *id);
@@ -477,7 +482,7 @@ impl Lanes {
     }
 
     pub(super) fn close_all(&mut self) {
-        self.table.indices().for_each(|index| self.close(index));
+        self.table.indices().for_each(|index| self.close(index, "stopped"));
     }
 
     /// The sum of the lanes' counters.

@@ -1,0 +1,142 @@
+//! All counters of an attachment at a moment.
+
+use super::keep::Kept;
+use crate::status::report::{Inside, LinkReport, PathLine, Report};
+use roadtrain_engine::host::LaneReading;
+use roadtrain_engine::metrics::{
+    AttachmentSample, Io, Kind, LaneSample, LinkSample, NamespaceSample, PathSample, ReactorSample,
+    Snapshot, bounds,
+};
+use roadtrain_manage::metrics::Source;
+use std::sync::Weak;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A reactor that has not made a turn for so long hangs.
+const TURN_LIMIT: Duration = Duration::from_secs(2);
+
+/// An attachment as others see it over HTTP.
+pub(super) struct Observed(pub(super) Weak<Kept>);
+
+impl Source for Observed {
+    fn snapshot(&self) -> Snapshot {
+        self.0.upgrade().map_or_else(Snapshot::default, |kept| kept.snapshot())
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let Some(kept) = self.0.upgrade() else { return vec!["it ends".into()] };
+        let silent = kept.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
+        let silent = silent.map(|silent| silent.to_string());
+        kept.snapshot().problems.into_iter().chain(silent).collect()
+    }
+}
+
+impl Kept {
+    /// All counters.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let (report, view) = (self.report(), self.view());
+        let (reactors, readings) = (view.reactors(), view.lanes());
+        let mut io = Io::default();
+        reactors.iter().for_each(|(_, of)| io += of);
+        let taken: i64 = readings.iter().map(|lane| i64::from(lane.in_flight)).sum();
+        io.in_flight = taken;
+        let Report { id, state, error, address, nqn, spec, inside, .. } = report;
+        let Some(inside) = inside else { return Snapshot::default() };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let attachment = attachment((&nqn, spec, address), &inside, &readings, io.clone());
+        let connected = state == crate::status::report::State::Connected;
+        let problem = error.or_else(|| (!connected).then(|| format!("it is {state}")));
+        Snapshot {
+            kind: Kind::Attachment,
+            id,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_seconds: now.as_secs_f64(),
+            uptime_seconds: inside.uptime_seconds,
+            state: state.to_string(),
+            problems: problem.into_iter().collect(),
+            latency_bounds: bounds().to_vec(),
+            namespaces: namespaces(&nqn, &inside, &io),
+            lanes: lanes(&nqn, &readings, &reactors),
+            reactors: reactors.into_iter().map(|(sample, _)| sample).collect(),
+            links: inside.links.iter().map(link).collect(),
+            paths: inside.paths.into_iter().map(path).collect(),
+            attachment: Some(AttachmentSample { connected, ..attachment }),
+            ..Snapshot::default()
+        }
+    }
+}
+
+fn attachment(
+    (nqn, front, address): (&str, String, String),
+    inside: &Inside,
+    readings: &[LaneReading],
+    io: Io,
+) -> AttachmentSample {
+    let devices = inside.devices.iter();
+    AttachmentSample {
+        nqn: nqn.to_owned(),
+        front,
+        devices: devices.clone().flat_map(|device| device.names.clone()).collect(),
+        transport: if inside.links.is_empty() { "tcp" } else { "ether" }.to_owned(),
+        address,
+        connected: false,
+        in_flight: inside.in_flight,
+        waiting: readings.iter().map(|lane| u64::from(lane.waiting)).sum(),
+        size_bytes: devices.filter_map(|device| device.bytes).sum(),
+        reconnects: readings.iter().map(|lane| lane.reconnects).sum(),
+        io,
+    }
+}
+
+/// What is shown. Requests are counted over all namespaces, so they are told only where there is one.
+fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
+    let is_alone = inside.devices.len() == 1;
+    let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
+        nqn: nqn.to_owned(),
+        nsid: device.nsid,
+        name: format!("{nqn}:{}", device.nsid),
+        device: device.names.first().cloned().unwrap_or_default(),
+        block_bytes: device.block_bytes.unwrap_or_default(),
+        capacity_bytes: device.bytes.unwrap_or_default(),
+        read_only: device.read_only.unwrap_or_default(),
+        io: if is_alone { io.clone() } else { Io::default() },
+        ..NamespaceSample::default()
+    };
+    inside.devices.iter().map(sample).collect()
+}
+
+fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) -> Vec<LaneSample> {
+    let sample = |(lane, reading): (usize, &LaneReading)| LaneSample {
+        nqn: nqn.to_owned(),
+        qid: u16::try_from(lane + 1).unwrap_or(u16::MAX),
+        reactor: lane % reactors.len().max(1),
+        io: Io { in_flight: reading.in_flight.into(), errors: reading.errors, ..Io::default() },
+        batching: roadtrain_engine::metrics::Batching {
+            requests: reading.requests,
+            data_bytes: reading.data_bytes,
+            ..Default::default()
+        },
+        reconnects: reading.reconnects,
+        ..LaneSample::default()
+    };
+    readings.iter().enumerate().map(sample).collect()
+}
+
+fn link(link: &LinkReport) -> LinkSample {
+    LinkSample {
+        interface: link.interface.clone(),
+        peer: link.peer.clone(),
+        suspect: !link.up,
+        rtt_seconds: link.rtt_us / 1e6,
+        sent: link.sent,
+        lost: link.lost,
+    }
+}
+
+fn path(path: PathLine) -> PathSample {
+    PathSample {
+        address: path.address,
+        state: path.state.to_string(),
+        ana: path.ana,
+        requests: path.requests,
+    }
+}

@@ -1,0 +1,30 @@
+//! A target as others see it over HTTP.
+
+use super::control::Served;
+use roadtrain_engine::metrics::Snapshot;
+use roadtrain_manage::metrics::Source;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A reactor that has not made a turn for so long hangs.
+const TURN_LIMIT: Duration = Duration::from_secs(2);
+
+/// What [`Served`] shows.
+pub(super) struct Observed(pub(super) Arc<Served>);
+
+impl Source for Observed {
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.0.snapshot();
+        let inside = self.0.server().problems();
+        let problems = snapshot.problems.into_iter().chain(inside).collect();
+        Snapshot { problems, ..snapshot }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let server = self.0.server();
+        let silent = server.pulse().check(TURN_LIMIT).err();
+        let failure = server.failure();
+        let hangs = silent.map(|silent| silent.to_string()).filter(|_| failure.is_none());
+        failure.into_iter().chain(hangs).chain(server.problems()).collect()
+    }
+}

@@ -1,0 +1,356 @@
+//! Who counts what at the target: the cells of reactors, lanes and namespaces, and the sums of what is gone.
+//!
+//! Reactors write their cells without a lock. Those here are taken when a queue is connected or ends, when namespaces
+//! change, and by who reads.
+
+use crate::metrics::{
+    BatchCells, Batching, ConnectionCount, Counter, HostSample, Io, IoCells, LaneSample, Latency,
+    LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount, Statuses,
+    TransportSample,
+};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::Connected;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Hosts that are told apart; others are counted under no name, as anybody may make names up.
+const HOSTS_MAX: usize = 4096;
+/// Names of the classes, by their place in the cells of a namespace.
+const CLASSES: [&str; 3] = ["latency", "normal", "bulk"];
+const OPS: [&str; 2] = ["read", "write"];
+
+/// A namespace on one reactor.
+#[derive(Debug, Default)]
+#[repr(align(64))] // no reactor writes to another one's cache line
+pub(crate) struct NamespaceCells {
+    /// By class.
+    io: [IoCells; 3],
+    pub(crate) statuses: Statuses,
+}
+
+impl NamespaceCells {
+    /// Of commands of that class.
+    #[inline]
+    pub(crate) fn of(&self, class: Class) -> &IoCells {
+        &self.io[class as usize]
+    }
+
+    /// What is no matter of a class.
+    #[inline]
+    pub(crate) fn io(&self) -> &IoCells {
+        self.of(Class::Normal)
+    }
+}
+
+/// A connected queue.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct LaneCells {
+    nqn: Arc<str>,
+    host_nqn: Arc<str>,
+    peer: String,
+    transport: &'static str,
+    cntlid: u16,
+    qid: u16,
+    reactor: Counter,
+    pub(crate) io: IoCells,
+    pub(crate) batching: BatchCells,
+    /// What it had counted when it came to its reactor.
+    before: Mutex<Batching>,
+}
+
+impl LaneCells {
+    /// What it has counted on the reactor where it is.
+    fn here(&self) -> Batching {
+        self.batching.read() - *lock(&self.before)
+    }
+}
+
+/// A host of a subsystem.
+#[derive(Default)]
+struct Host {
+    connects: u64,
+    losses: BTreeMap<&'static str, u64>,
+    refusals: BTreeMap<&'static str, u64>,
+    /// Of its queues that have ended.
+    past: Io,
+}
+
+/// Subsystem and host.
+type HostKey = (Arc<str>, Arc<str>);
+
+#[derive(Default)]
+struct Lanes {
+    next: u64,
+    live: BTreeMap<u64, Arc<LaneCells>>,
+    /// Of lanes that have ended on a reactor, or left it.
+    past: Vec<Batching>,
+    hosts: BTreeMap<HostKey, Host>,
+    connections: BTreeMap<(&'static str, &'static str), u64>,
+    protocol_errors: BTreeMap<String, u64>,
+}
+
+#[derive(Default)]
+struct Namespaces {
+    known: BTreeMap<(Arc<str>, u32), Arc<[NamespaceCells]>>,
+    /// Latencies of namespaces that are gone: by reactor, class and operation.
+    past: Vec<[[Latency; 2]; 3]>,
+}
+
+/// All of them.
+pub(crate) struct Meters {
+    reactors: Box<[Arc<ReactorCells>]>,
+    lanes: Mutex<Lanes>,
+    namespaces: Mutex<Namespaces>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Meters {
+    /// Of so many reactors.
+    pub(crate) fn new(reactors: usize) -> Meters {
+        let lanes = Lanes { past: vec![Batching::default(); reactors], ..Lanes::default() };
+        let past = (0..reactors).map(|_| Default::default()).collect();
+        Meters {
+            reactors: (0..reactors).map(|_| Arc::default()).collect(),
+            lanes: Mutex::new(lanes),
+            namespaces: Mutex::new(Namespaces { past, ..Namespaces::default() }),
+        }
+    }
+
+    /// A reactor's own.
+    #[inline]
+    pub(crate) fn reactor(&self, number: usize) -> &Arc<ReactorCells> {
+        &self.reactors[number]
+    }
+
+    /// A namespace's, by reactor.
+    pub(crate) fn namespace(&self, nqn: &Arc<str>, nsid: u32) -> Arc<[NamespaceCells]> {
+        let mut namespaces = lock(&self.namespaces);
+        let new = || self.reactors.iter().map(|_| NamespaceCells::default()).collect();
+        namespaces.known.entry((nqn.clone(), nsid)).or_insert_with(new).clone()
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn known(&self, nqn: &Arc<str>, nsid: u32) -> Option<Arc<[NamespaceCells]>> {
+        lock(&self.namespaces).known.get(&(nqn.clone(), nsid)).cloned()
+    }
+
+    /// Namespaces that are not there any more: only what counts for reactors stays.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str, u32) -> bool) {
+        let Namespaces { known, past } = &mut *lock(&self.namespaces);
+        for (_, cells) in known.extract_if(.., |(nqn, nsid), _| !is_there(nqn, *nsid)) {
+            for (past, cells) in past.iter_mut().zip(&*cells) {
+                add_latencies(past, cells);
+            }
+        }
+    }
+
+    /// A queue was connected.
+    pub(crate) fn enter(
+        &self,
+        connected: &Connected,
+        (peer, transport): (&str, &'static str),
+        reactor: usize,
+    ) -> (u64, Arc<LaneCells>) {
+        let cells = Arc::new(LaneCells {
+            nqn: connected.subnqn.clone(),
+            host_nqn: connected.hostnqn.clone(),
+            peer: peer.to_owned(),
+            transport,
+            cntlid: connected.cntlid,
+            qid: connected.qid,
+            reactor: Counter::default(),
+            io: IoCells::default(),
+            batching: BatchCells::default(),
+            before: Mutex::default(),
+        });
+        cells.reactor.set(reactor as u64);
+        let mut lanes = lock(&self.lanes);
+        *lanes.connections.entry((transport, "connected")).or_default() += 1;
+        let host = lanes.host(&connected.subnqn, &connected.hostnqn);
+        host.connects += u64::from(connected.qid == 0);
+        let number = lanes.next;
+        lanes.next += 1;
+        lanes.live.insert(number, cells.clone());
+        (number, cells)
+    }
+
+    /// A queue has come to another reactor.
+    pub(crate) fn moved(&self, lane: &LaneCells, to: usize) {
+        let mut lanes = lock(&self.lanes);
+        let from = lane.reactor.get() as usize;
+        lanes.past[from] = lanes.past[from] + lane.here();
+        *lock(&lane.before) = lane.batching.read();
+        lane.reactor.set(to as u64);
+    }
+
+    /// A queue has ended: what it has counted stays.
+    pub(crate) fn leave(&self, number: u64, why: &'static str) {
+        let mut lanes = lock(&self.lanes);
+        let Some(cells) = lanes.live.remove(&number) else { return };
+        let reactor = cells.reactor.get() as usize;
+        lanes.past[reactor] = lanes.past[reactor] + cells.here();
+        let host = lanes.host(&cells.nqn, &cells.host_nqn);
+        *host.losses.entry(why).or_default() += 1;
+        let in_flight = host.past.in_flight;
+        cells.io.add_to(&mut host.past);
+        host.past.in_flight = in_flight;
+    }
+
+    /// A Connect was refused because of that.
+    pub(crate) fn refused(&self, nqn: &str, host_nqn: &str, why: &'static str) {
+        *lock(&self.lanes).host(nqn, host_nqn).refusals.entry(why).or_default() += 1;
+    }
+
+    /// What has become of a connection.
+    pub(crate) fn connection(&self, transport: &'static str, outcome: &'static str) {
+        *lock(&self.lanes).connections.entry((transport, outcome)).or_default() += 1;
+    }
+
+    /// The other end of a connection has broken the protocol.
+    pub(crate) fn misbehaved(&self, fes: String) {
+        *lock(&self.lanes).protocol_errors.entry(fes).or_default() += 1;
+    }
+}
+
+impl Lanes {
+    fn host(&mut self, nqn: &str, host_nqn: &str) -> &mut Host {
+        let key = (Arc::from(nqn), Arc::from(host_nqn));
+        let is_known = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&key);
+        self.hosts.entry(if is_known { key } else { ("".into(), "".into()) }).or_default()
+    }
+}
+
+/// Adds what a namespace has counted on a reactor.
+fn add_latencies(sum: &mut [[Latency; 2]; 3], cells: &NamespaceCells) {
+    for (sum, io) in sum.iter_mut().zip(&cells.io) {
+        for (op, sum) in sum.iter_mut().enumerate() {
+            *sum += &io.latency(op).into();
+        }
+    }
+}
+
+fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<StatusCount> {
+    let count = |(what, count): (_, u64)| StatusCount { status: ToString::to_string(&what), count };
+    of.into_iter().map(count).collect()
+}
+
+/// What is read of them.
+impl Meters {
+    /// The reactors, by number.
+    pub(crate) fn reactor_samples(&self) -> Vec<ReactorSample> {
+        let latencies = self.latencies();
+        let lanes = lock(&self.lanes);
+        let mut batching = lanes.past.clone();
+        for lane in lanes.live.values() {
+            let sum = &mut batching[lane.reactor.get() as usize];
+            *sum = *sum + lane.here();
+        }
+        drop(lanes);
+        let samples = self.reactors.iter().enumerate().zip(batching).zip(latencies);
+        samples
+            .map(|(((number, cells), batching), latencies)| ReactorSample {
+                batching,
+                latencies: named(latencies),
+                ..cells.sample(number)
+            })
+            .collect()
+    }
+
+    fn latencies(&self) -> Vec<[[Latency; 2]; 3]> {
+        let namespaces = lock(&self.namespaces);
+        let mut sums = namespaces.past.clone();
+        for cells in namespaces.known.values() {
+            for (sum, cells) in sums.iter_mut().zip(&**cells) {
+                add_latencies(sum, cells);
+            }
+        }
+        sums
+    }
+
+    /// What a namespace has counted.
+    pub(crate) fn fill(&self, sample: &mut NamespaceSample) {
+        let Some(cells) = self.known(&sample.nqn.as_str().into(), sample.nsid) else { return };
+        for cells in &*cells {
+            cells.io.iter().for_each(|io| io.add_to(&mut sample.io));
+            cells.statuses.add_to(&mut sample.statuses);
+        }
+        sample.io.in_flight = sample.io.in_flight.max(0);
+    }
+
+    /// The queues that carry I/O.
+    pub(crate) fn lane_samples(&self) -> Vec<LaneSample> {
+        let live: Vec<_> = lock(&self.lanes).live.values().cloned().collect();
+        let sample = |cells: &Arc<LaneCells>| {
+            let mut io = Io::default();
+            cells.io.add_to(&mut io);
+            LaneSample {
+                nqn: cells.nqn.to_string(),
+                host_nqn: cells.host_nqn.to_string(),
+                peer: cells.peer.clone(),
+                transport: cells.transport.to_owned(),
+                cntlid: cells.cntlid,
+                qid: cells.qid,
+                reactor: cells.reactor.get() as usize,
+                io,
+                batching: cells.batching.read(),
+                reconnects: 0,
+            }
+        };
+        live.iter().filter(|cells| cells.qid > 0).map(sample).collect()
+    }
+
+    /// The hosts, with what `lanes` say.
+    pub(crate) fn host_samples(&self, lanes: &[LaneSample]) -> Vec<HostSample> {
+        let sample = |((nqn, host_nqn), host): (&HostKey, &Host)| HostSample {
+            nqn: nqn.to_string(),
+            host_nqn: host_nqn.to_string(),
+            connects: host.connects,
+            losses: counts(host.losses.iter().map(|(why, count)| (why, *count))),
+            refusals: counts(host.refusals.iter().map(|(why, count)| (why, *count))),
+            io: host.past.clone(),
+            ..HostSample::default()
+        };
+        let mut hosts: Vec<_> = lock(&self.lanes).hosts.iter().map(sample).collect();
+        for lane in lanes {
+            let is_its =
+                |host: &&mut HostSample| (&host.nqn, &host.host_nqn) == (&lane.nqn, &lane.host_nqn);
+            let Some(host) = hosts.iter_mut().find(is_its) else { continue };
+            host.io_queues += 1;
+            host.address.get_or_insert_with(|| lane.peer.clone());
+            host.io += &lane.io;
+        }
+        hosts
+    }
+
+    /// What connections have gone through.
+    pub(crate) fn transport_sample(&self) -> TransportSample {
+        let lanes = lock(&self.lanes);
+        let connection = |(&(transport, outcome), &count): (&(&str, &str), &u64)| ConnectionCount {
+            transport: transport.to_owned(),
+            outcome: outcome.to_owned(),
+            count,
+        };
+        let data_digests = self.reactors.iter().map(|cells| cells.digest_errors.get()).sum();
+        let header = lanes.protocol_errors.get("HeaderDigestError").copied().unwrap_or_default();
+        TransportSample {
+            connections: lanes.connections.iter().map(connection).collect(),
+            protocol_errors: counts(lanes.protocol_errors.iter().map(|(fes, n)| (fes, *n))),
+            digest_errors: counts([("header", header), ("data", data_digests)]),
+            ..TransportSample::default()
+        }
+    }
+}
+
+fn named(latencies: [[Latency; 2]; 3]) -> Vec<LatencyOf> {
+    let names = CLASSES.into_iter().flat_map(|class| OPS.map(|op| (class, op)));
+    let named = |((class, op), latency): ((&str, &str), Latency)| LatencyOf {
+        op: op.to_owned(),
+        class: class.to_owned(),
+        latency,
+    };
+    names.zip(latencies.into_iter().flatten()).map(named).collect()
+}

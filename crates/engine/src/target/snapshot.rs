@@ -1,0 +1,251 @@
+//! Everything a target has counted, at a moment.
+
+use super::export::{Blocks, Export};
+use super::server::Server;
+use crate::metrics::{
+    Io, Kind, NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample, bounds,
+};
+use roadtrain_proto::target::{NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig};
+use roadtrain_store::StoreKind;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl Server {
+    /// What it has counted. Reactors are not asked: they have stored it. `id`, `version` and `uptime_seconds` are the
+    /// caller's to fill.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let meters = &self.control.meters;
+        let (seen, _) = self.view();
+        let (exports, serials) = (self.exports(), self.control.serials());
+        let lanes = meters.lane_samples();
+        let mut namespaces = namespaces(&seen, &exports);
+        namespaces.iter_mut().for_each(|namespace| meters.fill(namespace));
+        let mut transport = meters.transport_sample();
+        transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
+        let reactors = self.reactor_samples();
+        transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
+        transport.frames_dropped = self.dropped();
+        let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
+        let subsystems = seen.subsystems.iter().map(|one| subsystem(one, serial(&one.nqn)));
+        let subsystems = subsystems.collect();
+        let problems: Vec<String> = self.failure().into_iter().collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Snapshot {
+            kind: Kind::Target,
+            unix_seconds: now.as_secs_f64(),
+            state: if problems.is_empty() { "serving" } else { "failing" }.to_owned(),
+            problems,
+            latency_bounds: bounds().to_vec(),
+            reactors,
+            namespaces,
+            hosts: meters.host_samples(&lanes),
+            lanes,
+            subsystems,
+            transport,
+            ..Snapshot::default()
+        }
+    }
+
+    /// What is wrong with what it exports, for people: blocks that are out of reach, flushes that have failed.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.control.problems()
+    }
+
+    fn reactor_samples(&self) -> Vec<ReactorSample> {
+        let samples = self.control.meters.reactor_samples().into_iter().zip(&self.affinities);
+        let placed = |(sample, affinity): (ReactorSample, &crate::platform::Affinity)| {
+            ReactorSample { core: affinity.cpus.single(), node: affinity.node, ..sample }
+        };
+        samples.map(placed).collect()
+    }
+
+    #[cfg(feature = "ether")]
+    fn dropped(&self) -> Vec<StatusCount> {
+        // Reactors have to be asked for these; without interfaces there are none.
+        if !self.has_interfaces {
+            return Vec::new();
+        }
+        let count = |(reason, count): (&str, u64)| StatusCount { status: reason.into(), count };
+        self.drops().by_reason().map(count).collect()
+    }
+
+    #[cfg(not(feature = "ether"))]
+    fn dropped(&self) -> Vec<StatusCount> {
+        Vec::new()
+    }
+}
+
+/// What is exported, as hosts see it.
+fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
+    let of = |subsystem: &SubsystemConfig| {
+        let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
+        let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+        let sample = |namespace: &NamespaceConfig| {
+            let export = exports.iter().find(|export| export.nsid == namespace.nsid);
+            let (device, product) = export.map_or_else(Default::default, device);
+            let NamespaceConfig { nsid, blocks, lba_shift, read_only, .. } = *namespace;
+            let unnamed = || format!("{}:{nsid}", subsystem.nqn);
+            NamespaceSample {
+                nqn: subsystem.nqn.clone(),
+                nsid,
+                name: namespace.id.map_or_else(unnamed, |id| uuid(&id.uuid)),
+                device,
+                block_bytes: 1 << lba_shift,
+                product: product.to_owned(),
+                capacity_bytes: blocks << lba_shift,
+                ana_group: nsid,
+                read_only,
+                io: Io::default(),
+                statuses: Vec::new(),
+            }
+        };
+        subsystem.namespaces.iter().map(sample).collect::<Vec<_>>()
+    };
+    seen.subsystems.iter().flat_map(of).collect()
+}
+
+/// As UUIDs are written.
+fn uuid(octets: &[u8; 16]) -> String {
+    let hex = format!("{:032x}", u128::from_be_bytes(*octets));
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// What a namespace is kept in: a name, and which kind that is.
+fn device(export: &Export) -> (String, &'static str) {
+    let Blocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
+    match &spec.kind {
+        StoreKind::Memory { .. } => ("mem".into(), "Malloc disk"),
+        StoreKind::Ssd { .. } => ("ssd".into(), "Emulated SSD"),
+        StoreKind::Null { .. } => ("null".into(), "Null disk"),
+        StoreKind::File { path, .. } => (path.display().to_string(), "AIO disk"),
+        StoreKind::Block { path } => (path.display().to_string(), "URING bdev"),
+        #[cfg(feature = "rbd")]
+        StoreKind::Rbd(image) => (image.to_string(), "Ceph Rbd Disk"),
+    }
+}
+
+fn subsystem(subsystem: &SubsystemConfig, serial: String) -> SubsystemSample {
+    SubsystemSample {
+        nqn: subsystem.nqn.clone(),
+        serial,
+        model: subsystem.model.clone(),
+        allowed_hosts: subsystem.allowed_hosts.as_ref().map(|hosts| hosts.len() as u64),
+        namespaces: subsystem.namespaces.len() as u64,
+        namespace_limit: NAMESPACES_MAX.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::host::{Client, HostConfig};
+    use crate::metrics::{HostSample, LaneSample};
+    use crate::target::{ServerConfig, Subsystem};
+    use roadtrain_store::StoreSpec;
+
+    const NQN: &str = "nqn.2024-01.test:disk";
+    const HOST: &str = "nqn.2024-01.test:host";
+
+    fn start(hosts: Option<&str>) -> Server {
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let namespaces = [1, 7].map(|nsid| {
+            let store = StoreSpec { kind: kind.clone(), lba_bytes: 512, read_only: false };
+            Export::new(nsid, store)
+        });
+        let allowed_hosts = hosts.map(|host| [host.to_owned()].into());
+        let subsystem =
+            Subsystem { namespaces: namespaces.into(), allowed_hosts, ..Subsystem::new(NQN) };
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        Server::start(ServerConfig::new(listen, vec![subsystem])).unwrap()
+    }
+
+    fn host(server: &Server, name: &str) -> HostConfig {
+        HostConfig::new(server.addresses()[0], NQN, name, [7; 16])
+    }
+
+    /// What is counted is there soon after the answer, at the end of its turn.
+    fn when(server: &Server, is_there: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        for _ in 0..1000 {
+            let snapshot = server.snapshot();
+            if is_there(&snapshot) {
+                return snapshot;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("not counted: {:#?}", server.snapshot());
+    }
+
+    #[test]
+    fn every_command_is_counted_once_for_its_namespace_its_host_and_its_lane() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        for _ in 0..3 {
+            client.write(1, 0, Buffer::alloc(4096), false).unwrap();
+        }
+        client.read(1, 8, Buffer::alloc(512)).unwrap();
+        client.read(7, 0, Buffer::alloc(1024)).unwrap();
+        client.flush(1).unwrap();
+        client.discard(1, 0, 16).unwrap();
+        let error = client.read(1, 1 << 40, Buffer::alloc(512)).unwrap_err();
+        let snapshot =
+            when(&server, |s| s.namespaces[0].io.errors == 1 && s.lanes[0].io.in_flight == 0);
+        let [one, seven] = &snapshot.namespaces[..] else { panic!("{snapshot:#?}") };
+        let io = &one.io;
+        assert_eq!((io.reads, io.writes, io.flushes, io.discards), (1, 3, 1, 1), "{error}");
+        assert_eq!(
+            (io.read_bytes, io.written_bytes, io.discarded_bytes),
+            (512, 3 * 4096, 16 * 512)
+        );
+        assert_eq!((io.in_flight, one.capacity_bytes), (0, 1 << 20));
+        let status = StatusCount { status: "LBA Out of Range".into(), count: 1 };
+        assert_eq!(one.statuses, [status]);
+        assert_eq!((seven.io.reads, seven.io.read_bytes, seven.io.errors), (1, 1024, 0));
+        let [HostSample { io, io_queues: 1, connects: 1, host_nqn, .. }] = &snapshot.hosts[..]
+        else {
+            panic!("{snapshot:#?}")
+        };
+        assert_eq!((io.reads, io.writes, io.errors, host_nqn.as_str()), (2, 3, 1, HOST));
+        let [LaneSample { qid: 1, batching, transport, .. }] = &snapshot.lanes[..] else {
+            panic!("{snapshot:#?}")
+        };
+        assert_eq!((batching.requests, transport.as_str()), (9, "tcp"), "Connect and eight");
+        let reactor = &snapshot.reactors[0];
+        let counted: u64 = reactor.latencies.iter().map(|of| of.latency.count()).sum();
+        assert_eq!((reactor.lanes, counted), (2, 5));
+        assert!(reactor.batching.requests > 9 && reactor.idle_seconds > 0.0, "{reactor:?}");
+        assert!(snapshot.subsystems[0].serial.len() == 20, "{:?}", snapshot.subsystems);
+        drop(client);
+        let snapshot = when(&server, |s| s.lanes.is_empty());
+        assert_eq!((snapshot.hosts[0].io.writes, snapshot.hosts[0].io_queues), (3, 0));
+        assert!(snapshot.reactors[0].batching.requests > 9, "what has ended stays counted");
+    }
+
+    #[test]
+    fn whoever_is_refused_is_counted_with_the_reason() {
+        let server = start(Some(HOST));
+        let stranger = host(&server, "nqn.2024-01.test:stranger");
+        assert!(Client::connect(stranger).is_err());
+        let hosts = server.snapshot().hosts;
+        let [HostSample { refusals, connects: 0, host_nqn, .. }] = &hosts[..] else {
+            panic!("{hosts:?}")
+        };
+        assert_eq!(host_nqn, "nqn.2024-01.test:stranger");
+        assert_eq!((refusals[0].status.as_str(), refusals[0].count), ("HOSTNQN", 1));
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_takes_its_counters_along_and_leaves_latencies() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        client.read(7, 0, Buffer::alloc(512)).unwrap();
+        when(&server, |s| s.namespaces[1].io.reads == 1);
+        let operation = crate::target::Operation::RemoveNamespace { nqn: NQN.into(), nsid: 7 };
+        server.apply(&[operation]).unwrap();
+        let snapshot = server.snapshot();
+        assert_eq!(snapshot.namespaces.len(), 1);
+        let counted = snapshot.reactors[0].latencies.iter().map(|of| of.latency.count());
+        assert_eq!(counted.sum::<u64>(), 1);
+    }
+}

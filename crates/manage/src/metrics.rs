@@ -1,0 +1,169 @@
+//! Counters over HTTP: for Prometheus, for people, for whoever asks whether all is well. Read only.
+//!
+//! | path | |
+//! |---|---|
+//! | `/` | a page with live charts |
+//! | `/metrics` | OpenMetrics if the asker takes it, else Prometheus' text format |
+//! | `/snapshot.json` | what both are made of |
+//! | `/healthz` | 200, or 503 with what is wrong |
+
+mod encode;
+mod families;
+mod process;
+mod textfile;
+
+pub use encode::{Format, text};
+pub use textfile::textfile;
+
+use crate::http::Server;
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use roadtrain_engine::metrics::Snapshot;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+const PAGE: &str = include_str!("metrics/page.html");
+/// The page brings everything along, and may load nothing else.
+const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:";
+
+/// What is shown.
+pub trait Source: Send + Sync + 'static {
+    /// All counters. It must not wait for reactors.
+    fn snapshot(&self) -> Snapshot;
+
+    /// What is wrong; nothing when all is well. It may wait a second for reactors that do not answer.
+    fn problems(&self) -> Vec<String>;
+}
+
+/// Answers at `address` until it is dropped.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub fn serve(address: SocketAddr, source: impl Source) -> io::Result<Server> {
+    Server::start("roadtrain-http", address, router(source))
+}
+
+/// The answers.
+fn router(source: impl Source) -> Router {
+    let source: Shared = Arc::new(source);
+    Router::new()
+        .route("/", get(page))
+        .route("/metrics", get(metrics))
+        .route("/snapshot.json", get(snapshot))
+        .route("/healthz", get(health))
+        .with_state(source)
+}
+
+type Shared = Arc<dyn Source>;
+
+async fn page() -> Response {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_MAY)),
+    ];
+    (headers, PAGE).into_response()
+}
+
+async fn metrics(State(source): State<Shared>, headers: HeaderMap) -> Response {
+    let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let format = Format::of(accepts);
+    answer(format.content_type(), move || text(&source.snapshot(), format)).await
+}
+
+async fn snapshot(State(source): State<Shared>) -> Response {
+    answer("application/json", move || {
+        serde_json::to_string(&source.snapshot()).unwrap_or_default()
+    })
+    .await
+}
+
+async fn health(State(source): State<Shared>) -> Response {
+    let Ok(problems) = spawn_blocking(move || source.problems()).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    match problems.is_empty() {
+        true => "ok\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response(),
+    }
+}
+
+/// What is made on a thread that may take its time.
+async fn answer(
+    content_type: &'static str,
+    make: impl FnOnce() -> String + Send + 'static,
+) -> Response {
+    let Ok(body) = spawn_blocking(make).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(content_type)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    struct Sick(bool);
+
+    impl Source for Sick {
+        fn snapshot(&self) -> Snapshot {
+            Snapshot { id: "disk".into(), ..Snapshot::default() }
+        }
+
+        fn problems(&self) -> Vec<String> {
+            if self.0 { vec!["reactor 0 has ended".into()] } else { Vec::new() }
+        }
+    }
+
+    fn ask(address: SocketAddr, path: &str, more: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn each_path_has_its_answer() {
+        let server = serve(([127, 0, 0, 1], 0).into(), Sick(false)).unwrap();
+        let ask = |path, more| ask(server.address(), path, more);
+        let plain = ask("/metrics", "");
+        assert!(plain.contains("text/plain; version=0.0.4"), "{plain}");
+        assert!(!plain.contains("# EOF"), "{plain}");
+        let open = ask("/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+        assert!(open.contains("application/openmetrics-text"), "{open}");
+        assert!(open.ends_with("# EOF\n") || open.contains("# EOF"), "{open}");
+        assert!(ask("/snapshot.json", "").contains("\"id\":\"disk\""));
+        assert!(ask("/", "").contains("<!doctype html>"));
+        assert!(ask("/healthz", "").ends_with("ok\n"));
+        assert!(ask("/other", "").starts_with("HTTP/1.1 404"));
+        let sick = serve(([127, 0, 0, 1], 0).into(), Sick(true)).unwrap();
+        let answer = super::tests::ask(sick.address(), "/healthz", "");
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.ends_with("reactor 0 has ended\n"), "{answer}");
+    }
+
+    #[test]
+    fn the_page_loads_nothing_from_elsewhere() {
+        for word in ["http://", "https://", "src=", "@import", "url("] {
+            let found = PAGE.match_indices(word).filter(|(at, _)| {
+                !PAGE[*at..].starts_with("http://www.w3.org/2000/svg")
+                    && !PAGE[*at..].starts_with("url(#")
+            });
+            assert_eq!(found.count(), 0, "{word}");
+        }
+        assert!(PAGE.len() < 40_000, "{} octets", PAGE.len());
+    }
+}
