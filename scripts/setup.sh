@@ -11,7 +11,8 @@ set -euo pipefail
 declare -A packages=(
     [build]='gcc libc6-dev make'
     [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
-        ceph-mon ceph-osd ceph-common'
+        ceph-mon ceph-osd ceph-common
+        curl python3 prometheus chromium'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils'
     [lint]='shellcheck'
     [fuzz]='g++'

@@ -153,16 +153,29 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let listener = shown.transport.listeners.first().map_or("", String::as_str);
     let (addr, port) = listener.rsplit_once(':').unwrap_or((listener, ""));
     let (id, version) = (shown.id.as_str(), shown.version.as_str());
-    let info = [("name", id), ("version", version), ("addr", addr), ("port", port)];
+    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let info = [
+        ("name", id),
+        ("version", version),
+        ("spdk_version", ""),
+        ("addr", addr),
+        ("port", port),
+        ("hostname", hostname.trim()),
+        ("group", ""),
+    ];
     out.gauges(("roadtrain_gateway_info", "The target, always 1"), [(info, 1u64)])?;
     let all = &shown.namespaces;
     let sizes: Vec<String> = all.iter().map(|n| n.block_bytes.to_string()).collect();
     let metadata = all.iter().zip(&sizes).map(|(n, size)| {
+        let (pool, namespace, image) = image(n);
         let labels = [
             ("bdev_name", n.name.as_str()),
+            ("pool_name", pool),
+            ("namespace", namespace),
+            ("rbd_name", image),
+            ("block_size", size.as_str()),
             ("product_name", n.product.as_str()),
             ("device", n.device.as_str()),
-            ("block_size", size.as_str()),
         ];
         (labels, 1u64)
     });
@@ -203,6 +216,19 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         (labels, u64::from(host.io_queues > 0))
     });
     out.gauges(("roadtrain_host_connection_state", "Whether a host is connected"), states)
+}
+
+/// Pool, namespace and name of an image of a Ceph cluster.
+fn image(namespace: &NamespaceSample) -> (&str, &str, &str) {
+    if namespace.product != "Ceph Rbd Disk" {
+        return Default::default();
+    }
+    let parts: Vec<&str> = namespace.device.split('/').collect();
+    match parts[..] {
+        [pool, image] => (pool, "", image),
+        [pool, namespace, image] => (pool, namespace, image),
+        _ => ("", "", &namespace.device),
+    }
 }
 
 fn subsystems(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
