@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo demo-ceph test unit instructions e2e vm-test bench eval lint fuzz docs man install clean
+.PHONY: help build demo demo-ceph test unit instructions e2e vm-test bench eval lint fuzz docs man install sbom deb clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,15 @@ install: man ## program, man pages, completions and systemd units under PREFIX (
 	for unit in systemd/*.service; do \
 	    sed 's|/usr/local|$(PREFIX)|' $$unit | \
 	        install -m 644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; done
+
+sbom: ## what the program is built of, as CycloneDX has it, in target/sbom
+	cargo xtask sbom
+
+deb: sbom ## Debian packages in target/debian, checked by lintian
+	@scripts/setup.sh build deb
+	scripts/release-build.sh
+	ROADTRAIN=target/package/release/roadtrain LIBROADTRAIN=target/package/release/libroadtrain.so scripts/deb.sh
+	lintian --fail-on error,warning target/debian/*.deb
 
 clean: ## remove what was built
 	cargo clean

@@ -4,6 +4,7 @@
 #   lint   shellcheck               vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
 #   fuzz   a C++ compiler            instructions valgrind
+#   deb    what makes and checks Debian packages
 #   eval   perf, applications, and what our devices are compared with
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
 set -euo pipefail
@@ -12,9 +13,11 @@ declare -A packages=(
     [build]='gcc libc6-dev make'
     [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
         ceph-mon ceph-osd ceph-common
-        curl python3 prometheus chromium'
+        curl python3 prometheus chromium
+        dpkg-dev lintian systemd procps'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils'
     [lint]='shellcheck'
+    [deb]='dpkg-dev lintian'
     [fuzz]='g++'
     [instructions]='valgrind'
     [eval]='linux-perf fio util-linux iproute2 e2fsprogs xfsprogs rocksdb-tools postgresql nbdkit libnbd-bin

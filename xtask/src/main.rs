@@ -1,5 +1,5 @@
 //! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `instructions`,
-//! `seeds`.
+//! `sbom`, `seeds`.
 
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
@@ -11,6 +11,7 @@ mod inputs;
 mod instructions;
 mod layers;
 mod modules;
+mod sbom;
 mod seeds;
 mod size;
 mod source;
@@ -19,13 +20,14 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | instructions | seeds
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | instructions | sbom | seeds
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
   dependencies check licences, origin and C code of all crates, and known faults if cargo-audit has its database
   instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
+  sbom         write what the product is built of to target/sbom, as CycloneDX has it
   seeds        write the fuzz targets' first inputs, most of them cut from the recordings in tests/traces, to fuzz/corpus";
 
 fn main() -> ExitCode {
@@ -48,6 +50,7 @@ fn run(chore: Option<&str>) -> Result<()> {
         Some("instructions") => {
             instructions::check(&root(), std::env::args().nth(2).as_deref() == Some("--write"))
         }
+        Some("sbom") => sbom::write(&root()),
         Some("seeds") => seeds::write(&root()),
         _ => bail!(USAGE),
     }

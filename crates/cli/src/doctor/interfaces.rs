@@ -107,7 +107,7 @@ impl Card<'_> {
                 "one queue, so one core takes all packets",
                 format!("echo {} | sudo tee {queue}/rps_cpus", mask(self.cores)),
             ),
-            (false, _) => Finding::ok(&check, "off, as with a queue for each core"),
+            (false, _) => Finding::ok(&check, "off"),
         }
     }
 

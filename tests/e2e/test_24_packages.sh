@@ -1,0 +1,115 @@
+# shellcheck shell=bash
+# Debian packages, in a copy of this machine that is gone afterwards: an overlay over its files, with processes, network
+# and mounts of its own. systemd does not run there: the unit's command is started as the unit says.
+
+# in_machine COMMAND...: in that copy, whose changes are in $work/changes
+in_machine() {
+    unshare --mount --pid --fork --kill-child --net --propagation private "$BASH" -euc '
+        work=$1 && shift
+        mount -t tmpfs machine "$work/machine"
+        cd "$work/machine" && mkdir changes made root
+        mount -t overlay machine -o lowerdir=/,upperdir=changes,workdir=made root
+        mount -t proc proc root/proc
+        mount -t sysfs sys root/sys
+        mount --rbind /dev root/dev
+        mount -t tmpfs run root/run
+        mount -t tmpfs tmp root/tmp
+        cp -r "$work/debs" root/tmp/debs
+        cp "$work/inside.sh" root/tmp
+        ip link set lo up
+        rc=0
+        chroot root "$@" || rc=$?
+        (cd changes && find . -type f -printf "%P\n" | sort) >"$work/left"
+        exit $rc
+    ' machine "$work" "$@"
+}
+
+# What happens there.
+inside() {
+    cat <<'INSIDE'
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+nqn=nqn.2025-01.io.example:disk
+unit=/lib/systemd/system/roadtrain-serve.service
+fail() { echo "failed: $*"; cat /tmp/*.log 2>/dev/null; exit 1; }
+dpkg() { command dpkg --no-triggers "$@" >>/tmp/dpkg.out 2>&1 || { cat /tmp/dpkg.out; fail "dpkg $*"; }; }
+value() { sed -n "s/^$1=//p" "$unit"; }
+
+dpkg -i /tmp/debs/first/roadtrain_*.deb
+man -w roadtrain-serve >/dev/null 2>&1 || [ -e /usr/share/man/man1/roadtrain-serve.1.gz ]
+systemd-analyze verify "$unit" /lib/systemd/system/roadtrain-attach@.service \
+    /lib/systemd/system/roadtrain-serve@.service 2>/tmp/verify.log || fail 'a unit is wrong'
+! grep roadtrain /tmp/verify.log || fail 'a unit is wrong'
+[ "$(stat -c %U:%a /var/lib/roadtrain)" = roadtrain:750 ] || fail 'the folder of disks is not its own'
+# What an administrator changes stays.
+echo '# ours' >>/etc/roadtrain/serve.toml
+
+# As systemd would start it: user, folder, no capabilities, no new ones.
+install -d -o roadtrain -g roadtrain -m "$(value RuntimeDirectoryMode)" /run/roadtrain-serve
+as_service() {
+    (cd "$(value WorkingDirectory)" && exec setpriv --reuid "$(value User)" --regid "$(value Group)" --init-groups \
+        --bounding-set=-all --inh-caps=-all --no-new-privs env "$(value Environment)" "$@")
+}
+read -ra command <<<"$(value ExecStart)"
+as_service "${command[@]}" >/tmp/serve.log 2>&1 &
+until grep -q '^ready' /tmp/serve.log; do kill -0 $! || fail 'the service has ended'; sleep 0.1; done
+first=$!
+[ "$(stat -c %U:%s /var/lib/roadtrain/disk.img)" = roadtrain:1073741824 ] || fail 'no disk'
+
+# A new version, under load that is checked octet for octet.
+roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16 --verify --seconds 6 --json \
+    >/tmp/bench.json 2>/tmp/bench.log &
+load=$!
+sleep 1.5
+dpkg -i /tmp/debs/second/roadtrain_*.deb
+! grep 'goes on with the old version' /tmp/dpkg.out || fail 'not upgraded'
+wait $load || fail 'the load has failed'
+[ "$(jq .errors /tmp/bench.json)" = 0 ] || fail "$(cat /tmp/bench.json)"
+for n in $(seq 100); do ! kill -0 $first 2>/dev/null || { sleep 0.1; continue; }; break; done
+now=$(pgrep -u roadtrain -x roadtrain) || fail 'nobody serves'
+[ "$now" != $first ] || fail 'the old process serves'
+! readlink /proc/"$now"/exe | grep deleted || fail 'the old program serves'
+roadtrain discover -a 127.0.0.1 >/dev/null || fail 'it does not answer'
+grep -q '^# ours' /etc/roadtrain/serve.toml || fail 'the configuration has been overwritten'
+
+kill "$now"
+while kill -0 "$now" 2>/dev/null; do sleep 0.1; done
+dpkg -r roadtrain
+[ -e /etc/roadtrain/serve.toml ] && [ ! -e /usr/bin/roadtrain ] || fail 'removed too little or too much'
+dpkg -P roadtrain
+[ ! -e /etc/roadtrain ] || fail '/etc/roadtrain is left'
+[ -e /var/lib/roadtrain/disk.img ] || fail 'the disk was removed'
+rm /var/lib/roadtrain/disk.img*
+INSIDE
+}
+
+# packages FOLDER [VERSION]: from the program that is tested
+packages() {
+    VERSION=${2-} ROADTRAIN=$ROADTRAIN "$top/scripts/deb.sh" "$1" >deb.log 2>&1 || { cat deb.log; fail 'no packages'; }
+}
+
+test_packages_install_upgrade_under_load_and_leave() {
+    [ "$(id -u)" = 0 ] || skip 'needs root'
+    mkdir machine debs
+    packages "$work/debs/first"
+    packages "$work/debs/second" 99.0-1
+    inside >inside.sh
+    unshare --mount --net true 2>/dev/null || skip 'no namespaces here'
+    mkdir -p try && unshare --mount "$BASH" -c 'mount -t tmpfs x try && cd try && mkdir a b c &&
+        mount -t overlay x -o lowerdir=/,upperdir=a,workdir=b c' 2>/dev/null || skip 'no overlay file systems here'
+    in_machine /bin/bash /tmp/inside.sh
+    # The user stays, as Debian's rules say, and so does what dpkg and the logs remember.
+    ! grep -i roadtrain left | grep -vE '^var/(lib/dpkg|log|cache)/|^etc/' || fail 'something is left'
+    ! grep -E '^etc/' left | grep -vE '^etc/\.?(passwd|group|shadow|gshadow|subuid|subgid|pwd)(-|\.lock)?$' ||
+        fail 'something is left in /etc'
+}
+
+test_packages_are_as_debian_has_them() {
+    command -v lintian >/dev/null || skip 'no lintian: scripts/setup.sh deb'
+    packages "$work/debs"
+    lintian --fail-on error,warning debs/*.deb || fail 'lintian'
+    # The same again gives the same octets.
+    packages "$work/again"
+    local file
+    for file in debs/*.deb; do cmp "$file" "again/${file##*/}" || fail 'not reproducible'; done
+}
