@@ -28,7 +28,7 @@ pub use files::raise_open_files;
 pub(crate) use load::CoreLoads;
 pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
 use route::interface_names;
-pub(crate) use route::{Route, packets_core};
+pub(crate) use route::{Route, packets_core, packets_napi_id};
 pub use topology::{Interface, Node, Topology};
 
 use std::net::SocketAddr;

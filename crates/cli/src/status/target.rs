@@ -109,6 +109,9 @@ pub(crate) struct LaneReport {
     pub core: Option<usize>,
     /// The core that processes its packets.
     pub packets_core: Option<usize>,
+    /// The network card's receive queue that they come by: the kernel's number of its NAPI instance.
+    #[serde(default)]
+    pub napi_id: Option<u32>,
     /// How often it has moved to another core.
     pub moves: u32,
     /// Requests that were answered.
@@ -285,8 +288,8 @@ fn lane_text(lanes: &[LaneReport]) -> String {
 
 impl LaneReport {
     fn new(lane: &LanePlace) -> LaneReport {
-        let &LanePlace { cntlid, qid, core, packets_core, moves, requests } = lane;
-        LaneReport { cntlid, qid, core, packets_core, moves, requests }
+        let &LanePlace { cntlid, qid, core, packets_core, napi_id, moves, requests } = lane;
+        LaneReport { cntlid, qid, core, packets_core, napi_id, moves, requests }
     }
 
     fn cells(&self) -> Vec<String> {

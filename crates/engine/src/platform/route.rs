@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
 /// What is known about the way of connections.
@@ -47,6 +47,24 @@ impl Route {
 pub(crate) fn packets_core(socket: &impl AsFd) -> Option<usize> {
     let core = SockRef::from(socket).cpu_affinity().ok()?;
     i32::try_from(core).is_ok().then_some(core) // -1: none yet
+}
+
+/// The receive queue of a network card that has brought the last packet of a connection, by the kernel's number for it
+/// (its NAPI instance), if it came by one: not over loopback.
+pub(crate) fn packets_napi_id(socket: &impl AsFd) -> Option<u32> {
+    let mut id: libc::c_uint = 0;
+    let mut length = size_of_val(&id) as libc::socklen_t;
+    // SAFETY: the option is an unsigned int, and `id` is one that lives longer than the call.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_NAPI_ID,
+            (&raw mut id).cast(),
+            &raw mut length,
+        )
+    };
+    (failed == 0 && id > 0).then_some(id)
 }
 
 /// The interfaces that have one of `listened`; all of them where one is any.

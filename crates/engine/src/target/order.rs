@@ -111,6 +111,8 @@ pub struct LanePlace {
     pub core: Option<usize>,
     /// The core that processes its packets, as far as is known.
     pub packets_core: Option<usize>,
+    /// The network card's receive queue that they come by: the kernel's number of its NAPI instance.
+    pub napi_id: Option<u32>,
     /// How often it has moved from one reactor to another.
     pub moves: u32,
     /// Commands that were answered.

@@ -2,7 +2,7 @@
 
 use super::{Shared, TargetLane};
 use crate::buffer::Buffer;
-use crate::platform::packets_core;
+use crate::platform::{packets_core, packets_napi_id};
 use crate::target::order::LanePlace;
 use roadtrain_proto::target::flows::{self, Flow};
 use roadtrain_proto::target::session::State;
@@ -56,11 +56,13 @@ impl TargetLane {
     /// Where it is, once it has a queue; `own` is the core of its reactor.
     pub(in crate::target) fn place(&mut self, own: Option<usize>) -> Option<LanePlace> {
         let requests = self.stats().requests;
-        let last = self.transport.tcp().and_then(|tcp| packets_core(tcp.stream()));
+        let stream = self.transport.tcp().map(|tcp| tcp.stream());
+        let last = stream.and_then(packets_core);
+        let napi_id = stream.and_then(packets_napi_id);
         let (packets_core, moves) = (self.flow.packets.or(last), self.flow.moves);
         let connected = self.session.queue()?;
         let (cntlid, qid) = (connected.cntlid, connected.qid);
-        Some(LanePlace { cntlid, qid, core: own, packets_core, moves, requests })
+        Some(LanePlace { cntlid, qid, core: own, packets_core, napi_id, moves, requests })
     }
 
     /// Whether nothing of it is with this reactor's store or in its socket's way.
