@@ -56,6 +56,7 @@ enum Tell {
 
 const TABLE: &str = "reference.json";
 const EVAL: &str = "reference-eval.json";
+const GOALS: &str = "reference-goals.json";
 const LATER: &str = "reference-later.json";
 const MODES: &str = "reference-modes.json";
 const APPS: &str = "reference-apps.json";
@@ -73,12 +74,12 @@ const fn section(
     Section { page, name, files, tell }
 }
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 15] = [
     section(Page::Performance, "tcp", &[TABLE], Tell::One(table::short_of)),
     section(
         Page::Performance,
         "policies",
-        &[EVAL, LATER, MODES, ETHER_EVAL],
+        &[EVAL, GOALS, LATER, MODES, ETHER_EVAL],
         Tell::Several(eval::short_of),
     ),
     section(Page::Performance, "apps", &[APPS], Tell::One(apps::short_of)),
@@ -87,6 +88,7 @@ const SECTIONS: [Section; 14] = [
     section(Page::Journal, "measured", &[TABLE], Tell::One(table::page_of)),
     section(Page::Journal, "tls", &[TLS], Tell::One(table::page_of)),
     section(Page::Journal, "eval", &[EVAL], Tell::One(eval::page_of)),
+    section(Page::Journal, "goals", &[GOALS], Tell::One(eval::page_of)),
     section(Page::Journal, "later", &[LATER], Tell::One(eval::page_of)),
     section(Page::Journal, "modes", &[MODES], Tell::One(eval::page_of)),
     section(Page::Journal, "fuse", &[FUSE], Tell::One(noted::page_of)),
@@ -128,7 +130,7 @@ impl Section {
 
 /// Leaves out of each file of runs what none of its sections quotes.
 fn prune_all(args: &Args) -> anyhow::Result<()> {
-    for file in [MODES, APPS, ETHER_EVAL, LATER, EVAL] {
+    for file in [MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
         let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
         let sections: Vec<&Section> =
             SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();

@@ -31,7 +31,7 @@ const ORDERS: &[(&str, &[&str])] = &[
              | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
-             target/reservation_file",
+             target/reservation_file target/rates",
             "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
             "target/handshakes",

@@ -17,9 +17,11 @@ use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
 use crate::tls::TlsSpec;
 use crate::units::{CoreList, seconds_field};
 use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
+use roadtrain_proto::target::rate::Rates;
 use roadtrain_proto::target::{Authentication, Limits, TargetConfig};
 use roadtrain_wire::pdu::Digests;
 use serde::{Deserialize, Serialize};
@@ -163,6 +165,9 @@ pub struct SubsystemSpec {
     /// Connections without TLS are refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_tls: bool,
+    /// What hosts may do in a second with all namespaces together, by their NQNs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_rates: BTreeMap<String, RateArgs>,
     /// Its namespaces.
     #[serde(default, rename = "namespace")]
     pub namespaces: Vec<NamespaceSpec>,
@@ -240,6 +245,7 @@ impl ServeConfig {
             allow_hosts,
             require_auth: false,
             require_tls: false,
+            host_rates: BTreeMap::new(),
             namespaces: number(namespaces),
         };
         let config = ServeConfig {
@@ -534,6 +540,7 @@ impl SubsystemSpec {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: self.allow_hosts.clone(),
+            host_rates: self.host_rates()?,
             namespaces: self
                 .namespaces
                 .iter()
@@ -541,6 +548,16 @@ impl SubsystemSpec {
                 .collect::<Result<_, _>>()?,
             ..plain
         })
+    }
+}
+
+impl SubsystemSpec {
+    fn host_rates(&self) -> Result<BTreeMap<String, Rates>, String> {
+        let rates = |(host, rates): (&String, &RateArgs)| {
+            let rates = rates.rates().map_err(|error| format!("host_rates of {host}: {error}"))?;
+            Ok(rates.is_limited().then(|| (host.clone(), rates)))
+        };
+        self.host_rates.iter().map(rates).filter_map(Result::transpose).collect()
     }
 }
 

@@ -52,6 +52,7 @@ pub mod namespace;
 mod notify;
 mod output;
 mod query;
+mod rates;
 mod registry;
 mod resv;
 mod serve;

@@ -4,6 +4,7 @@ mod rbd;
 
 use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
+use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::store::{StoreKind, StoreSpec};
@@ -85,6 +86,9 @@ pub struct NamespaceSpec {
     /// How its requests are treated that do not say it themselves; `None`: as their connection says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<ClassName>,
+    /// What it may do in a second, whoever uses it.
+    #[serde(default, skip_serializing_if = "RateArgs::is_empty")]
+    pub rates: RateArgs,
     /// UUID shown to hosts; when missing it follows from the nguid, or from what identifies the blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
@@ -129,6 +133,7 @@ impl NamespaceSpec {
             service_us: None,
             parallel: None,
             class: None,
+            rates: RateArgs::default(),
             uuid: None,
             nguid: None,
             reservations: None,
@@ -180,6 +185,7 @@ impl NamespaceSpec {
             _ => Ok(()),
         }?;
         self.check_pace()?;
+        self.rates.rates()?;
         if self.standby && !matches!(self.kind, Kind::File | Kind::Block) {
             return Err(format!("standby is for file and block, not for {kind}"));
         }
@@ -252,8 +258,8 @@ impl NamespaceSpec {
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
         let class = self.class.map(Class::from);
         let reservations = self.reservation_place();
-        let standby = self.standby;
-        Ok(Export { uuid, nguid, class, reservations, standby, ..Export::new(nsid, store) })
+        let (standby, rates) = (self.standby, self.rates.rates()?);
+        Ok(Export { uuid, nguid, class, rates, reservations, standby, ..Export::new(nsid, store) })
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -283,6 +289,9 @@ impl NamespaceSpec {
 
     fn set(&mut self, option: &str) -> Result<(), String> {
         let (key, value) = option.split_once('=').map_or((option, None), |(k, v)| (k, Some(v)));
+        if let Some(set) = value.and_then(|value| self.rates.set(key, value)) {
+            return set.map_err(|error| format!("{key}: {error}"));
+        }
         match (key, value) {
             ("size", Some(value)) => self.size = Some(parse_size(value)?),
             ("lba", Some(value)) => {
@@ -317,8 +326,8 @@ impl NamespaceSpec {
             ("standby", None) => self.standby = true,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro, standby or \
-                     class=latency|normal|bulk, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro, standby, \
+                     class=latency|normal|bulk, [read-|write-]iops=N, [read-|write-]bandwidth=SIZE or burst=TIME, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
                 ));
             }
         }
@@ -380,6 +389,7 @@ impl fmt::Display for NamespaceSpec {
         if let Some(class) = self.class {
             write!(f, ",class={class}")?;
         }
+        write!(f, "{}", self.rates)?;
         if let Some(nsid) = self.nsid {
             write!(f, ",nsid={nsid}")?;
         }
@@ -461,6 +471,9 @@ mod tests {
             ("ssd:1GiB,parallel=0", "1 to 65535"),
             ("ssd:1GiB,parallel=65536", "1 to 65535"),
             ("mem:1GiB,class=urgent", "class=urgent: use latency, normal, bulk"),
+            ("mem:1GiB,iops=0", "lets nothing through"),
+            ("mem:1GiB,bandwidth=fast", "bandwidth: 'fast' is not a size"),
+            ("mem:1GiB,iops=1,burst=2h", "60 s at most"),
             ("mem:1GiB,service-us=1", "for ssd"),
             ("null:1GiB,parallel=1", "for ssd"),
         ] {
@@ -478,6 +491,7 @@ mod tests {
             "file:x,size=8192,lba=4096,nsid=3,ro",
             "null:4096,class=bulk,nsid=1",
             "block:/dev/loop0",
+            "mem:4096,iops=1000,write-bandwidth=1048576,burst=0.1",
             "file:x,nsid=2,standby",
             "rbd:pool/image",
             "rbd:pool/space/image@then,conf=/etc/ceph/other.conf,id=tenant,keyring=/k,lba=4096,ro",

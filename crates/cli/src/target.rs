@@ -89,6 +89,7 @@ fn call(args: &TargetArgs) -> Outcome<Call> {
                 allow_hosts,
                 require_auth: false,
                 require_tls: false,
+                host_rates: Default::default(),
                 namespaces,
             };
             Change::AddSubsystem { subsystem }
@@ -105,6 +106,10 @@ fn call(args: &TargetArgs) -> Outcome<Call> {
         TargetCommand::ResizeNamespace { nsid, size } => {
             Change::ResizeNamespace { nqn, nsid, size }
         }
+        TargetCommand::LimitNamespace { nsid, rates } => {
+            Change::LimitNamespace { nqn, nsid, rates }
+        }
+        TargetCommand::LimitHost { host, rates } => Change::LimitHost { nqn, host, rates },
         TargetCommand::AllowHost { host } => Change::AllowHost { nqn, host },
         TargetCommand::DisallowHost { host } => Change::DisallowHost { nqn, host },
         TargetCommand::AllowAnyHost => Change::AllowAnyHost { nqn, allow: true },

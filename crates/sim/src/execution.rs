@@ -13,6 +13,7 @@ use roadtrain_proto::target::execution::{
     self, Cut, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
 use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_proto::target::rate::{RateLimit, Rates};
 use roadtrain_proto::target::reservations::{Access, Group};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
@@ -131,6 +132,8 @@ pub struct Namespace {
     pub geometry: Geometry,
     /// What a reservation keeps its host from.
     pub access: Option<Arc<Access>>,
+    /// What it may do in a second.
+    pub limit: Option<Rc<RateLimit>>,
     /// What the connection has written and nobody has flushed.
     pub mark: Option<Arc<Mark>>,
     /// Whose epochs are noted.
@@ -164,6 +167,14 @@ impl execution::Namespace for Namespace {
 
     fn refuses(&self, group: Group) -> bool {
         self.access.as_ref().is_some_and(|access| access.refuses(group))
+    }
+
+    fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
+        self.limit.as_ref().map_or(now, |limit| limit.take(now, command))
     }
 
     fn is_announced(&self) -> bool {
@@ -253,6 +264,10 @@ pub struct Stores {
     /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
     flushes: Rc<Flushes>,
+    /// Of what the namespace in use may do in a second, how much is used.
+    pub(crate) limit: Rc<RateLimit>,
+    /// Whether it is limited now.
+    pub(crate) is_limited: bool,
     entries: BTreeMap<u64, Entry>,
     entry_last: u64,
     /// Commands about reservations, and fences.
@@ -274,6 +289,8 @@ impl Stores {
             extra_store: 1,
             stability: flushes.stability.clone(),
             flushes,
+            limit: Rc::new(RateLimit::new(&plan.rates)),
+            is_limited: plan.rates.is_limited(),
             entries: BTreeMap::new(),
             entry_last: 0,
             reserving: Reserving::default(),
@@ -282,6 +299,12 @@ impl Stores {
             plan: plan.clone(),
             rng,
         }
+    }
+
+    /// The namespace in use is limited, or not any more; hosts hear nothing of it.
+    pub(crate) fn change_limit(&mut self, rates: &Rates) {
+        self.is_limited = !self.is_limited;
+        self.limit.set(if self.is_limited { rates } else { &Rates::UNLIMITED });
     }
 
     /// Commands under way, and those that wait for the control plane.

@@ -104,7 +104,8 @@ impl<E: TargetEnd> Lane<E> {
             let access = access.and_then(|(nqn, host)| control.access(nqn, nsid, *host));
             let (geometry, mark) = (*geometry, self.mark.clone().filter(|_| nsid == 1));
             let stability = stores.stability.clone();
-            (nsid, Rc::new(Namespace { nsid, geometry, access, mark, stability }))
+            let limit = (nsid == 1 && stores.is_limited).then(|| stores.limit.clone());
+            (nsid, Rc::new(Namespace { nsid, geometry, access, limit, mark, stability }))
         };
         let usable = table.filter(|table| table.is_usable());
         self.namespaces =

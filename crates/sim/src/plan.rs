@@ -5,6 +5,7 @@ use crate::ether::plan::Settings;
 use crate::network::{End, Weather};
 use crate::rng::Rng;
 use crate::secure::Security;
+use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 use roadtrain_proto::caravan::Limits;
@@ -12,6 +13,7 @@ use roadtrain_proto::host::express::Rules;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash};
+use roadtrain_proto::target::rate::Rates;
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::{host, target};
 use roadtrain_wire::pdu::Digests;
@@ -242,6 +244,8 @@ pub struct Plan {
     pub caravan_parts: usize,
     /// Octets of the target's buffers.
     pub pool_bytes: usize,
+    /// What the namespace in use may do in a second; its limits come and go with changes of the other one.
+    pub rates: Rates,
     /// Connections of 100 that receive data straight into its place.
     pub placed_percent: u64,
     /// The network.
@@ -311,6 +315,20 @@ pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
     policy
 }
 
+/// One namespace of five is limited.
+fn rates(mut rng: Rng) -> Rates {
+    if !rng.chance(20) {
+        return Rates::UNLIMITED;
+    }
+    let bandwidth = rng.chance(50).then(|| rng.between(2_000_000, 50_000_000));
+    Rates {
+        iops: NonZeroU64::new(rng.between(2_000, 50_000)),
+        write_bandwidth: bandwidth.and_then(NonZeroU64::new),
+        burst: Some(rng.micros(0, 10_000)),
+        ..Rates::UNLIMITED
+    }
+}
+
 fn digests(rng: &mut Rng) -> Digests {
     Digests { header: rng.chance(50), data: rng.chance(50) }
 }
@@ -329,6 +347,7 @@ impl Plan {
     /// The plan of a seed.
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
+        let rates = rates(rng.clone().fork()); // aside: the rest of the plan stays what it was
         let chaos = Duration::from_millis(rng.between(20, 400));
         let hosts = rng.pick(&[1, 1, 2, 3]);
         let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
@@ -366,6 +385,7 @@ impl Plan {
             security: Security::new(rng.clone()),
             target,
             caravan_parts: rng.pick(&[2, 5, 64, 1000]),
+            rates,
             pool_bytes: 0,
             placed_percent: rng.pick(&[0, 50, 100]),
             weather: Weather {

@@ -167,6 +167,10 @@ impl<T: Transport> Target<T> {
         for (conn, slot, outcome) in self.stores.advance(now) {
             self.finish(now, network, (conn, slot, outcome));
         }
+        for (&conn, lane) in &mut self.lanes {
+            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+            execution.begin_due(&mut env);
+        }
         self.feed(now, network);
         self.grant(now, network);
         self.end_newcomers(now, network);
@@ -578,10 +582,13 @@ impl<T: Transport> Target<T> {
                     execution.quiesce(&mut env);
                 }
                 TargetEvent::NamespacesChanged { nqn } => {
-                    for lane in self.lanes.values_mut() {
+                    for (&conn, lane) in &mut self.lanes {
                         let Some((cntlid, _)) = lane.ids() else { continue };
                         let table = self.control.namespaces_for(&nqn, cntlid);
                         lane.refresh(table.as_deref(), &self.stores, &mut self.control);
+                        let (execution, mut env) =
+                            lane.parts(now, conn, &mut self.stores, &mut self.control);
+                        execution.review(&mut env);
                     }
                 }
                 // No reservation outlives the process here.
@@ -638,6 +645,9 @@ impl<T: Transport> Target<T> {
         };
         self.control.apply(operation.as_slice()).expect("the namespace is as remembered");
         self.extra_blocks = blocks;
+        if self.plan.rates.is_limited() {
+            self.stores.change_limit(&self.plan.rates);
+        }
     }
 
     /// The namespace in use grows, or is what it was.

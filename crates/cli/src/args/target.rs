@@ -2,6 +2,7 @@
 
 use super::NO_HEADING;
 use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
 use crate::units::parse_size;
 use clap::{Args, Subcommand};
 
@@ -17,6 +18,8 @@ Examples:
   roadtrain target resize-namespace 2 200GiB
   roadtrain target remove-namespace 2 -n nqn.2025-01.io.example:disk
   roadtrain target allow-host nqn.2025-01.io.example:host7
+  roadtrain target limit-namespace 2 --iops 5000 --bandwidth 100MiB --burst 1s
+  roadtrain target limit-host nqn.2025-01.io.example:host7 --write-iops 1000
   roadtrain target listen -a 192.0.2.8 -s 4420
   roadtrain target add-subsystem -n nqn.2025-01.io.example:other --namespace mem:1GiB
   roadtrain target reload --id target0 --json
@@ -78,6 +81,22 @@ pub enum TargetCommand {
         /// Its new size [default: that of its file or device].
         #[arg(value_parser = parse_size)]
         size: Option<u64>,
+    },
+    /// Let a namespace do so much in a second, whoever uses it; without an option it is not limited.
+    LimitNamespace {
+        /// Namespace ID.
+        nsid: u32,
+        /// So much.
+        #[command(flatten)]
+        rates: RateArgs,
+    },
+    /// Let a host do so much in a second with all namespaces of a subsystem; without an option it is not limited.
+    LimitHost {
+        /// Its NQN.
+        host: String,
+        /// So much.
+        #[command(flatten)]
+        rates: RateArgs,
     },
     /// Let a host connect.
     AllowHost {

@@ -10,6 +10,7 @@ use crate::args::{AnaName, AnaPort};
 use crate::config::{SubsystemSpec, default_port};
 use crate::failure::Failure;
 use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
 use crate::units::size_field;
 use roadtrain_engine::target::{AnaListener, ConfigError, Operation};
 use roadtrain_proto::target::{Description, Place};
@@ -166,6 +167,24 @@ pub(crate) enum Change {
         nqn: Option<String>,
         /// Whether any host may.
         allow: bool,
+    },
+    /// Lets a namespace do so much in a second.
+    LimitNamespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The namespace.
+        nsid: u32,
+        /// So much; what is left out is not limited.
+        rates: RateArgs,
+    },
+    /// Lets a host do so much in a second.
+    LimitHost {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The host's NQN.
+        host: String,
+        /// So much; what is left out is not limited.
+        rates: RateArgs,
     },
     /// Takes connections at an address.
     Listen {

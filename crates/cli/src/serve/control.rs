@@ -10,6 +10,7 @@ use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
 use crate::failure::{Failure, Outcome};
 use crate::mdns::Announcement;
 use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
 use crate::registry::{TargetEntry, TargetPlace, write_entry};
 use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
@@ -22,6 +23,7 @@ use roadtrain_engine::target::{
     ServerError, Subsystem,
 };
 use roadtrain_proto::target::TargetConfig;
+use roadtrain_proto::target::rate::Rates;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -411,6 +413,14 @@ fn operation(
         Change::AllowHost { nqn, host } => Operation::AllowHost { nqn: only(nqn)?, host },
         Change::DisallowHost { nqn, host } => Operation::DisallowHost { nqn: only(nqn)?, host },
         Change::AllowAnyHost { nqn, allow } => Operation::AllowAnyHost { nqn: only(nqn)?, allow },
+        Change::LimitNamespace { nqn, nsid, rates } => {
+            let rates = checked_rates(&rates)?;
+            Operation::LimitNamespace { nqn: only(nqn)?, nsid, rates }
+        }
+        Change::LimitHost { nqn, host, rates } => {
+            let rates = checked_rates(&rates)?;
+            Operation::LimitHost { nqn: only(nqn)?, host, rates }
+        }
         Change::Listen { address, port } => {
             Operation::Listen(listener_to_come(exports, tcp_address(&address, port)?)?)
         }
@@ -455,6 +465,10 @@ fn listener_at(
 
 fn checked(namespace: &NamespaceSpec) -> Result<Export, Refusal> {
     namespace.export().map_err(|e| Refusal::new(Why::Invalid, e))
+}
+
+fn checked_rates(rates: &RateArgs) -> Result<Rates, Refusal> {
+    rates.rates().map_err(|e| Refusal::new(Why::Invalid, e))
 }
 
 fn tcp_address(address: &str, port: u16) -> Outcome<SocketAddr> {
@@ -506,6 +520,8 @@ mod tests {
             Operation::ReplaceNamespace { .. } => "replace_namespace",
             Operation::ResizeNamespace { .. } => "resize_namespace",
             Operation::AllowAnyHost { .. } => "allow_any_host",
+            Operation::LimitNamespace { .. } => "limit_namespace",
+            Operation::LimitHost { .. } => "limit_host",
             Operation::AllowHost { .. } => "allow_host",
             Operation::DisallowHost { .. } => "disallow_host",
             Operation::Listen(_) => "listen",
@@ -544,6 +560,8 @@ mod tests {
             ("allow_any_host", json!({"allow": true})),
             ("allow_host", json!({"host": "nqn.x:h"})),
             ("disallow_host", json!({"host": "nqn.x:h"})),
+            ("limit_namespace", json!({"nsid": 1, "rates": {"iops": 1000}})),
+            ("limit_host", json!({"host": "nqn.x:h", "rates": {"bandwidth": "100MiB"}})),
             ("listen", json!({"address": "::1"})),
             ("unlisten", json!({"address": "127.0.0.1"})),
             ("set_ana", json!({"listener": "127.0.0.1:4420", "state": "change"})),

@@ -3,12 +3,14 @@
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
+use crate::rates::RateArgs;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{AnaListener, AnaState, Blocks, Export, LanePlace};
 use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -127,6 +129,9 @@ pub(crate) struct SubsystemReport {
     pub allow_hosts: Option<Vec<String>>,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceReport>,
+    /// What hosts may do in a second, by their NQNs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_rates: BTreeMap<String, RateArgs>,
     /// Its controllers.
     pub controllers: Vec<ControllerReport>,
 }
@@ -151,6 +156,9 @@ pub(crate) struct NamespaceReport {
     /// How it is in reach of this target at best, as `roadtrain ctl ana` says it.
     #[serde(default)]
     pub ana: String,
+    /// What it may do in a second.
+    #[serde(default, skip_serializing_if = "RateArgs::is_empty")]
+    pub rates: RateArgs,
 }
 
 /// A controller.
@@ -324,6 +332,7 @@ impl SubsystemReport {
                 nguid: id.map(|id| show_uuid(&id.nguid)),
                 store: export.map_or_else(String::new, |export| store(&export.blocks)),
                 ana: namespace.ana.name().to_owned(),
+                rates: export.map(|export| RateArgs::from(&export.rates)).unwrap_or_default(),
             }
         };
         let controller = |controller: &ControllerView| ControllerReport {
@@ -339,6 +348,7 @@ impl SubsystemReport {
             nqn: seen.nqn.clone(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
             namespaces: seen.namespaces.iter().map(namespace).collect(),
+            host_rates: seen.host_rates.iter().map(|(host, r)| (host.clone(), r.into())).collect(),
             controllers: attached.map(controller).collect(),
         }
     }
@@ -375,8 +385,8 @@ impl NamespaceReport {
             self.block_bytes.to_string(),
             if self.read_only { "read-only" } else { "read-write" }.to_owned(),
             match self.ana == AnaState::Inaccessible.name() {
-                true => format!("{} (stands by)", self.store),
-                false => self.store.clone(),
+                true => format!("{}{} (stands by)", self.store, self.rates),
+                false => format!("{}{}", self.store, self.rates),
             },
         ]
     }

@@ -12,6 +12,7 @@ use super::namespace::{LocalNamespace, NamespaceTable};
 use super::open_store::OpenStore;
 use super::order::Order;
 use super::powers::Powers;
+use super::rates::HostLimits;
 use super::reserving::{Reserving, Saver};
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
@@ -53,6 +54,7 @@ pub(super) struct State {
     pub(super) stores: Stores,
     presences: Presences<RawFd>,
     reserving: Reserving,
+    host_limits: HostLimits,
 }
 
 /// Shared by all reactors.
@@ -121,8 +123,10 @@ impl Control {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         reservations::restore(&mut target, &stores);
         let (presences, reserving) = (Presences::default(), Reserving::default());
+        let mut host_limits = HostLimits::default();
+        host_limits.follow(target.config());
         let control = Arc::new_cyclic(|weak| Control {
-            state: Mutex::new(State { target, stores, presences, reserving }),
+            state: Mutex::new(State { target, stores, presences, reserving, host_limits }),
             exports: Mutex::new(exports),
             resized,
             powers: Mutex::new(None),
@@ -518,7 +522,8 @@ impl Control {
         };
         let user = Arc::new(connected.user());
         let mut state = self.lock();
-        let State { target, stores, .. } = &mut *state;
+        let State { target, stores, host_limits, .. } = &mut *state;
+        let host_limit = host_limits.get(&connected.subnqn, &connected.hostnqn);
         let table = target.namespaces_for(&connected.subnqn, connected.cntlid);
         let Some(table) = table else { return NamespaceTable::default() };
         let in_reach = table.iter().filter(|(nsid, _)| table.refusal(*nsid).is_none());
@@ -529,8 +534,18 @@ impl Control {
             let in_place = store.store().in_place();
             let unflushed = store.flushes().map(|flushes| Unflushed::new(flushes, &user));
             let cells = self.meters.namespace(&connected.subnqn, nsid);
-            let local =
-                LocalNamespace { geometry, store, in_place, unflushed, class, access, cells };
+            let own_limit = open.export.rates.is_limited().then(|| open.limit.clone());
+            let limits = [own_limit, host_limit.clone()];
+            let local = LocalNamespace {
+                geometry,
+                store,
+                in_place,
+                unflushed,
+                class,
+                access,
+                cells,
+                limits,
+            };
             Some((nsid, local))
         });
         NamespaceTable::new(table.clone(), local)
@@ -690,7 +705,8 @@ impl Control {
         let mut prepared = open.prepare(&next.subsystems, looked)?;
         let before = (&old.listeners[..], &config.listeners[..]);
         let Opened { listeners, sockets } = listeners::open(&next.listeners, before, &[])?;
-        let mut changes = config.operations_to(&prepared.config(next, listeners));
+        let wanted = prepared.config(next, listeners);
+        let mut changes = config.operations_to(&wanted);
         config.with(&changes)?;
         prepared.stage()?;
         let mut state = self.lock();
@@ -709,8 +725,16 @@ impl Control {
             Operation::ReplaceNamespace { nqn, namespace }
         });
         let reclassed: Vec<_> = reclassed.collect();
+        state.host_limits.follow(&wanted);
+        let relimited = state.stores.relimited(&open).map(|(nqn, open)| {
+            open.limit.set(&open.export.rates);
+            let (nsid, rates) = (open.export.nsid, open.export.rates);
+            Operation::LimitNamespace { nqn: nqn.to_owned(), nsid, rates }
+        });
+        let relimited: Vec<_> = relimited.collect();
         self.publish(state);
         changes.extend(reclassed);
+        changes.extend(relimited);
         for change in &changes {
             info!("{change}");
             match change {

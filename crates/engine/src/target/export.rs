@@ -2,6 +2,7 @@
 
 use super::reservation_file::ReservationPlace;
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::rate::Rates;
 use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
 use roadtrain_store::{Store, StoreSpec};
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Export {
     pub nguid: Option<[u8; 16]>,
     /// Class of its commands that do not say theirs; `None`: their connection's.
     pub class: Option<Class>,
+    /// What it may do in a second, whoever uses it.
+    pub rates: Rates,
     /// Where reservations are kept that persist through power loss.
     pub reservations: ReservationPlace,
     /// If another process has the blocks, the namespace is there, inaccessible, and is served as soon as that one has
@@ -57,7 +60,17 @@ impl Export {
 
     fn of(nsid: u32, blocks: Blocks) -> Self {
         let reservations = ReservationPlace::default();
-        Export { nsid, blocks, uuid: None, nguid: None, class: None, reservations, standby: false }
+        let rates = Rates::UNLIMITED;
+        Export {
+            nsid,
+            blocks,
+            uuid: None,
+            nguid: None,
+            class: None,
+            rates,
+            reservations,
+            standby: false,
+        }
     }
 
     /// The blocks of a store of the embedding program's own.
@@ -94,6 +107,10 @@ impl Description for Export {
         };
         let spec = spec.resized(bytes).map_err(|error| error.to_string())?;
         Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
+    }
+
+    fn limited(&self, rates: Rates) -> Self {
+        Export { rates, ..self.clone() }
     }
 
     /// The rest is seen when its store is opened.

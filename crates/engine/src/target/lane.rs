@@ -285,6 +285,12 @@ impl TargetLane {
         self.meter.set_namespaces(&self.namespaces);
     }
 
+    /// The namespaces have changed: commands that wait for their time wait as long as they have to by now.
+    pub(super) fn review(&mut self, shared: &mut Shared) {
+        let (execution, mut env) = self.parts(shared);
+        execution.review(&mut env);
+    }
+
     /// Whether its host stays awake.
     pub(super) fn is_host_awake(&self) -> bool {
         self.transport.is_host_awake()
@@ -300,6 +306,8 @@ impl TargetLane {
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
         self.session.tell_traffic();
+        let (execution, mut env) = self.parts(shared);
+        execution.begin_due(&mut env);
         self.transport.batcher().add_to(shared.now, &mut shared.load);
         self.hear_load(shared);
         self.transport.expire(shared.now);

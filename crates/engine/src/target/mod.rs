@@ -30,6 +30,7 @@ mod namespace;
 mod open_store;
 mod order;
 mod powers;
+mod rates;
 mod reactor;
 mod reservation_file;
 mod reserving;

@@ -6,6 +6,7 @@ use super::open_store::OpenStore;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::NamespaceTable as Table;
 use roadtrain_proto::target::io::Geometry;
+use roadtrain_proto::target::rate::RateLimit;
 use roadtrain_proto::target::reservations::Access;
 use roadtrain_store::InPlace;
 use roadtrain_wire::status::Status;
@@ -27,6 +28,8 @@ pub(crate) struct LocalNamespace {
     pub(crate) access: Arc<Access>,
     /// What is counted, by reactor.
     pub(crate) cells: Arc<[NamespaceCells]>,
+    /// What limits its commands' rate: its own limit, and its host's.
+    pub(crate) limits: [Option<Arc<RateLimit>>; 2],
 }
 
 /// Namespaces by NSID. Most commands name the one that the last one did.

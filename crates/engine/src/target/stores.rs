@@ -7,6 +7,7 @@ use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
+use roadtrain_proto::target::rate::RateLimit;
 use roadtrain_store::{BlockLimits, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
@@ -23,6 +24,8 @@ pub(super) struct Open {
     pub(super) config: NamespaceConfig,
     /// Its reservations when it was opened, and where they are kept.
     pub(super) kept: Option<Kept>,
+    /// Of what it may do in a second, how much is used.
+    pub(super) limit: Arc<RateLimit>,
 }
 
 impl Open {
@@ -73,6 +76,17 @@ impl Stores {
             .map(|((nqn, _), open)| (nqn.as_str(), open))
     }
 
+    /// The namespaces that had other limits in `old`.
+    pub(super) fn relimited(&self, old: &Stores) -> impl Iterator<Item = (&str, &Open)> {
+        let is_other = |(key, new): &(&(String, u32), &Open)| {
+            old.open.get(*key).is_some_and(|open| open.export.rates != new.export.rates)
+        };
+        self.open
+            .iter()
+            .filter(move |open| is_other(open))
+            .map(|((nqn, _), open)| (nqn.as_str(), open))
+    }
+
     /// Opens what `subsystems` name and is not open yet, and checks everything, without changing anything that
     /// hosts see. Takes no lock, and as long as opening takes. What is exported already as it is wanted is taken as
     /// it is, unless it is `looked` at again, by NQN and NSID.
@@ -102,6 +116,7 @@ impl Stores {
                 serial: subsystem.serial.clone(),
                 model: subsystem.model.clone(),
                 allowed_hosts: subsystem.allowed_hosts.clone(),
+                host_rates: subsystem.host_rates.clone(),
                 namespaces,
                 ..SubsystemConfig::new(nqn.clone())
             });
@@ -163,6 +178,8 @@ struct Resizing {
 impl Prepared {
     /// Opens what is not open yet, and plans its size.
     fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
+        let before = old.get(nqn, export.nsid).map(|open| open.limit.clone());
+        let limit = before.unwrap_or_else(|| Arc::new(RateLimit::new(&export.rates)));
         let known = old.find(nqn, export.nsid, &export.blocks);
         let (open, ana) = match known.or_else(|| self.next.find_given(&export.blocks)) {
             Some(open) => (open, AnaState::Optimized),
@@ -193,7 +210,8 @@ impl Prepared {
             ana,
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
-        Ok(Open { export: export.clone(), place: store.place(), store: open, config, kept })
+        let (export, place) = (export.clone(), store.place());
+        Ok(Open { export, place, store: open, config, kept, limit })
     }
 
     /// The blocks, and whether they are in reach.

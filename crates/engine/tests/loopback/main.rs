@@ -29,6 +29,7 @@ mod pauses;
 mod peer;
 mod proxy;
 mod queue;
+mod rates;
 mod reservations;
 mod scarce;
 mod shared_core;

@@ -5,6 +5,7 @@ use super::authentication::Authentication;
 use super::block_limits::BlockLimits;
 use super::identity::NamespaceId;
 use super::operations::{ConfigError, Place};
+use super::rate::Rates;
 use core::net::SocketAddr;
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,12 @@ pub trait Description: Clone + PartialEq {
     /// # Errors
     /// What is to be given instead of `bytes`.
     fn resized(&self, bytes: u64) -> Result<Self, String>;
+
+    /// The same with other limits on its rate; hosts do not see them.
+    #[must_use]
+    fn limited(&self, _rates: Rates) -> Self {
+        self.clone()
+    }
 
     /// Whether it can be, but for its NSID.
     ///
@@ -188,6 +195,8 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     pub model: String,
     /// NQNs of the hosts that may connect; `None` is any host.
     pub allowed_hosts: Option<BTreeSet<String>>,
+    /// What hosts may do in a second, by their NQNs. Others are not limited.
+    pub host_rates: BTreeMap<String, Rates>,
     pub namespaces: Vec<N>,
 }
 
@@ -200,6 +209,7 @@ impl<N> SubsystemConfig<N> {
             serial: None,
             model: "Roadtrain".to_owned(),
             allowed_hosts: None,
+            host_rates: BTreeMap::new(),
             namespaces: Vec::new(),
         }
     }
@@ -391,7 +401,8 @@ impl<N: Description> SubsystemConfig<N> {
                 return Err(ConfigError::Exists(Place::namespace(&self.nqn, namespace.nsid())));
             }
         }
-        self.allowed_hosts.iter().flatten().try_for_each(|host| check_host(&self.nqn, host))
+        let hosts = self.allowed_hosts.iter().flatten().chain(self.host_rates.keys());
+        hosts.into_iter().try_for_each(|host| check_host(&self.nqn, host))
     }
 }
 

@@ -370,6 +370,8 @@ impl Target {
             | Operation::AllowAnyHost { .. }
             | Operation::AllowHost { .. }
             | Operation::DisallowHost { .. }
+            | Operation::LimitNamespace { .. }
+            | Operation::LimitHost { .. }
             | Operation::Listen(_)
             | Operation::Unlisten(_)
             | Operation::SetTls(_)

@@ -24,6 +24,7 @@ mod io;
 mod reservations;
 mod slot;
 mod task;
+mod waiting;
 
 pub use buffers::Fed;
 pub use copying::Cut;
@@ -39,6 +40,7 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use slot::{Abort, Command, Slot};
 use std::collections::VecDeque;
+use waiting::Waiting;
 
 /// The commands of a connection. `N` is a namespace, `B` a buffer.
 pub struct Execution<N: Namespace, B> {
@@ -59,9 +61,12 @@ pub struct Execution<N: Namespace, B> {
     fused: Fused,
     /// Whether somebody is alone with blocks that are written in place.
     held: Held,
+    /// Commands whose rate is limited.
+    waiting: Waiting,
 }
 
-/// Whether nothing is received because somebody is alone with blocks that the connection's commands write in place.
+/// Whether nothing is received for now: somebody is alone with blocks that the connection's commands write in place, or
+/// too much waits for its time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     No,
@@ -82,6 +87,7 @@ impl<N: Namespace, B> Default for Execution<N, B> {
             aborts: Vec::new(),
             fused: Fused::default(),
             held: Held::No,
+            waiting: Waiting::default(),
         }
     }
 }
@@ -169,7 +175,16 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// store any more.
     pub fn quiesce(&mut self, env: &mut impl Environment<N, B>) {
         env.session().quiesce();
+        self.refuse_waiting(env);
         tell_quiet(env);
+    }
+
+    /// A turn ends: commands begin whose time has come.
+    #[inline]
+    pub fn begin_due(&mut self, env: &mut impl Environment<N, B>) {
+        if !self.waiting.is_empty() {
+            self.go_on(env);
+        }
     }
 
     /// The turn is over, and answers were sent: the control plane hears what has become of Aborts.
@@ -194,6 +209,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             slot.release(&mut give);
         }
         self.starved.clear();
+        self.waiting.clear();
         self.fused = Fused::default();
         (self.unsent, self.stalled) = (0, None);
     }

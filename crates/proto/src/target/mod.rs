@@ -20,6 +20,7 @@ pub mod flows;
 pub mod io;
 pub mod presence;
 pub mod qpair;
+pub mod rate;
 pub mod reservations;
 pub mod session;
 pub mod stability;

@@ -53,7 +53,7 @@ impl Control {
     /// The next event for all reactors; what is for one, or for nobody, is done.
     pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
         loop {
-            let State { target, stores, presences, reserving } = &mut *state;
+            let State { target, stores, presences, reserving, .. } = &mut *state;
             let reactors = self.reactors.get().map_or(&[][..], Vec::as_slice);
             match presences.next_event(target)? {
                 TargetEvent::Reserved { token, status, report } => {

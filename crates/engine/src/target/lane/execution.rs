@@ -101,6 +101,16 @@ impl Namespace for LocalNamespace {
         self.access.refuses(group)
     }
 
+    #[inline]
+    fn is_limited(&self) -> bool {
+        self.limits.iter().any(Option::is_some)
+    }
+
+    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
+        let limits = self.limits.iter().flatten();
+        limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
+    }
+
     fn is_announced(&self) -> bool {
         self.in_place.as_ref().is_some_and(InPlace::is_announced)
     }

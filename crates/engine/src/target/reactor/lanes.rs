@@ -363,6 +363,7 @@ impl Lanes {
         }
         // Perhaps access was taken away while it was on its way: nothing of it is in a store.
         self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
+        self.use_lane(id.0, |lane, shared| Ok(lane.review(shared)));
         // What its commands waited for may have been told to all while it was on its way.
         self.use_lane(id.0, TargetLane::connect_again);
         self.set_ready(id.0);
@@ -397,6 +398,9 @@ impl Lanes {
             }
             TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
                 lane.refresh(&self.shared.control);
+                lane.review(&mut self.shared);
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
             }
             _ => {}
         }

@@ -24,7 +24,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         };
         let until = awaits_data.then(|| env.now() + DATA_WAIT);
         self.aborts.push(Abort { slot, id, outcome: None, until });
-        if self.abort_fused(env, slot) {
+        if self.abort_fused(env, slot) || self.abort_waiting(env, slot) {
             return;
         }
         let starved = self.starved.iter().position(|&starved| starved == slot);
@@ -51,10 +51,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// When the next Abort has waited for data long enough.
+    /// When the next Abort has waited for data long enough, or a command begins.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.aborts.iter().filter_map(|abort| abort.until).min()
+        let aborts = self.aborts.iter().filter_map(|abort| abort.until);
+        aborts.chain(self.waiting.first()).min()
     }
 
     /// A command is answered: `aborted`, or otherwise.

@@ -1,7 +1,7 @@
 //! Buffers: who gets one when there are few, and who keeps one for too long.
 
 use super::environment::{Environment, Namespace};
-use super::slot::{Command, Data};
+use super::slot::{Command, Data, Slot};
 use super::{Execution, Held};
 use crate::time::Instant;
 use core::ops::DerefMut;
@@ -19,9 +19,11 @@ pub enum Fed {
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Goes on with what waits for buffers, as far as there are some, to the next thing that the caller has to do.
     pub fn feed(&mut self, env: &mut impl Environment<N, B>) -> Option<Fed> {
-        if self.held == Held::WasSo {
-            self.held = Held::No;
-            return Some(Fed::Receiving);
+        for held in [&mut self.held, &mut self.waiting.held] {
+            if *held == Held::WasSo {
+                *held = Held::No;
+                return Some(Fed::Receiving);
+            }
         }
         loop {
             if self.end_stall(env) {
@@ -117,18 +119,20 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond_with_data(slot, bytes, result);
     }
 
-    /// Nothing is received until a buffer is there, or until blocks are open again that are written in place.
+    /// Nothing is received until a buffer is there, until blocks are open again that are written in place, or until less
+    /// waits for its time.
     #[inline]
     #[must_use]
     pub fn is_stalled(&self) -> bool {
-        self.stalled.is_some() || self.held != Held::No
+        self.stalled.is_some() || self.held != Held::No || self.waiting.held != Held::No
     }
 
     /// Whether [`Execution::feed`] is to be called when buffers may have come back.
     #[inline]
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.starved.is_empty() || self.held == Held::WasSo
+        let was_held = self.held == Held::WasSo || self.waiting.held == Held::WasSo;
+        was_held || !self.starved.is_empty()
     }
 
     /// Somebody is alone with what `is_closed` names, or nobody is any more: data of writes in place is received only
@@ -148,7 +152,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// A clock that stands still while nothing is received: the host is not to blame for what does not come then.
-    fn patience(&self, now: Instant) -> Instant {
+    pub(super) fn patience(&self, now: Instant) -> Instant {
         Instant(self.stalled.unwrap_or(now).0.saturating_sub(self.stalled_ns))
     }
 
@@ -177,10 +181,6 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Octets of the buffers that it holds; those that stores have are not among them.
     #[must_use]
     pub fn buffered(&self) -> usize {
-        let held = |data: &Data<N, B>| match data {
-            Data::Buffer(buffer) => buffer.len(),
-            _ => 0,
-        };
-        self.slots.iter().map(|slot| held(&slot.data)).sum()
+        self.slots.iter().map(Slot::buffered).sum()
     }
 }

@@ -70,6 +70,10 @@ pub trait Namespace {
     fn in_place(&self, command: &IoCommand) -> Option<Self::Place>;
     /// Whether a reservation of another host refuses commands of that group. One load for each command.
     fn refuses(&self, group: Group) -> bool;
+    /// Whether its commands may have to wait, so that there are not too many. One load for each command.
+    fn is_limited(&self) -> bool;
+    /// When a command may begin that comes now. Its time is taken.
+    fn begins(&self, now: Instant, command: &IoCommand) -> Instant;
     /// Whether the store hears of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
     /// Copies `octets` to the place, from its octet `from` on.

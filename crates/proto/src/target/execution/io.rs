@@ -53,6 +53,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.refuse(env, slot, sqe, CONFLICT, &payload);
         }
         env.session().account(&command);
+        if namespace.is_limited() {
+            return self.io_limited(env, slot, (command, namespace, sqe), payload);
+        }
         // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
         // must not be kept if its digest is wrong.
         let is_staged = env.has_data_digest();
@@ -78,6 +81,24 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 env.respond_with_data(slot, length, 0);
             }
             _ => self.write_in_place(env, slot, namespace, place, payload),
+        }
+    }
+
+    /// An I/O command whose rate is limited: its data is in a buffer, wherever the store has it.
+    fn io_limited(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        (command, namespace, sqe): (IoCommand, Rc<N>, &Sqe),
+        payload: Payload<'_, B>,
+    ) {
+        let s = &mut self.slots[usize::from(slot)];
+        s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+        s.is_due = false;
+        let payload = env.place(payload);
+        // What has its data along waits when that is here.
+        if !matches!(payload, Payload::Asked) || !self.waits(env, slot) {
+            self.begin(env, slot, payload);
         }
     }
 
@@ -217,9 +238,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if self.fused.has(slot) {
             return self.fused_data_done(env, slot);
         }
-        let session = env.session();
-        if !session.executes_io() {
+        if !env.session().executes_io() {
             return self.refuse_quiet(env, slot);
+        }
+        if self.waits(env, slot) {
+            return;
         }
         let s = &mut self.slots[usize::from(slot)];
         let Command::Io { command, namespace, began, sqe } = &mut s.command else {
@@ -230,7 +253,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.refuse(env, slot, &sqe, CONFLICT, &Payload::Asked);
         }
         let mut command = *command;
-        if session.is_write_through() {
+        if env.session().is_write_through() {
             command.force_unit_access();
         }
         *began = if command.needs_flush() { namespace.epoch() } else { None };

@@ -4,6 +4,7 @@ use super::environment::{Namespace, Place};
 use crate::target::io::{COPY_BUFFER_BYTES, IoCommand};
 use crate::target::stability::Epoch;
 use crate::time::Instant;
+use core::ops::Deref;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
@@ -117,6 +118,8 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) unsent_bytes: u32,
     /// A store has the command, also when its connection is over.
     pub(super) in_store: bool,
+    /// Its rate is limited, and its time is taken.
+    pub(super) is_due: bool,
 }
 
 impl<N: Namespace, B> Default for Slot<N, B> {
@@ -127,11 +130,20 @@ impl<N: Namespace, B> Default for Slot<N, B> {
             held_since: Instant::default(),
             unsent_bytes: 0,
             in_store: false,
+            is_due: false,
         }
     }
 }
 
-impl<N: Namespace, B> Slot<N, B> {
+impl<N: Namespace, B: Deref<Target = [u8]>> Slot<N, B> {
+    /// Octets of its buffer.
+    pub(super) fn buffered(&self) -> usize {
+        match &self.data {
+            Data::Buffer(buffer) => buffer.len(),
+            _ => 0,
+        }
+    }
+
     /// Its buffer, which it does not hold any more.
     pub(super) fn take_buffer(&mut self) -> Option<B> {
         match core::mem::replace(&mut self.data, Data::None) {

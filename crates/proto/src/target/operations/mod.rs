@@ -17,6 +17,7 @@ use super::config::{
     Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, TlsUse, check_host,
     check_namespace,
 };
+use super::rate::Rates;
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +73,18 @@ pub enum Operation<N = NamespaceConfig> {
         nqn: String,
         host: String,
     },
+    /// A namespace may do so much in a second, whoever uses it.
+    LimitNamespace {
+        nqn: String,
+        nsid: u32,
+        rates: Rates,
+    },
+    /// A host may do so much in a second, with all namespaces of a subsystem together.
+    LimitHost {
+        nqn: String,
+        host: String,
+        rates: Rates,
+    },
     /// Takes connections at an address.
     Listen(Listener),
     /// Takes no more connections at an address; those that there are live on.
@@ -102,10 +115,11 @@ impl<N: Description> Operation<N> {
                 Place::namespace(nqn, namespace.nsid())
             }
             Operation::RemoveNamespace { nqn, nsid }
+            | Operation::LimitNamespace { nqn, nsid, .. }
             | Operation::ResizeNamespace { nqn, nsid, .. } => Place::namespace(nqn, *nsid),
-            Operation::AllowHost { nqn, host } | Operation::DisallowHost { nqn, host } => {
-                Place::Host(nqn.clone(), host.clone())
-            }
+            Operation::AllowHost { nqn, host }
+            | Operation::DisallowHost { nqn, host }
+            | Operation::LimitHost { nqn, host, .. } => Place::Host(nqn.clone(), host.clone()),
             Operation::Listen(listener)
             | Operation::Unlisten(listener)
             | Operation::SetTls(listener) => Place::Listener(listener.address),
@@ -134,6 +148,9 @@ impl<N: Description> fmt::Display for Operation<N> {
             Operation::AllowAnyHost { allow: false, .. } => "only named hosts allowed",
             Operation::AllowHost { .. } => "allowed",
             Operation::DisallowHost { .. } => "not allowed any more",
+            Operation::LimitNamespace { rates, .. } | Operation::LimitHost { rates, .. } => {
+                return write!(f, "{}: {rates}", self.place());
+            }
             Operation::SetTls(listener) => match listener.tls {
                 TlsUse::Off => "new connections have no TLS",
                 TlsUse::Allowed => "new connections may have TLS",
@@ -204,7 +221,9 @@ impl<N: Description> TargetConfig<N> {
             | Operation::ResizeNamespace { nqn, .. }
             | Operation::AllowAnyHost { nqn, .. }
             | Operation::AllowHost { nqn, .. }
-            | Operation::DisallowHost { nqn, .. } => {
+            | Operation::DisallowHost { nqn, .. }
+            | Operation::LimitNamespace { nqn, .. }
+            | Operation::LimitHost { nqn, .. } => {
                 let subsystem = self.subsystems.iter_mut().find(|other| other.nqn == *nqn);
                 let unknown = || ConfigError::Unknown(Place::subsystem(nqn));
                 subsystem.ok_or_else(unknown)?.apply(operation)
@@ -269,6 +288,16 @@ impl<N: Description> SubsystemConfig<N> {
                 if !self.hosts(host)?.remove(host) {
                     return Err(ConfigError::Unknown(place()));
                 }
+            }
+            Operation::LimitNamespace { nsid, rates, .. } => {
+                let namespace = self.namespace(*nsid)?;
+                *namespace = namespace.limited(*rates);
+            }
+            Operation::LimitHost { host, rates, .. } => {
+                check_host(&self.nqn, host)?;
+                self.host_rates.remove(host);
+                let limited = rates.is_limited().then(|| (host.clone(), *rates));
+                self.host_rates.extend(limited);
             }
             // They are about no subsystem, or about a whole one.
             Operation::AddSubsystem(_)
@@ -364,6 +393,15 @@ impl<N: Description> SubsystemConfig<N> {
             let (serial, model) = (wanted.serial.clone(), wanted.model.clone());
             operations.push(Operation::SetSubsystem { nqn: nqn(), serial, model });
         }
+        let free = self.host_rates.keys().filter(|host| !wanted.host_rates.contains_key(*host));
+        let free = free.map(|host| (host, &Rates::UNLIMITED));
+        let limited = wanted.host_rates.iter();
+        let limited = limited.filter(|(host, rates)| self.host_rates.get(*host) != Some(rates));
+        operations.extend(free.chain(limited).map(|(host, rates)| Operation::LimitHost {
+            nqn: nqn(),
+            host: host.clone(),
+            rates: *rates,
+        }));
         let none = BTreeSet::new();
         match (&self.allowed_hosts, &wanted.allowed_hosts) {
             (old, Some(new)) => operations.extend(

@@ -1,0 +1,124 @@
+//! What a namespace or a host may do in a second, as it is written.
+
+use crate::units::{parse_seconds, parse_size, seconds_field, size_field};
+use clap::Args;
+use roadtrain_proto::target::rate::{BURST_MAX, Rates};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Options of the command line, and a table of the configuration. What is left out is not limited.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateArgs {
+    /// Reads and writes in a second.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Reads in a second.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_iops: Option<u64>,
+    /// Writes in a second.
+    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_iops: Option<u64>,
+    /// Octets that are read or written in a second, such as 100MiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
+    /// Octets that are read in a second.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
+    pub read_bandwidth: Option<u64>,
+    /// Octets that are written in a second.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[serde(with = "size_field", skip_serializing_if = "Option::is_none")]
+    pub write_bandwidth: Option<u64>,
+    /// So much of the limits may be caught up on at once after a quiet time [default: 5ms].
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    #[serde(with = "seconds_field", skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Duration>,
+}
+
+impl RateArgs {
+    /// What the engine keeps.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub(crate) fn rates(&self) -> Result<Rates, String> {
+        let rate = |name: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
+            Some(None) => Err(format!("{name}=0 lets nothing through: leave it out for no limit")),
+            other => Ok(other.flatten()),
+        };
+        if self.burst.is_some_and(|burst| burst > BURST_MAX) {
+            return Err(format!("burst: {} s at most", BURST_MAX.as_secs()));
+        }
+        Ok(Rates {
+            iops: rate("iops", self.iops)?,
+            read_iops: rate("read-iops", self.read_iops)?,
+            write_iops: rate("write-iops", self.write_iops)?,
+            bandwidth: rate("bandwidth", self.bandwidth)?,
+            read_bandwidth: rate("read-bandwidth", self.read_bandwidth)?,
+            write_bandwidth: rate("write-bandwidth", self.write_bandwidth)?,
+            burst: self.burst,
+        })
+    }
+
+    /// Whether nothing is said.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == RateArgs::default()
+    }
+
+    /// Sets the option of that name; `None`: there is no such option.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), String>> {
+        if key == "burst" {
+            return Some(parse_seconds(value).map(|burst| self.burst = Some(burst)));
+        }
+        let place = match key {
+            "iops" => &mut self.iops,
+            "read-iops" => &mut self.read_iops,
+            "write-iops" => &mut self.write_iops,
+            "bandwidth" => &mut self.bandwidth,
+            "read-bandwidth" => &mut self.read_bandwidth,
+            "write-bandwidth" => &mut self.write_bandwidth,
+            _ => return None,
+        };
+        Some(parse_size(value).map(|value| *place = Some(value)))
+    }
+}
+
+impl From<&Rates> for RateArgs {
+    fn from(rates: &Rates) -> Self {
+        let number = |rate: Option<NonZeroU64>| rate.map(NonZeroU64::get);
+        RateArgs {
+            iops: number(rates.iops),
+            read_iops: number(rates.read_iops),
+            write_iops: number(rates.write_iops),
+            bandwidth: number(rates.bandwidth),
+            read_bandwidth: number(rates.read_bandwidth),
+            write_bandwidth: number(rates.write_bandwidth),
+            burst: rates.burst,
+        }
+    }
+}
+
+/// As options of a namespace: `,iops=1000,burst=0.1`.
+impl fmt::Display for RateArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in [
+            ("iops", self.iops),
+            ("read-iops", self.read_iops),
+            ("write-iops", self.write_iops),
+            ("bandwidth", self.bandwidth),
+            ("read-bandwidth", self.read_bandwidth),
+            ("write-bandwidth", self.write_bandwidth),
+        ] {
+            if let Some(value) = value {
+                write!(f, ",{name}={value}")?;
+            }
+        }
+        self.burst.map_or(Ok(()), |burst| write!(f, ",burst={}", burst.as_secs_f64()))
+    }
+}

@@ -1,0 +1,41 @@
+//! Limits on what hosts may do, as lanes find them.
+
+use roadtrain_proto::target::TargetConfig;
+use roadtrain_proto::target::rate::{RateLimit, Rates};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// By the NQNs of subsystem and host.
+#[derive(Default)]
+pub(super) struct HostLimits(HashMap<(String, String), (Rates, Arc<RateLimit>)>);
+
+impl HostLimits {
+    /// Those of a configuration. One that was there stays, as commands may wait for it.
+    pub(super) fn follow(&mut self, config: &TargetConfig) {
+        let mut before = std::mem::take(&mut self.0);
+        for subsystem in &config.subsystems {
+            for (host, rates) in &subsystem.host_rates {
+                let key = (subsystem.nqn.clone(), host.clone());
+                let limit = match before.remove(&key) {
+                    Some((old, limit)) => {
+                        if old != *rates {
+                            limit.set(rates);
+                        }
+                        limit
+                    }
+                    None => Arc::new(RateLimit::new(rates)),
+                };
+                self.0.insert(key, (*rates, limit));
+            }
+        }
+    }
+
+    /// What a host may do with a subsystem, if that is limited.
+    pub(super) fn get(&self, nqn: &str, host: &str) -> Option<Arc<RateLimit>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (_, limit) = self.0.get(&(nqn.to_owned(), host.to_owned()))?;
+        Some(limit.clone())
+    }
+}
