@@ -90,9 +90,13 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             self.hold(env.now(), slot, buffer);
             return true;
         }
-        self.starved.push_back(slot);
         if along > 0 {
+            self.starved.push_back(slot);
             self.stalled = Some(env.now());
+        } else {
+            // Who stalls receiving stays the last: one whose time has come may be behind it otherwise.
+            let ahead_of = usize::from(self.stalled.is_some());
+            self.starved.insert(self.starved.len() - ahead_of, slot);
         }
         false
     }
