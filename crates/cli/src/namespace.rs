@@ -472,7 +472,7 @@ mod tests {
             ("ssd:1GiB,parallel=65536", "1 to 65535"),
             ("mem:1GiB,class=urgent", "class=urgent: use latency, normal, bulk"),
             ("mem:1GiB,iops=0", "lets nothing through"),
-            ("mem:1GiB,bandwidth=fast", "bandwidth: 'fast' is not a size"),
+            ("mem:1GiB,bandwidth=fast", "bandwidth: unknown unit"),
             ("mem:1GiB,iops=1,burst=2h", "60 s at most"),
             ("mem:1GiB,service-us=1", "for ssd"),
             ("null:1GiB,parallel=1", "for ssd"),

@@ -3,11 +3,11 @@
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::Kept;
+use roadtrain_proto::target::rate::RateLimit;
 use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
-use roadtrain_proto::target::rate::RateLimit;
 use roadtrain_store::{BlockLimits, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;

@@ -25,7 +25,8 @@ fn write_all(client: &Client, nsid: u32, places: u64) {
     std::thread::scope(|scope| {
         for place in 0..places {
             let client = client.clone();
-            scope.spawn(move || client.write(nsid, place * 8, pattern(4096, place), false).unwrap());
+            scope
+                .spawn(move || client.write(nsid, place * 8, pattern(4096, place), false).unwrap());
         }
     });
 }
@@ -53,7 +54,11 @@ fn commands_wait_for_their_time_and_lose_nothing() {
     for nsid in [1, 2] {
         let begun = Instant::now();
         write_all(&client, nsid, PLACES);
-        assert!(begun.elapsed() >= Duration::from_millis(2 * (PLACES - 1)), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() >= Duration::from_millis(2 * (PLACES - 1)),
+            "{:?}",
+            begun.elapsed()
+        );
         limit(&server, nsid, Rates::UNLIMITED);
         check_all(&client, nsid, PLACES);
     }

@@ -73,7 +73,8 @@ impl Rates {
 /// For people.
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = ["IOPS", "read IOPS", "write IOPS", "octets/s", "octets/s read", "octets/s written"];
+        let names =
+            ["IOPS", "read IOPS", "write IOPS", "octets/s", "octets/s read", "octets/s written"];
         let mut before = "at most ";
         for (rate, name) in self.each().into_iter().zip(names) {
             if let Some(rate) = rate {
@@ -258,7 +259,8 @@ mod tests {
 
     #[test]
     fn flushes_and_what_has_no_octets_wait_for_no_bandwidth() {
-        let limit = RateLimit::new(&Rates { bandwidth: rate(1), iops: rate(1), ..Rates::default() });
+        let limit =
+            RateLimit::new(&Rates { bandwidth: rate(1), iops: rate(1), ..Rates::default() });
         let now = Instant(SECOND);
         let _ = limit.take(now, &write(1 << 20));
         assert_eq!(limit.take(now, &IoCommand::Flush), now);
