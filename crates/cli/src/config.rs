@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory for data in flight unless told otherwise.
@@ -62,6 +62,9 @@ pub struct ServeConfig {
     /// How long the end may take.
     #[serde(default, with = "seconds_field", skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<Duration>,
+    /// Folders below which JSON-RPC requests may open files and devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_roots: Vec<PathBuf>,
     /// When to send.
     #[serde(default)]
     pub batching: PolicyArgs,
@@ -184,7 +187,7 @@ impl ServeConfig {
     /// What is wrong first.
     pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
         match &args.config {
-            Some(path) => ServeConfig::read(path),
+            Some(path) => ServeConfig::read_for(path, args.rpc.is_on()),
             None => ServeConfig::from_flags(args).map_err(Failure::usage),
         }
     }
@@ -194,9 +197,18 @@ impl ServeConfig {
     /// # Errors
     /// What is wrong first, with the file's name and line.
     pub fn read(path: &Path) -> Outcome<ServeConfig> {
+        ServeConfig::read_for(path, false)
+    }
+
+    /// The same for a target that is managed by RPC, which may begin with nothing.
+    ///
+    /// # Errors
+    /// What is wrong first, with the file's name and line.
+    pub(crate) fn read_for(path: &Path, is_managed: bool) -> Outcome<ServeConfig> {
         let show = path.display();
         let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
-        ServeConfig::parse(&text).map_err(|e| Failure::usage(format!("{show}: {e}")))
+        let config = ServeConfig::parse_for(&text, is_managed);
+        config.map_err(|e| Failure::usage(format!("{show}: {e}")))
     }
 
     /// From the text of a file.
@@ -204,8 +216,12 @@ impl ServeConfig {
     /// # Errors
     /// What is wrong first.
     pub fn parse(text: &str) -> Result<ServeConfig, String> {
+        ServeConfig::parse_for(text, false)
+    }
+
+    fn parse_for(text: &str, is_managed: bool) -> Result<ServeConfig, String> {
         let config: ServeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
-        config.check()?;
+        config.check(is_managed)?;
         Ok(config)
     }
 
@@ -238,8 +254,8 @@ impl ServeConfig {
         let interfaces = Addresses(interfaces);
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
-        let subsystem = SubsystemSpec {
-            nqn: nqn.unwrap_or_default(),
+        let subsystem = nqn.map(|nqn| SubsystemSpec {
+            nqn,
             serial,
             model,
             allow_hosts,
@@ -247,7 +263,7 @@ impl ServeConfig {
             require_tls: false,
             host_rates: BTreeMap::new(),
             namespaces: number(namespaces),
-        };
+        });
         let config = ServeConfig {
             address: Addresses(addresses),
             port: trsvcid,
@@ -267,9 +283,10 @@ impl ServeConfig {
             discovery: DiscoverySpec::default(),
             authentication: AuthenticationSpec::of(&args.security),
             hosts: authentication::hosts(&args.security)?,
-            subsystems: vec![subsystem],
+            file_roots: args.rpc.file_roots.clone(),
+            subsystems: subsystem.into_iter().collect(),
         };
-        config.check()?;
+        config.check(args.rpc.is_on())?;
         Ok(config)
     }
 
@@ -293,10 +310,11 @@ impl ServeConfig {
         fixed(self) != fixed(new)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// One that is managed by RPC may begin with nothing.
+    fn check(&self, is_managed: bool) -> Result<(), String> {
         match &self.ether {
             Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,
-            None if self.listeners.is_empty() => self.address.check("address")?,
+            None if self.listeners.is_empty() && !is_managed => self.address.check("address")?,
             None => {}
         }
         if !self.address.is_empty() {
@@ -317,7 +335,7 @@ impl ServeConfig {
                 "tls: there is no TLS over Ethernet, so it cannot be required beside it".into()
             );
         }
-        if self.subsystems.is_empty() {
+        if self.subsystems.is_empty() && !is_managed {
             return Err("nothing to export: add a [[subsystem]] with an nqn".into());
         }
         self.exports().map(drop)

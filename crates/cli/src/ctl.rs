@@ -1,4 +1,6 @@
-//! `roadtrain ctl`: tells a running target how things are around it.
+//! `roadtrain ctl`: changes a running target, and tells it how things are around it.
+
+mod objects;
 
 use crate::args::{AnaPort, CtlArgs, CtlCommand, GlobalArgs};
 use crate::config::{default_port, listener_of};
@@ -12,7 +14,9 @@ use std::net::SocketAddr;
 /// `roadtrain ctl`
 pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let CtlCommand::Ana { listener, state } = &args.command;
+    let CtlCommand::Ana { listener, state } = &args.command else {
+        return objects::run(args, global);
+    };
     let targets = Targets::of_user();
     let mut entries = targets.entries()?;
     if args.id.is_none() && entries.len() > 1 {

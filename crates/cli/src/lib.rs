@@ -55,6 +55,7 @@ mod query;
 mod rates;
 mod registry;
 mod resv;
+mod rpc;
 mod serve;
 mod signals;
 mod status;
@@ -110,6 +111,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Target(args) => target::run(args, global),
         Command::Resv(args) => resv::run(args, global),
         Command::Ctl(args) => ctl::run(args, global),
+        Command::Rpc(args) => rpc::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Doctor(args) => doctor::run(args, global),
         Command::Keys(args) => keys::run(args, global),

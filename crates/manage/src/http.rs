@@ -3,13 +3,29 @@
 //! Answers come from the one thread of a single-threaded runtime, so a handler must not block it: what takes long goes
 //! to `tokio::task::spawn_blocking`.
 
-use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
+
+/// Most connections at once; more are closed.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a request's head may take, and a connection be idle.
+const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// An HTTP server that runs until it is dropped.
 pub struct Server {
@@ -59,14 +75,35 @@ impl Drop for Server {
 async fn serve(
     socket: TcpListener,
     router: Router,
-    stopped: oneshot::Receiver<()>,
+    mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(socket)?;
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    tokio::select! {
-        served = axum::serve(listener, service) => served,
-        _ = stopped => Ok(()),
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = &mut stopped => return Ok(()),
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+            continue;
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let router = router.clone().layer(Extension(ConnectInfo(peer)));
+        tokio::spawn(async move {
+            connection(stream, router).await;
+            drop(place);
+        });
     }
+}
+
+/// Answers on one connection until its end. Head and body of an answer leave in one send.
+async fn connection(stream: TcpStream, router: Router) {
+    let _ = stream.set_nodelay(true);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES_MAX);
+    let service = TowerToHyperService::new(router);
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 pub mod http;
 pub mod metrics;
+pub mod model;
+pub mod rpc;
 pub mod volumes;
 
 #[cfg(test)]

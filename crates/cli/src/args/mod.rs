@@ -26,11 +26,13 @@ mod ether;
 mod generate;
 mod keys;
 mod life;
+mod objects;
 mod paths;
 mod placement;
 mod policy;
 mod query;
 mod resv;
+mod rpc;
 mod security;
 mod serve;
 mod stream;
@@ -52,6 +54,9 @@ pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
 pub use life::{DetachArgs, StatusArgs};
+pub use objects::{
+    DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, SubsystemCommand,
+};
 pub use paths::{PathPolicyName, Portals};
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
@@ -60,8 +65,9 @@ pub use resv::{
     ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
     ResvReleaseArgs, ResvReportArgs, TypeName,
 };
+pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
-pub use serve::{ExportArgs, LimitArgs, ServeArgs};
+pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 pub use tls::{HostKey, TlsAt, TlsMode};
@@ -146,6 +152,8 @@ pub enum Command {
     Resv(ResvArgs),
     /// Tell a running target how good the ways to its namespaces are.
     Ctl(CtlArgs),
+    /// Call one method of a running target's JSON-RPC interface.
+    Rpc(RpcArgs),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Look at this machine and say what to do, with nothing changed.

@@ -105,8 +105,11 @@ pub struct ServeArgs {
     pub id: Option<String>,
     /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
     /// of --id: its sockets are taken over, so hosts see a pause and no refused connection.
-    #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin"])]
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin", "rpc", "rpc_http", "state"])]
     pub takeover: bool,
+    /// How it is managed while it runs.
+    #[command(flatten)]
+    pub rpc: RpcServeArgs,
     /// Answer requests on stdin instead of at a control socket; stop at its end.
     #[arg(long, hide = true)]
     pub control_stdin: bool,
@@ -129,7 +132,7 @@ pub struct ExportArgs {
             ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
         ),
         value_delimiter = ',',
-        required_unless_present = "config"
+        required_unless_present_any = ["config", "rpc", "rpc_http"]
     )]
     pub traddr: Vec<String>,
     /// TCP port; 0 lets the system choose one for each address.
@@ -141,7 +144,7 @@ pub struct ExportArgs {
         long,
         value_name = "NQN",
         alias = "subnqn",
-        required_unless_present = "config"
+        required_unless_present_any = ["config", "rpc", "rpc_http"]
     )]
     pub nqn: Option<String>,
     /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
@@ -152,7 +155,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
-    #[arg(long = "namespace", value_name = "SPEC", required_unless_present = "config")]
+    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http"])]
     pub namespaces: Vec<NamespaceSpec>,
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
@@ -173,6 +176,40 @@ pub struct ExportArgs {
     /// What to keep on one NUMA node: buffers, memory namespaces, reactors.
     #[arg(long, value_name = "WHAT", default_value = "full")]
     pub placement: PlacementName,
+}
+
+/// How a target is managed while it runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Management")]
+pub struct RpcServeArgs {
+    /// Answer JSON-RPC requests at a Unix socket that only this user can use: `roadtrain rpc`, `roadtrain ctl` and the
+    /// clients of SPDK (theirs is /var/tmp/spdk.sock).
+    #[arg(long = "rpc", value_name = "PATH")]
+    pub rpc: Option<PathBuf>,
+    /// Answer JSON-RPC requests by HTTP POST, too. Without TLS, so only at a loopback address.
+    #[arg(long = "rpc-http", value_name = "ADDR:PORT", requires = "rpc_credentials")]
+    pub rpc_http: Option<SocketAddr>,
+    /// File with lines user:password for --rpc-http, readable by its owner only.
+    #[arg(long = "rpc-credentials", value_name = "FILE", requires = "rpc_http")]
+    pub rpc_credentials: Option<PathBuf>,
+    /// Take --rpc-http at any address: passwords and data can be read on the way.
+    #[arg(long = "rpc-http-anywhere", requires = "rpc_http")]
+    pub rpc_http_anywhere: bool,
+    /// Keep what JSON-RPC requests make in a file, and make it again at the next start.
+    #[arg(long = "state", value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Folder below which JSON-RPC requests may open files and devices (repeatable) [default: none]; file_roots in a
+    /// configuration file.
+    #[arg(long = "file-root", value_name = "DIR", conflicts_with = "config")]
+    pub file_roots: Vec<PathBuf>,
+}
+
+impl RpcServeArgs {
+    /// Whether anybody can manage it that way.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.rpc.is_some() || self.rpc_http.is_some()
+    }
 }
 
 /// What hosts are granted.

@@ -56,6 +56,8 @@ pub(super) struct Served {
     begun: Instant,
     /// Whether the file could be used when it was read last.
     reloaded: AtomicBool,
+    /// RPC may bring what is served, so the file need not.
+    is_managed: AtomicBool,
     /// What the local network is told, if it is.
     announcement: Mutex<Option<Announcement>>,
 }
@@ -79,8 +81,30 @@ impl Served {
             file: file.map(Path::to_owned),
             begun: Instant::now(),
             reloaded: AtomicBool::new(true),
+            is_managed: AtomicBool::new(false),
             announcement: Mutex::default(),
         }
+    }
+
+    /// Whether the configuration file may say nothing, because RPC brings what is served.
+    pub(super) fn allow_empty(&self, is_managed: bool) {
+        self.is_managed.store(is_managed, Ordering::Relaxed);
+    }
+
+    /// Does all of what RPC has asked for, or nothing.
+    ///
+    /// # Errors
+    /// What cannot be; `None`: nothing may change now.
+    pub(super) fn apply_all(
+        &self,
+        operations: &[Operation<Export>],
+    ) -> Result<(), Option<ConfigError>> {
+        let _config = lock(&self.config);
+        self.check_stays().map_err(|_| None)?;
+        let changes = self.server().apply(operations)?;
+        info!(changes = changes.len(), "changed by RPC");
+        self.write_listeners();
+        Ok(())
     }
 
     /// Tells the local network from now on where discovery can be asked.
@@ -223,7 +247,7 @@ impl Served {
         };
         let mut config = lock(&self.config);
         self.check_stays()?;
-        let new = ServeConfig::read(file)?;
+        let new = ServeConfig::read_for(file, self.is_managed.load(Ordering::Relaxed))?;
         let hint = config.needs_restart(&new).then(|| {
             format!(
                 "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a restart",
@@ -284,6 +308,7 @@ impl Served {
             }
             // Each is meant as the ones before it leave things.
             let operation = operation(&exports, &seen, change)?;
+            check_owner(&exports, &operation)?;
             exports = exports.with(std::slice::from_ref(&operation))?;
             operations.push(operation);
         }
@@ -354,6 +379,34 @@ impl Served {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What RPC has made only RPC changes: it would not know.
+fn check_owner(
+    exports: &TargetConfig<Export>,
+    operation: &Operation<Export>,
+) -> Result<(), Refusal> {
+    let refuse = |what: &str| {
+        let message = format!("{what} was made by RPC: use `roadtrain ctl` or `roadtrain rpc`");
+        Err(Refusal::new(Why::Invalid, message))
+    };
+    match operation.place() {
+        Place::Subsystem(nqn) | Place::Namespace(nqn, _) | Place::Host(nqn, _) => {
+            let mut all = exports.subsystems.iter();
+            match all.any(|one| one.nqn == nqn && one.listeners.is_some()) {
+                true => refuse(&nqn),
+                false => Ok(()),
+            }
+        }
+        Place::Listener(address) => {
+            let mut all = exports.listeners.iter();
+            match all.any(|one| one.address == address && one.named_only) {
+                true => refuse(&address.to_string()),
+                false => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a change means for what is exported.
@@ -515,6 +568,8 @@ mod tests {
             Operation::AddSubsystem(_) => "add_subsystem",
             Operation::RemoveSubsystem { .. } => "remove_subsystem",
             Operation::SetSubsystem { .. } => "set_subsystem",
+            // RPC only.
+            Operation::SetListeners { .. } => "set_listeners",
             Operation::AddNamespace { .. } => "add_namespace",
             Operation::RemoveNamespace { .. } => "remove_namespace",
             Operation::ReplaceNamespace { .. } => "replace_namespace",
@@ -536,8 +591,12 @@ mod tests {
     /// Each is itself at the socket, a command of the command line, and on the page.
     #[test]
     fn every_operation_has_one_word_everywhere() {
-        let listener =
-            Listener { portid: 1, address: ([127, 0, 0, 1], 4420).into(), tls: TlsUse::Off };
+        let listener = Listener {
+            portid: 1,
+            address: ([127, 0, 0, 1], 4420).into(),
+            tls: TlsUse::Off,
+            named_only: false,
+        };
         let exports = TargetConfig {
             subsystems: vec![Subsystem::new("nqn.x:y")],
             listeners: vec![listener],
@@ -582,6 +641,8 @@ mod tests {
         let commands = commands.map(|command| command.get_name().replace('-', "_"));
         let others = ["reload", "upgrade", "disallow_any_host"]; // which is allow_any_host with false
         let told = cli.find_subcommand("ctl").unwrap().get_subcommands();
+        // The others are methods of JSON-RPC.
+        let told = told.filter(|command| command.get_name() == "ana");
         let told = told.map(|command| format!("set_{}", command.get_name()));
         let commands: BTreeSet<String> =
             commands.chain(told).filter(|name| !others.contains(&name.as_str())).collect();

@@ -2,6 +2,7 @@
 
 mod control;
 mod handover;
+mod management;
 mod observed;
 mod takeover;
 mod upgrade;
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if args.print_config {
         return output::line(&config.to_toml());
     }
-    let engine_config = config.server()?;
+    let mut engine_config = config.server()?;
     if args.check_config {
         return Ok(());
     }
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         global.verbose,
     );
     let signals = Signals::block_of_target()?;
+    let model = management::load(&args.rpc, &mut engine_config)?;
     let (server, name) = match args.takeover {
         true => take_over(args, &engine_config, &signals)?,
         false => (Server::start(engine_config.clone())?, args.id.clone()),
@@ -44,7 +46,10 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let mut place =
         if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let (file, announces) = (args.config.as_deref(), config.mdns);
+    let files = management::files(&args.rpc, &config)?;
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), (config, file)));
+    served.allow_empty(args.rpc.is_on());
+    let management = management::start(&args.rpc, served.clone(), model, files)?;
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -62,6 +67,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
     served.withdraw();
+    drop(management);
     let server = served.server();
     // A second signal ends the wait.
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));

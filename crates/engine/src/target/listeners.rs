@@ -70,7 +70,7 @@ pub(super) fn open(
     for listener in wanted {
         let known = open.iter().find(|open| open.portid == listener.portid);
         if let Some(known) = known.filter(|_| asked.iter().any(|one| one.is_same_place(listener))) {
-            opened.listeners.push(Listener { tls: listener.tls, ..*known });
+            opened.listeners.push(Listener { address: known.address, ..*listener });
             continue;
         }
         let is_there = |socket: &&TcpListener| {

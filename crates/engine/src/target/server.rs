@@ -29,8 +29,8 @@ use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
-    AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Operation,
-    Place, Target, TargetConfig, TlsUse,
+    AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Listener,
+    Operation, Place, Target, TargetConfig, TlsUse,
 };
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,11 +80,13 @@ pub struct TlsConfig {
 pub struct ServerConfig {
     /// Addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// Which of these only subsystems have that name them.
+    pub named_only: BTreeSet<SocketAddr>,
     /// How connections over TCP are secured; `None`: not at all.
     pub tls: Option<TlsConfig>,
     /// Interfaces to listen on for frames, without TCP and IP.
     pub ether: Option<EtherConfig>,
-    /// What to export. Of all this only `listen`, `subsystems`, `ana` and `authentication`
+    /// What to export. Of all this only `listen`, `named_only`, `subsystems`, `ana` and `authentication`
     /// change while the target runs.
     pub subsystems: Vec<Subsystem>,
     /// Other discovery controllers over TCP, to which the discovery log refers hosts.
@@ -128,6 +130,7 @@ impl ServerConfig {
     pub fn new(listen: Vec<SocketAddr>, subsystems: Vec<Subsystem>) -> Self {
         ServerConfig {
             listen,
+            named_only: BTreeSet::new(),
             tls: None,
             ether: None,
             subsystems,
@@ -157,7 +160,7 @@ impl ServerConfig {
         let nothing = TargetConfig::<Export> { tls, tls_at, ..TargetConfig::default() };
         TargetConfig {
             subsystems: self.subsystems.clone(),
-            listeners: nothing.listeners_at(&self.listen),
+            listeners: listeners(&nothing, &self.listen, &self.named_only),
             referrals: self.referrals.clone(),
             authentication: self.authentication.clone(),
             tls,
@@ -189,8 +192,10 @@ impl ServerConfig {
             at: now.tls_at.clone(),
             keys: tls.keys.clone(),
         };
+        let named_only = now.listeners.iter().filter(|listener| listener.named_only);
         ServerConfig {
             listen: addresses,
+            named_only: named_only.map(|listener| listener.address).collect(),
             tls: self.tls.as_ref().map(changed),
             subsystems: now.subsystems.clone(),
             referrals: now.referrals.clone(),
@@ -199,6 +204,36 @@ impl ServerConfig {
             ..self.clone()
         }
     }
+}
+
+/// The same with subsystems that name their listeners, and with these: they have come in another way and stay.
+fn with_named(
+    old: &TargetConfig<Export>,
+    subsystems: &[Subsystem],
+    listen: &[SocketAddr],
+) -> (Vec<Subsystem>, Vec<Listener>) {
+    let named = old.subsystems.iter().filter(|subsystem| subsystem.listeners.is_some());
+    let addresses = named.clone().flat_map(|subsystem| subsystem.listeners.iter().flatten());
+    let named_only: BTreeSet<SocketAddr> = addresses
+        .map(|(address, _)| *address)
+        .filter(|address| !listen.contains(address))
+        .collect();
+    let all: Vec<SocketAddr> = listen.iter().chain(&named_only).copied().collect();
+    let subsystems = subsystems.iter().chain(named).cloned().collect();
+    (subsystems, listeners(old, &all, &named_only))
+}
+
+/// Listeners at `addresses`, of which some are for subsystems that name them.
+fn listeners(
+    config: &TargetConfig<Export>,
+    addresses: &[SocketAddr],
+    named_only: &BTreeSet<SocketAddr>,
+) -> Vec<Listener> {
+    let mut listeners = config.listeners_at(addresses);
+    for listener in &mut listeners {
+        listener.named_only = named_only.contains(&listener.address);
+    }
+    listeners
 }
 
 /// A reactor: its mailbox and its thread.
@@ -321,7 +356,8 @@ impl Server {
 
     /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
     /// Connections that have come at others, and hosts that are connected, live on. `tls` says what listeners ask of
-    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the ways are.
+    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the ways are. Subsystems that
+    /// name their listeners stay, with these.
     ///
     /// # Errors
     /// The first thing that cannot be; nothing has changed then.
@@ -344,7 +380,7 @@ impl Server {
         }
         let next = |old: &TargetConfig<Export>| {
             let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
-            let (subsystems, listeners) = (subsystems.to_vec(), old.listeners_at(listen));
+            let (subsystems, listeners) = with_named(old, subsystems, listen);
             let (authentication, ana) = (authentication.clone(), ana.clone());
             TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
         };

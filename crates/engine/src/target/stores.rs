@@ -117,6 +117,7 @@ impl Stores {
                 model: subsystem.model.clone(),
                 allowed_hosts: subsystem.allowed_hosts.clone(),
                 host_rates: subsystem.host_rates.clone(),
+                listeners: subsystem.listeners.clone(),
                 namespaces,
                 ..SubsystemConfig::new(nqn.clone())
             });

@@ -57,7 +57,12 @@ fn a_subsystem_that_nobody_knows_is_an_error() {
 
 /// A listener as it is asked for.
 fn any(portid: u16) -> Listener {
-    Listener { portid, address: "127.0.0.1:0".parse().unwrap(), tls: TlsUse::Off }
+    Listener {
+        portid,
+        address: "127.0.0.1:0".parse().unwrap(),
+        tls: TlsUse::Off,
+        named_only: false,
+    }
 }
 
 /// Opens one more listener; where it is.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 fn at(portid: u16, address: &str) -> Listener {
-    Listener { portid, address: address.parse().unwrap(), tls: TlsUse::Off }
+    Listener { portid, address: address.parse().unwrap(), tls: TlsUse::Off, named_only: false }
 }
 
 /// The addresses in the discovery log.
@@ -51,7 +51,12 @@ fn listeners_come_and_go() {
 
         // The port is free again; the address may be had as often as wanted.
         for round in 3..20 {
-            let again = Operation::Listen(Listener { portid: 1, address: first, tls: TlsUse::Off });
+            let again = Operation::Listen(Listener {
+                portid: 1,
+                address: first,
+                tls: TlsUse::Off,
+                named_only: false,
+            });
             server.apply(&[again]).unwrap();
             assert_whole(&Client::connect(host_config(first)).unwrap(), round);
             server
@@ -59,6 +64,7 @@ fn listeners_come_and_go() {
                     portid: 1,
                     address: first,
                     tls: TlsUse::Off,
+                    named_only: false,
                 })])
                 .unwrap();
             assert!(TcpStream::connect(first).is_err());
@@ -75,7 +81,12 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
     let (before, taken) = (server.addresses(), other.local_addr().unwrap());
     let namespace = Operation::AddNamespace { nqn: NQN.into(), namespace: memory(2, MIB, 512) };
     let free = Operation::Listen(at(2, "127.0.0.2:0"));
-    let refused = Operation::Listen(Listener { portid: 3, address: taken, tls: TlsUse::Off });
+    let refused = Operation::Listen(Listener {
+        portid: 3,
+        address: taken,
+        tls: TlsUse::Off,
+        named_only: false,
+    });
     let error = server.apply(&[namespace, free, refused]).unwrap_err();
     assert!(
         matches!(&error, ConfigError::Listen { place: Place::Listener(at), .. } if *at == taken),
@@ -83,13 +94,21 @@ fn an_address_that_cannot_be_had_refuses_the_whole_change() {
     );
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
     assert_eq!((server.addresses(), server.view().0.subsystems[0].namespaces.len()), (before, 1));
-    let twice =
-        Operation::Listen(Listener { portid: 2, address: address(&server), tls: TlsUse::Off });
+    let twice = Operation::Listen(Listener {
+        portid: 2,
+        address: address(&server),
+        tls: TlsUse::Off,
+        named_only: false,
+    });
     let place = Place::Listener(address(&server));
     // Asked for as port 0, so only the system knows that it is there already.
     assert!(matches!(server.apply(&[twice]), Err(ConfigError::Listen { .. })));
-    let none =
-        Operation::Unlisten(Listener { portid: 1, address: address(&server), tls: TlsUse::Off });
+    let none = Operation::Unlisten(Listener {
+        portid: 1,
+        address: address(&server),
+        tls: TlsUse::Off,
+        named_only: false,
+    });
     assert_eq!(server.apply(&[none]), Err(ConfigError::Unknown(place)));
     assert_whole(&connect(&server), 1);
 }

@@ -11,6 +11,7 @@ use super::control::Target;
 use super::controller::Controller;
 use super::events::Notice;
 use super::kind::ControllerKind;
+use super::listen;
 use super::target_event::TargetEvent;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -65,7 +66,7 @@ impl fmt::Display for AnaListener {
     }
 }
 
-fn plain(address: SocketAddr) -> SocketAddr {
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -170,10 +171,19 @@ impl Target {
         if self.is_leaving() { AnaState::Inaccessible } else { self.config.ana.at(local) }
     }
 
+    /// The same for a subsystem, which may say more about the listener.
+    pub(super) fn ana_of(&self, nqn: &str, local: SocketAddr) -> AnaState {
+        let subsystem = self.subsystems.get(nqn);
+        let listeners = subsystem.and_then(|subsystem| subsystem.listeners.as_ref());
+        let own = listen::way(listeners, &self.config.listeners, local).unwrap_or_default();
+        self.ana_at(local).or_worse(own)
+    }
+
     /// Tells the hosts of controllers whose way has another state now.
     pub(super) fn update_ana(&mut self) {
         let mut changed = BTreeSet::new();
-        let states: Vec<_> = self.controllers.values().map(|c| self.ana_at(c.local)).collect();
+        let states: Vec<_> =
+            self.controllers.values().map(|c| self.ana_of(&c.subnqn, c.local)).collect();
         for (controller, state) in self.controllers.values_mut().zip(states) {
             if controller.kind == ControllerKind::Io && controller.ana.becomes(state) {
                 controller.events.raise(Notice::AnaChange);

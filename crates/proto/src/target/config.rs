@@ -3,7 +3,7 @@
 use super::ana::{AnaState, AnaStates};
 use super::authentication::Authentication;
 use super::block_limits::BlockLimits;
-use super::identity::NamespaceId;
+use super::identity::{self, NamespaceId};
 use super::operations::{ConfigError, Place};
 use super::rate::Rates;
 use core::net::SocketAddr;
@@ -66,6 +66,15 @@ pub struct TargetConfig<N = NamespaceConfig> {
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
     /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
     pub origin: u128,
+}
+
+impl<N> TargetConfig<N> {
+    /// The serial number that a subsystem has for hosts.
+    #[must_use]
+    pub fn serial(&self, subsystem: &SubsystemConfig<N>) -> String {
+        let derived = || identity::serial(self.origin, &subsystem.nqn);
+        subsystem.serial.clone().unwrap_or_else(derived)
+    }
 }
 
 impl<N> Default for TargetConfig<N> {
@@ -175,6 +184,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether connections are secured there.
     pub tls: TlsUse,
+    /// Only subsystems that name the address can be reached there ([`SubsystemConfig::listeners`]).
+    pub named_only: bool,
 }
 
 impl Listener {
@@ -197,6 +208,9 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     pub allowed_hosts: Option<BTreeSet<String>>,
     /// What hosts may do in a second, by their NQNs. Others are not limited.
     pub host_rates: BTreeMap<String, Rates>,
+    /// Where it can be reached, and how good that way is; `None`: everywhere but where listeners are for those only
+    /// that name them.
+    pub listeners: Option<BTreeMap<SocketAddr, AnaState>>,
     pub namespaces: Vec<N>,
 }
 
@@ -210,6 +224,7 @@ impl<N> SubsystemConfig<N> {
             model: "Roadtrain".to_owned(),
             allowed_hosts: None,
             host_rates: BTreeMap::new(),
+            listeners: None,
             namespaces: Vec::new(),
         }
     }
@@ -323,7 +338,8 @@ impl<N: Description> TargetConfig<N> {
         let listener = |&address: &SocketAddr| {
             let at = there.iter().position(|listener| listener.address == address);
             let tls = self.tls_at.get(&address).copied().unwrap_or(self.tls);
-            let new = || Some(Listener { portid: portids.next()?, address, tls });
+            let new =
+                || Some(Listener { portid: portids.next()?, address, tls, named_only: false });
             at.map(|at| Listener { tls, ..there.remove(at) }).or_else(new)
         };
         addresses.iter().filter_map(listener).collect()

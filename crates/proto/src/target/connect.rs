@@ -10,6 +10,7 @@ use super::feature_values::Features;
 use super::identify;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
+use super::listen;
 use super::property::{Issuer, Properties};
 use super::removed::RemovedNamespaces;
 use super::reservations::Notices;
@@ -228,6 +229,7 @@ impl Target {
         if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
+        self.check_listener(local, &names, data)?;
         let cntlid = match connect.qid {
             0 => self.connect_admin(now, &connect, data, &names, (local, random))?,
             qid => self.connect_io(now, qid, data, &names)?,
@@ -322,7 +324,7 @@ impl Target {
             resets: Resets::default(),
             notices: Notices::default(),
             persisting: BTreeMap::new(),
-            ana: AnaOfController::new(self.ana_at(local)),
+            ana: AnaOfController::new(self.ana_of(names.subnqn, local)),
         };
         if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
             subsystem.attach(cntlid, controller.shared.clone());
@@ -371,6 +373,23 @@ impl Target {
             return Err(ConnectRefused { status, ..bad_hostnqn(data) });
         }
         Ok(ControllerKind::Io)
+    }
+
+    /// Whether the host's subsystem can be reached where the host has come in.
+    fn check_listener(
+        &self,
+        local: SocketAddr,
+        names: &Names<'_>,
+        data: &ConnectData,
+    ) -> Result<(), ConnectRefused> {
+        let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
+        let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
+        if way.is_some() {
+            return Ok(());
+        }
+        let status = Status::CONNECT_INVALID_HOST.dnr();
+        let value = format!("{}, which has no listener at {local}", show_name(&data.subnqn));
+        Err(ConnectRefused { status, value, ..bad_subnqn(data) })
     }
 
     fn connect_io(

@@ -320,6 +320,12 @@ impl Target {
         for config in &next.subsystems {
             let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
             subsystem.rename(config, self.config.origin);
+            let is_elsewhere = subsystem.listeners != config.listeners;
+            subsystem.listeners.clone_from(&config.listeners);
+            if is_elsewhere {
+                self.discovery_changed();
+            }
+            let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
             if subsystem.allowed_hosts == config.allowed_hosts {
                 continue;
             }
@@ -367,6 +373,7 @@ impl Target {
             }
             // See `admit` and `apply`.
             Operation::SetSubsystem { .. }
+            | Operation::SetListeners { .. }
             | Operation::AllowAnyHost { .. }
             | Operation::AllowHost { .. }
             | Operation::DisallowHost { .. }

@@ -2,6 +2,7 @@
 
 use super::config::{Limits, Listener, TlsUse};
 use super::controller::Controller;
+use super::listen;
 use super::subsystem::Subsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
@@ -21,34 +22,35 @@ pub(super) struct Discovery<'a> {
     pub(super) genctr: u64,
 }
 
-impl Discovery<'_> {
+impl<'a> Discovery<'a> {
     /// The whole log page for the host of `controller`: at every address the discovery subsystem
     /// itself, then the subsystems the host may use; after all these, other discovery controllers.
     pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
-        let nqns: Vec<&str> = allowed.map(|subsystem| &*subsystem.nqn).collect();
+        let allowed: Vec<&Subsystem> = allowed.collect();
         let mut entries = Vec::new();
-        for listener in self.listeners_for(controller.local) {
+        for (known, listener) in self.listeners_for(controller.local) {
+            let nqns = allowed.iter().filter(|one| listen::is_at(one.listeners.as_ref(), known));
             let mut current = entry(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN, &listener, limits);
             current.eflags = eflags::PERSISTENT.into();
             entries.push(current);
-            entries.extend(nqns.iter().map(|nqn| entry(subtype::NVM, nqn, &listener, limits)));
+            entries.extend(nqns.map(|one| entry(subtype::NVM, &one.nqn, &listener, limits)));
         }
         entries.extend(self.referrals.iter().map(|address| referral(*address, limits)));
         let header = DiscoveryLogHeader::new(self.genctr, entries.len() as u64);
         [header.as_bytes(), entries.as_bytes()].concat()
     }
 
-    /// Where a host that has reached us at `local` can connect to.
-    fn listeners_for(&self, local: SocketAddr) -> Vec<Listener> {
+    /// Where a host that has reached us at `local` can connect to: listeners, and how they are shown.
+    fn listeners_for(&self, local: SocketAddr) -> Vec<(&'a Listener, Listener)> {
         // Which address stands for "any" of the other family cannot be known.
         let known = [local.ip(), local.ip().to_canonical()].map(|ip| ip.is_ipv4());
-        let shown = |listener: &Listener| {
+        let shown = |listener: &'a Listener| {
             let mut address = listener.address;
             if address.ip().is_unspecified() {
                 known.contains(&address.is_ipv4()).then(|| address.set_ip(local.ip()))?;
             }
-            Some(Listener { address, ..*listener })
+            Some((listener, Listener { address, ..*listener }))
         };
         self.listeners.iter().filter_map(shown).collect()
     }

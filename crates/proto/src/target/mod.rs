@@ -48,6 +48,7 @@ mod identify;
 mod identity;
 mod keep_alive;
 mod kind;
+mod listen;
 mod log_page;
 mod namespace;
 mod op;

@@ -1,10 +1,12 @@
 //! NVM subsystems.
 
+use super::ana::AnaState;
 use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
 use super::namespace::{Namespace, NamespaceTable};
 use super::reservations::{Asker, Reservations};
+use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ pub(super) struct Subsystem {
     pub(super) serial: String,
     pub(super) model: String,
     pub(super) allowed_hosts: Option<BTreeSet<String>>,
+    /// Where it can be reached, if not everywhere.
+    pub(super) listeners: Option<BTreeMap<SocketAddr, AnaState>>,
     pub(super) namespaces: BTreeMap<u32, Namespace>,
     /// Of each namespace.
     pub(super) reservations: BTreeMap<u32, Reservations>,
@@ -40,6 +44,7 @@ impl Subsystem {
             serial: serial(config, origin),
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
+            listeners: config.listeners.clone(),
             namespaces: config.namespaces.iter().map(make).collect(),
             reservations: BTreeMap::new(),
             turn_last: 0,

@@ -30,7 +30,12 @@ fn other() -> SocketAddr {
 /// Listens at two addresses; the other one is not optimized.
 fn two_ways() -> TargetConfig {
     let mut config = config();
-    config.listeners.push(Listener { portid: 2, address: other(), tls: TlsUse::Off });
+    config.listeners.push(Listener {
+        portid: 2,
+        address: other(),
+        tls: TlsUse::Off,
+        named_only: false,
+    });
     config.ana = [(AnaListener::Tcp(other()), AnaState::NonOptimized)].into_iter().collect();
     config
 }

@@ -64,6 +64,7 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
             portid,
             address: address.parse().unwrap(),
             tls: TlsUse::Off,
+            named_only: false,
         })
         .collect();
     let mut script = Script::with(&config);
@@ -99,6 +100,7 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
             portid,
             address: address.parse().unwrap(),
             tls: TlsUse::Off,
+            named_only: false,
         })
         .collect();
     for (local, port) in [("192.0.2.9:4420", "4420"), ("[2001:db8::1]:4421", "4421")] {
@@ -259,6 +261,7 @@ fn listeners_come_and_go() {
         portid: 2,
         address: "198.51.100.1:4421".parse().unwrap(),
         tls: TlsUse::Required,
+        named_only: false,
     };
     let error = script.target.apply(&[Operation::Listen(Listener { portid: 2, ..old })]);
     assert_eq!(error, Err(ConfigError::Exists(Place::Listener(old.address))));

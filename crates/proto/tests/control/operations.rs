@@ -27,7 +27,7 @@ fn namespace(nsid: u32) -> impl Strategy<Value = NamespaceConfig> {
 /// Each at another address.
 fn listener(portid: u16) -> Listener {
     let address = SocketAddr::new(local().ip(), 4420 + portid);
-    Listener { portid, address, tls: TlsUse::Off }
+    Listener { portid, address, tls: TlsUse::Off, named_only: false }
 }
 
 fn subsystem(nqn: &'static str) -> impl Strategy<Value = SubsystemConfig> {

@@ -64,7 +64,8 @@ pub(crate) fn config() -> TargetConfig {
     });
     let mut private = SubsystemConfig::new(PRIVATE_NQN);
     private.allowed_hosts = Some(BTreeSet::from([HOST.to_owned()]));
-    let listeners = vec![Listener { portid: 1, address: local(), tls: TlsUse::Off }];
+    let listeners =
+        vec![Listener { portid: 1, address: local(), tls: TlsUse::Off, named_only: false }];
     TargetConfig { subsystems: vec![open, private], listeners, ..TargetConfig::default() }
 }
 

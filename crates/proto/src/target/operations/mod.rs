@@ -19,6 +19,7 @@ use super::config::{
 };
 use super::rate::Rates;
 use core::fmt;
+use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One change to what a target exports.
@@ -35,6 +36,12 @@ pub enum Operation<N = NamespaceConfig> {
         nqn: String,
         serial: Option<String>,
         model: String,
+    },
+    /// Says where a subsystem can be reached; controllers that there are live on.
+    SetListeners {
+        nqn: String,
+        /// As in [`SubsystemConfig::listeners`].
+        listeners: Option<BTreeMap<SocketAddr, AnaState>>,
     },
     AddNamespace {
         nqn: String,
@@ -109,6 +116,7 @@ impl<N: Description> Operation<N> {
             Operation::AddSubsystem(SubsystemConfig { nqn, .. })
             | Operation::RemoveSubsystem { nqn }
             | Operation::SetSubsystem { nqn, .. }
+            | Operation::SetListeners { nqn, .. }
             | Operation::AllowAnyHost { nqn, .. } => Place::subsystem(nqn),
             Operation::AddNamespace { nqn, namespace }
             | Operation::ReplaceNamespace { nqn, namespace } => {
@@ -140,6 +148,7 @@ impl<N: Description> fmt::Display for Operation<N> {
             | Operation::RemoveNamespace { .. }
             | Operation::Unlisten(_) => "removed",
             Operation::SetSubsystem { .. } => "has another serial or model number",
+            Operation::SetListeners { .. } => "can be reached at other listeners",
             Operation::ReplaceNamespace { .. } => "replaced",
             Operation::ResizeNamespace { bytes, .. } => {
                 return write!(f, "{}: resized to {bytes} octets", self.place());
@@ -215,6 +224,7 @@ impl<N: Description> TargetConfig<N> {
                 Ok(())
             }
             Operation::SetSubsystem { nqn, .. }
+            | Operation::SetListeners { nqn, .. }
             | Operation::AddNamespace { nqn, .. }
             | Operation::RemoveNamespace { nqn, .. }
             | Operation::ReplaceNamespace { nqn, .. }
@@ -252,6 +262,7 @@ impl<N: Description> SubsystemConfig<N> {
             Operation::SetSubsystem { serial, model, .. } => {
                 (self.serial, self.model) = (serial.clone(), model.clone());
             }
+            Operation::SetListeners { listeners, .. } => self.listeners.clone_from(listeners),
             Operation::AddNamespace { namespace, .. } => {
                 check_namespace(&self.nqn, namespace)?;
                 let is_there = self.namespaces.iter().any(|old| old.nsid() == namespace.nsid());
@@ -402,6 +413,10 @@ impl<N: Description> SubsystemConfig<N> {
             host: host.clone(),
             rates: *rates,
         }));
+        if self.listeners != wanted.listeners {
+            let listeners = wanted.listeners.clone();
+            operations.push(Operation::SetListeners { nqn: nqn(), listeners });
+        }
         let none = BTreeSet::new();
         match (&self.allowed_hosts, &wanted.allowed_hosts) {
             (old, Some(new)) => operations.extend(

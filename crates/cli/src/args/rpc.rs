@@ -1,0 +1,41 @@
+//! `roadtrain rpc`
+
+use super::NO_HEADING;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Where SPDK's clients look for a target, and so do ours.
+pub(crate) const SOCKET: &str = "/var/tmp/spdk.sock";
+
+const EXAMPLES: &str = "\
+Prints the result as JSON. docs/reference/rpc.md has the methods.
+
+Exit status: 0 when it is done, 1 when the target refuses (its message is on stderr), 2 when JSON is none,
+3 when nobody answers.
+
+Examples:
+  roadtrain rpc rpc_get_methods
+  roadtrain rpc bdev_malloc_create '{\"name\": \"disk\", \"num_blocks\": 131072, \"block_size\": 512}'
+  roadtrain rpc --rpc /run/roadtrain/rpc.sock nvmf_get_subsystems";
+
+/// The socket of a target.
+#[derive(Args, Clone, Debug)]
+pub struct RpcSocketArgs {
+    /// Unix socket of the target, as its --rpc says.
+    #[arg(long = "rpc", value_name = "PATH", default_value = SOCKET, global = true, help_heading = NO_HEADING)]
+    pub socket: PathBuf,
+}
+
+/// Options of `roadtrain rpc`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct RpcArgs {
+    /// Method.
+    pub method: String,
+    /// Its parameters, an object in JSON [default: none].
+    #[arg(value_name = "JSON")]
+    pub params: Option<String>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub socket: RpcSocketArgs,
+}

@@ -1,0 +1,117 @@
+//! JSON-RPC at a running target: what it has made before, and who answers.
+
+use super::control::Served;
+use crate::args::RpcServeArgs;
+use crate::config::ServeConfig;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
+use roadtrain_manage::http;
+use roadtrain_manage::model::{self, Model};
+use roadtrain_manage::rpc::{Credentials, Files, Manager, Plane, UnixServer, router};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// Who answers, until it is dropped.
+#[derive(Default)]
+pub(super) struct Management {
+    _unix: Option<UnixServer>,
+    _http: Option<http::Server>,
+}
+
+struct OfServed(Arc<Served>);
+
+impl Plane for OfServed {
+    fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>> {
+        self.0.apply_all(operations)
+    }
+
+    fn server(&self) -> Arc<Server> {
+        self.0.server()
+    }
+}
+
+/// Opens what the state file names, and has it exported.
+///
+/// # Errors
+/// The file makes no sense, something that it names is not there, or the configuration file names it, too.
+pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Model> {
+    let Some(path) = &args.state else {
+        if args.is_on() {
+            warn!("without --state what JSON-RPC requests make is gone with this process");
+        }
+        return Ok(Model::default());
+    };
+    let model = model::load(path).map_err(Failure::failed)?;
+    let exports = model.exports();
+    let is_twice = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
+    if let Some(twice) = exports.iter().find(|subsystem| is_twice(&subsystem.nqn)) {
+        let (nqn, path) = (&twice.nqn, path.display());
+        return Err(Failure::usage(format!(
+            "{nqn} is in the configuration and in {path}: take it out of one of them"
+        )));
+    }
+    let addresses = model.addresses().into_iter();
+    let named_only: Vec<_> = addresses.filter(|at| !config.listen.contains(at)).collect();
+    config.named_only.extend(&named_only);
+    config.listen.extend(named_only);
+    config.subsystems.extend(exports);
+    Ok(model)
+}
+
+/// Files that RPC may use.
+///
+/// # Errors
+/// A path that cannot be made absolute.
+pub(super) fn files(args: &RpcServeArgs, config: &ServeConfig) -> Outcome<Files> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::failed);
+    let state = args.state.as_deref().map(absolute).transpose()?;
+    let roots = config.file_roots.iter().map(|root| absolute(root));
+    Ok(Files { state, roots: roots.collect::<Outcome<_>>()? })
+}
+
+/// Answers from now on.
+///
+/// # Errors
+/// The socket cannot be made.
+pub(super) fn start(
+    args: &RpcServeArgs,
+    served: Arc<Served>,
+    model: Model,
+    files: Files,
+) -> Outcome<Management> {
+    if !args.is_on() {
+        return Ok(Management::default());
+    }
+    let manager = Arc::new(Manager::new(Box::new(OfServed(served)), model, files));
+    let unix = |path: &std::path::PathBuf| {
+        let server = UnixServer::start(path, manager.clone());
+        let server = server.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+        info!("JSON-RPC at {}", path.display());
+        Ok::<_, Failure>(server)
+    };
+    let _unix = args.rpc.as_ref().map(unix).transpose()?;
+    let _http = args.rpc_http.map(|address| web(args, address, manager.clone())).transpose()?;
+    Ok(Management { _unix, _http })
+}
+
+/// Answers over HTTP.
+fn web(args: &RpcServeArgs, address: SocketAddr, manager: Arc<Manager>) -> Outcome<http::Server> {
+    if !address.ip().to_canonical().is_loopback() && !args.rpc_http_anywhere {
+        return Err(Failure::usage(format!(
+            "--rpc-http {address}: there is no TLS, so passwords could be read on the way: take a loopback address \
+             behind a proxy with TLS, or add --rpc-http-anywhere"
+        )));
+    }
+    let Some(path) = &args.rpc_credentials else {
+        return Err(Failure::usage("--rpc-http needs --rpc-credentials"));
+    };
+    let credentials = Credentials::read(path);
+    let credentials =
+        credentials.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    let server = http::Server::start("roadtrain-http", address, router(manager, credentials));
+    let server = server.map_err(|e| Failure::failed(format!("--rpc-http {address}: {e}")))?;
+    info!("JSON-RPC over HTTP at {}", server.address());
+    Ok(server)
+}

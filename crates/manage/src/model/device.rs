@@ -1,0 +1,213 @@
+//! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
+
+use roadtrain_engine::store::{OpenError, Store, StoreKind, StoreSpec, open};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A device that is open.
+#[derive(Debug)]
+pub struct Device {
+    /// Unique.
+    pub name: String,
+    /// Other names of it, but for its UUID.
+    pub aliases: Vec<String>,
+    /// What hosts know it by.
+    pub uuid: [u8; 16],
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Its blocks.
+    pub store: Arc<dyn Store>,
+}
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// Memory that is gone with the process.
+    Malloc,
+    /// Nothing: reads give zeroes.
+    Null,
+    /// A file or block device, as somebody has asked for it with `bdev_aio_create`.
+    Aio(PathBuf),
+    /// The same with `bdev_uring_create`.
+    Uring(PathBuf),
+    /// What somebody else keeps: its product name, and what it says of itself.
+    Other(&'static str, serde_json::Value),
+}
+
+/// How a device is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// Its name.
+    pub name: String,
+    /// What it is: `mem`, `null`, `aio` or `uring`.
+    pub kind: KindWord,
+    /// Its file or device node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Octets, of what has no size of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Octets of a block.
+    pub lba: u32,
+    /// Writes are refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// Its UUID.
+    pub uuid: String,
+}
+
+/// What a device is, in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KindWord {
+    /// Memory.
+    Mem,
+    /// Nothing.
+    Null,
+    /// A file or block device.
+    Aio,
+    /// The same by another name.
+    Uring,
+}
+
+impl Device {
+    /// Opens the blocks of `kind`. `bytes` are given for what has no size of its own.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub fn open(
+        (name, uuid): (String, [u8; 16]),
+        kind: DeviceKind,
+        (lba_bytes, bytes, read_only): (u32, u64, bool),
+    ) -> Result<Device, OpenError> {
+        let kind_of_store = match &kind {
+            DeviceKind::Malloc => StoreKind::Memory { size: bytes },
+            DeviceKind::Null | DeviceKind::Other(..) => StoreKind::Null { size: bytes },
+            DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
+                let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+                match is_file {
+                    true => StoreKind::File { path: path.clone(), size: None, create: false },
+                    false => StoreKind::Block { path: path.clone() },
+                }
+            }
+        };
+        let store = open(&StoreSpec { kind: kind_of_store, lba_bytes, read_only })?;
+        Ok(Device { name, aliases: Vec::new(), uuid, kind, store })
+    }
+
+    /// Opens what is written down.
+    ///
+    /// # Errors
+    /// It cannot be had, or what is written makes no sense.
+    pub fn from_spec(spec: &DeviceSpec) -> Result<Device, String> {
+        let path = || spec.path.clone().ok_or_else(|| "it needs a path".to_owned());
+        let kind = match spec.kind {
+            KindWord::Mem => DeviceKind::Malloc,
+            KindWord::Null => DeviceKind::Null,
+            KindWord::Aio => DeviceKind::Aio(path()?),
+            KindWord::Uring => DeviceKind::Uring(path()?),
+        };
+        let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
+        let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
+        Device::open((spec.name.clone(), uuid), kind, shape).map_err(|error| error.to_string())
+    }
+
+    /// How it is written down; `None`: somebody else does that.
+    #[must_use]
+    pub fn spec(&self) -> Option<DeviceSpec> {
+        let geometry = self.store.geometry();
+        let (kind, path) = match &self.kind {
+            DeviceKind::Malloc => (KindWord::Mem, None),
+            DeviceKind::Null => (KindWord::Null, None),
+            DeviceKind::Aio(path) => (KindWord::Aio, Some(path.clone())),
+            DeviceKind::Uring(path) => (KindWord::Uring, Some(path.clone())),
+            DeviceKind::Other(..) => return None,
+        };
+        Some(DeviceSpec {
+            name: self.name.clone(),
+            kind,
+            size: path.is_none().then(|| geometry.bytes()),
+            path,
+            lba: geometry.lba_bytes(),
+            read_only: geometry.read_only,
+            uuid: show_uuid(&self.uuid),
+        })
+    }
+
+    /// What SPDK calls its kind.
+    #[must_use]
+    pub fn product(&self) -> &'static str {
+        match &self.kind {
+            DeviceKind::Malloc => "Malloc disk",
+            DeviceKind::Null => "Null disk",
+            DeviceKind::Aio(_) => "AIO disk",
+            DeviceKind::Uring(_) => "URING bdev",
+            DeviceKind::Other(product, _) => product,
+        }
+    }
+
+    /// Whether `name` is an alias of it or its UUID.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.aliases.iter().any(|alias| alias == name) || parse_uuid(name) == Some(self.uuid)
+    }
+}
+
+/// A UUID that nobody has.
+///
+/// # Errors
+/// There are no random numbers.
+pub fn new_uuid() -> io::Result<[u8; 16]> {
+    let mut uuid = [0; 16];
+    rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())?;
+    // RFC 9562: version 4.
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}
+
+/// As everybody writes it.
+#[must_use]
+pub fn show_uuid(uuid: &[u8; 16]) -> String {
+    let hex = format!("{:032x}", u128::from_be_bytes(*uuid));
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// With or without hyphens; zeroes are none.
+#[must_use]
+pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let hex: String = text.chars().filter(|c| *c != '-').collect();
+    let is_hex = hex.len() == 32 && hex.bytes().all(|octet| octet.is_ascii_hexdigit());
+    let number = is_hex.then(|| u128::from_str_radix(&hex, 16).ok()).flatten()?;
+    (number != 0).then(|| number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_read_as_they_are_written() {
+        let uuid = new_uuid().unwrap();
+        assert_eq!(parse_uuid(&show_uuid(&uuid)), Some(uuid));
+        assert_eq!(parse_uuid(&show_uuid(&uuid).replace('-', "")), Some(uuid));
+        for none in
+            ["", "x", "00000000-0000-0000-0000-000000000000", "+1234567890123456789012345678901"]
+        {
+            assert_eq!(parse_uuid(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_opened_as_it_is_written() {
+        let uuid = new_uuid().unwrap();
+        let made = Device::open(("m".into(), uuid), DeviceKind::Malloc, (4096, 1 << 20, false));
+        let spec = made.unwrap().spec().unwrap();
+        assert_eq!(Device::from_spec(&spec).unwrap().spec(), Some(spec.clone()));
+        let nowhere = DeviceSpec { kind: KindWord::Aio, ..spec };
+        assert!(Device::from_spec(&nowhere).unwrap_err().contains("path"));
+    }
+}

@@ -1,0 +1,151 @@
+//! The state file: what RPC has made, and stays when the process ends in any way.
+//!
+//! A file is written anew, beside the old one, brought to stable storage, and then given the old one's name, which is
+//! brought to stable storage as well. So it has the old content or the new one, whatever happens.
+
+use super::{Device, Model, State};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Longest state that is read: some 100,000 namespaces.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Why a state file cannot be used.
+#[derive(Debug)]
+pub struct StateError {
+    path: PathBuf,
+    problem: String,
+}
+
+impl std::fmt::Display for StateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.problem)
+    }
+}
+
+impl std::error::Error for StateError {}
+
+/// Opens everything that the file at `path` names; a file that is not there is empty.
+///
+/// # Errors
+/// It cannot be read or makes no sense, or something that it names cannot be opened.
+pub fn load(path: &Path) -> Result<Model, StateError> {
+    let unfit = |problem: String| StateError { path: path.into(), problem };
+    let text = match fs::metadata(path) {
+        Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too long")),
+        Ok(_) => fs::read_to_string(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Model::default()),
+        Err(error) => Err(error),
+    };
+    let text = text.map_err(|error| unfit(error.to_string()))?;
+    let state: State = toml::from_str(&text).map_err(|error| unfit(error.to_string()))?;
+    let mut model = Model { has_tcp: state.tcp, subsystems: state.subsystems, ..Model::default() };
+    for spec in &state.devices {
+        let device = Device::from_spec(spec);
+        let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
+        model.devices.push(Arc::new(device));
+    }
+    Ok(model)
+}
+
+/// Writes `state` down, so that it is there whatever happens afterwards.
+///
+/// # Errors
+/// It is not; the file is as it was.
+pub fn save(path: &Path, state: &State) -> io::Result<()> {
+    let text = toml::to_string(state).map_err(io::Error::other)?;
+    let new = beside(path);
+    let written = write(&new, text.as_bytes()).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written?;
+    sync_folder(path)
+}
+
+fn write(path: &Path, octets: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(octets)?;
+    file.sync_all()
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".new");
+    name.into()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AnaWord, DeviceKind, ListenerSpec, NamespaceSpec, SubsystemSpec, new_uuid};
+
+    fn model() -> Model {
+        let device = Device::open(
+            ("Malloc0".into(), new_uuid().unwrap()),
+            DeviceKind::Malloc,
+            (512, 1 << 20, false),
+        );
+        let namespace = NamespaceSpec {
+            nsid: 3,
+            device: "Malloc0".into(),
+            uuid: None,
+            nguid: Some("00112233445566778899aabbccddeeff".into()),
+            reservations: None,
+        };
+        let listener = |port, ana| ListenerSpec { address: "127.0.0.1".into(), port, ana };
+        let subsystem = SubsystemSpec {
+            nqn: "nqn.2025-01.io.example:a".into(),
+            serial: Some("S".into()),
+            model: None,
+            max_namespaces: 32,
+            allow_any_host: false,
+            hosts: ["nqn.2025-01.io.example:h".to_owned()].into(),
+            ana_reporting: true,
+            namespaces: vec![namespace],
+            listeners: vec![
+                listener(4420, AnaWord::Optimized),
+                listener(4421, AnaWord::Inaccessible),
+            ],
+        };
+        let devices = vec![Arc::new(device.unwrap())];
+        Model { devices, subsystems: vec![subsystem], has_tcp: true }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.toml");
+        assert_eq!(load(&path).unwrap().state(), State::default());
+        let state = model().state();
+        save(&path, &state).unwrap();
+        let loaded = load(&path).unwrap();
+        assert_eq!(loaded.state(), state);
+        assert_eq!(loaded.exports()[0].namespaces.len(), 1);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_makes_no_sense_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.toml");
+        for (text, why) in [
+            ("tpc = true", "tpc"),
+            ("[[device]]\nname = \"a\"\nkind = \"aio\"\nlba = 512\nuuid = \"1\"", "device a"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = load(&path).unwrap_err().to_string();
+            assert!(error.contains("state.toml") && error.contains(why), "{error}");
+        }
+    }
+}

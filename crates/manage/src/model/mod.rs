@@ -1,0 +1,102 @@
+//! What was made by RPC: devices, and subsystems with their namespaces, hosts and listeners. It is a value: whoever
+//! changes something changes a copy, and [`Manager::change`](crate::rpc::Manager::change) makes it so, or nothing.
+
+mod device;
+mod file;
+mod subsystem;
+
+pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
+pub use file::{StateError, load, save};
+pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
+
+use roadtrain_engine::target::Subsystem;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// In the order in which they were made.
+    pub devices: Vec<Arc<Device>>,
+    /// In that of their NQNs.
+    pub subsystems: Vec<SubsystemSpec>,
+    /// Somebody has asked for the transport, which is always there.
+    pub has_tcp: bool,
+}
+
+/// What of it is kept in a file, in the format of serve.toml.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct State {
+    /// Somebody has asked for the transport.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tcp: bool,
+    /// Devices.
+    #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<device::DeviceSpec>,
+    /// Subsystems.
+    #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
+    pub subsystems: Vec<SubsystemSpec>,
+}
+
+impl Model {
+    /// What is kept of it.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State {
+            tcp: self.has_tcp,
+            devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
+            subsystems: self.subsystems.clone(),
+        }
+    }
+
+    /// The device with that name, alias or UUID.
+    #[must_use]
+    pub fn device(&self, name: &str) -> Option<&Arc<Device>> {
+        let named = self.devices.iter().find(|device| device.name == name);
+        named.or_else(|| self.devices.iter().find(|device| device.is_called(name)))
+    }
+
+    /// The subsystem with that NQN.
+    #[must_use]
+    pub fn subsystem(&self, nqn: &str) -> Option<&SubsystemSpec> {
+        self.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// The same, to change it.
+    pub fn subsystem_mut(&mut self, nqn: &str) -> Option<&mut SubsystemSpec> {
+        self.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// The namespace that shows a device: NQN and NSID.
+    #[must_use]
+    pub fn claim(&self, device: &str) -> Option<(&str, u32)> {
+        self.subsystems.iter().find_map(|subsystem| {
+            let namespace = subsystem.namespaces.iter().find(|one| one.device == device)?;
+            Some((subsystem.nqn.as_str(), namespace.nsid))
+        })
+    }
+
+    /// Removes a device, its namespace first.
+    pub fn remove_device(&mut self, name: &str) {
+        for subsystem in &mut self.subsystems {
+            subsystem.namespaces.retain(|namespace| namespace.device != name);
+        }
+        self.devices.retain(|device| device.name != name);
+    }
+
+    /// What the engine exports for it.
+    #[must_use]
+    pub fn exports(&self) -> Vec<Subsystem> {
+        self.subsystems.iter().map(|subsystem| subsystem.export(self)).collect()
+    }
+
+    /// Every address that a subsystem names.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+        let listeners = self.subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
+        listeners.filter_map(ListenerSpec::address).collect()
+    }
+}

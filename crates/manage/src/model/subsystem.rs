@@ -1,0 +1,146 @@
+//! Subsystems that were made by RPC.
+
+use super::{Model, parse_uuid};
+use roadtrain_engine::target::{AnaState, Export, ReservationPlace, Subsystem};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+/// A subsystem as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubsystemSpec {
+    /// Its NQN.
+    pub nqn: String,
+    /// Serial number; `None`: made of NQN and machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Model number; `None`: the product's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Most namespaces, and largest NSID.
+    pub max_namespaces: u32,
+    /// Any host may connect, whoever is named.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_any_host: bool,
+    /// NQNs of the hosts that may connect.
+    #[serde(default, rename = "allow_hosts", skip_serializing_if = "BTreeSet::is_empty")]
+    pub hosts: BTreeSet<String>,
+    /// Listeners may have states of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ana_reporting: bool,
+    /// Its namespaces, by NSID.
+    #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<NamespaceSpec>,
+    /// Where it can be reached.
+    #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerSpec>,
+}
+
+/// A device in a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceSpec {
+    /// Its number.
+    pub nsid: u32,
+    /// The device's name.
+    pub device: String,
+    /// UUID, if it is not the device's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// NGUID, if it does not follow from the UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nguid: Option<String>,
+    /// File for reservations that persist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<std::path::PathBuf>,
+}
+
+/// An address at which a subsystem can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerSpec {
+    /// As it was given.
+    pub address: String,
+    /// TCP port.
+    pub port: u16,
+    /// How good the way is.
+    #[serde(default, skip_serializing_if = "AnaWord::is_best")]
+    pub ana: AnaWord,
+}
+
+/// ANA states that can be set, in SPDK's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnaWord {
+    /// The best way.
+    #[default]
+    Optimized,
+    /// A worse one.
+    NonOptimized,
+    /// None.
+    Inaccessible,
+}
+
+impl AnaWord {
+    fn is_best(&self) -> bool {
+        *self == AnaWord::Optimized
+    }
+}
+
+impl From<AnaWord> for AnaState {
+    fn from(word: AnaWord) -> AnaState {
+        match word {
+            AnaWord::Optimized => AnaState::Optimized,
+            AnaWord::NonOptimized => AnaState::NonOptimized,
+            AnaWord::Inaccessible => AnaState::Inaccessible,
+        }
+    }
+}
+
+impl ListenerSpec {
+    /// As a socket's address; `None`: it is no IP address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        let ip: IpAddr = self.address.parse().ok()?;
+        Some(SocketAddr::new(ip, self.port))
+    }
+}
+
+impl SubsystemSpec {
+    /// What the engine exports for it.
+    pub(super) fn export(&self, model: &Model) -> Subsystem {
+        let plain = Subsystem::new(self.nqn.clone());
+        let listeners = self.listeners.iter();
+        let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
+        let namespaces = self.namespaces.iter();
+        Subsystem {
+            serial: self.serial.clone(),
+            model: self.model.clone().unwrap_or(plain.model),
+            allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
+            listeners: Some(listeners.collect()),
+            namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
+            ..plain
+        }
+    }
+
+    /// The first NSID that is free, if there is one.
+    #[must_use]
+    pub fn free_nsid(&self) -> Option<u32> {
+        let is_free = |nsid: &u32| self.namespaces.iter().all(|other| other.nsid != *nsid);
+        (1..=self.max_namespaces).find(is_free)
+    }
+}
+
+impl NamespaceSpec {
+    fn export(&self, model: &Model) -> Option<Export> {
+        let device = model.device(&self.device)?;
+        let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
+        let nguid = self.nguid.as_deref().and_then(parse_uuid);
+        let reservations = self.reservations.clone();
+        let reservations =
+            reservations.map_or_else(ReservationPlace::default, ReservationPlace::File);
+        let plain = Export::with_store(self.nsid, device.store.clone());
+        Some(Export { uuid: Some(uuid), nguid, reservations, ..plain })
+    }
+}

@@ -1,0 +1,193 @@
+//! Where one JSON value ends in a stream of them, within bounds. What a value says is looked at elsewhere.
+
+/// Longest request.
+pub const REQUEST_BYTES_MAX: usize = 256 << 10;
+/// Most values in a request, names of members as well.
+pub const VALUES_MAX: usize = 8192;
+/// Most arrays and objects inside each other.
+pub const DEPTH_MAX: usize = 64;
+
+/// What comes in cannot be a request, and where the next one would begin is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unframed {
+    /// Neither an object nor an array.
+    NoRequest,
+    /// More than [`REQUEST_BYTES_MAX`] octets.
+    TooLong,
+    /// More than [`VALUES_MAX`] values.
+    TooMany,
+    /// More than [`DEPTH_MAX`] inside each other.
+    TooDeep,
+}
+
+impl std::fmt::Display for Unframed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unframed::NoRequest => f.write_str("a request is an object or an array of them"),
+            Unframed::TooLong => write!(f, "a request has at most {REQUEST_BYTES_MAX} octets"),
+            Unframed::TooMany => write!(f, "a request has at most {VALUES_MAX} values"),
+            Unframed::TooDeep => write!(f, "a request has at most {DEPTH_MAX} levels"),
+        }
+    }
+}
+
+/// Cuts a stream into requests. Each octet is looked at once.
+#[derive(Debug, Default)]
+pub struct Framer {
+    buffer: Vec<u8>,
+    /// How far it was looked at.
+    at: usize,
+    depth: usize,
+    values: usize,
+    place: Place,
+}
+
+/// Where the scan is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// Between tokens.
+    #[default]
+    Between,
+    /// In a number or a name such as `true`.
+    Word,
+    String,
+    /// Behind a backslash in a string.
+    Escape,
+}
+
+impl Framer {
+    /// More of the stream.
+    pub fn feed(&mut self, octets: &[u8]) {
+        self.buffer.extend_from_slice(octets);
+    }
+
+    /// The next request; `None`: more octets are needed.
+    ///
+    /// # Errors
+    /// There will be none: the stream ends here.
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Unframed> {
+        if self.depth == 0 {
+            let is_blank = |octet: &u8| matches!(octet, b' ' | b'\t' | b'\r' | b'\n');
+            let blanks = self.buffer.iter().take_while(|octet| is_blank(octet)).count();
+            self.buffer.drain(..blanks);
+            match self.buffer.first() {
+                None => return Ok(None),
+                Some(b'{' | b'[') => {}
+                Some(_) => return Err(Unframed::NoRequest),
+            }
+        }
+        while let Some(&octet) = self.buffer.get(self.at) {
+            if self.at >= REQUEST_BYTES_MAX {
+                return Err(Unframed::TooLong);
+            }
+            self.at += 1;
+            if self.step(octet)? {
+                let rest = self.buffer.split_off(self.at);
+                (self.at, self.values) = (0, 0);
+                return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a request has begun and is not complete.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Whether the value has ended with this octet.
+    fn step(&mut self, octet: u8) -> Result<bool, Unframed> {
+        match (self.place, octet) {
+            (Place::Escape, _) | (Place::String, _)
+                if octet != b'"' || self.place == Place::Escape =>
+            {
+                let is_escape = self.place == Place::String && octet == b'\\';
+                self.place = if is_escape { Place::Escape } else { Place::String };
+            }
+            (Place::String, _) => self.place = Place::Between,
+            (_, b'"') => {
+                self.place = Place::String;
+                self.count()?;
+            }
+            (_, b'{' | b'[') => {
+                self.place = Place::Between;
+                self.depth += 1;
+                if self.depth > DEPTH_MAX {
+                    return Err(Unframed::TooDeep);
+                }
+                self.count()?;
+            }
+            (_, b'}' | b']') => {
+                self.place = Place::Between;
+                self.depth = self.depth.saturating_sub(1);
+                return Ok(self.depth == 0);
+            }
+            (_, b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') => self.place = Place::Between,
+            (Place::Word, _) => {}
+            _ => {
+                self.place = Place::Word;
+                self.count()?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn count(&mut self) -> Result<(), Unframed> {
+        self.values += 1;
+        if self.values > VALUES_MAX { Err(Unframed::TooMany) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(stream: &[u8], piece: usize) -> (Vec<String>, Option<Unframed>) {
+        let mut framer = Framer::default();
+        let mut found = Vec::new();
+        for piece in stream.chunks(piece.max(1)) {
+            framer.feed(piece);
+            loop {
+                match framer.next() {
+                    Ok(Some(value)) => found.push(String::from_utf8(value).unwrap()),
+                    Ok(None) => break,
+                    Err(error) => return (found, Some(error)),
+                }
+            }
+        }
+        (found, None)
+    }
+
+    #[test]
+    fn values_are_found_in_pieces_of_any_size() {
+        let values = [r#"{"a":"}\"]","b":[1,{}]}"#, "[ ]", "{\n  \"id\": 1\n}", r#"{"\\":"\\"}"#];
+        let stream = format!("  {}\n{}{}\t{}\n", values[0], values[1], values[2], values[3]);
+        for piece in 1..stream.len() {
+            assert_eq!(all(stream.as_bytes(), piece), (values.map(str::to_owned).into(), None));
+        }
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let deep = "[".repeat(DEPTH_MAX) + &"]".repeat(DEPTH_MAX);
+        assert_eq!(all(deep.as_bytes(), 7).0, [deep.clone()]);
+        assert_eq!(all("[".repeat(DEPTH_MAX + 1).as_bytes(), 7).1, Some(Unframed::TooDeep));
+        let many = |count: usize| format!("[{}]", vec!["1"; count].join(","));
+        assert_eq!(all(many(VALUES_MAX - 1).as_bytes(), 512).0.len(), 1);
+        assert_eq!(all(many(VALUES_MAX).as_bytes(), 512).1, Some(Unframed::TooMany));
+        let long = |bytes: usize| format!("[\"{}\"]", "x".repeat(bytes - 4));
+        assert_eq!(all(long(REQUEST_BYTES_MAX).as_bytes(), 4096).0.len(), 1);
+        assert_eq!(all(long(REQUEST_BYTES_MAX + 1).as_bytes(), 4096).1, Some(Unframed::TooLong));
+        assert_eq!(all(b"{} x", 1).1, Some(Unframed::NoRequest));
+    }
+
+    proptest! {
+        /// How a stream is cut into pieces does not matter.
+        #[test]
+        fn pieces_do_not_matter(stream in "[\\[\\]{}\",:\\\\ a1]{0,64}", piece in 1usize..9) {
+            prop_assert_eq!(all(stream.as_bytes(), piece), all(stream.as_bytes(), 64));
+        }
+    }
+}

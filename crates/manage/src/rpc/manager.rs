@@ -1,0 +1,223 @@
+//! Who changes what RPC has made, and who knows it.
+
+use super::error::{Rpc, RpcError};
+use super::message::{Methods, Params};
+use super::methods;
+use crate::model::{self, Model};
+use roadtrain_engine::target::{
+    ConfigError, Export, Listener, Operation, Server, Subsystem, TlsUse,
+};
+use roadtrain_proto::target::TargetConfig;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+use tracing::{debug, error, info};
+
+/// The control plane of a running target.
+pub trait Plane: Send + Sync {
+    /// Does all of `operations`, or nothing.
+    ///
+    /// # Errors
+    /// The first that cannot be; or (`Err(None)`) nothing may change now.
+    fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>>;
+
+    /// The target that runs.
+    fn server(&self) -> Arc<Server>;
+}
+
+/// Files that RPC may use.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// What is written down is there; `None`: it is gone with the process.
+    pub state: Option<PathBuf>,
+    /// Folders below which files and devices may be opened.
+    pub roots: Vec<PathBuf>,
+}
+
+/// Knows what RPC has made, and changes it. Looking waits for nobody who changes.
+pub struct Manager {
+    plane: Box<dyn Plane>,
+    files: Files,
+    model: RwLock<Arc<Model>>,
+    /// Changes take turns.
+    turn: Mutex<()>,
+    pub(super) begun: Instant,
+}
+
+impl Manager {
+    /// For a target that exports what `model` says already.
+    #[must_use]
+    pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
+        let model = RwLock::new(Arc::new(model));
+        Manager { plane, files, model, turn: Mutex::new(()), begun: Instant::now() }
+    }
+
+    /// What RPC has made, as it is now.
+    #[must_use]
+    pub fn model(&self) -> Arc<Model> {
+        self.model.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The target that runs.
+    #[must_use]
+    pub fn server(&self) -> Arc<Server> {
+        self.plane.server()
+    }
+
+    /// What the target exports that RPC has not made: it is the configuration file's.
+    #[must_use]
+    pub fn files_own(&self) -> Vec<Subsystem> {
+        let own = self.server().exports().subsystems;
+        own.into_iter().filter(|subsystem| subsystem.listeners.is_none()).collect()
+    }
+
+    /// Whether a subsystem is the configuration file's.
+    ///
+    /// # Errors
+    /// It is, so RPC may not change it.
+    pub fn check_owner(&self, nqn: &str) -> Rpc<()> {
+        match self.files_own().iter().any(|subsystem| subsystem.nqn == nqn) {
+            true => Err(RpcError::not_permitted(format!(
+                "{nqn} is of the configuration file: change it there and send SIGHUP"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes what RPC has made, as a whole or not at all; it is written down when this returns. `refused` says what to
+    /// answer when the target cannot do it.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn change<T>(
+        &self,
+        refused: impl Fn(String) -> RpcError,
+        edit: impl FnOnce(&mut Model) -> Rpc<T>,
+    ) -> Rpc<T> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.model();
+        let mut next = (*old).clone();
+        let result = edit(&mut next)?;
+        next.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+        self.apply(&old, &next, &refused)?;
+        if let Err(failure) = self.save(&old, &next) {
+            let undone = self.apply(&next, &old, &refused);
+            undone.unwrap_or_else(|e| {
+                error!("a change that is not written down stays: {}", e.message)
+            });
+            return Err(failure);
+        }
+        *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        Ok(result)
+    }
+
+    /// Looks at the namespaces of a device again, whose size is another one by now, and writes it down.
+    ///
+    /// # Errors
+    /// Hosts cannot be told.
+    pub fn resized(&self, device: &str) -> Rpc<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = self.model();
+        let exports = model.exports();
+        let Some((nqn, nsid)) = model.claim(device) else { return self.save_now(&model) };
+        let namespaces =
+            exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
+        let looked = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
+            Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
+        });
+        let looked: Vec<_> = looked.collect();
+        self.plane.apply(&looked).map_err(|error| refusal(error, &RpcError::internal))?;
+        self.save_now(&model)
+    }
+
+    fn apply(&self, old: &Model, next: &Model, refused: &impl Fn(String) -> RpcError) -> Rpc<()> {
+        let operations = operations(&self.server().exports(), old, next);
+        if operations.is_empty() {
+            return Ok(());
+        }
+        self.plane.apply(&operations).map_err(|error| refusal(error, refused))
+    }
+
+    /// What is on stable storage is `next` when this returns, or `old` after an error.
+    fn save(&self, old: &Model, next: &Model) -> Rpc<()> {
+        let (was, state) = (old.state(), next.state());
+        let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
+            return Ok(());
+        };
+        model::save(path, &state).map_err(|error| {
+            error!("{}: {error}: the change is undone", path.display());
+            // Perhaps it has its new content already.
+            let _ = model::save(path, &was);
+            RpcError::io(format!("{}: {error}", path.display()))
+        })
+    }
+
+    fn save_now(&self, model: &Model) -> Rpc<()> {
+        let Some(path) = &self.files.state else { return Ok(()) };
+        let failed = |error| RpcError::io(format!("{}: {error}", path.display()));
+        model::save(path, &model.state()).map_err(failed)
+    }
+
+    /// The file or device at `path`, if RPC may open it, by a name without links.
+    ///
+    /// # Errors
+    /// It is not there, or not below one of the folders that RPC may use.
+    pub fn allowed(&self, path: &Path) -> Rpc<PathBuf> {
+        let problem = |error| RpcError::no_file(format!("{}: {error}", path.display()));
+        let real = path.canonicalize().map_err(problem)?;
+        let roots = self.files.roots.iter().filter_map(|root| root.canonicalize().ok());
+        match roots.into_iter().any(|root| real.starts_with(root)) {
+            true => Ok(real),
+            false => Err(RpcError::not_permitted(format!(
+                "{} is not below one of the file_roots of the configuration",
+                path.display()
+            ))),
+        }
+    }
+}
+
+impl Methods for Manager {
+    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+        let method = methods::find(name).ok_or_else(|| RpcError::method(""))?;
+        let result = (method.run)(self, params);
+        match &result {
+            Ok(_) if method.changes => info!("RPC: {name}"),
+            Ok(_) => debug!("RPC: {name}"),
+            Err(error) => info!("RPC: {name}: {} ({})", error.message, error.code),
+        }
+        result
+    }
+}
+
+fn refusal(error: Option<ConfigError>, refused: &impl Fn(String) -> RpcError) -> RpcError {
+    match error {
+        Some(error) => refused(error.to_string()),
+        None => RpcError::busy("another process takes over"),
+    }
+}
+
+/// What makes of a target that exports `old`, among other things, one that exports `next`.
+fn operations(exports: &TargetConfig<Export>, old: &Model, next: &Model) -> Vec<Operation<Export>> {
+    let only = |model: &Model| TargetConfig {
+        subsystems: model.exports(),
+        ..TargetConfig::<Export>::default()
+    };
+    let mut operations = Vec::new();
+    let (had, wanted) = (old.addresses(), next.addresses());
+    let gone = |listener: &&Listener| listener.named_only && !wanted.contains(&listener.address);
+    operations.extend(exports.listeners.iter().filter(gone).map(|one| Operation::Unlisten(*one)));
+    operations.extend(only(old).operations_to(&only(next)));
+    let is_there =
+        |address: &SocketAddr| exports.listeners.iter().any(|one| one.address == *address);
+    let mut portids =
+        (1..=u16::MAX).filter(|id| exports.listeners.iter().all(|listener| listener.portid != *id));
+    let come = wanted.difference(&had).filter(|address| !is_there(address));
+    operations.extend(come.filter_map(|address| {
+        let portid = portids.next()?;
+        let (tls, named_only) = (TlsUse::Off, true);
+        Some(Operation::Listen(Listener { portid, address: *address, tls, named_only }))
+    }));
+    operations
+}

@@ -1,0 +1,245 @@
+//! Requests and answers of JSON-RPC 2.0, without sockets.
+
+use super::error::{Rpc, RpcError};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// Longest answer.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// What knows methods.
+pub trait Methods {
+    /// Does what method `name` does. May wait.
+    ///
+    /// # Errors
+    /// It was not done.
+    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
+}
+
+/// The parameters of a call as they came.
+#[derive(Clone, Copy, Debug)]
+pub struct Params<'a>(Option<&'a RawValue>);
+
+impl Params<'_> {
+    /// As members of an object; none is an object without any.
+    ///
+    /// # Errors
+    /// Unknown, repeated or missing members, and values of another type.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        let text = self.0.map_or("{}", RawValue::get);
+        if !text.starts_with('{') {
+            return Err(serde_json::Error::custom("an object is expected"));
+        }
+        serde_json::from_str(text)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none_or(
+            |raw| matches!(serde_json::from_str(raw.get()), Ok(Value::Object(o)) if o.is_empty()),
+        )
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request<'a> {
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+#[derive(Serialize)]
+struct Failure {
+    code: i32,
+    message: String,
+}
+
+/// What comes of one value of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// In one line; `None`: nothing is to be said.
+    pub text: Option<String>,
+    /// It was no JSON: what comes behind it cannot be trusted.
+    pub is_broken: bool,
+}
+
+/// Does what a request, or an array of them, asks for.
+pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
+    let text = match std::str::from_utf8(octets) {
+        Ok(text) => text.trim(),
+        Err(error) => return broken(error),
+    };
+    // Whether it is JSON at all, before anything of it is done.
+    if let Err(error) = serde_json::from_str::<&RawValue>(text) {
+        return broken(error);
+    }
+    let text = match text.as_bytes().first() {
+        Some(b'[') => batch(text, methods),
+        _ => single(text, methods),
+    };
+    let text = text.map(|text| match text.len() > ANSWER_BYTES_MAX {
+        true => error_line(None, RpcError::internal("the answer is too long")),
+        false => text,
+    });
+    Answered { text: text.map(|text| text + "\n"), is_broken: false }
+}
+
+/// The answer to what is no request, and no more comes.
+pub fn broken(why: impl std::fmt::Display) -> Answered {
+    let text = error_line(None, RpcError::parse(why)) + "\n";
+    Answered { text: Some(text), is_broken: true }
+}
+
+fn batch(text: &str, methods: &impl Methods) -> Option<String> {
+    let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+    if elements.is_empty() {
+        return Some(error_line(None, RpcError::request("the array is empty")));
+    }
+    let answers = elements.into_iter().filter_map(|element| single(element.get(), methods));
+    let answers: Vec<String> = answers.collect();
+    (!answers.is_empty()).then(|| format!("[{}]", answers.join(",")))
+}
+
+fn single(text: &str, methods: &impl Methods) -> Option<String> {
+    let request: Request<'_> = match serde_json::from_str(text) {
+        Ok(request) => request,
+        Err(error) => {
+            let why = match error.classify() {
+                Category::Data if !text.starts_with('{') => "a request is an object".to_owned(),
+                _ => error.to_string(),
+            };
+            return Some(error_line(id_of(text), RpcError::request(why)));
+        }
+    };
+    let is_id = |raw: &&RawValue| {
+        raw.get().starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
+    };
+    let id = match request.id {
+        Some(raw) if !is_id(&raw) => {
+            let error = RpcError::request("an id is a string or a number");
+            return Some(error_line(None, error));
+        }
+        id => id,
+    };
+    if request.jsonrpc.as_deref().is_some_and(|version| version != "2.0") {
+        return Some(error_line(id, RpcError::request("jsonrpc is \"2.0\"")));
+    }
+    match methods.call(&request.method, Params(request.params)) {
+        Ok(result) => id.map(|id| {
+            line(Answer { jsonrpc: "2.0", id: Some(id), result: Some(result), error: None })
+        }),
+        Err(error) => Some(error_line(id, error)),
+    }
+}
+
+/// The id of what is no request, if it has one.
+fn id_of(text: &str) -> Option<&RawValue> {
+    #[derive(Deserialize)]
+    struct WithId<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    let id = serde_json::from_str::<WithId<'_>>(text).ok()?.id?;
+    (!id.get().starts_with(['{', '[', 't', 'f'])).then_some(id)
+}
+
+fn error_line(id: Option<&RawValue>, error: RpcError) -> String {
+    let RpcError { code, message } = error;
+    line(Answer { jsonrpc: "2.0", id, result: None, error: Some(Failure { code, message }) })
+}
+
+fn line(answer: Answer<'_>) -> String {
+    serde_json::to_string(&answer).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Echo;
+
+    impl Methods for Echo {
+        fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+            match name {
+                "echo" => params.read::<Value>().map_err(RpcError::params),
+                _ => Err(RpcError::method("")),
+            }
+        }
+    }
+
+    fn ask(text: &str) -> String {
+        answer(text.as_bytes(), &Echo).text.unwrap_or_default()
+    }
+
+    #[test]
+    fn requests_are_answered() {
+        assert_eq!(
+            ask(r#"{"method":"echo","params":{"a":1},"id":7}"#),
+            "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":1}}\n"
+        );
+        assert_eq!(
+            ask(r#"{"jsonrpc":"2.0","method":"eat","id":"x"}"#),
+            "{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"error\":{\"code\":-32601,\"message\":\"Method not found\"}}\n"
+        );
+        assert_eq!(ask(r#"{"method":"echo"}"#), "", "a notification");
+        assert_eq!(ask(r#"{"method":"echo","id":null}"#), "");
+        assert!(ask(r#"{"method":"eat"}"#).contains("\"id\":null"), "only errors are told");
+    }
+
+    #[test]
+    fn batches_are_answered_as_one() {
+        assert_eq!(
+            ask(r#"[{"method":"echo","id":1},{"method":"echo"},3,{"method":"echo","id":2}]"#),
+            "[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}},\
+             {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"Invalid request: a request is an object\"}},\
+             {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}]\n"
+        );
+        assert_eq!(ask(r#"[{"method":"echo"}]"#), "");
+        assert!(
+            ask("[]").starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
+        );
+    }
+
+    #[test]
+    fn what_is_no_request_says_so() {
+        for (text, code, is_broken) in [
+            ("{", "-32700", true),
+            ("{\"method\":}", "-32700", true),
+            ("{} {}", "-32700", true),
+            ("{}", "-32600", false),
+            (r#"{"method":1,"id":1}"#, "-32600", false),
+            (r#"{"method":"echo","more":1}"#, "-32600", false),
+            (r#"{"method":"echo","method":"echo"}"#, "-32600", false),
+            (r#"{"method":"echo","id":{}}"#, "-32600", false),
+            (r#"{"method":"echo","id":true}"#, "-32600", false),
+            (r#"{"method":"echo","jsonrpc":"1.0"}"#, "-32600", false),
+            (r#"{"method":"echo","params":[1],"id":1}"#, "-32602", false),
+        ] {
+            let answered = answer(text.as_bytes(), &Echo);
+            assert!(answered.text.unwrap().contains(code), "{text}");
+            assert_eq!(answered.is_broken, is_broken, "{text}");
+        }
+        assert!(answer(b"{\"method\":\"\xff\"}", &Echo).is_broken);
+    }
+}

@@ -1,0 +1,402 @@
+//! Devices.
+
+use super::{Method, Params, change, device_params, look};
+use crate::model::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
+use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::store::OpenError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) const METHODS: &[Method] = &[
+    look("bdev_get_bdevs", "Devices, in the order in which they were made.", get),
+    change("bdev_malloc_create", "Makes a device of memory, gone with the process.", malloc),
+    change("bdev_malloc_delete", "Removes a device of memory, its namespace first.", malloc_delete),
+    change("bdev_null_create", "Makes a device that keeps nothing.", null),
+    change("bdev_null_delete", "Removes such a device, its namespace first.", null_delete),
+    change("bdev_null_resize", "Gives such a device another size, in MiB.", null_resize),
+    change("bdev_aio_create", "Makes a device of a file or block device.", aio),
+    change("bdev_aio_delete", "Removes such a device, its namespace first.", aio_delete),
+    change("bdev_aio_rescan", "Gives it the size that its file has by now.", aio_rescan),
+    change("bdev_uring_create", "As bdev_aio_create.", uring),
+    change("bdev_uring_delete", "As bdev_aio_delete.", uring_delete),
+    change("bdev_uring_rescan", "As bdev_aio_rescan.", uring_rescan),
+];
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest wait for a device that may come.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: Option<String>,
+        timeout: Option<u64>,
+    }
+    let Asked { name, timeout } = device_params(&params)?;
+    let Some(name) = name else { return Ok(Value::Array(views(manager, |_| true))) };
+    let until = Instant::now() + Duration::from_millis(timeout.unwrap_or(0)).min(WAIT_MAX);
+    loop {
+        let found = views(manager, |view| is_called(view, &name));
+        if !found.is_empty() {
+            return Ok(Value::Array(found));
+        }
+        if Instant::now() >= until {
+            return Err(RpcError::no_device(name));
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Whether a device has that name, alias or UUID.
+fn is_called(view: &Value, name: &str) -> bool {
+    let aliases = view["aliases"].as_array().into_iter().flatten();
+    view["name"] == name || view["uuid"] == name || aliases.into_iter().any(|alias| alias == name)
+}
+
+/// Devices as they are shown: the configuration file's first.
+fn views(manager: &Manager, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let model = manager.model();
+    let own = model.devices.iter().map(|device| {
+        let specific = match &device.kind {
+            DeviceKind::Aio(path) => {
+                let geometry = device.store.geometry();
+                json!({"aio": {
+                    "filename": path, "block_size_override": true, "readonly": geometry.read_only,
+                    "fallocate": true,
+                }})
+            }
+            DeviceKind::Uring(path) => json!({"uring": {"filename": path}}),
+            DeviceKind::Other(_, specific) => specific.clone(),
+            DeviceKind::Malloc | DeviceKind::Null => json!({}),
+        };
+        let geometry = device.store.geometry();
+        let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
+        let is_claimed = model.claim(&device.name).is_some();
+        let names = (device.name.as_str(), &device.aliases[..], device.product());
+        view(names, &device.uuid, shape, is_claimed, specific)
+    });
+    files_devices(manager).into_iter().chain(own).filter(|view| wanted(view)).collect()
+}
+
+/// The name of a device that the configuration file has, which is a namespace there.
+pub(super) fn name_in_file(nqn: &str, nsid: u32) -> String {
+    format!("{nqn}/{nsid}")
+}
+
+fn files_devices(manager: &Manager) -> Vec<Value> {
+    let (seen, _) = manager.server().view();
+    let own = seen.subsystems.iter().filter(|subsystem| subsystem.listeners.is_none());
+    let all =
+        own.flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&subsystem.nqn, one)));
+    all.map(|(nqn, namespace)| {
+        let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
+        let shape = (1 << namespace.lba_shift, namespace.blocks, namespace.read_only);
+        let name = name_in_file(nqn, namespace.nsid);
+        view((&name, &[], "Namespace of the configuration file"), &uuid, shape, true, json!({}))
+    })
+    .collect()
+}
+
+fn view(
+    (name, aliases, product): (&str, &[String], &str),
+    uuid: &[u8; 16],
+    (block_size, blocks, read_only): (u32, u64, bool),
+    is_claimed: bool,
+    specific: Value,
+) -> Value {
+    let uuid = show_uuid(uuid);
+    let own = (name != uuid).then(|| uuid.clone());
+    let aliases: Vec<&String> = aliases.iter().chain(&own).collect();
+    let writes = !read_only;
+    let mut view = json!({
+        "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
+        "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
+        "assigned_rate_limits": {
+            "rw_ios_per_sec": 0, "rw_mbytes_per_sec": 0, "r_mbytes_per_sec": 0, "w_mbytes_per_sec": 0,
+        },
+        "claimed": is_claimed, "zoned": false, "driver_specific": specific,
+        "supported_io_types": {
+            "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
+            "nvme_admin": false, "nvme_io": false, "nvme_io_md": false, "write_zeroes": writes,
+            "zcopy": false, "get_zone_info": false, "zone_management": false, "zone_append": false,
+            "compare": true, "compare_and_write": writes, "abort": true, "seek_hole": false,
+            "seek_data": false, "copy": false, "nvme_iov_md": false,
+        },
+    });
+    if is_claimed {
+        view["claim_type"] = "exclusive_write".into();
+    }
+    view
+}
+
+/// What methods that make devices of no file take. Metadata and protection are not there.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    num_blocks: u64,
+    block_size: u32,
+    name: Option<String>,
+    uuid: Option<String>,
+    physical_block_size: Option<u32>,
+    optimal_io_boundary: Option<u32>,
+    md_size: Option<u32>,
+    md_interleave: Option<bool>,
+    dif_type: Option<u32>,
+    dif_is_head_of_md: Option<bool>,
+    dif_pi_format: Option<u32>,
+    preferred_write_alignment: Option<u32>,
+    preferred_write_granularity: Option<u32>,
+    numa_id: Option<i32>,
+}
+
+impl New {
+    fn check(&self) -> Rpc<()> {
+        let has = [self.md_size, self.dif_type, self.dif_pi_format, self.optimal_io_boundary];
+        let has_metadata = has.into_iter().flatten().any(|value| value != 0)
+            || self.md_interleave == Some(true)
+            || self.dif_is_head_of_md == Some(true);
+        let hints = [
+            self.physical_block_size,
+            self.preferred_write_alignment,
+            self.preferred_write_granularity,
+        ];
+        if has_metadata {
+            return Err(RpcError::invalid(
+                "there is no metadata, no protection and no boundary here",
+            ));
+        }
+        let is_odd = |hint: u32| hint != 0 && hint != self.block_size;
+        if hints.into_iter().flatten().any(is_odd) || self.numa_id.is_some_and(|node| node >= 0) {
+            return Err(RpcError::invalid("leave sizes other than block_size, and numa_id, out"));
+        }
+        if !matches!(self.block_size, 512 | 4096) {
+            return Err(RpcError::invalid(format!(
+                "block_size {}: use 512 or 4096",
+                self.block_size
+            )));
+        }
+        let bytes = self.num_blocks.checked_mul(self.block_size.into());
+        match bytes {
+            None | Some(0) => Err(RpcError::invalid(format!("num_blocks {}", self.num_blocks))),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn malloc(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let new: New = device_params(&params)?;
+    create(manager, new, DeviceKind::Malloc)
+}
+
+fn null(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let new: New = device_params(&params)?;
+    match new.name {
+        Some(_) => create(manager, new, DeviceKind::Null),
+        None => Err(RpcError::decode("name is missing")),
+    }
+}
+
+fn create(manager: &Manager, new: New, kind: DeviceKind) -> Rpc<Value> {
+    new.check()?;
+    let (uuid, bytes) = (uuid_of(new.uuid.as_deref())?, new.num_blocks * u64::from(new.block_size));
+    add(manager, new.name, uuid, |name| {
+        let shape = (new.block_size, bytes, false);
+        Device::open((name, uuid), kind, shape).map_err(|error| refused(&error))
+    })
+}
+
+/// As given, or a new one.
+fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
+    match given {
+        Some(text) => parse_uuid(text).ok_or_else(|| RpcError::decode(format!("uuid {text:?}"))),
+        None => new_uuid().map_err(RpcError::internal),
+    }
+}
+
+/// Adds a device; one without a name gets one.
+fn add(
+    manager: &Manager,
+    name: Option<String>,
+    uuid: [u8; 16],
+    open: impl FnOnce(String) -> Rpc<Device>,
+) -> Rpc<Value> {
+    let is_of_file = |name: &str| files_devices(manager).iter().any(|view| is_called(view, name));
+    let text = show_uuid(&uuid);
+    if is_of_file(&text) || name.as_deref().is_some_and(is_of_file) {
+        return Err(RpcError::exists("the configuration file has such a device"));
+    }
+    manager.change(RpcError::internal, |model| {
+        let free =
+            || (0_u32..).map(|n| format!("Malloc{n}")).find(|one| model.device(one).is_none());
+        let name = name.or_else(free).unwrap_or_default();
+        let is_odd = |c: char| c.is_control();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(is_odd) {
+            return Err(RpcError::invalid(format!(
+                "name {name:?}: use 1 to {NAME_BYTES_MAX} octets"
+            )));
+        }
+        if model.device(&name).is_some() {
+            return Err(RpcError::exists(name));
+        }
+        if model.device(&text).is_some() {
+            return Err(RpcError::exists(format!("uuid {text}")));
+        }
+        let device = open(name.clone())?;
+        model.devices.push(Arc::new(device));
+        Ok(json!(name))
+    })
+}
+
+/// Why a store cannot be had.
+fn refused(error: &OpenError) -> RpcError {
+    match error {
+        OpenError::InUse { .. } => RpcError::busy(error),
+        OpenError::Memory { .. } => RpcError::new(-12, "Cannot allocate memory", error),
+        OpenError::Permission { .. } => RpcError::new(-13, "Permission denied", error),
+        OpenError::NotFound { .. } | OpenError::SizeMissing { .. } => RpcError::no_file(error),
+        _ => RpcError::invalid(error),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Aio {
+    name: String,
+    filename: PathBuf,
+    block_size: Option<u32>,
+    readonly: Option<bool>,
+    #[allow(dead_code, reason = "files are always told what hosts discard")]
+    fallocate: Option<bool>,
+    #[allow(dead_code, reason = "nothing waits here anyway")]
+    nowait: Option<bool>,
+    uuid: Option<String>,
+}
+
+fn aio(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Aio { name, filename, block_size, readonly, uuid, .. } = device_params(&params)?;
+    let (path, uuid) = (manager.allowed(&filename)?, uuid_of(uuid.as_deref())?);
+    let (lba, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
+    let kind = DeviceKind::Aio(path);
+    add(manager, Some(name), uuid, |name| {
+        Device::open((name, uuid), kind, (lba, 0, read_only)).map_err(|error| refused(&error))
+    })
+}
+
+fn uring(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Uring {
+        name: String,
+        filename: PathBuf,
+        block_size: Option<u32>,
+        uuid: Option<String>,
+    }
+    let Uring { name, filename, block_size, uuid } = device_params(&params)?;
+    let unable =
+        |error: RpcError| RpcError::new(-32603, "Unable to create URING bdev.", error.message);
+    let uuid = uuid_of(uuid.as_deref())?;
+    let path = manager.allowed(&filename).map_err(unable)?;
+    let lba = block_size_of(block_size).map_err(unable)?;
+    let kind = DeviceKind::Uring(path);
+    let open =
+        |name| Device::open((name, uuid), kind, (lba, 0, false)).map_err(|error| refused(&error));
+    add(manager, Some(name), uuid, open)
+        .map_err(|error| if error.code == -5 { error } else { unable(error) })
+}
+
+/// 0 and nothing are the default.
+fn block_size_of(given: Option<u32>) -> Rpc<u32> {
+    match given.unwrap_or(0) {
+        0 => Ok(512),
+        size @ (512 | 4096) => Ok(size),
+        size => Err(RpcError::invalid(format!("block_size {size}: use 512 or 4096"))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+fn malloc_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    delete(manager, params, |kind| *kind == DeviceKind::Malloc)
+}
+
+fn null_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    delete(manager, params, |kind| *kind == DeviceKind::Null)
+}
+
+fn aio_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    delete(manager, params, |kind| matches!(kind, DeviceKind::Aio(_)))
+}
+
+fn uring_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    delete(manager, params, |kind| matches!(kind, DeviceKind::Uring(_)))
+}
+
+/// The device of that name, if it is of that kind.
+fn find(manager: &Manager, name: &str, is_it: fn(&DeviceKind) -> bool) -> Rpc<Arc<Device>> {
+    if files_devices(manager).iter().any(|view| is_called(view, name)) {
+        let what = format!("{name} is of the configuration file: change it there and send SIGHUP");
+        return Err(RpcError::not_permitted(what));
+    }
+    let model = manager.model();
+    let found = model.device(name).filter(|device| is_it(&device.kind));
+    found.cloned().ok_or_else(|| RpcError::no_device(name))
+}
+
+fn delete(manager: &Manager, params: Params<'_>, is_it: fn(&DeviceKind) -> bool) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    find(manager, &name, is_it)?;
+    manager.change(RpcError::internal, |model| {
+        let device = model.device(&name).filter(|device| is_it(&device.kind));
+        let name = device.ok_or_else(|| RpcError::no_device(&name))?.name.clone();
+        model.remove_device(&name);
+        Ok(json!(true))
+    })
+}
+
+fn null_resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        new_size: u64,
+    }
+    let Asked { name, new_size } = device_params(&params)?;
+    let device = find(manager, &name, |kind| *kind == DeviceKind::Null)?;
+    let bytes = new_size.checked_mul(1 << 20).filter(|bytes| *bytes > 0);
+    let bytes = bytes.ok_or_else(|| RpcError::invalid(format!("new_size {new_size}")))?;
+    resize(manager, &device, Some(bytes))
+}
+
+fn aio_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Aio(_)))?;
+    resize(manager, &device, None)
+}
+
+fn uring_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Uring(_)))?;
+    resize(manager, &device, None)
+}
+
+/// Gives a device a size, or that of its file, and tells hosts.
+fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
+    let store = &device.store;
+    let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
+    store.stage(&mut resize).map_err(|error| refused(&error))?;
+    store.switch(&resize);
+    store.settle(&resize);
+    manager.resized(&device.name)?;
+    Ok(json!(true))
+}

@@ -1,0 +1,105 @@
+//! What RPC has made, as the calls that make it again.
+
+use super::{Method, Params, look, params_of};
+use crate::model::{Device, DeviceKind, Model, SubsystemSpec, show_uuid};
+use crate::rpc::methods::place;
+use crate::rpc::{Manager, Rpc, RpcError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(super) const METHODS: &[Method] =
+    &[look("framework_get_config", "The calls that make again what RPC has made.", get)];
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        #[allow(dead_code, reason = "no call needs a batch here")]
+        with_batches: Option<bool>,
+    }
+    let Asked { name, .. } = params_of(&params)?;
+    let model = manager.model();
+    let calls = match name.as_str() {
+        "keyring" => Vec::new(),
+        "bdev" => model.devices.iter().filter_map(|device| device_call(device)).collect(),
+        "nvmf" => nvmf_calls(&model),
+        _ => return Err(RpcError::params(format!("no subsystem {name}"))),
+    };
+    Ok(Value::Array(calls))
+}
+
+fn call(method: &str, params: Value) -> Value {
+    json!({"method": method, "params": params})
+}
+
+fn device_call(device: &Device) -> Option<Value> {
+    let geometry = device.store.geometry();
+    let (name, uuid) = (&device.name, show_uuid(&device.uuid));
+    let (block_size, num_blocks) = (geometry.lba_bytes(), geometry.blocks);
+    let memory =
+        || json!({"name": name, "num_blocks": num_blocks, "block_size": block_size, "uuid": uuid});
+    Some(match &device.kind {
+        DeviceKind::Malloc => call("bdev_malloc_create", memory()),
+        DeviceKind::Null => call("bdev_null_create", memory()),
+        DeviceKind::Aio(path) => call(
+            "bdev_aio_create",
+            json!({
+                "name": name, "filename": path, "block_size": block_size,
+                "readonly": geometry.read_only, "uuid": uuid,
+            }),
+        ),
+        DeviceKind::Uring(path) => call(
+            "bdev_uring_create",
+            json!({
+                "name": name, "filename": path, "block_size": block_size, "uuid": uuid,
+            }),
+        ),
+        DeviceKind::Other(..) => return None,
+    })
+}
+
+fn nvmf_calls(model: &Model) -> Vec<Value> {
+    let transport = model.has_tcp.then(|| call("nvmf_create_transport", json!({"trtype": "TCP"})));
+    let mut calls: Vec<Value> = transport.into_iter().collect();
+    model.subsystems.iter().for_each(|subsystem| subsystem_calls(subsystem, &mut calls));
+    calls
+}
+
+fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
+    let nqn = &subsystem.nqn;
+    let mut params = json!({
+        "nqn": nqn, "allow_any_host": subsystem.allow_any_host,
+        "max_namespaces": subsystem.max_namespaces, "ana_reporting": subsystem.ana_reporting,
+    });
+    for (name, value) in [("serial_number", &subsystem.serial), ("model_number", &subsystem.model)]
+    {
+        if let Some(value) = value {
+            params[name] = value.as_str().into();
+        }
+    }
+    calls.push(call("nvmf_create_subsystem", params));
+    let hosts = subsystem.hosts.iter();
+    calls.extend(
+        hosts.map(|host| call("nvmf_subsystem_add_host", json!({"nqn": nqn, "host": host}))),
+    );
+    calls.extend(subsystem.namespaces.iter().map(|one| {
+        let mut namespace = json!({"nsid": one.nsid, "bdev_name": one.device});
+        for (name, value) in [("uuid", &one.uuid), ("nguid", &one.nguid)] {
+            if let Some(value) = value {
+                namespace[name] = value.as_str().into();
+            }
+        }
+        if let Some(path) = &one.reservations {
+            namespace["ptpl_file"] = json!(path);
+        }
+        call("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}))
+    }));
+    calls.extend(subsystem.listeners.iter().map(|one| {
+        let mut params = json!({"nqn": nqn, "listen_address": place::show_listener(one)});
+        if subsystem.ana_reporting {
+            params["ana_state"] = json!(one.ana);
+        }
+        call("nvmf_subsystem_add_listener", params)
+    }));
+}

@@ -1,0 +1,235 @@
+//! Subsystems.
+
+use super::bdev::name_in_file;
+use super::place;
+use super::transport::check_target;
+use super::{Method, Params, change, look, none, params_of};
+use crate::model::{ListenerSpec, Model, SubsystemSpec, show_uuid};
+use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_proto::target::{
+    Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use tracing::warn;
+
+pub(super) const METHODS: &[Method] = &[
+    change("nvmf_create_subsystem", "Makes a subsystem.", create),
+    change("nvmf_delete_subsystem", "Removes a subsystem; its connections end.", delete),
+    look("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
+    look("nvmf_discovery_get_referrals", "Other discovery controllers.", referrals),
+];
+
+/// The NQN of the discovery service.
+pub(super) const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
+/// Namespaces of a subsystem unless it says how many.
+const NAMESPACES: u32 = 32;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    nqn: String,
+    tgt_name: Option<String>,
+    serial_number: Option<String>,
+    model_number: Option<String>,
+    max_namespaces: Option<u32>,
+    allow_any_host: Option<bool>,
+    ana_reporting: Option<bool>,
+    min_cntlid: Option<u16>,
+    max_cntlid: Option<u16>,
+    max_discard_size_kib: Option<u64>,
+    max_write_zeroes_size_kib: Option<u64>,
+    dmrsl: Option<u64>,
+    wzsl: Option<u64>,
+    passthrough: Option<bool>,
+    enable_nssr: Option<bool>,
+    admin_label: Option<String>,
+}
+
+impl New {
+    fn check(&self, manager: &Manager) -> Rpc<()> {
+        check_target(self.tgt_name.as_deref())?;
+        let bad = |what: &str| Err(RpcError::params(what));
+        let is_long =
+            |text: &Option<String>, most| text.as_ref().is_some_and(|text| text.len() > most);
+        if is_long(&self.serial_number, 20) {
+            return bad("serial_number has at most 20 octets");
+        }
+        if is_long(&self.model_number, 40) {
+            return bad("model_number has at most 40 octets");
+        }
+        let sizes =
+            [self.max_discard_size_kib, self.max_write_zeroes_size_kib, self.dmrsl, self.wzsl];
+        let lacks = [self.passthrough, self.enable_nssr].contains(&Some(true))
+            || sizes.into_iter().flatten().any(|size| size != 0)
+            || self.admin_label.as_ref().is_some_and(|label| !label.is_empty());
+        if lacks {
+            return bad("no passthrough, enable_nssr, dmrsl, wzsl and admin_label here");
+        }
+        let limits = manager.server().exports().limits;
+        let (min, max) = (self.min_cntlid.unwrap_or(1), self.max_cntlid.unwrap_or(u16::MAX));
+        let is_odd = min > limits.cntlid_min || max < limits.cntlid_max;
+        if is_odd || min == 0 || min > max {
+            return bad("min_cntlid and max_cntlid are for the whole target: --cntlid-range");
+        }
+        match self.max_namespaces.unwrap_or(NAMESPACES) {
+            count if count > NAMESPACES_MAX => bad("max_namespaces is at most 1024"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let new: New = params_of(&params)?;
+    new.check(manager)?;
+    let unable =
+        |why: &str| RpcError::new(-32603, &format!("Unable to create subsystem {}", new.nqn), why);
+    let is_of_file = manager.files_own().iter().any(|subsystem| subsystem.nqn == new.nqn);
+    if is_of_file || new.nqn == DISCOVERY {
+        return Err(unable("it is there"));
+    }
+    let subsystem = SubsystemSpec {
+        nqn: new.nqn.clone(),
+        serial: new.serial_number.clone(),
+        model: new.model_number.clone(),
+        max_namespaces: match new.max_namespaces {
+            None | Some(0) => NAMESPACES,
+            Some(count) => count,
+        },
+        allow_any_host: new.allow_any_host == Some(true),
+        hosts: BTreeSet::new(),
+        ana_reporting: new.ana_reporting == Some(true),
+        namespaces: Vec::new(),
+        listeners: Vec::new(),
+    };
+    manager.change(
+        |error| unable(&error),
+        |model| {
+            if model.subsystem(&new.nqn).is_some() {
+                return Err(unable("it is there"));
+            }
+            model.subsystems.push(subsystem);
+            Ok(json!(true))
+        },
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    nqn: String,
+    tgt_name: Option<String>,
+}
+
+fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { nqn, tgt_name } = params_of(&params)?;
+    check_target(tgt_name.as_deref())?;
+    if nqn == DISCOVERY {
+        warn!("nvmf_delete_subsystem: the discovery service stays");
+        return Ok(json!(true));
+    }
+    manager.check_owner(&nqn)?;
+    manager.change(RpcError::internal, |model| {
+        let at = model.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
+        model.subsystems.remove(at.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?);
+        Ok(json!(true))
+    })
+}
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: Option<String>,
+        tgt_name: Option<String>,
+    }
+    let Asked { nqn, tgt_name } = params_of(&params)?;
+    check_target(tgt_name.as_deref())?;
+    let wanted = |one: &str| nqn.as_deref().is_none_or(|nqn| nqn == one);
+    let (model, (seen, _)) = (manager.model(), manager.server().view());
+    let mut subsystems: Vec<&SubsystemConfig> =
+        seen.subsystems.iter().filter(|subsystem| wanted(&subsystem.nqn)).collect();
+    subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+    let discovery = wanted(DISCOVERY).then(|| discovery(&seen.listeners));
+    let shown = subsystems.iter().map(|subsystem| show(&model, &seen, subsystem));
+    let shown: Vec<Value> = discovery.into_iter().chain(shown).collect();
+    match (shown.is_empty(), nqn) {
+        (true, Some(nqn)) => Err(RpcError::no_device(nqn)),
+        _ => Ok(Value::Array(shown)),
+    }
+}
+
+fn discovery(listeners: &[Listener]) -> Value {
+    let addresses = listeners.iter().map(|listener| place::show(listener.address));
+    json!({
+        "nqn": DISCOVERY, "subtype": "Discovery", "listen_addresses": addresses.collect::<Vec<_>>(),
+        "allow_any_host": true, "hosts": [],
+    })
+}
+
+/// A subsystem as hosts see it, with what RPC says of it.
+fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Value {
+    let nqn = &subsystem.nqn;
+    let spec = model.subsystem(nqn);
+    let hosts = spec.map(|spec| &spec.hosts).or(subsystem.allowed_hosts.as_ref());
+    let hosts = hosts.into_iter().flatten().map(|host| json!({"nqn": host}));
+    let namespaces = subsystem.namespaces.iter().map(|one| namespace(nqn, spec, one));
+    json!({
+        "nqn": nqn, "subtype": "NVMe", "listen_addresses": addresses(spec, &seen.listeners),
+        "allow_any_host": subsystem.allowed_hosts.is_none(), "hosts": hosts.collect::<Vec<_>>(),
+        "serial_number": seen.serial(subsystem), "model_number": subsystem.model,
+        "max_namespaces": spec.map_or(NAMESPACES_MAX, |spec| spec.max_namespaces),
+        "passthrough": false, "min_cntlid": seen.limits.cntlid_min,
+        "max_cntlid": seen.limits.cntlid_max, "dmrsl": 0, "wzsl": 0,
+        "namespaces": namespaces.collect::<Vec<_>>(),
+    })
+}
+
+/// Where a subsystem can be reached.
+pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) -> Vec<Value> {
+    match spec {
+        Some(spec) => spec.listeners.iter().map(place::show_listener).collect(),
+        None => {
+            let shared = listeners.iter().filter(|listener| !listener.named_only);
+            shared.map(|listener| place::show(listener.address)).collect()
+        }
+    }
+}
+
+fn namespace(nqn: &str, spec: Option<&SubsystemSpec>, one: &NamespaceConfig) -> Value {
+    let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
+    let name = known.map_or_else(|| name_in_file(nqn, one.nsid), |known| known.device.clone());
+    let id = one.id.unwrap_or_else(|| roadtrain_proto::target::NamespaceId::of_store(0));
+    let mut shown = json!({
+        "nsid": one.nsid, "bdev_name": name, "name": name,
+        "nguid": format!("{:032X}", u128::from_be_bytes(id.nguid)), "uuid": show_uuid(&id.uuid),
+    });
+    if spec.is_none_or(|spec| spec.ana_reporting) {
+        shown["anagrpid"] = one.nsid.into();
+    }
+    shown
+}
+
+fn referrals(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    if none(&params).is_err() {
+        let Target { tgt_name } = params_of(&params)?;
+        check_target(tgt_name.as_deref())?;
+    }
+    let referrals = manager.server().exports().referrals;
+    let shown = referrals.into_iter().map(|address| {
+        json!({"address": place::show(address), "secure_channel": false, "subnqn": DISCOVERY})
+    });
+    Ok(Value::Array(shown.collect()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    tgt_name: Option<String>,
+}
+
+/// Whether both are one place.
+pub(super) fn is_same(one: &ListenerSpec, other: &ListenerSpec) -> bool {
+    one.address() == other.address()
+}

@@ -1,0 +1,66 @@
+//! Addresses of listeners, as clients write them.
+
+use crate::model::ListenerSpec;
+use crate::rpc::{Rpc, RpcError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+
+/// An address in parameters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Address {
+    trtype: String,
+    traddr: String,
+    trsvcid: Option<String>,
+    adrfam: Option<String>,
+}
+
+/// The NVMe/TCP port.
+const PORT: u16 = 4420;
+
+impl Address {
+    /// As it is kept.
+    ///
+    /// # Errors
+    /// It is no address of TCP.
+    pub(super) fn listener(&self) -> Rpc<ListenerSpec> {
+        let bad = |field: &str, value: &str| Err(RpcError::params(format!("{field} {value:?}")));
+        if !self.trtype.eq_ignore_ascii_case("tcp") {
+            return bad("trtype", &self.trtype);
+        }
+        let ip: IpAddr = match self.traddr.parse() {
+            Ok(ip) => ip,
+            Err(_) => return bad("traddr", &self.traddr),
+        };
+        let family = self.adrfam.as_deref().unwrap_or(if ip.is_ipv6() { "ipv6" } else { "ipv4" });
+        if !family.eq_ignore_ascii_case(if ip.is_ipv6() { "ipv6" } else { "ipv4" }) {
+            return bad("adrfam", family);
+        }
+        let port = match self.trsvcid.as_deref() {
+            None => PORT,
+            Some(text) => match text.parse() {
+                Ok(port) if port > 0 => port,
+                _ => return bad("trsvcid", text),
+            },
+        };
+        Ok(ListenerSpec { address: self.traddr.clone(), port, ana: Default::default() })
+    }
+}
+
+/// An address in answers.
+pub(super) fn show(address: SocketAddr) -> Value {
+    show_as(&address.ip().to_string(), address)
+}
+
+/// The same, as somebody has written it.
+pub(super) fn show_listener(listener: &ListenerSpec) -> Value {
+    listener.address().map_or(Value::Null, |address| show_as(&listener.address, address))
+}
+
+fn show_as(traddr: &str, address: SocketAddr) -> Value {
+    let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
+    json!({
+        "trtype": "TCP", "adrfam": family, "traddr": traddr, "trsvcid": address.port().to_string(),
+    })
+}

@@ -1,0 +1,16 @@
+//! JSON-RPC management in the language of SPDK's clients: framing and requests without sockets, the table of methods,
+//! and the ways in, a Unix socket and HTTP.
+
+pub mod client;
+mod error;
+pub mod framing;
+mod manager;
+pub mod message;
+pub mod methods;
+mod unix;
+mod web;
+
+pub use error::{Rpc, RpcError};
+pub use manager::{Files, Manager, Plane};
+pub use unix::UnixServer;
+pub use web::{Credentials, router};

@@ -1,0 +1,184 @@
+//! The Unix socket: who has it is root here.
+
+use super::framing::Framer;
+use super::manager::Manager;
+use super::message::{self, Answered};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener as Socket;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{info, warn};
+
+/// Most connections.
+const CONNECTIONS_MAX: usize = 64;
+/// How long the rest of a request may take, and the reader of an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Answers at a socket until it is dropped.
+pub struct UnixServer {
+    path: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    /// Nobody else answers there as long as it is locked.
+    _lock: File,
+}
+
+impl UnixServer {
+    /// Listens at `path`, which is for this user only.
+    ///
+    /// # Errors
+    /// Another process does, or the socket cannot be made.
+    pub fn start(path: &Path, manager: Arc<Manager>) -> io::Result<UnixServer> {
+        let lock = lock(path)?;
+        let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
+        match fs::symlink_metadata(path) {
+            Ok(metadata) if is_socket(metadata.clone()) => fs::remove_file(path)?,
+            Ok(_) => return Err(io::Error::other("there is something else than a socket")),
+            Err(_) => {}
+        }
+        let socket = bind(path)?;
+        socket.set_nonblocking(true)?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(CONNECTIONS_MAX)
+            .thread_keep_alive(Duration::from_secs(1))
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = Builder::new().name("roadtrain-rpc".into()).spawn(move || {
+            let served = runtime.block_on(serve(socket, manager, stopped));
+            served.unwrap_or_else(|error| warn!("RPC: {error}"));
+            runtime.shutdown_background();
+        })?;
+        Ok(UnixServer { path: path.into(), stop: Some(stop), thread: Some(thread), _lock: lock })
+    }
+}
+
+impl Drop for UnixServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// As SPDK does, so that neither takes the other's socket away.
+fn lock(path: &Path) -> io::Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&name)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| io::Error::new(io::ErrorKind::AddrInUse, "another process answers there"))?;
+    Ok(file)
+}
+
+/// The socket is never there with another mode than 0600.
+fn bind(path: &Path) -> io::Result<Socket> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let _ = fs::remove_file(&new);
+    let socket = Socket::bind(&new)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    fs::rename(&new, path)?;
+    Ok(socket)
+}
+
+/// Until `stopped` is dropped or told.
+async fn serve(
+    socket: Socket,
+    manager: Arc<Manager>,
+    mut stopped: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(socket)?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut was_full = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = &mut stopped => return Ok(()),
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+            continue;
+        };
+        match places.clone().try_acquire_owned() {
+            Ok(place) => {
+                was_full = false;
+                let manager = manager.clone();
+                tokio::spawn(async move {
+                    connection(stream, &manager).await;
+                    drop(place);
+                });
+            }
+            Err(_) => {
+                if !std::mem::replace(&mut was_full, true) {
+                    warn!("RPC: {CONNECTIONS_MAX} connections are there: more are closed");
+                }
+            }
+        }
+    }
+}
+
+/// One request after the other, until the end.
+async fn connection(mut stream: UnixStream, manager: &Arc<Manager>) {
+    let mut framer = Framer::default();
+    let mut piece = vec![0; 16 << 10];
+    let mut until = None;
+    loop {
+        let answered = match framer.next() {
+            Ok(None) => {
+                let read = stream.read(&mut piece);
+                until = framer.is_within().then(|| until.unwrap_or(Instant::now() + PATIENCE));
+                let read = match until {
+                    Some(until) => timeout_at(until, read).await,
+                    None => Ok(read.await),
+                };
+                match read {
+                    Ok(Ok(0) | Err(_)) => return,
+                    Ok(Ok(count)) => framer.feed(&piece[..count]),
+                    Err(_) => return info!("RPC: a request takes longer than {PATIENCE:?}"),
+                }
+                continue;
+            }
+            Ok(Some(request)) => {
+                until = None;
+                let manager = manager.clone();
+                let answer = move || message::answer(&request, &*manager);
+                let Ok(answered) = spawn_blocking(answer).await else { return };
+                answered
+            }
+            Err(unframed) => {
+                info!("RPC: {unframed}");
+                message::broken(unframed)
+            }
+        };
+        let Answered { text, is_broken } = answered;
+        if let Some(text) = text {
+            match timeout(PATIENCE, stream.write_all(text.as_bytes())).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => return info!("RPC: an answer is not read within {PATIENCE:?}"),
+            }
+        }
+        if is_broken {
+            let _ = stream.shutdown().await;
+            return;
+        }
+    }
+}

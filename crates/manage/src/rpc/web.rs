@@ -1,0 +1,212 @@
+//! JSON-RPC over HTTP: POST with Basic authentication.
+
+use super::framing::{Framer, REQUEST_BYTES_MAX};
+use super::manager::Manager;
+use super::message::{self, Answered};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64ct::{Base64, Encoding};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use subtle::{Choice, ConstantTimeEq};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+/// How long a request's body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// A burst of wrong credentials is over when none came for so long.
+const BURST: Duration = Duration::from_secs(60);
+/// Wrong credentials of a burst that are refused at once; the answer to others takes a second.
+const FREE_TRIES: u32 = 10;
+const PENALTY: Duration = Duration::from_secs(1);
+
+/// Who may call, as digests of `user:password`.
+#[derive(Debug)]
+pub struct Credentials(Vec<[u8; 32]>);
+
+impl Credentials {
+    /// From a file with lines `user:password`, which nobody else may read.
+    ///
+    /// # Errors
+    /// It cannot be read, others can read it, or there is nobody in it.
+    pub fn read(path: &Path) -> io::Result<Credentials> {
+        let metadata = std::fs::metadata(path)?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(io::Error::other("others may read or write it: chmod 600"));
+        }
+        let text = std::fs::read_to_string(path)?;
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let digest = |line: &str| match line.split_once(':') {
+            Some((user, password)) if !user.is_empty() && !password.is_empty() => {
+                Ok(digest(line.as_bytes()))
+            }
+            _ => Err(io::Error::other("a line is user:password")),
+        };
+        let all = lines.map(digest).collect::<io::Result<Vec<_>>>()?;
+        match all.is_empty() {
+            true => Err(io::Error::other("it has no line user:password")),
+            false => Ok(Credentials(all)),
+        }
+    }
+
+    /// Whether a header names one of them. Takes as long for any that is none.
+    fn has(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|value| value.split_once(' '));
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));
+        let given = given.and_then(|(_, text)| Base64::decode_vec(text.trim()).ok());
+        let given = digest(&given.unwrap_or_default());
+        let is_it = self.0.iter().fold(Choice::from(0), |is_it, one| is_it | one.ct_eq(&given));
+        is_it.into()
+    }
+}
+
+fn digest(octets: &[u8]) -> [u8; 32] {
+    Sha256::digest(octets).into()
+}
+
+/// Wrong credentials of late.
+#[derive(Debug, Default)]
+struct Burst {
+    last: Option<Instant>,
+    count: u32,
+}
+
+impl Burst {
+    /// One more. Whether it begins a burst, and how long the answer takes.
+    fn add(&mut self, now: Instant) -> (Option<u32>, Duration) {
+        let is_over = self.last.is_none_or(|last| now - last > BURST);
+        let before = is_over.then(|| std::mem::take(&mut self.count));
+        (self.last, self.count) = (Some(now), self.count.saturating_add(1));
+        (before, if self.count > FREE_TRIES { PENALTY } else { Duration::ZERO })
+    }
+}
+
+struct Desk {
+    manager: Arc<Manager>,
+    credentials: Credentials,
+    burst: Mutex<Burst>,
+}
+
+/// Answers at any path.
+#[must_use]
+pub fn router(manager: Arc<Manager>, credentials: Credentials) -> Router {
+    let desk = Desk { manager, credentials, burst: Mutex::default() };
+    Router::new().fallback(answer).with_state(Arc::new(desk))
+}
+
+async fn answer(
+    State(desk): State<Arc<Desk>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    if !desk.credentials.has(request.headers()) {
+        return refuse(&desk, peer).await;
+    }
+    if request.method() != Method::POST {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response();
+    }
+    let body = match timeout(BODY_WITHIN, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+    };
+    let manager = desk.manager.clone();
+    let Ok(Answered { text, is_broken }) = spawn_blocking(move || call(&body, &manager)).await
+    else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let status = if is_broken { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    match text {
+        Some(text) => {
+            (status, [(header::CONTENT_TYPE, "application/json")], Body::from(text)).into_response()
+        }
+        None => StatusCode::NO_CONTENT.into_response(),
+    }
+}
+
+/// A body is one request, or one array of them.
+fn call(body: &Bytes, manager: &Manager) -> Answered {
+    let mut framer = Framer::default();
+    framer.feed(body);
+    match framer.next() {
+        Ok(Some(_)) => message::answer(body, manager),
+        Ok(None) => message::broken("the value does not end"),
+        Err(unframed) => message::broken(unframed),
+    }
+}
+
+/// Somebody without credentials, or with wrong ones.
+async fn refuse(desk: &Desk, peer: SocketAddr) -> Response {
+    let (begins, penalty) = {
+        let mut burst = desk.burst.lock().unwrap_or_else(PoisonError::into_inner);
+        burst.add(Instant::now())
+    };
+    match begins {
+        Some(0) => {
+            warn!("JSON-RPC over HTTP: wrong credentials from {peer}; more are not logged for now")
+        }
+        Some(count) => warn!(
+            "JSON-RPC over HTTP: wrong credentials from {peer}; the last time they came {count} times"
+        ),
+        None => {}
+    }
+    sleep(penalty).await;
+    let realm = [(header::WWW_AUTHENTICATE, "Basic realm=\"roadtrain\"")];
+    (StatusCode::UNAUTHORIZED, realm).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn credentials_are_those_of_a_file_that_nobody_else_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("credentials");
+        fs::write(&path, "# who\nada:love:lace\n\nbob:x\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(Credentials::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let credentials = Credentials::read(&path).unwrap();
+        let has = |scheme: &str, text: &str| {
+            let value = format!("{scheme} {}", Base64::encode_string(text.as_bytes()));
+            let headers = [(header::AUTHORIZATION, value.parse().unwrap())];
+            credentials.has(&headers.into_iter().collect())
+        };
+        assert!(has("Basic", "ada:love:lace") && has("basic", "bob:x"));
+        for (scheme, text) in
+            [("Basic", "ada:love"), ("Bearer", "bob:x"), ("Basic", ""), ("Basic", "# who")]
+        {
+            assert!(!has(scheme, text), "{scheme} {text}");
+        }
+        assert!(!credentials.has(&HeaderMap::new()));
+        for nobody in ["", "# who\n", "ada\n", "ada:\n", ":x\n"] {
+            fs::write(&path, nobody).unwrap();
+            assert!(Credentials::read(&path).is_err(), "{nobody:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_is_told_once_and_slowed() {
+        let mut burst = Burst::default();
+        let now = Instant::now();
+        assert_eq!(burst.add(now), (Some(0), Duration::ZERO));
+        for _ in 1..FREE_TRIES {
+            assert_eq!(burst.add(now), (None, Duration::ZERO));
+        }
+        assert_eq!(burst.add(now), (None, PENALTY));
+        assert_eq!(burst.add(now + BURST * 2), (Some(FREE_TRIES + 1), Duration::ZERO));
+    }
+}

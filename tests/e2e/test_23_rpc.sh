@@ -1,0 +1,246 @@
+# shellcheck shell=bash
+# JSON-RPC: SPDK's own clients as they are, our own, what is no request, and what stays after kill -9.
+
+# shellcheck source=tests/lib/rpc.sh
+. "$top/tests/lib/rpc.sh"
+
+# Methods of the first step, one after the other, and what SPDK's save_config and load_config make of them.
+test_rpc_spdk_clients() {
+    local s a=nqn.2026-11.test:rpc b=nqn.2026-11.test:other host=nqn.2026-11.test:host uuid
+    spdk_clients
+    managed
+    port=$(free_port)
+    s() { "$spdk/spdk-rpc" -s "$rpc" "$@" >s.json 2>s.log || { cat s.log target.log; fail "spdk-rpc $*"; }; }
+    s spdk_get_version && holds s.json '.fields.major == 26 and (.version | startswith("SPDK v"))'
+    s rpc_get_methods && holds s.json 'index("bdev_get_bdevs") and index("nvmf_get_subsystems") and (index("framework_start_init") | not)'
+    s framework_get_subsystems && holds s.json '[.[].subsystem] == ["keyring", "bdev", "nvmf"]'
+    s framework_get_reactors && holds s.json '.tick_rate == 1000000000 and (.reactors | length) == 1'
+    s thread_get_stats && holds s.json '.threads[0].name == "nvmf_tgt_poll_group_000"'
+    s framework_wait_init
+    s bdev_wait_for_examine
+    s bdev_malloc_create 64 512 -b disk -u 11111111-2222-3333-4444-555555555555 && holds s.json '. == "disk"' || fail "$(cat s.json)"
+    s bdev_malloc_create 8 4096 && holds s.json '. == "Malloc0"'
+    s bdev_null_create nothing 100 512
+    truncate -s 32M files/disk.img files/other.img
+    s bdev_aio_create "$work/files/disk.img" file 512
+    s bdev_uring_create "$work/files/other.img" ring 512
+    s bdev_get_bdevs && holds s.json '[.[].name] == ["disk", "Malloc0", "nothing", "file", "ring"] and
+        [.[].product_name] == ["Malloc disk", "Malloc disk", "Null disk", "AIO disk", "URING bdev"]'
+    s bdev_get_bdevs -b 11111111-2222-3333-4444-555555555555 && holds s.json '.[0] | .name == "disk" and
+        .num_blocks == 131072 and .aliases == ["11111111-2222-3333-4444-555555555555"] and .claimed == false'
+    s bdev_null_resize nothing 200 && s bdev_get_bdevs -b nothing && holds s.json '.[0].num_blocks == 409600'
+    truncate -s 48M files/disk.img
+    s bdev_aio_rescan file && s bdev_get_bdevs -b file && holds s.json '.[0].num_blocks == 98304'
+    s nvmf_create_transport -t TCP -u 16384
+    s nvmf_get_transports && holds s.json '.[0].trtype == "TCP"'
+    s nvmf_create_subsystem "$a" -s SERIAL -d 'A model' -m 4
+    s nvmf_create_subsystem "$b" -a -r
+    s nvmf_subsystem_add_ns "$a" disk -n 3
+    s nvmf_subsystem_add_ns "$a" file
+    s nvmf_subsystem_add_ns "$b" Malloc0
+    s nvmf_subsystem_add_listener "$a" -t tcp -a 127.0.0.1 -s "$port" -f ipv4
+    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$port"
+    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
+    s nvmf_subsystem_add_host "$a" "$host"
+    s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
+        (.[2] | .serial_number == "SERIAL" and .model_number == "A model" and .max_namespaces == 4 and
+        .hosts == [{nqn: $host}] and .allow_any_host == false and [.namespaces[].nsid] == [1, 3] and
+        .namespaces[1].bdev_name == "disk" and .namespaces[1].uuid == "11111111-2222-3333-4444-555555555555" and
+        .listen_addresses == [{trtype: "TCP", adrfam: "IPv4", traddr: "127.0.0.1", trsvcid: $port}])' \
+        --arg a "$a" --arg b "$b" --arg host "$host" --arg port "$port"
+    s nvmf_discovery_get_referrals && holds s.json '. == []'
+    # Hosts see that: each subsystem where it listens, and to whom.
+    "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n "$b" --json >list.json || fail "$(cat list.json)"
+    refused 'host' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" -q "$host" --json >identify.json
+    grep -q 'A model' identify.json || fail "$(cat identify.json)"
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$((port + 1))" -n "$a" -q "$host"
+    s nvmf_subsystem_get_controllers "$a" && holds s.json '. == []'
+    s save_config && cp s.json saved.json
+    # spdk-cli cuts the tree off without a word where a call fails.
+    "$spdk/spdk-cli" -s "$rpc" ls >cli.txt 2>&1 || fail "$(cat cli.txt)"
+    grep -q 'Malloc0' cli.txt && grep -q "$b" cli.txt && grep -q 'URING\|uring' cli.txt || fail "$(cat cli.txt)"
+    # What the process has made is there after kill -9.
+    kill -KILL "$target" && ended "$target" 10
+    managed
+    s save_config && cmp s.json saved.json || fail 'another configuration after kill -9'
+    s nvmf_subsystem_remove_host "$a" "$host"
+    s nvmf_subsystem_allow_any_host -e "$a"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" >identify.txt
+    s nvmf_subsystem_allow_any_host -d "$a"
+    s nvmf_subsystem_remove_ns "$a" 3
+    s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_delete_subsystem "$a"
+    s nvmf_delete_subsystem "$b"
+    s bdev_malloc_delete disk && s bdev_malloc_delete Malloc0 && s bdev_null_delete nothing
+    s bdev_aio_delete file && s bdev_uring_delete ring
+    s bdev_get_bdevs && holds s.json '. == []'
+    # The transport is there already, and stays so: what was saved is loaded but for that call.
+    jq '(.subsystems[] | select(.subsystem == "nvmf") .config) |= map(select(.method != "nvmf_create_transport"))' saved.json >load.json
+    s load_config -j load.json
+    s save_config && cmp s.json saved.json || fail 'load_config does not bring back what save_config has saved'
+    # Several requests at once.
+    printf '%s\n' bdev_get_bdevs 'nvmf_get_subsystems' | "$spdk/spdk-rpc" -s "$rpc" --server >server.out 2>&1 || fail "$(cat server.out)"
+}
+
+# What clients look for in errors.
+test_rpc_errors() {
+    local n=nqn.2026-11.test:rpc
+    managed
+    wrong -32601 'Method not found' eat
+    wrong -19 'No such device' bdev_get_bdevs '{"name": "none"}'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_get_listeners "{\"nqn\": \"$n\"}"
+    wrong -32602 'Invalid parameters' spdk_get_version '{"a": 1}'
+    wrong -32602 "Invalid transport type 'rdma'" nvmf_create_transport '{"trtype": "rdma"}'
+    r nvmf_create_transport '{"trtype": "tcp"}'
+    wrong -32603 "Transport type 'TCP' already exists" nvmf_create_transport '{"trtype": "TCP"}'
+    wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8}'
+    wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "color": 1}'
+    wrong -22 'Invalid argument' bdev_malloc_create '{"num_blocks": 8, "block_size": 1000}'
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
+    wrong -17 'File exists' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "name": "m"}'
+    wrong -2 'No such file or directory' bdev_aio_create "{\"name\": \"a\", \"filename\": \"$work/files/none\"}"
+    truncate -s 1M files/real.img other.img
+    ln -s ../other.img files/link.img
+    wrong -1 'Operation not permitted' bdev_aio_create "{\"name\": \"a\", \"filename\": \"$work/other.img\"}"
+    wrong -1 'Operation not permitted' bdev_aio_create "{\"name\": \"a\", \"filename\": \"$work/files/link.img\"}"
+    wrong -32603 'Unable to create URING bdev.' bdev_uring_create "{\"name\": \"a\", \"filename\": \"$work/none\"}"
+    r nvmf_create_subsystem "{\"nqn\": \"$n\", \"allow_any_host\": true}"
+    wrong -32603 "Unable to create subsystem $n" nvmf_create_subsystem "{\"nqn\": \"$n\"}"
+    wrong -32603 'Unable to create subsystem x' nvmf_create_subsystem '{"nqn": "x"}'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"none\"}}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\", \"nsid\": 10}}" && is '. == 10'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
+    wrong -32602 'Invalid parameters' nvmf_subsystem_remove_ns "{\"nqn\": \"$n\", \"nsid\": 1}"
+    wrong -32602 'Invalid parameters' nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"192.0.2.1\"}}"
+    wrong -32603 'Unable to find a target.' nvmf_get_subsystems '{"tgt_name": "other"}'
+    # A device goes with its namespace.
+    r bdev_malloc_delete '{"name": "m"}'
+    r nvmf_get_subsystems && is '.[1].namespaces == []'
+}
+
+# What the configuration file has is shown, and stays its own.
+test_rpc_one_owner() {
+    local n=nqn.2026-11.test:rpc
+    configure mem:4MiB
+    rpc=$work/rpc.sock
+    background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --config target.toml --rpc "$rpc" --state state.toml
+    target=$pid
+    until_line target.log '^ready' "$target"
+    r bdev_get_bdevs && is '.[0].claimed and (.[0].name | endswith("/1"))'
+    wrong -1 'Operation not permitted' nvmf_delete_subsystem "{\"nqn\": \"$nqn\"}"
+    wrong -1 'Operation not permitted' bdev_malloc_delete "{\"name\": \"$nqn/1\"}"
+    wrong -32603 'Unable to create subsystem' nvmf_create_subsystem "{\"nqn\": \"$nqn\"}"
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
+    r nvmf_create_subsystem "{\"nqn\": \"$n\", \"allow_any_host\": true}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.2\", \"trsvcid\": \"$port\"}}"
+    # Each is reached where it listens, also after the file was read again.
+    for _ in 1 2; do
+        "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.txt
+        "$ROADTRAIN" identify -a 127.0.0.2 -s "$port" -n "$n" >identify.txt
+        refused '.' "$ROADTRAIN" identify -a 127.0.0.2 -s "$port" -n "$nqn"
+        refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$n"
+        kill -HUP "$target"
+        until_line target.log 'reloaded' "$target"
+    done
+    # One name in both is nobody's.
+    kill -TERM "$target" && ended "$target" 20
+    sed -i "s/$nqn/$n/" target.toml
+    ! "$ROADTRAIN" serve --config target.toml --rpc "$rpc" --state state.toml >both.log 2>&1 || fail 'it has started'
+    grep -q 'take it out of one of them' both.log || fail "$(cat both.log)"
+}
+
+# What is no request is refused, within bounds; others are served meanwhile.
+test_rpc_hostile() {
+    managed
+    python3 "$top/tests/e2e/rpc_hostile.py" "$rpc" || fail "$(cat target.log)"
+    alive "$target" || fail 'the target has ended'
+    r rpc_get_methods
+}
+
+# The same over HTTP, with and without credentials.
+test_rpc_http() {
+    local at
+    at=127.0.0.1:$(free_port)
+    echo 'ada:lovelace' >credentials
+    chmod 644 credentials
+    ! "$ROADTRAIN" serve --rpc-http "$at" --rpc-credentials credentials >open.log 2>&1 || fail 'others can read the credentials'
+    grep -q 'chmod 600' open.log || fail "$(cat open.log)"
+    chmod 600 credentials
+    ! "$ROADTRAIN" serve --rpc-http 192.0.2.1:1 --rpc-credentials credentials >far.log 2>&1 || fail 'not a loopback address'
+    grep -q 'rpc-http-anywhere' far.log || fail "$(cat far.log)"
+    managed --rpc-http "$at" --rpc-credentials credentials
+    python3 "$top/tests/e2e/rpc_http.py" "$at" ada lovelace || fail "$(cat target.log)"
+    [ "$(grep -c 'wrong credentials' target.log)" = 1 ] || fail "$(grep 'wrong credentials' target.log)"
+}
+
+# The state file has the old content or the new one, at whatever system call the process is killed.
+test_rpc_killed_at_every_call() {
+    local calls n last before after
+    command -v strace >/dev/null || skip 'there is no strace'
+    managed
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "first"}'
+    strace -f -qq -e trace=all -o probe.txt -p "$target" 2>probe.log & 
+    n=$!
+    until_attached "$n"
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "probe"}'
+    r bdev_malloc_delete '{"name": "probe"}'
+    kill -INT "$n" && wait "$n" || true
+    [ -s probe.txt ] || skip "strace cannot be used: $(cat probe.log)"
+    kill -TERM "$target" && ended "$target" 20
+    last=0
+    # Each kind of call that makes, writes, syncs or renames a file, each time that it comes.
+    for calls in openat:1 openat:2 write:1 write:2 fsync:1 fsync:2 rename:1 rename:2 unlink:1 mmap:1 sendto:1 writev:1; do
+        managed
+        before=$(sha256sum <state.toml)
+        background strace.log strace -f -qq -e "trace=${calls%:*}" -e "inject=${calls%:*}:signal=KILL:when=${calls#*:}" -o killed.txt -p "$target"
+        until_attached "$pid"
+        after=killed
+        "$ROADTRAIN" rpc --rpc "$rpc" bdev_malloc_create "{\"num_blocks\": 8192, \"block_size\": 512, \"name\": \"d$last\"}" >made.json 2>made.log && after=made
+        alive "$target" && { kill -KILL "$target" || true; }
+        ended "$target" 10
+        managed
+        r bdev_get_bdevs
+        is '[.[].name] | index("first")'
+        # What was answered is there; what was not is there as a whole or not at all.
+        [ "$after" = killed ] || is '[.[].name] | index($d)' --arg d "d$last"
+        [ "$before" = "$(sha256sum <state.toml)" ] || is '[.[].name] | index($d)' --arg d "d$last"
+        kill -TERM "$target" && ended "$target" 20
+        last=$((last + 1))
+    done
+}
+
+# until_attached PID: that strace traces the target
+until_attached() {
+    local n
+    for n in $(seq 100); do
+        ! grep -q "^TracerPid:[[:space:]]*[1-9]" "/proc/$target/status" || return 0
+        alive "$1" || skip 'strace cannot be used here'
+        sleep 0.05
+    done
+    fail 'strace does not attach'
+}
+
+# 1,000 changes by eight clients at once with a kill -9 in the middle: what was answered is there, and hosts see it.
+test_rpc_many_clients() {
+    managed
+    port=$(free_port)
+    python3 "$top/tests/e2e/rpc_many.py" "$rpc" "$port" "$work/files" first 2>many.log & 
+    local clients=$!
+    for _ in $(seq 400); do
+        [ "$(grep -c . answered.txt 2>/dev/null || true)" -lt 300 ] 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -KILL "$target" && ended "$target" 10
+    wait "$clients" || fail "$(cat many.log)"
+    managed
+    python3 "$top/tests/e2e/rpc_many.py" "$rpc" "$port" "$work/files" second || fail "$(cat target.log)"
+    r nvmf_get_subsystems
+    jq -r '.[1:][] | select(.namespaces != [] and .listen_addresses != []) | .nqn' r.json | head -n 5 >nqns.txt
+    while read -r n; do
+        "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n "$n" >list.txt || fail "$n: $(cat list.txt)"
+    done <nqns.txt
+}

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# A target that is managed by JSON-RPC, and the clients of SPDK in a virtual environment of Python.
+
+# spdk_clients: leaves their folder in $spdk; skips the test when they cannot be had
+spdk_clients() {
+    local venv=$top/target/venv/spdk-26.9
+    if [ ! -e "$venv/ready" ]; then
+        rm -rf "$venv"
+        mkdir -p "${venv%/*}"
+        if ! python3 -m venv "$venv" >venv.out 2>&1 || ! timeout 120 "$venv/bin/pip" install --quiet 'spdk[cli]==26.9' >>venv.out 2>&1; then
+            skip "PyPI cannot be reached: $(tail -n 1 venv.out)"
+        fi
+        touch "$venv/ready"
+    fi
+    spdk=$venv/bin
+}
+
+# managed [OPTIONS]: a target with RPC at $rpc, state in state.toml and files below $work/files; process in $target
+managed() {
+    rpc=$work/rpc.sock
+    mkdir -p files
+    background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --rpc "$rpc" --state state.toml \
+        --file-root "$work/files" "$@"
+    target=$pid
+    until_line target.log '^ready' "$target"
+}
+
+# r METHOD [JSON]: one call by our own client; the result is in r.json
+r() { "$ROADTRAIN" rpc --rpc "$rpc" "$@" >r.json; }
+
+# is FILTER [OPTIONS of jq]: true of the last result
+is() { holds r.json "$@"; }
+
+# wrong CODE TEXT METHOD [JSON]: it is refused like that
+wrong() {
+    local rc=0
+    "$ROADTRAIN" rpc --rpc "$rpc" "${@:3}" >wrong.out 2>wrong.log || rc=$?
+    [ "$rc" = 1 ] && grep -qF -- "$2" wrong.log && grep -qF -- "($1)" wrong.log || fail "${*:3}: status $rc: $(cat wrong.log wrong.out)"
+}
