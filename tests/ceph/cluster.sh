@@ -1,15 +1,15 @@
 #!/bin/bash
 # cluster.sh: a real one-machine Ceph cluster on loopback, for tests of code that uses librbd.
 #
-#   cluster.sh start DIR [--osds N] [--store memstore|bluestore] [--size GiB] [--auth none|cephx]
+#   cluster.sh start DIR [--osds N] [--store memstore|bluestore] [--size GiB] [--auth none|cephx] [--address IPv4]
 #   cluster.sh exec DIR -- CMD...        run CMD with CEPH_CONF set (rbd, ceph, fio, your tests)
 #   cluster.sh kill-osd DIR N [SIGNAL]   KILL = crash (default), STOP = freeze, TERM = clean stop
 #   cluster.sh start-osd DIR N           start it again, or thaw it
 #   cluster.sh stop DIR                  end what `start` started; data stay, `start DIR` resumes
 #
 # One monitor, N OSDs (1 to 9, default 1), a pool `rbd` with min(N, 3) copies; no manager, no systemd,
-# no root. Each cluster has an address of its own in 127/8, so several run side by side. All state is
-# in DIR: ceph.conf, keyring, log/, run/ (pid files, admin sockets), mon.a/, osd.N/: `stop` before you
+# no root. Each cluster has an address of its own in 127/8 unless it is given one, so several run side by side. All
+# state is in DIR: ceph.conf, keyring, log/, run/ (pid files, admin sockets), mon.a/, osd.N/: `stop` before you
 # delete it. --size is per OSD. memstore (default) keeps data in RAM: they survive `stop`, but not the
 # crash of their only OSD; bluestore is a sparse file. --auth cephx makes the users client.admin and
 # client.tenant (RBD rights on the pool rbd only, which is what a target should run with).
@@ -74,7 +74,7 @@ stop() {
 }
 
 write_conf() {
-    local addr="127.$((RANDOM % 254 + 1)).$((RANDOM % 254 + 1)).$((RANDOM % 254 + 1))"
+    local addr=${address:-127.$((RANDOM % 254 + 1)).$((RANDOM % 254 + 1)).$((RANDOM % 254 + 1))}
     cat >"$conf" <<CONF
 [global]
 fsid = $(uuidgen)
@@ -161,13 +161,14 @@ undo() {
 }
 
 start() {
-    local osd osds=1 store=memstore size=4 auth=none
+    local osd osds=1 store=memstore size=4 auth=none address=''
     while (($#)); do
         case $1=${2-} in
             --osds=[1-9]) osds=$2 ;;
             --store=memstore | --store=bluestore) store=$2 ;;
             --size=[1-9] | --size=[1-9][0-9] | --size=[1-9][0-9][0-9]) size=$2 ;;
             --auth=none | --auth=cephx) auth=$2 ;;
+            --address=*.*.*.*) address=$2 ;;
             *) usage ;;
         esac
         shift 2

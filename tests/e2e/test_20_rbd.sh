@@ -163,3 +163,46 @@ test_rbd_says_what_is_wrong() {
     refuses "$ROADTRAIN"
     grep -q 'name the file with conf=FILE' serve.log || { cat serve.log; fail 'unclear'; }
 }
+
+# Snapshots and clones by the control plane: made, listed, protected, cloned, gone back to when nobody uses the disk.
+test_rbd_snapshots() {
+    ceph_lab
+    serve --namespace "rbd:rbd/disk,$image,create=64MiB" --namespace "mem:1MiB"
+    snapshot() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl snapshot "$@"; }
+    denied() {
+        local rc=0
+        snapshot "${@:3}" >denied.log 2>&1 || rc=$?
+        [ $rc = "$1" ] && grep -qE "$2" denied.log || { cat denied.log; fail "status $rc of ${*:3}"; }
+    }
+    attach
+    qemu-io -f raw -c 'write -P 1 0 1M' "$uri" >io.log
+    snapshot create 1 one
+    qemu-io -f raw -c 'write -P 2 0 1M' "$uri" >io.log
+    snapshot create 1 two --json >list.json
+    holds list.json '[.snapshots[] | .name] == ["one", "two"] and .snapshots[0].bytes == 67108864 and .snapshots[0].created > 0'
+    [ "$(rbd_tool snap ls rbd/disk --format json | jq -c '[.[].name]')" = '["one","two"]' ]
+    denied 2 'snapshot one is there already' create 1 one
+    denied 2 'there is no snapshot none' remove 1 none
+    denied 1 'has no snapshots' list 2
+    denied 2 'namespace 7 of .* is not served here' list 7
+    # A clone is a disk of its own; what it is made of stays.
+    snapshot protect 1 one
+    denied 1 'is protected' remove 1 one
+    snapshot clone 1 one rbd/copy
+    denied 2 'an image rbd/copy is there already' clone 1 one rbd/copy
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target add-namespace "rbd:rbd/copy,$image" >add.log
+    "$ROADTRAIN" detach --all >detach.log
+    attach --nsid 3
+    qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 3 0 1M' "$uri" >io.log
+    denied 1 'protected, or clones' unprotect 1 one
+    # Nobody's disk changes under him.
+    denied 1 'is connected' rollback 1 one
+    "$ROADTRAIN" detach --all >detach.log
+    snapshot rollback 1 one
+    attach
+    qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 4 0 1M' -c 'read -P 4 0 1M' "$uri" >io.log
+    "$ROADTRAIN" detach --all >detach.log
+    snapshot remove 1 two
+    snapshot list 1 >list.log
+    [ "$(cat list.log)" = 'one 67108864 bytes protected' ] || fail "$(cat list.log)"
+}

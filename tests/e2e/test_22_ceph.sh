@@ -63,17 +63,13 @@ test_ceph_guide() {
     [ -c /dev/fuse ] && [ -c /dev/loop-control ] || skip 'no FUSE or no loop devices'
     ceph_network
     trap guide_gone EXIT
-    local command count=0 loops=()
+    local command count=0 loops=() gateways=()
     guide_commands | sed "/^# With/,/^# Or/d; s|/mnt/|$work/mnt/|g; s|/dev/loop\\([01]\\)|LOOP\\1|g" >commands
     while read -r -u 5 command; do
         command=${command//LOOP0/${loops[0]-}} command=${command//LOOP1/${loops[1]-}}
         echo "$ $command"
         case $command in
-        'roadtrain serve '*)
-            background target.log "${in_network[@]}" bash -c "exec $command"
-            target=$pid
-            until_line target.log '^ready' "$target"
-            ;;
+        'roadtrain serve '*) guide_serves "$command" ;;
         'roadtrain attach '*)
             "${in_network[@]}" bash -c "$command" >attach.log
             loops+=("$(grep -o '/dev/loop[0-9]*' attach.log)")
@@ -84,11 +80,8 @@ test_ceph_guide() {
         around "$command"
         count=$((count + 1))
     done 5<commands
-    [ $count -ge 20 ] && [ ${#loops[@]} = 2 ] || fail "$count commands"
-    kill -TERM "$target"
-    ended "$target" 15
-    wait "$target" || fail "status $?"
-    ! grep -E 'WARN|ERROR' target.log || fail 'the target complains'
+    [ $count -ge 21 ] && [ ${#loops[@]} = 2 ] || fail "$count commands"
+    guide_gateways_end
 }
 
 # demo: starts the script of `make demo-ceph`, in a folder and a group of processes of its own; leaves it in $demo

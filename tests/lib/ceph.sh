@@ -19,6 +19,7 @@ ceph_network() {
     trap ceph_network_gone EXIT
     ip -n "rt-ceph-$$" link set lo up
     ip -n "rt-ceph-$$" addr add 192.0.2.7/32 dev lo
+    ip -n "rt-ceph-$$" addr add 192.0.2.8/32 dev lo
     "${in_network[@]}" "$cluster" start "$work/ceph" --auth cephx "$@" >cluster.log
     mkdir etc bin
     # shellcheck disable=SC2016
@@ -32,6 +33,28 @@ ceph_network() {
 ceph_network_gone() {
     "${in_network[@]}" "$cluster" stop "$work/ceph" >stop.log 2>&1 || true
     ip netns del "rt-ceph-$$"
+}
+
+# guide_serves COMMAND: starts a gateway; leaves the processes of all in $gateways. Each is on a machine of its own.
+guide_serves() {
+    local folder=$ROADTRAIN_RUNTIME_DIR log=target.log
+    case $1 in *192.0.2.8*) folder=$work/second log=second.log ;; esac
+    background $log "${in_network[@]}" env ROADTRAIN_RUNTIME_DIR="$folder" bash -c "exec $1"
+    until_line $log '^ready' "$pid"
+    gateways+=("$pid")
+}
+
+# guide_gateways_end: as they should, the one that stands by first, and without a complaint
+guide_gateways_end() {
+    local gateway n
+    for ((n = ${#gateways[@]} - 1; n >= 0; n--)); do
+        gateway=${gateways[n]}
+        kill -TERM "$gateway"
+        ended "$gateway" 15
+        wait "$gateway" || fail "status $?"
+    done
+    # But for what the page says of it.
+    ! grep -E 'WARN|ERROR' target.log second.log | grep -v 'object-map and fast-diff' || fail 'a gateway complains'
 }
 
 # guide_commands: those of docs/guide/ceph.md between its tables, one a line, as they stand there, but for places

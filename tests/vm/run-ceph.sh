@@ -6,25 +6,18 @@
 test_kernel_host_by_the_ceph_guide() {
     ceph_network
     mkdir share
-    local command
+    local command gateways=()
     guide_commands >commands
     sed '/^# Or/,$d; 1,/^# With/d' commands >share/commands
-    [ "$(wc -l <share/commands)" = 5 ] || fail "not five commands: $(cat share/commands)"
+    [ "$(wc -l <share/commands)" = 6 ] || fail "not six commands: $(cat share/commands)"
     sed '/^# With/,$d' commands >before
     while read -r -u 5 command; do
         echo "$ $command"
         case $command in
-        'roadtrain serve '*)
-            background target.log "${in_network[@]}" bash -c "exec $command"
-            target=$pid
-            until_line target.log '^ready' "$target"
-            ;;
+        'roadtrain serve '*) guide_serves "$command" ;;
         *) "${in_network[@]}" bash -c "$command" ;;
         esac
     done 5<before
     "${in_network[@]}" "$here/vm.sh" run -s "$work/share" "$here/guest-ceph.sh"
-    kill -TERM "$target"
-    ended "$target" 15
-    wait "$target" || fail "status $?"
-    ! grep -E 'WARN|ERROR' target.log || fail 'the target complains'
+    guide_gateways_end
 }

@@ -2,21 +2,29 @@
 
 mod objects;
 
-use crate::args::{AnaPort, CtlArgs, CtlCommand, GlobalArgs};
+use crate::args::{
+    AnaName, AnaPort, CtlArgs, CtlCommand, GlobalArgs, SnapshotCommand, SnapshotName,
+};
 use crate::config::{default_port, listener_of};
-use crate::control::{Call, Change};
+use crate::control::{Call, Change, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView};
 use crate::failure::Outcome;
 use crate::registry::{TargetEntry, Targets};
-use crate::{logs, target};
+use crate::{logs, output, target};
 use roadtrain_engine::target::AnaListener;
 use std::net::SocketAddr;
 
 /// `roadtrain ctl`
 pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let CtlCommand::Ana { listener, state } = &args.command else {
-        return objects::run(args, global);
-    };
+    match &args.command {
+        CtlCommand::Ana { listener, state } => ana(args, (listener, *state), global),
+        CtlCommand::Snapshot { action, nqn } => snapshot(args, action, nqn.clone(), global),
+        _ => objects::run(args, global),
+    }
+}
+
+/// `roadtrain ctl ana`
+fn ana(args: &CtlArgs, (listener, state): (&AnaPort, AnaName), global: &GlobalArgs) -> Outcome {
     let targets = Targets::of_user();
     let mut entries = targets.entries()?;
     if args.id.is_none() && entries.len() > 1 {
@@ -28,9 +36,63 @@ pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
         }
     }
     let chosen = target::choose(entries, args.id.as_deref())?;
-    let change = Change::SetAna { listener: with_port(listener), state: *state };
+    let change = Change::SetAna { listener: with_port(listener), state };
     let call = Call::Apply { operations: vec![change] };
     target::tell(&targets, &chosen, &call, global)
+}
+
+/// `roadtrain ctl snapshot`
+fn snapshot(
+    args: &CtlArgs,
+    command: &SnapshotCommand,
+    nqn: Option<String>,
+    global: &GlobalArgs,
+) -> Outcome {
+    let targets = Targets::of_user();
+    let chosen = target::choose(targets.entries()?, args.id.as_deref())?;
+    let of = |SnapshotName { nsid, name }: SnapshotName| (nsid, name);
+    let (nsid, action) = match command.clone() {
+        SnapshotCommand::List { nsid } => (nsid, SnapshotAction::List),
+        SnapshotCommand::Create(one) => {
+            let (nsid, name) = of(one);
+            (nsid, SnapshotAction::Create { name })
+        }
+        SnapshotCommand::Remove(one) => {
+            let (nsid, name) = of(one);
+            (nsid, SnapshotAction::Remove { name })
+        }
+        SnapshotCommand::Protect(one) => {
+            let (nsid, name) = of(one);
+            (nsid, SnapshotAction::Protect { name })
+        }
+        SnapshotCommand::Unprotect(one) => {
+            let (nsid, name) = of(one);
+            (nsid, SnapshotAction::Unprotect { name })
+        }
+        SnapshotCommand::Clone { from, to } => {
+            let (nsid, name) = of(from);
+            (nsid, SnapshotAction::Clone { name, to })
+        }
+        SnapshotCommand::Rollback(one) => {
+            let (nsid, name) = of(one);
+            (nsid, SnapshotAction::Rollback { name })
+        }
+    };
+    let is_list = action == SnapshotAction::List;
+    let call = Call::Snapshots(SnapshotCall { nqn, nsid, action });
+    let reply: SnapshotReply = target::ask(&targets, &chosen, &call)?;
+    if global.json {
+        return output::json(&reply);
+    }
+    if !is_list {
+        return Ok(());
+    }
+    let row = |one: &SnapshotView| {
+        let protected = if one.protected { " protected" } else { "" };
+        format!("{} {} bytes{protected}", one.name, one.bytes)
+    };
+    let rows: Vec<String> = reply.snapshots.iter().map(row).collect();
+    output::line(&if rows.is_empty() { "no snapshots".into() } else { rows.join("\n") })
 }
 
 /// The same, whatever the target's own port is.

@@ -186,8 +186,8 @@ impl NamespaceSpec {
         }?;
         self.check_pace()?;
         self.rates.rates()?;
-        if self.standby && !matches!(self.kind, Kind::File | Kind::Block) {
-            return Err(format!("standby is for file and block, not for {kind}"));
+        if self.standby && !matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd) {
+            return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
         if self.standby && self.read_only {
             return Err("standby is for who writes: several may read".into());

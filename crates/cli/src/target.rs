@@ -8,6 +8,7 @@ use crate::control::{Call, Change, Done, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetEntry, Targets};
 use crate::{logs, output};
+use serde::de::DeserializeOwned;
 
 /// `roadtrain target`
 pub(crate) fn run(args: &TargetArgs, global: &GlobalArgs) -> Outcome {
@@ -28,19 +29,30 @@ pub(crate) fn tell(
     call: &Call,
     global: &GlobalArgs,
 ) -> Outcome {
-    let reply = socket::ask(&targets.control_socket(&target.id), call).map_err(|error| {
-        let (id, pid) = (&target.id, target.process.pid);
-        Failure::connect(format!("{id} (process {pid}) does not answer: {error}"))
-    })?;
-    let done: Done = serde_json::from_value(reply?).map_err(|e| {
-        Failure::failed(format!("{}: an answer that makes no sense: {e}", target.id))
-    })?;
+    let done: Done = ask(targets, target, call)?;
     if global.json {
         return output::json(&done);
     }
     let changes = done.changes.into_iter().map(|change| change.what);
     let lines: Vec<String> = changes.chain(done.hint.map(|hint| format!("note: {hint}"))).collect();
     output::line(&if lines.is_empty() { "nothing has changed".into() } else { lines.join("\n") })
+}
+
+/// Asks a target.
+///
+/// # Errors
+/// It does not answer, or refuses.
+pub(crate) fn ask<T: DeserializeOwned>(
+    targets: &Targets,
+    target: &TargetEntry,
+    call: &Call,
+) -> Outcome<T> {
+    let reply = socket::ask(&targets.control_socket(&target.id), call).map_err(|error| {
+        let (id, pid) = (&target.id, target.process.pid);
+        Failure::connect(format!("{id} (process {pid}) does not answer: {error}"))
+    })?;
+    serde_json::from_value(reply?)
+        .map_err(|e| Failure::failed(format!("{}: an answer that makes no sense: {e}", target.id)))
 }
 
 /// The target of that name, or the only one.
@@ -72,6 +84,7 @@ fn call(args: &TargetArgs) -> Outcome<Call> {
     let change = match args.command.clone() {
         TargetCommand::Reload => return Ok(Call::Reload),
         TargetCommand::Upgrade => return Ok(Call::Upgrade),
+        TargetCommand::ClaimNamespace { nsid } => return Ok(Call::Claim { nqn, nsid }),
         TargetCommand::Listen(ListenArgs { traddr: address, trsvcid: port }) => {
             Change::Listen { address, port }
         }

@@ -1,7 +1,9 @@
 //! Blocks that another process has: they are seen, and not touched.
 
+use crate::spec::is_free;
 use crate::{
-    BlockLimits, Completion, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Store, Token,
+    BlockLimits, Completion, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Store,
+    StoreSpec, Token,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -13,11 +15,12 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Elsewhere {
     /// Open to be looked at, without a lock.
     seen: Arc<dyn Store>,
+    spec: StoreSpec,
 }
 
 impl Elsewhere {
-    pub(crate) fn new(seen: Arc<dyn Store>) -> Elsewhere {
-        Elsewhere { seen }
+    pub(crate) fn new(seen: Arc<dyn Store>, spec: StoreSpec) -> Elsewhere {
+        Elsewhere { seen, spec }
     }
 }
 
@@ -45,6 +48,19 @@ impl Store for Elsewhere {
 
     fn sync(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn custody(&self) -> Custody {
+        match self.seen.custody() {
+            // It does not know, but the system does.
+            Custody::Ours if is_free(&self.spec) => Custody::Free,
+            Custody::Ours => Custody::Theirs,
+            known => known,
+        }
+    }
+
+    fn seize(&self) -> Result<(), OpenError> {
+        self.seen.seize()
     }
 
     /// It has the size that the other process gives it, whatever is asked for here.

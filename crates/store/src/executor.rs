@@ -20,6 +20,7 @@ const CANCELLED: u64 = UserData { kind: RING_KIND, index: u32::MAX, generation: 
 /// Whose token it is.
 const CALLER: u8 = 0;
 const EXECUTOR: u8 = 1;
+const NOBODY: u8 = 2;
 
 /// Names an operation that was submitted, among all that one executor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +66,25 @@ impl Completion {
     #[must_use]
     pub fn new(token: Token, result: Result<(), Status>, buffer: Option<Buffer>) -> Completion {
         Completion { token, result, buffer, took_report: false }
+    }
+
+    /// Gives back the buffer of an operation that was answered without it: the one way in which a store may answer
+    /// before it is done with a buffer.
+    #[must_use]
+    pub fn late(buffer: Buffer) -> Completion {
+        let token = Token(UserData { kind: NOBODY, index: 0, generation: 0 }.pack());
+        Completion::new(token, Ok(()), Some(buffer))
+    }
+
+    /// The buffer, if it is one that comes [late](Self::late).
+    ///
+    /// # Errors
+    /// It is an answer.
+    pub fn into_late(self) -> Result<Option<Buffer>, Completion> {
+        match UserData::unpack(self.token.0).kind {
+            NOBODY => Ok(self.buffer),
+            _ => Err(self),
+        }
     }
 }
 

@@ -48,6 +48,7 @@ mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
+mod snapshots;
 mod spec;
 mod ssd;
 mod store;
@@ -65,6 +66,7 @@ pub use null::NullStore;
 pub use rbd::{RbdImage, RbdStore};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
-pub use spec::{OpenError, StoreKind, StoreSpec, is_free, look, open};
+pub use snapshots::{Snapshot, SnapshotError, Snapshots};
+pub use spec::{OpenError, StoreKind, StoreSpec, look, open};
 pub use ssd::SsdStore;
-pub use store::{Geometry, LastSync, Store};
+pub use store::{Custody, Geometry, LastSync, Store};

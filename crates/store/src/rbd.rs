@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! rbd        the store: capacity, limits, submits
+//! custody    an image that several targets reach: beats of who has it, looks of who stands by
 //! operation  one operation: buffer and token until librbd's thread answers
+//! snapshots  of an image, and clones
+//! under_way  operations that may be answered before librbd answers
 //! image      an open image: its lock, its size, what its errors mean
-//! cluster    a connection to a cluster, and a pool of it
+//! cluster    connections to clusters, and pools
 //! library    librados and librbd, loaded at run time
 //! ```
 //!
@@ -12,18 +15,28 @@
 //! wait (connecting, opening, closing) runs on threads of its own.
 
 mod cluster;
+mod custody;
 mod image;
 mod library;
 mod operation;
+mod snapshots;
+mod under_way;
 
 use crate::resize::Size;
-use crate::{BlockLimits, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Store, Token};
+use crate::{
+    BlockLimits, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Snapshots, Store, Token,
+};
 use cluster::Pool;
+use custody::{Held, Watched};
 use image::Image;
 use operation::Operation;
+use roadtrain_proto::target::custody::Timing;
 use roadtrain_system::buffer::Buffer;
+use roadtrain_system::clock;
+use roadtrain_wire::status::Status;
 use std::ffi::c_int;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::{fmt, io};
 use tracing::warn;
@@ -51,6 +64,8 @@ pub struct RbdImage {
     pub keyring: Option<PathBuf>,
     /// Octets of the image that is made if there is none.
     pub create: Option<u64>,
+    /// Several targets reach it, and one of them has it.
+    pub shared: bool,
 }
 
 impl RbdImage {
@@ -82,15 +97,30 @@ struct Failure {
     action: String,
     /// `None`: what is said says it all.
     errno: Option<c_int>,
+    /// That client has the image.
+    owner: Option<String>,
 }
 
 impl Failure {
     fn text(text: impl Into<String>) -> Failure {
-        Failure { action: text.into(), errno: None }
+        Failure { action: text.into(), errno: None, owner: None }
+    }
+
+    fn errno(action: &str, errno: c_int) -> Failure {
+        Failure { errno: Some(errno), ..Failure::text(action) }
+    }
+
+    fn taken(owner: String) -> Failure {
+        Failure { owner: Some(owner), ..Failure::text("take its exclusive lock") }
     }
 
     fn of(self, image: &RbdImage) -> OpenError {
-        OpenError::Rbd { image: image.to_string(), problem: self.to_string() }
+        let problem = self.to_string();
+        let image = image.to_string();
+        match self.owner {
+            Some(owner) => OpenError::Taken { image, owner },
+            None => OpenError::Rbd { image, problem },
+        }
     }
 }
 
@@ -115,6 +145,20 @@ pub struct RbdStore {
     identity: u128,
     /// Was made when it was opened.
     is_new: bool,
+    tie: Tie,
+    /// It is rolled back.
+    is_resting: AtomicBool,
+}
+
+/// How the store belongs to the image.
+#[derive(Debug)]
+enum Tie {
+    /// As long as the store lives, it has it.
+    Alone,
+    /// It has it, and may lose it.
+    Held(Held),
+    /// Another one has it.
+    Watched(Watched),
 }
 
 impl RbdStore {
@@ -124,18 +168,67 @@ impl RbdStore {
     /// librbd, the cluster, its pool or the image is not there; another client has the image; we are not allowed to.
     pub fn open(spec: &RbdImage, lba_bytes: u32, read_only: bool) -> Result<RbdStore, OpenError> {
         let failed = |failure: Failure| failure.of(spec);
-        let pool = Pool::connect(spec).map_err(failed)?;
+        let connect = if spec.shared { Pool::connect_alone } else { Pool::connect };
+        let pool = connect(spec).map_err(failed)?;
         let is_new = match spec.create {
             Some(bytes) => Image::create(&pool, &spec.image, bytes).map_err(failed)?,
             None => false,
         };
-        let image = Arc::new(Image::open(pool, spec, read_only).map_err(failed)?);
         // From here on it is closed when it is dropped.
+        let image = Arc::new(Image::open(pool, spec, read_only).map_err(failed)?);
+        let tie = match (spec.shared, image.read_only()) {
+            (true, false) => Tie::Held(Held::take(&image, Timing::default()).map_err(failed)?),
+            (_, read_only) => {
+                if !read_only {
+                    image.lock().map_err(failed)?;
+                }
+                Tie::Alone
+            }
+        };
+        RbdStore::new(spec, image, lba_bytes, (tie, is_new))
+    }
+
+    /// Looks at an image that another target has, until it can be had.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be looked at.
+    pub(crate) fn look(spec: &RbdImage, lba_bytes: u32) -> Result<RbdStore, OpenError> {
+        let failed = |failure: Failure| failure.of(spec);
+        let pool = Pool::connect_alone(spec).map_err(failed)?;
+        let image = Arc::new(Image::open(pool, spec, false).map_err(failed)?);
+        let watched = Watched::begin(image.clone(), Timing::default()).map_err(failed)?;
+        RbdStore::new(spec, image, lba_bytes, (Tie::Watched(watched), false))
+    }
+
+    fn new(
+        spec: &RbdImage,
+        image: Arc<Image>,
+        lba_bytes: u32,
+        (tie, is_new): (Tie, bool),
+    ) -> Result<RbdStore, OpenError> {
+        let failed = |failure: Failure| failure.of(spec);
         let bytes = image.bytes().map_err(failed)?;
         let size = Size::whole("rbd", bytes, lba_bytes, image.read_only())?;
         let limits = limits(image.stripe_bytes().map_err(failed)?, size.geometry().lba_shift);
         let identity = image.identity(spec.snapshot.as_deref()).map_err(failed)?;
-        Ok(RbdStore { spec: spec.clone(), image, size, limits, identity, is_new })
+        Ok(RbdStore {
+            spec: spec.clone(),
+            image,
+            size,
+            limits,
+            identity,
+            is_new,
+            tie,
+            is_resting: AtomicBool::new(false),
+        })
+    }
+
+    /// Its size, if it is asked for now: whoever cannot reach the cluster would wait.
+    fn bytes_now(&self) -> Result<u64, Failure> {
+        match self.custody() {
+            Custody::Ours | Custody::Theirs => self.image.bytes(),
+            _ => Ok(self.geometry().bytes()),
+        }
     }
 }
 
@@ -150,6 +243,9 @@ impl Store for RbdStore {
 
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         match self.geometry().check(&op, buffer.as_ref()) {
+            _ if self.is_resting.load(Ordering::Relaxed) => {
+                io.complete(crate::Completion::new(token, Err(Status::ANA_INACCESSIBLE), buffer));
+            }
             Ok(()) => {
                 let image = self.image.clone();
                 Operation::new((op, buffer), token, io.completions(), image).begin();
@@ -166,7 +262,35 @@ impl Store for RbdStore {
         self.image.flush().map_err(|failure| io::Error::other(failure.to_string()))
     }
 
+    fn custody(&self) -> Custody {
+        match &self.tie {
+            Tie::Alone => Custody::Ours,
+            Tie::Held(held) => held.custody(&self.image, clock::now()),
+            Tie::Watched(watched) => watched.custody(),
+        }
+    }
+
+    fn seize(&self) -> Result<(), OpenError> {
+        match &self.tie {
+            Tie::Watched(watched) => {
+                watched.seize();
+                Ok(())
+            }
+            _ => Err(OpenError::Unfenceable),
+        }
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.spec.snapshot.is_none().then_some(self)
+    }
+
     fn give_up(&self) {
+        if let Tie::Held(held) = &self.tie {
+            held.end();
+        }
+        if self.custody() != Custody::Ours {
+            return;
+        }
         if let Err(failure) = self.image.unlock() {
             warn!(image = %self.spec, "others have to wait for its lock to be given up: {failure}");
         }
@@ -174,7 +298,12 @@ impl Store for RbdStore {
 
     fn plan(&self, bytes: Option<u64>) -> Result<Resize, OpenError> {
         let from = self.geometry().bytes();
-        let now = self.image.bytes().map_err(|failure| failure.of(&self.spec))?;
+        let failed = |failure: Failure| failure.of(&self.spec);
+        let now = self.bytes_now().map_err(failed)?;
+        if matches!(self.tie, Tie::Held(_)) && self.custody() == Custody::Ours {
+            // Others may have switched it on again, which changes the header, as another size does.
+            self.image.drop_object_map().map_err(failed)?;
+        }
         let to = now >> self.geometry().lba_shift << self.geometry().lba_shift;
         match bytes {
             Some(bytes) if bytes != to => Err(Failure::text(

@@ -188,6 +188,19 @@ pub enum OpenError {
         /// With what to do about it.
         problem: String,
     },
+    /// Another client has the image.
+    #[error(
+        "rbd:{image}: {owner} has its exclusive lock: stop that first, or wait 30 s if it has just died"
+    )]
+    Taken {
+        /// As Ceph's programs write it.
+        image: String,
+        /// As the cluster names it.
+        owner: String,
+    },
+    /// Whoever has the blocks could go on writing them.
+    #[error("nobody can keep the process that has the blocks from writing them: end it")]
+    Unfenceable,
     /// Its size is not for us to change.
     #[error("it has {bytes} bytes and cannot be resized")]
     Unresizable {
@@ -245,8 +258,8 @@ pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
     })
 }
 
-/// What `spec` names and another process has: all that hosts are told of it, and none of its blocks. Only of files and
-/// devices.
+/// What `spec` names and another process has: all that hosts are told of it, and none of its blocks. Of files,
+/// devices and shared images.
 ///
 /// # Errors
 /// It is not there, or cannot be looked at.
@@ -256,14 +269,15 @@ pub fn look(spec: &StoreSpec) -> Result<Arc<dyn Store>, OpenError> {
         StoreKind::File { path, .. } | StoreKind::Block { path } => {
             Arc::new(DiskStore::look(spec, path)?)
         }
+        #[cfg(feature = "rbd")]
+        StoreKind::Rbd(image) => Arc::new(RbdStore::look(image, spec.lba_bytes)?),
         _ => open(spec)?,
     };
-    Ok(Arc::new(Elsewhere::new(seen)))
+    Ok(Arc::new(Elsewhere::new(seen, spec.clone())))
 }
 
-/// Whether no other process has what `spec` names. Opens nothing for longer than that.
-#[must_use]
-pub fn is_free(spec: &StoreSpec) -> bool {
+/// Whether no other process of the machine has what `spec` names. Opens nothing for longer than that.
+pub(crate) fn is_free(spec: &StoreSpec) -> bool {
     match &spec.kind {
         StoreKind::File { path, .. } | StoreKind::Block { path } => DiskStore::is_free(spec, path),
         _ => true,

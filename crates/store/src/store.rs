@@ -1,7 +1,8 @@
 //! The contract between a target and what keeps its blocks.
 
 use crate::{
-    BlockLimits, ByteRange, InPlace, Io, Op, OpenError, Place, Resize, SizeWatcher, Token,
+    BlockLimits, ByteRange, InPlace, Io, Op, OpenError, Place, Resize, SizeWatcher, Snapshots,
+    Token,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -64,6 +65,29 @@ impl Geometry {
 
 /// What brings to stable storage what was written to a store that is gone.
 pub type LastSync = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// Who has a store's blocks, where several targets reach them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Custody {
+    /// This target: it serves them.
+    Ours,
+    /// This target, which has no way to them.
+    CutOff,
+    /// Another one has taken them. The store is of no use any more; opened again it may stand by.
+    Lost,
+    /// Another one.
+    Theirs,
+    /// Nobody: they can be had by opening them again.
+    Free,
+}
+
+impl Custody {
+    /// Whether the store is that of a target that stands by.
+    #[must_use]
+    pub fn stands_by(self) -> bool {
+        matches!(self, Custody::Theirs | Custody::Free)
+    }
+}
 
 /// A namespace's blocks. All reactors of a target share it, and call it on their own threads: no call may wait,
 /// unless it says so.
@@ -151,6 +175,25 @@ pub trait Store: Debug + Send + Sync {
         if let Some(below) = self.below() {
             below.give_up();
         }
+    }
+
+    /// Who has the blocks. Does not wait for anybody else.
+    fn custody(&self) -> Custody {
+        self.below().map_or(Custody::Ours, |below| below.custody())
+    }
+
+    /// Has the blocks taken away from the target that has them: soon they are [free](Custody::Free), and that one
+    /// cannot write them any more. Does not wait for it.
+    ///
+    /// # Errors
+    /// Nobody could make sure of that.
+    fn seize(&self) -> Result<(), OpenError> {
+        self.below().map_or(Err(OpenError::Unfenceable), |below| below.seize())
+    }
+
+    /// Its snapshots; `None`: it has none, and cannot have any.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.below()?.snapshots()
     }
 
     /// Where its blocks are, whatever that is called. Two with the same place are the same blocks.

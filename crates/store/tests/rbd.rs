@@ -5,7 +5,9 @@
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 
-use roadtrain_store::{OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, open};
+use roadtrain_store::{
+    Custody, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, look, open,
+};
 use skipped::skipped_test;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,7 @@ struct Cluster(TempDir);
 
 impl Cluster {
     /// `None`: there are no programs for it here, which was said.
-    fn start(test: &str) -> Option<Cluster> {
+    fn start(test: &str, store: &str) -> Option<Cluster> {
         let is_here = |program| Command::new(program).arg("--version").output().is_ok();
         if !["ceph-mon", "ceph-osd", "rbd"].into_iter().all(is_here) {
             skipped_test(test, "no ceph-mon, ceph-osd and ceph-common are installed");
@@ -32,7 +34,7 @@ impl Cluster {
         }
         let directory = tempfile::tempdir().unwrap();
         let cluster = Cluster(directory);
-        let said = cluster.script(&["start"], &["--auth", "cephx"]);
+        let said = cluster.script(&["start"], &["--auth", "cephx", "--store", store]);
         assert!(said.contains("ready"), "{said}");
         Some(cluster)
     }
@@ -79,18 +81,64 @@ fn problem(image: RbdImage) -> String {
 
 #[test]
 fn images_are_stores() {
-    let Some(cluster) = Cluster::start("images_are_stores") else { return };
-    let count = Cell::new(0);
-    conformance::run(|| {
-        count.set(count.get() + 1);
-        let image = cluster.image(&count.get().to_string());
-        opened(RbdImage { create: Some(SIZE), ..image }, false).unwrap()
-    });
+    let Some(cluster) = Cluster::start("images_are_stores", "memstore") else { return };
+    conform(&cluster, false);
     identities_last(&cluster);
     has_one_writer(&cluster);
     another_size_is_seen(&cluster);
     what_was_made_goes_again(&cluster);
     says_what_is_wrong(&cluster);
+}
+
+/// With BlueStore, which keeps data on disks; the images are those that several targets reach.
+#[test]
+fn shared_images_are_stores() {
+    let Some(cluster) = Cluster::start("shared_images_are_stores", "bluestore") else { return };
+    conform(&cluster, true);
+    changes_hands(&cluster);
+}
+
+fn conform(cluster: &Cluster, shared: bool) {
+    let count = Cell::new(0);
+    conformance::run(|| {
+        count.set(count.get() + 1);
+        let image = cluster.image(&count.get().to_string());
+        opened(RbdImage { create: Some(SIZE), shared, ..image }, false).unwrap()
+    });
+}
+
+/// Of a shared image: who has it, who looks at it, and what becomes of it.
+fn changes_hands(cluster: &Cluster) {
+    let image = || RbdImage { create: Some(SIZE), shared: true, ..cluster.image("hands") };
+    let spec = || StoreSpec { kind: StoreKind::Rbd(image()), lba_bytes: 4096, read_only: false };
+    let first = opened(image(), false).unwrap();
+    assert_eq!(first.custody(), Custody::Ours);
+    assert!(
+        cluster.rbd(&["info", "rbd/hands"]).contains("features: layering, exclusive-lock, deep")
+    );
+    assert!(matches!(opened(image(), false), Err(OpenError::Taken { .. })));
+    let second = look(&spec()).unwrap();
+    assert_eq!(second.custody(), Custody::Theirs);
+    assert_eq!(second.identity().unwrap(), first.identity().unwrap());
+    second.seize().unwrap();
+    becomes(&*second, Custody::Free);
+    becomes(&*first, Custody::Lost);
+    let third = opened(image(), false).unwrap();
+    // It has nothing to give up any more, and does not take it away from the new one.
+    first.give_up();
+    drop(first);
+    assert_eq!(third.custody(), Custody::Ours);
+    let fourth = look(&spec()).unwrap();
+    third.give_up();
+    becomes(&*fourth, Custody::Free);
+}
+
+fn becomes(store: &dyn Store, custody: Custody) {
+    let end = Instant::now() + LONG;
+    while store.custody() != custody {
+        assert!(Instant::now() < end, "it is {:?}", store.custody());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn identities_last(cluster: &Cluster) {

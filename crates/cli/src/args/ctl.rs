@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
 Connected hosts are told. What ana sets is not written to the configuration file: a reload or a
-restart goes back to what the file says. All others are for a target with --rpc, and are kept when
-it has --state.
+restart goes back to what the file says. All others but snapshot are for a target with --rpc, and
+are kept when it has --state.
 
-Exit status: 0 when it is done, 1 when the target refuses, 2 when it makes no sense, 3 when no
-target answers.
+Exit status: 0 when it is done, 1 when the target or what keeps the blocks refuses, 2 when it makes
+no sense, 3 when no target answers.
 
 Examples:
   roadtrain ctl device add disk file:/srv/images/disk.img
@@ -22,7 +22,10 @@ Examples:
   roadtrain ctl host allow nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7
   roadtrain ctl connections --json
   roadtrain ctl ana --listener 192.0.2.1:4420 inaccessible
-  roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0";
+  roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0
+  roadtrain ctl snapshot create 1 before-upgrade
+  roadtrain ctl snapshot list 1 --json
+  roadtrain ctl snapshot rollback 1 before-upgrade   # when no host is connected";
 
 /// Options of `roadtrain ctl`.
 #[derive(Args, Clone, Debug)]
@@ -31,10 +34,11 @@ pub struct CtlArgs {
     /// What to tell it.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Whom to tell, but for ana.
+    /// Whom to tell, but for ana and snapshot.
     #[command(flatten)]
     pub socket: RpcSocketArgs,
-    /// For ana: the target's name, as `roadtrain status` shows it [default: the one with that listener].
+    /// For ana and snapshot: the target's name, as `roadtrain status` shows it [default: the one with that listener, or the
+    /// only one].
     #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
     pub id: Option<String>,
 }
@@ -71,4 +75,50 @@ pub enum CtlCommand {
         /// NQN of a subsystem [default: all].
         nqn: Option<String>,
     },
+    /// Make, list, clone, remove or go back to snapshots of a namespace, where what keeps its blocks has snapshots.
+    Snapshot {
+        /// What to do.
+        #[command(subcommand)]
+        action: SnapshotCommand,
+        /// The subsystem [default: the only one].
+        #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
+        nqn: Option<String>,
+    },
+}
+
+/// A snapshot of a namespace.
+#[derive(Args, Clone, Debug)]
+pub struct SnapshotName {
+    /// Namespace ID.
+    pub nsid: u32,
+    /// Name of the snapshot.
+    pub name: String,
+}
+
+/// What can be done with snapshots.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Make a snapshot of the namespace as it is; what hosts keep in their caches is not in it.
+    Create(SnapshotName),
+    /// List the namespace's snapshots.
+    List {
+        /// Namespace ID.
+        nsid: u32,
+    },
+    /// Have a snapshot stay: it cannot be removed, and clones of it can be made.
+    Protect(SnapshotName),
+    /// Let a snapshot be removed; clones of it must be gone.
+    Unprotect(SnapshotName),
+    /// Make a disk of its own that begins as the snapshot is.
+    Clone {
+        /// The snapshot.
+        #[command(flatten)]
+        from: SnapshotName,
+        /// Where it is to be: for an image of a Ceph cluster POOL/IMAGE or IMAGE, of the same cluster.
+        to: String,
+    },
+    /// Make the namespace what it was. Refused while hosts are connected.
+    Rollback(SnapshotName),
+    /// Remove a snapshot.
+    Remove(SnapshotName),
 }

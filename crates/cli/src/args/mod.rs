@@ -44,7 +44,7 @@ pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, Portal, Transport};
-pub use ctl::{CtlArgs, CtlCommand};
+pub use ctl::{CtlArgs, CtlCommand, SnapshotCommand, SnapshotName};
 pub use doctor::DoctorArgs;
 pub use ether::EtherArgs;
 #[cfg(feature = "ether")]

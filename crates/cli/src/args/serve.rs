@@ -23,7 +23,8 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
   rbd:POOL/IMAGE,id=NAME     an image of a Ceph cluster ([NAMESPACE/] before its name,
                              @SNAPSHOT behind it; conf=FILE, keyring=FILE, create=SIZE)
   options: lba=512|4096 (block size, 512), ro (read-only), nsid=N (1, 2, ... in order), size=SIZE,
-           standby (wait, inaccessible, while another process has it, then serve it),
+           standby (wait, inaccessible, while another process has it, then serve it; an image
+           is taken over from a gateway that has died or hangs),
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
            uuid=UUID, nguid=NGUID (its identity; without them that of the blocks),
            reservations=FILE|none (where those are kept that persist through power loss; of a

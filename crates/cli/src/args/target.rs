@@ -17,6 +17,7 @@ Examples:
   roadtrain target add-namespace file:/srv/b.img,size=100GiB
   roadtrain target resize-namespace 2 200GiB
   roadtrain target remove-namespace 2 -n nqn.2025-01.io.example:disk
+  roadtrain target claim-namespace 1           # of an image that another gateway serves
   roadtrain target allow-host nqn.2025-01.io.example:host7
   roadtrain target limit-namespace 2 --iops 5000 --bandwidth 100MiB --burst 1s
   roadtrain target limit-host nqn.2025-01.io.example:host7 --write-iops 1000
@@ -97,6 +98,12 @@ pub enum TargetCommand {
         /// So much.
         #[command(flatten)]
         rates: RateArgs,
+    },
+    /// Serve a namespace that stands by: its blocks are taken away from the target that has them, which cannot write them
+    /// any more.
+    ClaimNamespace {
+        /// Namespace ID.
+        nsid: u32,
     },
     /// Let a host connect.
     AllowHost {

@@ -51,6 +51,16 @@ pub(crate) enum Call {
         /// In this order.
         operations: Vec<Change>,
     },
+    /// A target serves a namespace that stands by: its blocks are taken away from the target that has them. The answer
+    /// comes when it is served.
+    Claim {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// A target does something with snapshots of a namespace.
+    Snapshots(SnapshotCall),
     /// A target starts the program anew, which takes over; the answer comes when it serves, or has failed.
     Upgrade,
     /// A target gives its sockets to the asker, which goes on over the same stream.
@@ -59,6 +69,79 @@ pub(crate) enum Call {
     Proceed,
     /// After that: the asker serves, and the target ends.
     Serving,
+}
+
+/// A namespace, and what is to be done with its snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SnapshotCall {
+    /// The subsystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nqn: Option<String>,
+    /// The namespace.
+    pub nsid: u32,
+    /// What to do.
+    #[serde(flatten)]
+    pub action: SnapshotAction,
+}
+
+/// What can be done with snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum SnapshotAction {
+    /// Tells all that there are.
+    List,
+    /// Makes one.
+    Create {
+        /// Its name.
+        name: String,
+    },
+    /// Removes one.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// Has one stay.
+    Protect {
+        /// Its name.
+        name: String,
+    },
+    /// Lets one be removed.
+    Unprotect {
+        /// Its name.
+        name: String,
+    },
+    /// Makes a disk of its own of one.
+    Clone {
+        /// Its name.
+        name: String,
+        /// Where the disk is to be, in the words of what keeps the blocks.
+        to: String,
+    },
+    /// Makes the namespace's blocks what they were.
+    Rollback {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A snapshot, as a target tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SnapshotView {
+    /// Its name.
+    pub name: String,
+    /// Octets.
+    pub bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: Option<u64>,
+    /// Whether it cannot be removed.
+    pub protected: bool,
+}
+
+/// What a target answers to [`Call::Snapshots`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SnapshotReply {
+    /// All that there are now, oldest first.
+    pub snapshots: Vec<SnapshotView>,
 }
 
 /// What a target answers to [`Call::TakeOver`], along with its sockets.
@@ -432,7 +515,15 @@ mod tests {
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
         let asking = [Call::Status, Call::Stop, Call::Counters, Call::Snapshot, Call::Reload];
-        for call in asking.into_iter().chain(taking).chain([Call::Apply { operations }]) {
+        let (name, to) = ("s".to_owned(), "rbd/c".to_owned());
+        let snapshot = |action| Call::Snapshots(SnapshotCall { nqn: None, nsid: 2, action });
+        let others = [
+            Call::Claim { nqn: Some(host()), nsid: 1 },
+            snapshot(SnapshotAction::List),
+            snapshot(SnapshotAction::Clone { name, to }),
+            Call::Apply { operations },
+        ];
+        for call in asking.into_iter().chain(taking).chain(others) {
             assert_eq!(read_call(&write_call(&call)), Ok(call));
         }
         let plain = br#"{"version":1,"method":"status","params":{}}"#;

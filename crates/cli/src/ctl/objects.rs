@@ -18,11 +18,11 @@ struct Desk<'a> {
     json: bool,
 }
 
-/// Everything but `ctl ana`.
+/// Everything but `ctl ana` and `ctl snapshot`.
 pub(super) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     let desk = Desk { socket: &args.socket, json: global.json };
     match &args.command {
-        CtlCommand::Ana { .. } => Ok(()), // done elsewhere
+        CtlCommand::Ana { .. } | CtlCommand::Snapshot { .. } => Ok(()), // done elsewhere
         CtlCommand::Device(command) => desk.device(command),
         CtlCommand::Subsystem(command) => desk.subsystem(command),
         CtlCommand::Namespace(command) => desk.namespace(command),

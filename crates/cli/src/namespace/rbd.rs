@@ -41,6 +41,9 @@ impl NamespaceSpec {
             };
         }
         let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
+        if self.standby && name.snapshot.is_some() {
+            return Err("standby is for who writes: several may read a snapshot".into());
+        }
         match self.create {
             Some(_) if name.snapshot.is_some() => {
                 Err("a snapshot is there or not: leave create out".into())
@@ -66,6 +69,7 @@ impl NamespaceSpec {
             id: self.id.clone(),
             keyring: self.keyring.clone(),
             create: self.create,
+            shared: self.standby,
         }))
     }
 

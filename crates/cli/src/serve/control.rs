@@ -1,7 +1,7 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
 use super::handover::Successor;
-use super::upgrade;
+use super::{snapshots, upgrade};
 use crate::addresses::Addresses;
 use crate::args::AnaPort;
 use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
@@ -31,9 +31,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::{info, warn};
+
+/// How long a namespace that stands by may take until it is served.
+const CLAIM: Duration = Duration::from_secs(20);
 
 /// A running target, shared by the main thread and the one that answers.
 pub(super) struct Served {
@@ -217,6 +220,12 @@ impl Served {
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
+            Call::Claim { nqn, nsid } => self.claim(nqn, nsid),
+            Call::Snapshots(call) => {
+                let server = self.server();
+                let nqn = subsystem_of(&server.exports(), call.nqn)?;
+                snapshots::answer(&server, (&nqn, call.nsid), &call.action)
+            }
             Call::Stop => Err(Refusal::not_for("a target")),
             Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => {
                 Err(Refusal::new(Why::Request, "nobody takes over here"))
@@ -326,6 +335,18 @@ impl Served {
         Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
     }
 
+    /// Serves a namespace that stands by.
+    fn claim(&self, nqn: Option<String>, nsid: u32) -> Reply {
+        let server = self.server();
+        let nqn = subsystem_of(&server.exports(), nqn)?;
+        let mut changes = Vec::new();
+        if server.claim(&nqn, nsid, CLAIM)? {
+            let what = format!("namespace {nsid} of {nqn} is served here");
+            changes.push(Changed { what, nqn: Some(nqn), nsid: Some(nsid), address: None });
+        }
+        Ok(json!(Done { changes, hint: None }))
+    }
+
     /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
     fn write_listeners(&self) {
         if let Some(announcement) = lock(&self.announcement).as_mut() {
@@ -409,13 +430,9 @@ fn check_owner(
     }
 }
 
-/// What a change means for what is exported.
-fn operation(
-    exports: &TargetConfig<Export>,
-    seen: &TargetConfig,
-    change: Change,
-) -> Result<Operation<Export>, Refusal> {
-    let only = |nqn: Option<String>| match (nqn, &exports.subsystems[..]) {
+/// The subsystem that is named, or the only one.
+fn subsystem_of(exports: &TargetConfig<Export>, nqn: Option<String>) -> Result<String, Refusal> {
+    match (nqn, &exports.subsystems[..]) {
         (Some(nqn), _) => Ok(nqn),
         (None, [only]) => Ok(only.nqn.clone()),
         (None, all) => {
@@ -423,7 +440,16 @@ fn operation(
             let message = format!("which subsystem? There are {}", nqns.join(", "));
             Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
         }
-    };
+    }
+}
+
+/// What a change means for what is exported.
+fn operation(
+    exports: &TargetConfig<Export>,
+    seen: &TargetConfig,
+    change: Change,
+) -> Result<Operation<Export>, Refusal> {
+    let only = |nqn| subsystem_of(exports, nqn);
     let subsystem = |nqn: &str| exports.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
     let namespaces = |nqn: &str| subsystem(nqn).map_or(&[][..], |found| &found.namespaces);
     Ok(match change {
@@ -639,7 +665,7 @@ mod tests {
         let cli = Cli::command();
         let commands = cli.find_subcommand("target").unwrap().get_subcommands();
         let commands = commands.map(|command| command.get_name().replace('-', "_"));
-        let others = ["reload", "upgrade", "disallow_any_host"]; // which is allow_any_host with false
+        let others = ["reload", "upgrade", "claim_namespace", "disallow_any_host"]; // which is allow_any_host with false
         let told = cli.find_subcommand("ctl").unwrap().get_subcommands();
         // The others are methods of JSON-RPC.
         let told = told.filter(|command| command.get_name() == "ana");

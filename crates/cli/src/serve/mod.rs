@@ -4,6 +4,7 @@ mod control;
 mod handover;
 mod management;
 mod observed;
+mod snapshots;
 mod takeover;
 mod upgrade;
 

@@ -557,7 +557,7 @@ impl Control {
         let table = state.target.namespaces(&connected.subnqn);
         let nsids = table.iter().flat_map(|table| table.iter().map(|(nsid, _)| nsid));
         let open = nsids.filter_map(|nsid| state.stores.get(&connected.subnqn, nsid));
-        let here = open.filter(|open| !open.stands_by());
+        let here = open.filter(|open| !open.is_out_of_reach());
         here.map(|open| open.store.clone()).collect()
     }
 

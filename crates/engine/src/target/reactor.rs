@@ -226,7 +226,7 @@ impl reactor::Reactor for Reactor {
 
     fn obey(&mut self, order: Order) {
         let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
-        let Shared { tasks, ring, .. } = &mut lanes.shared;
+        let Shared { tasks, ring, pool, .. } = &mut lanes.shared;
         match order {
             // Dropped, which closes it.
             Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
@@ -254,10 +254,13 @@ impl reactor::Reactor for Reactor {
             Order::Settle(ticket) => lanes.settle(ticket),
             Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
             Order::Settled => lanes.connect_again(),
-            Order::Completed(completion) => {
-                let ended = tasks.completed(ring, completion);
-                lanes.ended(ended);
-            }
+            Order::Completed(completion) => match completion.into_late() {
+                Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
+                Err(completion) => {
+                    let ended = tasks.completed(ring, completion);
+                    lanes.ended(ended);
+                }
+            },
             Order::Flush(index, wake) => {
                 let ended = tasks.woken(ring, index, wake);
                 lanes.ended(ended);

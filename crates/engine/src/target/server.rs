@@ -32,6 +32,7 @@ use roadtrain_proto::target::{
     AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Listener,
     Operation, Place, Target, TargetConfig, TlsUse,
 };
+use roadtrain_store::Store;
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -407,6 +408,21 @@ impl Server {
         let named: Vec<Place> = operations.iter().map(Operation::place).collect();
         let is_named = |nqn: &str, nsid| named.contains(&Place::Namespace(nqn.to_owned(), nsid));
         self.change(is_named, |old| old.with(operations))
+    }
+
+    /// Takes the blocks of a namespace that stands by away from the target that has them, and serves it: that one
+    /// cannot write them any more. Waits until it is served, so long at most. Whether it was not served here before.
+    ///
+    /// # Errors
+    /// There is no such namespace; nobody can fence whoever has its blocks; it took too long.
+    pub fn claim(&self, nqn: &str, nsid: u32, patience: Duration) -> Result<bool, ConfigError> {
+        self.control.claim(nqn, nsid, patience)
+    }
+
+    /// The store of a namespace; `None`: there is no such namespace, or its blocks are out of reach.
+    #[must_use]
+    pub fn store(&self, nqn: &str, nsid: u32) -> Option<Arc<dyn Store>> {
+        self.control.store(nqn, nsid)
     }
 
     /// What is exported, as it was asked for.

@@ -8,7 +8,7 @@ use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
 };
-use roadtrain_store::{BlockLimits, Geometry, OpenError, Place, Resize, StoreKind};
+use roadtrain_store::{BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -29,9 +29,48 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Whether another process has the blocks.
-    pub(super) fn stands_by(&self) -> bool {
+    /// Whether hosts are told that the blocks are out of reach.
+    pub(super) fn is_out_of_reach(&self) -> bool {
         self.config.ana == AnaState::Inaccessible
+    }
+
+    /// Whether hosts can use it here.
+    pub(super) fn is_served(&self) -> bool {
+        self.config.ana.is_usable() && self.store.store().custody() == Custody::Ours
+    }
+
+    /// Whether it waits for blocks that another one has.
+    pub(super) fn stands_by(&self) -> bool {
+        self.store.store().custody().stands_by()
+    }
+
+    /// Whether another target may take the blocks while this one has them.
+    pub(super) fn changes_hands(&self) -> bool {
+        match &self.export.blocks {
+            #[cfg(feature = "rbd")]
+            Blocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
+            _ => false,
+        }
+    }
+
+    /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
+    /// reach.
+    fn is_to_open(&self) -> bool {
+        match self.store.store().custody() {
+            Custody::Ours | Custody::CutOff => false,
+            Custody::Theirs | Custody::Free => true,
+            Custody::Lost => self.is_out_of_reach(),
+        }
+    }
+
+    /// Whether something has to be done because others have got the blocks, or have none any more.
+    pub(super) fn has_news(&self) -> bool {
+        match self.store.store().custody() {
+            Custody::Ours => self.is_out_of_reach(),
+            Custody::CutOff => !self.is_out_of_reach(),
+            Custody::Theirs => false,
+            Custody::Lost | Custody::Free => true,
+        }
     }
 }
 
@@ -52,10 +91,10 @@ impl Stores {
         self.open.iter().map(|((nqn, nsid), open)| (nqn.as_str(), *nsid, &open.store))
     }
 
-    /// Namespaces whose blocks another process has: subsystem NQN and all else.
-    pub(super) fn standing_by(&self) -> impl Iterator<Item = (&str, &Open)> {
+    /// Namespaces whose blocks another target may get: subsystem NQN and all else.
+    pub(super) fn changing_hands(&self) -> impl Iterator<Item = (&str, &Open)> {
         let all = self.open.iter().map(|((nqn, _), open)| (nqn.as_str(), open));
-        all.filter(|(_, open)| open.stands_by())
+        all.filter(|(_, open)| open.is_out_of_reach() || open.changes_hands())
     }
 
     /// What was known of reservations when namespaces were opened: subsystem NQN, NSID, that.
@@ -142,7 +181,7 @@ impl Stores {
             }
             Blocks::Store(_) => false,
         };
-        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.stands_by());
+        let known = self.get(nqn, nsid).filter(|open| alike(open) && !open.is_to_open());
         if let Some(place) = Place::of(spec) {
             let there = |open: &&Open| alike(open) && open.place == Some(place);
             let found = known.filter(there).or_else(|| self.open.values().find(there));
@@ -182,11 +221,15 @@ impl Prepared {
         let before = old.get(nqn, export.nsid).map(|open| open.limit.clone());
         let limit = before.unwrap_or_else(|| Arc::new(RateLimit::new(&export.rates)));
         let known = old.find(nqn, export.nsid, &export.blocks);
-        let (open, ana) = match known.or_else(|| self.next.find_given(&export.blocks)) {
-            Some(open) => (open, AnaState::Optimized),
+        let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
+            Some(open) => open,
             None => self.open_blocks(export)?,
         };
         let store = open.store();
+        let ana = match store.custody() {
+            Custody::Ours => AnaState::Optimized,
+            _ => AnaState::Inaccessible,
+        };
         let resize = store.plan(export.bytes())?;
         let geometry = resize.planned(store.geometry());
         let (nqn, nsid) = (nqn.to_owned(), export.nsid);
@@ -215,24 +258,22 @@ impl Prepared {
         Ok(Open { export, place, store: open, config, kept, limit })
     }
 
-    /// The blocks, and whether they are in reach.
-    fn open_blocks(&mut self, export: &Export) -> Result<(Arc<OpenStore>, AnaState), OpenError> {
+    /// The blocks, or what stands for them.
+    fn open_blocks(&mut self, export: &Export) -> Result<Arc<OpenStore>, OpenError> {
         let spec = match &export.blocks {
             Blocks::Spec(spec) => spec,
-            Blocks::Store(store) => {
-                return Ok((Arc::new(OpenStore::new(store.clone())), AnaState::Optimized));
-            }
+            Blocks::Store(store) => return Ok(Arc::new(OpenStore::new(store.clone()))),
         };
-        let (store, ana) = match roadtrain_store::open(spec) {
-            Err(error @ OpenError::InUse { .. }) if export.standby => {
+        let store = match roadtrain_store::open(spec) {
+            Err(error @ (OpenError::InUse { .. } | OpenError::Taken { .. })) if export.standby => {
                 info!("stands by: {error}");
-                (roadtrain_store::look(spec)?, AnaState::Inaccessible)
+                roadtrain_store::look(spec)?
             }
-            opened => (opened?, AnaState::Optimized),
+            opened => opened?,
         };
         let opened = Arc::new(OpenStore::new(store));
         self.opened.push(opened.clone());
-        Ok((opened, ana))
+        Ok(opened)
     }
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {

@@ -14,6 +14,7 @@
 //! 5. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
 //!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
 
+pub mod custody;
 pub mod exclusion;
 pub mod execution;
 pub mod flows;

@@ -1,11 +1,15 @@
-//! A connection to a Ceph cluster, and a pool of it.
+//! Connections to Ceph clusters, which images share, and pools that they are in.
 
 use super::library::{Ceph, Handle, ceph, text};
 use super::{Failure, RbdImage};
+use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 
 /// How long is tried to reach a monitor, in seconds: librados would take five minutes.
 const CONNECT_SECONDS: &str = "10";
@@ -13,35 +17,61 @@ const CONNECT_SECONDS: &str = "10";
 const FSID_BYTES: usize = 37;
 
 /// What is set before connecting. Without the cache a write that was answered is on all replicas. One thread of each
-/// kind is enough for a reactor, and costs least.
-const SETTINGS: [(&str, &str); 4] = [
+/// kind is enough for a reactor, and costs least. Who breaks a lock fences its owner. Data is copied when it is
+/// submitted, so a buffer may be used again before librbd is done.
+const SETTINGS: [(&str, &str); 6] = [
     ("client_mount_timeout", CONNECT_SECONDS),
     ("rbd_cache", "false"),
     ("ms_async_op_threads", "1"),
     ("librados_thread_count", "1"),
+    ("rbd_blocklist_on_break_lock", "true"),
+    ("rbd_disable_zero_copy_writes", "true"),
 ];
 
-/// A pool, or a namespace of one, over a connection of its own.
-pub(super) struct Pool {
+/// Who connects, and where.
+type Client = (Option<PathBuf>, Option<String>, Option<PathBuf>);
+
+/// Connections of this process that images share.
+static SHARED: Mutex<Option<HashMap<Client, Vec<Weak<Connection>>>>> = Mutex::new(None);
+
+/// A connection to a cluster: a client of its own there.
+pub(super) struct Connection {
     ceph: &'static Ceph,
     cluster: Handle,
-    io: Handle,
+    /// The cluster refuses this client for ever.
+    is_refused: AtomicBool,
 }
 
 // SAFETY: librados serialises what its handles are used for.
-unsafe impl Send for Pool {}
+unsafe impl Send for Connection {}
 // SAFETY: as above.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for Connection {}
 
-impl fmt::Debug for Pool {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pool")
+        f.write_str("Connection")
     }
 }
 
-impl Pool {
+impl Connection {
+    /// One that others use, too: at most as many of the same user as there are cores, the one with the fewest images.
+    fn shared(image: &RbdImage) -> Result<Arc<Connection>, Failure> {
+        let client = (image.conf.clone(), image.id.clone(), image.keyring.clone());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shared.get_or_insert_default().entry(client).or_default();
+        known.retain(|one| one.upgrade().is_some_and(|one| !one.is_refused()));
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        let fewest = known.iter().min_by_key(|one| one.strong_count()).and_then(Weak::upgrade);
+        if let Some(connection) = fewest.filter(|_| known.len() >= most) {
+            return Ok(connection);
+        }
+        let connection = Arc::new(Connection::new(image)?);
+        known.push(Arc::downgrade(&connection));
+        Ok(connection)
+    }
+
     /// Connects, which starts threads of librados: on a thread that may run on all cores. Waits for that.
-    pub(super) fn connect(image: &RbdImage) -> Result<Pool, Failure> {
+    fn new(image: &RbdImage) -> Result<Connection, Failure> {
         let ceph = ceph().map_err(Failure::text)?;
         let id = image.id.as_deref().map(c_text).transpose()?;
         let mut cluster = null_mut();
@@ -50,15 +80,14 @@ impl Pool {
             (ceph.rados.rados_create)(&mut cluster, id.as_ref().map_or(null(), |id| id.as_ptr()))
         };
         check(result, "make a client")?;
-        let mut pool = Pool { ceph, cluster, io: null_mut() };
-        pool.configure(image)?;
+        let connection = Connection { ceph, cluster, is_refused: AtomicBool::new(false) };
+        connection.configure(image)?;
         // SAFETY: the handle is the one that was made.
-        let result = unsafe { (ceph.rados.rados_connect)(pool.cluster) };
-        if result < 0 {
-            return Err(Failure::text(unreachable(-result, image)));
+        let result = unsafe { (ceph.rados.rados_connect)(connection.cluster) };
+        match result {
+            0.. => Ok(connection),
+            _ => Err(Failure::text(unreachable(-result, image))),
         }
-        pool.open(image)?;
-        Ok(pool)
     }
 
     fn configure(&self, image: &RbdImage) -> Result<(), Failure> {
@@ -94,12 +123,58 @@ impl Pool {
         check(set, &format!("set {name}"))
     }
 
-    fn open(&mut self, image: &RbdImage) -> Result<(), Failure> {
-        let name = c_text(&image.pool)?;
-        let rados = &self.ceph.rados;
-        // SAFETY: the handle is connected, the place is ours, the name ends with NUL.
+    fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and nothing uses it any more.
+        unsafe { (self.ceph.rados.rados_shutdown)(self.cluster) };
+    }
+}
+
+/// A pool, or a namespace of one.
+#[derive(Debug)]
+pub(super) struct Pool {
+    connection: Arc<Connection>,
+    io: Handle,
+}
+
+// SAFETY: librados serialises what its handles are used for.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// Over a connection that other images use, too. What the cluster does to one of them it does to all. Waits for it.
+    pub(super) fn connect(image: &RbdImage) -> Result<Pool, Failure> {
+        Pool::open(Connection::shared(image)?, image)
+    }
+
+    /// Over a connection of its own, which knows the newest state of the cluster: whom it has fenced. Waits for it.
+    pub(super) fn connect_alone(image: &RbdImage) -> Result<Pool, Failure> {
+        let connection = Connection::new(image)?;
+        // SAFETY: the handle is connected.
         let result =
-            unsafe { (rados.rados_ioctx_create)(self.cluster, name.as_ptr(), &mut self.io) };
+            unsafe { (connection.ceph.rados.rados_wait_for_latest_osdmap)(connection.cluster) };
+        check(result, "learn the state of its cluster")?;
+        Pool::open(Arc::new(connection), image)
+    }
+
+    /// That of `image`, over the connection of another one.
+    pub(super) fn beside(pool: &Pool, image: &RbdImage) -> Result<Pool, Failure> {
+        Pool::open(pool.connection.clone(), image)
+    }
+
+    fn open(connection: Arc<Connection>, image: &RbdImage) -> Result<Pool, Failure> {
+        let name = c_text(&image.pool)?;
+        let mut pool = Pool { connection, io: null_mut() };
+        let Connection { ceph, cluster, .. } = *pool.connection;
+        let rados = &ceph.rados;
+        // SAFETY: the handle is connected, the place is ours, the name ends with NUL.
+        let result = unsafe { (rados.rados_ioctx_create)(cluster, name.as_ptr(), &mut pool.io) };
         match -result {
             libc::ENOENT => {
                 let pool = &image.pool;
@@ -111,48 +186,50 @@ impl Pool {
         }
         // Without this a write to a full cluster waits for room, without a word to anybody.
         // SAFETY: the handle is valid.
-        unsafe { (rados.rados_set_pool_full_try)(self.io) };
+        unsafe { (rados.rados_set_pool_full_try)(pool.io) };
         if let Some(namespace) = &image.namespace {
             let namespace = c_text(namespace)?;
             // SAFETY: the handle is valid, the name ends with NUL.
-            unsafe { (rados.rados_ioctx_set_namespace)(self.io, namespace.as_ptr()) };
+            unsafe { (rados.rados_ioctx_set_namespace)(pool.io, namespace.as_ptr()) };
         }
-        Ok(())
+        Ok(pool)
     }
 
     pub(super) fn ceph(&self) -> &'static Ceph {
-        self.ceph
+        self.connection.ceph
     }
 
     pub(super) fn io(&self) -> Handle {
         self.io
     }
 
+    /// The cluster refuses this client for ever: who opens an image from now on is another one.
+    pub(super) fn is_refused(&self) {
+        self.connection.is_refused.store(true, Ordering::Relaxed);
+    }
+
     /// The cluster's identifier and the pool's number: neither changes.
     pub(super) fn identity(&self) -> Result<(String, i64), Failure> {
-        let mut octets = [0; FSID_BYTES];
+        let (mut octets, ceph) = ([0; FSID_BYTES], self.ceph());
         // SAFETY: the handle is connected, and at most that many octets are written.
         let result = unsafe {
-            (self.ceph.rados.rados_cluster_fsid)(
-                self.cluster,
+            (ceph.rados.rados_cluster_fsid)(
+                self.connection.cluster,
                 octets.as_mut_ptr().cast(),
                 octets.len(),
             )
         };
         check(result, "identify its cluster")?;
         // SAFETY: the handle is valid.
-        Ok((text(&octets), unsafe { (self.ceph.rados.rados_ioctx_get_id)(self.io) }))
+        Ok((text(&octets), unsafe { (ceph.rados.rados_ioctx_get_id)(self.io) }))
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: both are ours, and nothing uses them any more.
-        unsafe {
-            if !self.io.is_null() {
-                (self.ceph.rados.rados_ioctx_destroy)(self.io);
-            }
-            (self.ceph.rados.rados_shutdown)(self.cluster);
+        if !self.io.is_null() {
+            // SAFETY: it is ours, and nothing uses it any more.
+            unsafe { (self.ceph().rados.rados_ioctx_destroy)(self.io) };
         }
     }
 }
@@ -175,7 +252,7 @@ fn unreachable(errno: c_int, image: &RbdImage) -> String {
 pub(super) fn check(result: c_int, action: &str) -> Result<(), Failure> {
     match result {
         0.. => Ok(()),
-        _ => Err(Failure { action: action.to_owned(), errno: Some(-result) }),
+        _ => Err(Failure::errno(action, -result)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! An open image.
 
 use super::cluster::{Pool, c_text, check};
-use super::library::{EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, Handle, Rbd, text};
+use super::library::{EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, Handle, Rbd, text};
+use super::under_way::UnderWay;
 use super::{Failure, RbdImage};
 use crate::{Op, SizeWatcher};
 use roadtrain_proto::target::digest;
@@ -9,7 +10,7 @@ use roadtrain_wire::status::Status;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use tracing::{error, warn};
 
@@ -28,8 +29,12 @@ pub(super) struct Image {
     /// As people write it.
     name: String,
     read_only: bool,
-    /// It was said that another client has taken it.
+    /// It was said what is wrong.
     is_told: AtomicBool,
+    /// Another client has taken it, and the cluster refuses everything of ours.
+    is_lost: AtomicBool,
+    /// What was submitted to an image that several targets reach.
+    under_way: Option<UnderWay>,
     /// Nobody has used it, and it is to be as before: without it.
     is_to_go: AtomicBool,
 }
@@ -38,7 +43,7 @@ pub(super) struct Image {
 #[derive(Debug)]
 struct Open {
     /// `None`: it was given to the thread that closes.
-    pool: Option<Pool>,
+    pool: Option<Arc<Pool>>,
     rbd: &'static Rbd,
     image: Handle,
     watch: Mutex<Option<Watch>>,
@@ -58,7 +63,7 @@ unsafe impl Send for Open {}
 unsafe impl Sync for Open {}
 
 impl Image {
-    /// Opens it, and takes its lock if it is to be written. Waits for that.
+    /// Opens it. Who is to write it has to [lock](Image::lock) it. Waits for that.
     pub(super) fn open(pool: Pool, spec: &RbdImage, read_only: bool) -> Result<Image, Failure> {
         let (rbd, name): (&'static Rbd, _) = (&pool.ceph().rbd, c_text(&spec.image)?);
         let snapshot = spec.snapshot.as_deref().map(c_text).transpose()?;
@@ -84,13 +89,15 @@ impl Image {
             }
             _ => check(result, "open it")?,
         }
-        let open = Open { pool: Some(pool), rbd, image, watch: Mutex::default() };
-        let (is_told, is_to_go) = (AtomicBool::new(false), AtomicBool::new(false));
-        let image = Image { open, name: spec.to_string(), read_only, is_told, is_to_go };
-        if !read_only {
-            image.lock()?;
-        }
-        Ok(image)
+        Ok(Image {
+            open: Open { pool: Some(Arc::new(pool)), rbd, image, watch: Mutex::default() },
+            name: spec.to_string(),
+            read_only,
+            is_told: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            under_way: spec.shared.then(UnderWay::default),
+            is_to_go: AtomicBool::new(false),
+        })
     }
 
     /// Makes it, if it is not there.
@@ -127,8 +134,31 @@ impl Image {
         self.read_only
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        self.open.pool.as_ref().expect("there until it is closed")
+    }
+
+    pub(super) fn under_way(&self) -> Option<&UnderWay> {
+        self.under_way.as_ref()
+    }
+
+    /// Whether another client has taken it.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Another client has taken it.
+    pub(super) fn set_lost(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+        self.pool().is_refused();
+    }
+
     /// Nobody else may write it from now on: another client would see that the lock is held, and wait or fail.
-    fn lock(&self) -> Result<(), Failure> {
+    pub(super) fn lock(&self) -> Result<(), Failure> {
         if self.features()? & FEATURE_EXCLUSIVE_LOCK == 0 {
             warn!(image = %self.name, "has no exclusive lock, so that nothing keeps others from writing it: \
                 `rbd feature enable {} exclusive-lock`", self.name);
@@ -138,11 +168,50 @@ impl Image {
         let result = unsafe { (self.rbd().rbd_lock_acquire)(self.handle(), EXCLUSIVE) };
         match -result {
             libc::EROFS | libc::EBUSY | libc::ETIMEDOUT => {
-                let owner = self.owner().unwrap_or_else(|| "another client".into());
-                let advice = "stop that first, or wait 30 s if it has just died";
-                Err(Failure::text(format!("{owner} has its exclusive lock: {advice}")))
+                let owner = self.owner().ok().flatten();
+                Err(Failure::taken(owner.unwrap_or_else(|| "another client".into())))
             }
             _ => check(result, "take its exclusive lock"),
+        }
+    }
+
+    /// Takes the lock away from `owner`. When this returns the cluster refuses everything of that client, what is on
+    /// its way as well.
+    pub(super) fn break_lock(&self, owner: &str) -> Result<(), Failure> {
+        let owner = c_text(owner)?;
+        // SAFETY: the image is open, the name ends with NUL.
+        let result =
+            unsafe { (self.rbd().rbd_lock_break)(self.handle(), EXCLUSIVE, owner.as_ptr()) };
+        match -result {
+            // It has gone itself.
+            libc::ENOENT => Ok(()),
+            _ => check(result, "break its lock"),
+        }
+    }
+
+    /// Has the image work without an object map. By that map an owner that was fenced, but does not know it, would
+    /// answer reads of what was never written when it looked with zeroes, and Write Zeroes there with success, without
+    /// asking the cluster.
+    pub(super) fn drop_object_map(&self) -> Result<(), Failure> {
+        let there = self.features()? & FEATURES_OBJECT_MAP;
+        if there == 0 {
+            return Ok(());
+        }
+        warn!(image = %self.name, "its features object-map and fast-diff are switched off: what several targets reach \
+            must not be answered from a map");
+        // SAFETY: the image is open, and the lock is ours.
+        let result = unsafe { (self.rbd().rbd_update_features)(self.handle(), there, 0) };
+        check(result, "switch its object map off")
+    }
+
+    /// An image that several targets reach has to have a lock.
+    pub(super) fn check_lockable(&self) -> Result<(), Failure> {
+        match self.features()? & FEATURE_EXCLUSIVE_LOCK {
+            0 => Err(Failure::text(format!(
+                "cannot be shared without a lock: `rbd feature enable {} exclusive-lock`",
+                self.name
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -156,15 +225,16 @@ impl Image {
     }
 
     /// Who has its lock.
-    fn owner(&self) -> Option<String> {
+    pub(super) fn owner(&self) -> Result<Option<String>, Failure> {
         let (mut mode, mut owners, mut count) = (0, [null_mut::<c_char>(); OWNERS_MAX], OWNERS_MAX);
         let rbd = self.rbd();
         // SAFETY: the image is open, and there is room for so many.
         let result = unsafe {
             (rbd.rbd_lock_get_owners)(self.handle(), &mut mode, owners.as_mut_ptr(), &mut count)
         };
-        if result < 0 {
-            return None;
+        match -result {
+            libc::ENOENT => return Ok(None),
+            _ => check(result, "ask who has its lock")?,
         }
         let first = owners.first().filter(|owner| count > 0 && !owner.is_null());
         // SAFETY: it is a text that was made for us.
@@ -172,7 +242,7 @@ impl Image {
             first.map(|&owner| unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned());
         // SAFETY: as many as it has made.
         unsafe { (rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
-        name
+        Ok(name)
     }
 
     fn number(
@@ -201,16 +271,19 @@ impl Image {
 
     /// A number that no other image of any cluster has.
     pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, Failure> {
-        let pool = self.open.pool.as_ref().expect("there until it is closed");
-        let (cluster, pool) = pool.identity()?;
+        let (cluster, pool) = self.pool().identity()?;
+        let place = format!("{cluster} {pool} {}", self.id()?);
+        Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
+    }
+
+    /// What tells it from others of its pool, whatever they are called.
+    pub(super) fn id(&self) -> Result<String, Failure> {
         let mut octets = [0; ID_BYTES];
         // SAFETY: the image is open, and at most that many octets are written.
         let result = unsafe {
             (self.rbd().rbd_get_id)(self.handle(), octets.as_mut_ptr().cast(), octets.len())
         };
-        check(result, "identify it")?;
-        let place = format!("{cluster} {pool} {}", text(&octets));
-        Ok(digest(&[b"rbd\0", place.as_bytes(), b"@", snapshot.unwrap_or_default().as_bytes()]))
+        check(result, "identify it").map(|()| text(&octets))
     }
 
     /// Everything that was answered is on stable storage. Waits for that.
@@ -241,10 +314,12 @@ impl Image {
             // Another client has taken it over, and the cluster refuses everything of ours: another target may serve.
             libc::ESHUTDOWN => {
                 self.tell_once("another client has taken it over: the cluster has blocklisted us");
+                self.set_lost();
                 Status::ANA_INACCESSIBLE
             }
             libc::EROFS if !self.read_only => {
                 self.tell_once("another client has its exclusive lock");
+                self.set_lost();
                 Status::ANA_INACCESSIBLE
             }
             libc::EROFS => Status::NAMESPACE_WRITE_PROTECTED.dnr(),

@@ -15,8 +15,25 @@ pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 pub(super) const EXCLUSIVE: c_int = 0;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`
 pub(super) const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// `RBD_FEATURE_OBJECT_MAP` and `RBD_FEATURE_FAST_DIFF`, which needs it.
+pub(super) const FEATURES_OBJECT_MAP: u64 = 1 << 3 | 1 << 4;
 /// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`: the space is kept.
 pub(super) const KEEP_SPACE: c_int = 1;
+
+/// `rbd_snap_info_t`
+#[repr(C)]
+#[derive(Clone, Debug)]
+pub(super) struct SnapInfo {
+    pub(super) id: u64,
+    pub(super) size: u64,
+    pub(super) name: *const c_char,
+}
+
+impl Default for SnapInfo {
+    fn default() -> SnapInfo {
+        SnapInfo { id: 0, size: 0, name: std::ptr::null() }
+    }
+}
 
 /// Declares functions by their C names and looks all of them up.
 macro_rules! functions {
@@ -54,6 +71,9 @@ functions! { Rados:
     rados_ioctx_get_id(Handle) -> i64;
     rados_set_pool_full_try(Handle) -> ();
     rados_ioctx_destroy(Handle) -> ();
+    rados_wait_for_latest_osdmap(Handle) -> c_int;
+    rados_getxattr(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
+    rados_setxattr(Handle, *const c_char, *const c_char, *const c_char, usize) -> c_int;
 }
 
 functions! { Rbd:
@@ -72,6 +92,18 @@ functions! { Rbd:
     rbd_lock_release(Handle) -> c_int;
     rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
     rbd_lock_get_owners_cleanup(*mut *mut c_char, usize) -> ();
+    rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
+    rbd_update_features(Handle, u64, u8) -> c_int;
+    rbd_snap_list(Handle, *mut SnapInfo, *mut c_int) -> c_int;
+    rbd_snap_list_end(*mut SnapInfo) -> ();
+    rbd_snap_create(Handle, *const c_char) -> c_int;
+    rbd_snap_remove(Handle, *const c_char) -> c_int;
+    rbd_snap_rollback(Handle, *const c_char) -> c_int;
+    rbd_snap_protect(Handle, *const c_char) -> c_int;
+    rbd_snap_unprotect(Handle, *const c_char) -> c_int;
+    rbd_snap_is_protected(Handle, *const c_char, *mut c_int) -> c_int;
+    rbd_snap_get_timestamp(Handle, u64, *mut libc::timespec) -> c_int;
+    rbd_clone3(Handle, *const c_char, *const c_char, Handle, *const c_char, Handle) -> c_int;
     rbd_update_watch(Handle, *mut u64, OnUpdate, *mut c_void) -> c_int;
     rbd_update_unwatch(Handle, u64) -> c_int;
     rbd_aio_create_completion(*mut c_void, OnEnd, *mut Handle) -> c_int;

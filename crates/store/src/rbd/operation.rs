@@ -2,6 +2,7 @@
 
 use super::image::Image;
 use super::library::Handle;
+use super::under_way::Ticket;
 use crate::zeroes::compare;
 use crate::{ByteRange, Completion, Completions, Op, Token};
 use roadtrain_system::buffer::Buffer;
@@ -18,6 +19,8 @@ pub(super) struct Operation {
     /// What is stored, where the buffer has what is expected.
     stored: Vec<u8>,
     completions: Completions,
+    /// Where it is noted that it is under way, if that may be answered before librbd does.
+    ticket: Option<Ticket>,
     /// Not closed before.
     image: Arc<Image>,
 }
@@ -33,11 +36,19 @@ impl Operation {
             (Op::Compare { .. }, Some(buffer)) => vec![0; buffer.len()],
             _ => Vec::new(),
         };
-        Operation { op, token, buffer, stored, completions, image }
+        Operation { op, token, buffer, stored, completions, ticket: None, image }
     }
 
     /// Submits it; if that fails it is answered at once.
-    pub(super) fn begin(self) {
+    pub(super) fn begin(mut self) {
+        if let Some(under_way) = self.image.under_way() {
+            self.ticket = under_way.enter(self.token, &self.completions);
+            if self.ticket.is_none() {
+                let refused = Err(Status::ANA_INACCESSIBLE);
+                self.completions.send(Completion::new(self.token, refused, self.buffer));
+                return;
+            }
+        }
         let rbd = self.image.rbd();
         let handle = self.image.handle();
         let this = Box::into_raw(Box::new(self));
@@ -104,13 +115,21 @@ impl Operation {
 
     /// What it has come to: librbd gives a negative errno, or how much was read.
     fn answer(self, value: isize) {
-        let Operation { op, token, mut buffer, stored, completions, image } = self;
+        let Operation { op, token, mut buffer, stored, completions, ticket, image } = self;
+        let status = |errno| image.status(errno, &op);
+        let failure = (value < 0).then(|| status((-value) as c_int));
+        if let (Some(ticket), Some(under_way)) = (ticket, image.under_way())
+            && !under_way.leave(ticket)
+        {
+            buffer.into_iter().for_each(|buffer| _ = completions.send(Completion::late(buffer)));
+            return;
+        }
         let asked = match op {
             Op::Read { .. } | Op::Compare { .. } => buffer.as_ref().map_or(0, |b| b.len()),
             _ => 0,
         };
         let result = match (op, &mut buffer) {
-            _ if value < 0 => Err(image.status((-value) as c_int, &op)),
+            _ if let Some(status) = failure => Err(status),
             // What lies beyond its end is cut off without a word.
             _ if (value as usize) < asked => Err(Status::LBA_OUT_OF_RANGE.dnr()),
             (Op::Compare { .. }, Some(expected)) => {

@@ -1,29 +1,32 @@
-//! Namespaces whose blocks another process has: they are served as soon as it has ended.
+//! Namespaces whose blocks several targets reach: they are served while they are this one's.
 
 use super::Control;
-use crate::target::export::Blocks;
 use crate::target::stores::Open;
+use roadtrain_proto::target::{ConfigError, Place};
+use roadtrain_store::Store;
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
-use tracing::warn;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
-/// How often it is looked whether blocks are free.
+/// How often it is looked who has the blocks.
 const LOOK: Duration = Duration::from_millis(100);
 /// The same after an attempt that has failed.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How often the size is asked for of blocks that another one has.
+const SIZE_LOOKS: u32 = 5;
 
 impl Control {
-    /// Has namespaces that stand by looked at, by a thread that ends when there are none.
+    /// Has namespaces whose blocks may change hands looked at, by a thread that ends when there are none.
     pub(super) fn watch_standby(&self) {
         let mut watched = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
-        if *watched || self.lock().stores.standing_by().next().is_none() {
+        if *watched || self.lock().stores.changing_hands().next().is_none() {
             return;
         }
         let control = self.weak.clone();
-        let watch = move || while look(&control) {};
-        match thread::Builder::new().name("roadtrain-standby".into()).spawn(watch) {
+        let watch = move || (0..).all(|turn| look(&control, turn));
+        match thread::Builder::new().name("roadtrain-standby".into()).spawn(move || _ = watch()) {
             Ok(_) => *watched = true,
             Err(error) => warn!("namespaces that stand by are not taken over: {error}"),
         }
@@ -34,42 +37,85 @@ impl Control {
         self.lock().target.is_leaving()
     }
 
-    /// Serves what is free now. Whether there is something left to wait for.
-    fn take_over(&self) -> bool {
+    /// Serves what is free now, and no longer what is not. Whether there is something left to look after.
+    fn follow_custody(&self, turn: u32) -> bool {
         let stores = self.lock().stores.clone();
         if self.is_leaving() {
             return false;
         }
-        let is_free = |open: &Open| matches!(&open.export.blocks, Blocks::Spec(spec) if roadtrain_store::is_free(spec));
-        let standing = || stores.standing_by();
-        let free: BTreeSet<_> = standing()
-            .filter(|(_, open)| is_free(open))
+        let news: BTreeSet<_> = stores
+            .changing_hands()
+            .filter(|(_, open)| open.has_news())
             .map(|(nqn, open)| (nqn.to_owned(), open.export.nsid))
             .collect();
-        for (nqn, open) in standing() {
-            if let Err(error) = self.check_size(&open.store) {
-                let nsid = open.export.nsid;
-                warn!("{nqn}, namespace {nsid}: its size where it is served is not known: {error}");
-            }
+        if turn.is_multiple_of(SIZE_LOOKS) {
+            // An image tells its size itself, and may wait for its cluster when it is asked.
+            let is_asked = |open: &Open| open.stands_by() && !open.changes_hands();
+            let standing = stores.changing_hands().filter(|(_, open)| is_asked(open));
+            standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
-        if !free.is_empty() {
+        if !news.is_empty() {
             let is_it =
-                |nqn: &str, nsid| !self.is_leaving() && free.contains(&(nqn.to_owned(), nsid));
+                |nqn: &str, nsid| !self.is_leaving() && news.contains(&(nqn.to_owned(), nsid));
             let taken = self.change(is_it, |exports| Ok(exports.clone()));
             if let Err(error) = taken {
-                warn!("what was free is not taken over, and tried again: {error}");
+                warn!("who has the blocks has changed, which is followed later: {error}");
                 thread::sleep(PAUSE);
             }
         }
         let mut watched = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
-        *watched = self.lock().stores.standing_by().next().is_some();
+        *watched = self.lock().stores.changing_hands().next().is_some();
         *watched
+    }
+
+    fn follow_size(&self, nqn: &str, open: &Open) {
+        if let Err(error) = self.check_size(&open.store) {
+            let nsid = open.export.nsid;
+            warn!("{nqn}, namespace {nsid}: its size where it is served is not known: {error}");
+        }
+    }
+
+    /// The store of a namespace that is served.
+    pub(in crate::target) fn store(&self, nqn: &str, nsid: u32) -> Option<Arc<dyn Store>> {
+        let state = self.lock();
+        let open = state.stores.get(nqn, nsid).filter(|open| open.is_served())?;
+        Some(open.store.store().clone())
+    }
+
+    /// Takes the blocks of a namespace away from the target that has them, and serves it. Waits for that, so long at
+    /// most. Whether it was not served here before.
+    pub(in crate::target) fn claim(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        patience: Duration,
+    ) -> Result<bool, ConfigError> {
+        let place = || Place::Namespace(nqn.to_owned(), nsid);
+        let find = || self.lock().stores.get(nqn, nsid).cloned();
+        let failed = |problem: String| ConfigError::Store { place: place(), problem };
+        let open = find().ok_or_else(|| ConfigError::Unknown(place()))?;
+        if open.is_served() {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        if open.stands_by() {
+            open.store.store().seize().map_err(|error| failed(error.to_string()))?;
+        }
+        while begun.elapsed() < patience {
+            if find().is_some_and(|open| open.is_served()) {
+                let ms = begun.elapsed().as_millis();
+                info!("{nqn}, namespace {nsid}: taken over in {ms} ms");
+                return Ok(true);
+            }
+            thread::sleep(LOOK / 5);
+        }
+        Err(failed(format!("is not served here after {} s: see the log", patience.as_secs())))
     }
 }
 
 /// Whether to go on.
-fn look(control: &Weak<Control>) -> bool {
+fn look(control: &Weak<Control>, turn: u32) -> bool {
     thread::sleep(LOOK);
     let control: Option<Arc<Control>> = control.upgrade();
-    control.is_some_and(|control| control.take_over())
+    control.is_some_and(|control| control.follow_custody(turn))
 }

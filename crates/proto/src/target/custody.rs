@@ -1,0 +1,159 @@
+//! Blocks that several targets reach and one of them serves: who that is, where a third party (a cluster) says it.
+//!
+//! ```text
+//!   owner     --- beat: "I live" --->  cluster  <--- look ---  who stands by
+//!   [Owner]   <-- confirmed, or ----                           [Observer]
+//!                 refused
+//! ```
+//!
+//! Whoever has the blocks beats regularly. If the cluster does not confirm that for `gives_up`, the owner says itself
+//! that it has no way to the blocks. If who stands by sees no new beat for `takes` though it could look all the time,
+//! the owner is gone, and it may have the cluster fence the owner. While nobody reaches the cluster nothing changes
+//! hands.
+//!
+//! Clocks are compared with nothing but themselves. An owner that runs has given up before it is fenced, as long as
+//! clocks run alike within the margin between the two times. One that was frozen has not: the fence is what protects
+//! the blocks.
+
+use crate::time::Instant;
+use core::time::Duration;
+
+/// How long is waited for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between the beginnings of two beats.
+    pub beat: Duration,
+    /// Between two looks.
+    pub look: Duration,
+    /// Without a confirmed beat the owner does not serve any more.
+    pub gives_up: Duration,
+    /// Without a new beat the owner is fenced. Longer than `gives_up`.
+    pub takes: Duration,
+    /// Who could not look for so long has not seen that there was no beat.
+    pub blind: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            beat: Duration::from_secs(1),
+            look: Duration::from_millis(500),
+            gives_up: Duration::from_secs(4),
+            takes: Duration::from_secs(5),
+            blind: Duration::from_secs(2),
+        }
+    }
+}
+
+/// How it stands with blocks that a target has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It serves them.
+    Serves,
+    /// It has no way to them, or is too slow: another one may be about to take them.
+    CutOff,
+    /// Another one has taken them: for ever.
+    Fenced,
+}
+
+/// Of the target that has the blocks.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    timing: Timing,
+    /// When the newest beat began that was confirmed.
+    confirmed: Instant,
+    is_fenced: bool,
+}
+
+impl Owner {
+    /// It has got them by what it has begun at `begun`.
+    #[must_use]
+    pub fn new(timing: Timing, begun: Instant) -> Owner {
+        Owner { timing, confirmed: begun, is_fenced: false }
+    }
+
+    /// The cluster has confirmed the beat that began at `begun`.
+    pub fn confirmed(&mut self, begun: Instant) {
+        self.confirmed = self.confirmed.max(begun);
+    }
+
+    /// The cluster refuses what comes from here.
+    pub fn fenced(&mut self) {
+        self.is_fenced = true;
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn standing(&self, now: Instant) -> Standing {
+        match now.since(self.confirmed) < self.timing.gives_up {
+            _ if self.is_fenced => Standing::Fenced,
+            true => Standing::Serves,
+            false => Standing::CutOff,
+        }
+    }
+}
+
+/// What a look has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nobody has the blocks.
+    Nobody,
+    /// The newest beat of their owner: another owner's is another number.
+    Beat(u64),
+    /// An owner that does not beat: it has just come, or is no target.
+    Stranger,
+}
+
+/// What follows from looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They are another one's.
+    Wait,
+    /// They can be had.
+    Free,
+    /// Their owner is gone, and is to be fenced before they can be had.
+    Fence,
+}
+
+/// Of a target that stands by.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    timing: Timing,
+    /// The newest beat, and since when there has been no other one as far as that was looked for.
+    beat: Option<(u64, Instant)>,
+    /// When the last look was answered.
+    answered: Instant,
+}
+
+impl Observer {
+    /// Has seen nothing yet.
+    #[must_use]
+    pub fn new(timing: Timing) -> Observer {
+        Observer { timing, beat: None, answered: Instant::default() }
+    }
+
+    /// A look that was `asked` for and `answered` then has shown `seen`.
+    pub fn looked(&mut self, asked: Instant, answered: Instant, seen: Seen) -> Verdict {
+        let was_blind = answered.since(self.answered) > self.timing.blind;
+        self.answered = answered;
+        let number = match seen {
+            Seen::Beat(number) => number,
+            Seen::Nobody | Seen::Stranger => {
+                self.beat = None;
+                return if seen == Seen::Nobody { Verdict::Free } else { Verdict::Wait };
+            }
+        };
+        match self.beat {
+            Some((known, since)) if known == number && !was_blind => {
+                match asked.since(since) >= self.timing.takes {
+                    true => Verdict::Fence,
+                    false => Verdict::Wait,
+                }
+            }
+            _ => {
+                self.beat = Some((number, answered));
+                Verdict::Wait
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! An owner that beats and one that looks, over a cluster that takes its time: whatever is delayed or lost, nobody is
+//! fenced that says it serves, a dead owner is fenced in time, and an outage of the cluster changes nothing.
+
+use proptest::prelude::*;
+use roadtrain_proto::target::custody::{Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Instant {
+    Instant(ms * MS)
+}
+
+/// What the cluster does with one request: when it reaches the cluster, and when its answer comes, after it was made.
+#[derive(Clone, Copy, Debug)]
+struct Delay {
+    there: u64,
+    back: u64,
+}
+
+fn delays() -> impl Strategy<Value = Vec<Delay>> {
+    let usual = (0..50u64, 0..50u64);
+    let slow = (0..9_000u64, 0..9_000u64);
+    let delay = prop_oneof![4 => usual, 1 => slow];
+    prop::collection::vec(delay.prop_map(|(there, back)| Delay { there, back }), 40)
+}
+
+/// One request at a time, each a while after the answer to the one before: when it was made, came, was answered.
+fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
+    let mut now = begin;
+    let mut all = Vec::new();
+    for delay in delays {
+        let (there, back) = (now + delay.there, now + delay.there + delay.back);
+        all.push([now, there, back]);
+        now = back.max(now + pause);
+    }
+    all
+}
+
+/// When the observer has its first verdict to fence, and until when the owner says that it serves.
+fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
+    let timing = Timing::default();
+    let mut observer = Observer::new(timing);
+    let verdict = looks.iter().find(|[asked, came, answered]| {
+        let number = beats.iter().filter(|beat| beat[1] <= *came).count() as u64;
+        let seen = if number == 0 { Seen::Stranger } else { Seen::Beat(number) };
+        observer.looked(at(*asked), at(*answered), seen) == Verdict::Fence
+    });
+    let mut owner = Owner::new(timing, at(0));
+    let mut serves = Vec::new();
+    let mut from = 0;
+    let gives_up = timing.gives_up.as_millis() as u64;
+    let mut confirmed = 0;
+    for [begun, _, back] in beats {
+        assert_eq!(owner.standing(at(confirmed + gives_up - 1)), Standing::Serves);
+        assert_eq!(owner.standing(at(confirmed + gives_up)), Standing::CutOff);
+        if *back > confirmed + gives_up {
+            serves.push((from, confirmed + gives_up));
+            from = *back;
+        }
+        owner.confirmed(at(*begun));
+        confirmed = *begun;
+        // An answer that is older than that changes nothing.
+        if *back >= begun + gives_up {
+            assert_eq!(owner.standing(at(*back)), Standing::CutOff);
+        }
+    }
+    serves.push((from, (confirmed + gives_up).max(from)));
+    (verdict.map(|look| look[2]), serves)
+}
+
+proptest! {
+    /// As long as clocks run.
+    #[test]
+    fn nobody_is_fenced_that_serves(beats in delays(), looks in delays(), begin in 0..3_000u64) {
+        let (beats, looks) = (requests(&beats, 0, 1_000), requests(&looks, begin, 500));
+        let (fenced, serves) = run(&beats, &looks);
+        if let Some(fenced) = fenced {
+            let serving = serves.iter().find(|(from, to)| (*from..*to).contains(&fenced));
+            // An answer that was on its way for longer than that makes nobody serve.
+            prop_assert!(serving.is_none_or(|(from, to)| from == to), "fenced at {fenced} ms, serves {serves:?}");
+        }
+    }
+
+    /// One that has died is fenced, and soon.
+    #[test]
+    fn who_is_gone_is_fenced(last in 1..20usize, beats in prop::collection::vec((0..50u64, 0..50u64), 20)) {
+        let beats: Vec<_> = beats.iter().map(|&(there, back)| Delay { there, back }).collect();
+        let mut beats = requests(&beats, 0, 1_000);
+        beats.truncate(last);
+        let looks = requests(&[Delay { there: 20, back: 20 }; 60], 7, 500);
+        let (fenced, _) = run(&beats, &looks);
+        let died = beats[last - 1][1];
+        let fenced = fenced.expect("it is fenced");
+        prop_assert!((died + 5_000..=died + 6_100).contains(&fenced), "died at {died} ms, fenced at {fenced} ms");
+    }
+
+    /// Nobody reaches the cluster for a while, however long: afterwards the owner is still the owner.
+    #[test]
+    fn an_outage_changes_nothing(begin in 2_000..6_000u64, lasts in 0..30_000u64, late in 0..900u64) {
+        let during = |made: u64| {
+            let usual = Delay { there: 5, back: 5 };
+            if (begin..begin + lasts).contains(&(made + usual.there)) {
+                Delay { there: begin + lasts - made, back: 5 }
+            } else {
+                usual
+            }
+        };
+        let all = |first: u64, pause: u64| {
+            let (mut now, mut all) = (first, Vec::new());
+            while now < begin + lasts + 10_000 {
+                let Delay { there, back } = during(now);
+                all.push([now, now + there, now + there + back]);
+                now = (now + there + back).max(now + pause);
+            }
+            all
+        };
+        // The owner's requests reach the cluster a little later than the other's.
+        let beats: Vec<_> = all(0, 1_000).iter().map(|&[a, b, c]| [a, b + late, c + late]).collect();
+        let (fenced, _) = run(&beats, &all(3, 500));
+        prop_assert_eq!(fenced, None);
+    }
+}
+
+#[test]
+fn who_was_fenced_stays_so() {
+    let mut owner = Owner::new(Timing::default(), at(0));
+    assert_eq!(owner.standing(at(3_999)), Standing::Serves);
+    owner.confirmed(at(3_000));
+    owner.confirmed(at(2_000));
+    assert_eq!(owner.standing(at(6_999)), Standing::Serves);
+    assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
+    owner.fenced();
+    owner.confirmed(at(8_000));
+    assert_eq!(owner.standing(at(8_000)), Standing::Fenced);
+}
+
+#[test]
+fn strangers_are_waited_for() {
+    let mut observer = Observer::new(Timing::default());
+    for n in 0..100 {
+        assert_eq!(observer.looked(at(n * 500), at(n * 500 + 10), Seen::Stranger), Verdict::Wait);
+    }
+    assert_eq!(observer.looked(at(50_000), at(50_010), Seen::Nobody), Verdict::Free);
+    // Another owner, another beat.
+    for n in 0..100 {
+        let (now, seen) = (at(51_000 + n * 500), Seen::Beat(n / 5));
+        assert_eq!(observer.looked(now, now + Duration::from_millis(9), seen), Verdict::Wait);
+    }
+}

@@ -1,0 +1,292 @@
+//! An image that several targets reach: its owner beats, the others look, and fence an owner that is silent.
+//!
+//! The lock in the image's header says whose it is. Beats are an attribute of the same object, so that they go with the
+//! image, and who beats reaches what has the lock.
+
+use super::Failure;
+use super::cluster::{Pool, check};
+use super::image::Image;
+use crate::Custody;
+use roadtrain_proto::target::custody::{Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::target::digest;
+use roadtrain_proto::time::Instant;
+use roadtrain_system::clock;
+use std::ffi::CString;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+const ATTRIBUTE: &std::ffi::CStr = c"roadtrain.beat";
+/// More than a beat has.
+const BEAT_BYTES: usize = 256;
+
+/// The object that has the lock and the beats.
+#[derive(Debug)]
+struct Header {
+    pool: Arc<Pool>,
+    object: CString,
+}
+
+impl Header {
+    fn of(image: &Image) -> Result<Header, Failure> {
+        let object = super::cluster::c_text(&format!("rbd_header.{}", image.id()?))?;
+        Ok(Header { pool: image.pool().clone(), object })
+    }
+
+    /// The owner at `address` lives. Waits for the cluster.
+    fn beat(&self, number: u64, address: &str) -> Result<(), Failure> {
+        let text = format!("{number} {address}");
+        let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
+        // SAFETY: the pool is open, names end with NUL, and so many octets are there.
+        let result = unsafe {
+            (rados.rados_setxattr)(
+                self.pool.io(),
+                object,
+                ATTRIBUTE.as_ptr(),
+                text.as_ptr().cast(),
+                text.len(),
+            )
+        };
+        check(result, "say that its owner lives")
+    }
+
+    /// The last beat and whose it is. Waits for the cluster.
+    fn last_beat(&self) -> Result<Option<(u64, String)>, Failure> {
+        let mut octets = [0_u8; BEAT_BYTES];
+        let (rados, object) = (&self.pool.ceph().rados, self.object.as_ptr());
+        // SAFETY: the pool is open, names end with NUL, and there is room for so many octets.
+        let result = unsafe {
+            (rados.rados_getxattr)(
+                self.pool.io(),
+                object,
+                ATTRIBUTE.as_ptr(),
+                octets.as_mut_ptr().cast(),
+                octets.len(),
+            )
+        };
+        if result == -libc::ENODATA {
+            return Ok(None);
+        }
+        check(result, "ask whether its owner lives")?;
+        let text = octets.get(..result as usize).and_then(|text| std::str::from_utf8(text).ok());
+        let parts = text.and_then(|text| text.split_once(' '));
+        Ok(parts.and_then(|(number, address)| Some((number.parse().ok()?, address.into()))))
+    }
+}
+
+/// What a thread that beats or looks shares with the store.
+#[derive(Debug)]
+struct Turns<T> {
+    state: Mutex<(T, bool)>,
+    woken: Condvar,
+}
+
+impl<T> Turns<T> {
+    fn new(state: T) -> Arc<Turns<T>> {
+        Arc::new(Turns { state: Mutex::new((state, false)), woken: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (T, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.lock().1 = true;
+        self.woken.notify_all();
+    }
+
+    /// Waits so long, or until it is woken: whether to go on.
+    fn wait(&self, time: Duration) -> bool {
+        let state = self.lock();
+        if state.1 {
+            return false;
+        }
+        let waited = self.woken.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
+        !waited.0.1
+    }
+}
+
+/// An image that is ours.
+#[derive(Debug)]
+pub(super) struct Held {
+    turns: Arc<Turns<(Owner, Standing)>>,
+}
+
+impl Held {
+    /// Takes the image if nobody has it, and beats from then on. Waits for that.
+    pub(super) fn take(image: &Arc<Image>, timing: Timing) -> Result<Held, Failure> {
+        image.check_lockable()?;
+        // An owner is not asked to give it up, as `lock` would: it may be one that does.
+        if let Some(owner) = image.owner()? {
+            return Err(Failure::taken(owner));
+        }
+        let begun = clock::now();
+        image.lock()?;
+        let address = image.owner()?.ok_or_else(|| Failure::text("its lock is gone again"))?;
+        image.drop_object_map()?;
+        let header = Header::of(image)?;
+        let last = clock::now();
+        header.beat(0, &address)?;
+        let ms = clock::now().since(begun).as_millis();
+        info!(image = image.name(), as = address, "has it, after {ms} ms");
+        let mut owner = Owner::new(timing, begun);
+        owner.confirmed(last);
+        let turns = Turns::new((owner, Standing::Serves));
+        let (shared, name) = (turns.clone(), image.name().to_owned());
+        let beats = move || {
+            let mut number = 0;
+            while shared.wait(timing.beat) {
+                number += 1;
+                let begun = clock::now();
+                match header.beat(number, &address) {
+                    Ok(()) => shared.lock().0.0.confirmed(begun),
+                    Err(failure) if failure.errno == Some(libc::ESHUTDOWN) => {
+                        error!(image = name, "another target has taken it over");
+                        shared.lock().0.0.fenced();
+                        break;
+                    }
+                    Err(failure) => warn!(image = name, "{failure}"),
+                }
+            }
+        };
+        spawn(beats)?;
+        Ok(Held { turns })
+    }
+
+    /// Whose it is by now. Answers what is under way if it cannot be served, and takes nothing more.
+    pub(super) fn custody(&self, image: &Image, now: Instant) -> Custody {
+        let mut state = self.turns.lock();
+        let (owner, known) = &mut state.0;
+        if image.is_lost() {
+            owner.fenced();
+        }
+        let standing = owner.standing(now);
+        let is_news = std::mem::replace(known, standing) != standing;
+        drop(state);
+        let Some(under_way) = image.under_way() else { return Custody::Ours };
+        match standing {
+            Standing::Serves if is_news => {
+                info!(image = image.name(), "reaches the cluster again");
+                under_way.open();
+            }
+            Standing::CutOff if is_news => {
+                error!(
+                    image = image.name(),
+                    "does not reach the cluster: hosts are sent elsewhere"
+                );
+                under_way.close();
+            }
+            Standing::Fenced if is_news => {
+                image.set_lost();
+                under_way.close();
+            }
+            _ => {}
+        }
+        match standing {
+            Standing::Serves => Custody::Ours,
+            Standing::CutOff => Custody::CutOff,
+            Standing::Fenced => Custody::Lost,
+        }
+    }
+
+    /// Beats no more.
+    pub(super) fn end(&self) {
+        self.turns.end();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is known of an image that another one has.
+#[derive(Debug, Default)]
+struct Known {
+    is_free: bool,
+    /// It is to be taken away from its owner.
+    is_wanted: bool,
+}
+
+/// An image that another target may have.
+#[derive(Debug)]
+pub(super) struct Watched {
+    turns: Arc<Turns<Known>>,
+}
+
+impl Watched {
+    /// Looks at it from now on.
+    pub(super) fn begin(image: Arc<Image>, timing: Timing) -> Result<Watched, Failure> {
+        image.check_lockable()?;
+        let header = Header::of(&image)?;
+        let turns = Turns::new(Known::default());
+        let shared = turns.clone();
+        let looks = move || {
+            let mut observer = Observer::new(timing);
+            while shared.wait(timing.look) {
+                let is_wanted = shared.lock().0.is_wanted;
+                match look(&image, &header, &mut observer, is_wanted) {
+                    Ok(is_free) => shared.lock().0.is_free = is_free,
+                    Err(failure) => warn!(image = image.name(), "{failure}"),
+                }
+            }
+        };
+        spawn(looks)?;
+        Ok(Watched { turns })
+    }
+
+    pub(super) fn custody(&self) -> Custody {
+        if self.turns.lock().0.is_free { Custody::Free } else { Custody::Theirs }
+    }
+
+    /// Has it taken away from its owner.
+    pub(super) fn seize(&self) {
+        self.turns.lock().0.is_wanted = true;
+        self.turns.woken.notify_all();
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.turns.end();
+    }
+}
+
+/// Whether it can be had by now; perhaps because its owner was silent or it `is_wanted`.
+fn look(
+    image: &Image,
+    header: &Header,
+    observer: &mut Observer,
+    is_wanted: bool,
+) -> Result<bool, Failure> {
+    let asked = clock::now();
+    let (owner, beat) = (image.owner()?, header.last_beat()?);
+    let answered = clock::now();
+    let seen = match (&owner, beat) {
+        (None, _) => Seen::Nobody,
+        (Some(owner), Some((number, from))) if from == *owner => {
+            let number = digest(&[owner.as_bytes(), &number.to_le_bytes()]);
+            Seen::Beat(number as u64)
+        }
+        _ => Seen::Stranger,
+    };
+    let verdict = observer.looked(asked, answered, seen);
+    let Some(owner) = owner else { return Ok(true) };
+    if verdict != Verdict::Fence && !is_wanted {
+        return Ok(false);
+    }
+    let why = if is_wanted { "as was told" } else { "is silent" };
+    warn!(image = image.name(), owner, why, "takes it from its owner");
+    let begun = clock::now();
+    image.break_lock(&owner)?;
+    let ms = clock::now().since(begun).as_millis();
+    info!(image = image.name(), owner, "its owner is fenced, after {ms} ms");
+    Ok(true)
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let thread = thread::Builder::new().name("roadtrain-rbd".into()).spawn(run);
+    thread.map(drop).map_err(|error| Failure::text(format!("cannot start a thread: {error}")))
+}

@@ -1,0 +1,204 @@
+//! Snapshots and clones of an image.
+
+use super::cluster::{Pool, c_text};
+use super::image::Image;
+use super::library::{Handle, SnapInfo};
+use super::{RbdImage, RbdStore};
+use crate::{Snapshot, SnapshotError, Snapshots};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
+
+/// What is tried first: images have few.
+const FEW: c_int = 32;
+
+impl Snapshots for RbdStore {
+    fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
+        let mut infos = infos(&self.image)?;
+        infos.sort_by_key(|(id, ..)| *id);
+        infos.into_iter().map(|info| describe(&self.image, info)).collect()
+    }
+
+    fn create(&self, name: &str) -> Result<(), SnapshotError> {
+        if name.is_empty() || name.contains(['@', '/']) {
+            let why = format!("'{name}' is no name of a snapshot: leave out @ and /");
+            return Err(SnapshotError::Refused(why));
+        }
+        call(&self.image, name, self.image.rbd().rbd_snap_create)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+        call(&self.image, name, self.image.rbd().rbd_snap_remove)
+    }
+
+    fn protect(&self, name: &str) -> Result<(), SnapshotError> {
+        match is_protected(&self.image, name)? {
+            true => Ok(()),
+            false => call(&self.image, name, self.image.rbd().rbd_snap_protect),
+        }
+    }
+
+    fn unprotect(&self, name: &str) -> Result<(), SnapshotError> {
+        match is_protected(&self.image, name)? {
+            true => call(&self.image, name, self.image.rbd().rbd_snap_unprotect),
+            false => Ok(()),
+        }
+    }
+
+    fn clone_to(&self, name: &str, to: &str) -> Result<(), SnapshotError> {
+        let place = place(&self.spec, to)?;
+        let failed = |failure: super::Failure| SnapshotError::Failed(failure.to_string());
+        let pool = self.image.pool();
+        let there = Pool::beside(pool, &place).map_err(failed)?;
+        let rbd = self.image.rbd();
+        let (parent, child) = (text(&self.spec.image)?, text(&place.image)?);
+        let snapshot = text(name)?;
+        let mut options = null_mut();
+        // SAFETY: the place is ours.
+        unsafe { (rbd.rbd_image_options_create)(&mut options) };
+        // SAFETY: both pools are open, names end with NUL, the options were just made.
+        let result = unsafe {
+            (rbd.rbd_clone3)(
+                pool.io(),
+                parent.as_ptr(),
+                snapshot.as_ptr(),
+                there.io(),
+                child.as_ptr(),
+                options,
+            )
+        };
+        // SAFETY: nobody uses them any more.
+        unsafe { (rbd.rbd_image_options_destroy)(options) };
+        match -result {
+            libc::EEXIST => Err(SnapshotError::Exists(format!("an image {to}"))),
+            libc::EINVAL => Err(SnapshotError::Refused(format!(
+                "snapshot {name} is not protected: do that first"
+            ))),
+            _ => outcome(result, name),
+        }
+    }
+
+    fn roll_back(&self, name: &str) -> Result<(), SnapshotError> {
+        self.is_resting.store(true, Ordering::SeqCst);
+        // What was submitted before is in the image before this begins.
+        let flushed = self.image.flush();
+        let rolled = match flushed {
+            Ok(()) => call(&self.image, name, self.image.rbd().rbd_snap_rollback),
+            Err(failure) => Err(SnapshotError::Failed(failure.to_string())),
+        };
+        self.is_resting.store(false, Ordering::SeqCst);
+        rolled
+    }
+}
+
+type Info = (u64, u64, String);
+
+/// Number, octets and name of each.
+fn infos(image: &Image) -> Result<Vec<Info>, SnapshotError> {
+    let (rbd, mut room) = (image.rbd(), FEW);
+    loop {
+        let mut infos = vec![SnapInfo::default(); room as usize];
+        // SAFETY: the image is open, and there is room for so many.
+        let count = unsafe { (rbd.rbd_snap_list)(image.handle(), infos.as_mut_ptr(), &mut room) };
+        if count == -libc::ERANGE {
+            continue;
+        }
+        outcome(count.min(0), "")?;
+        let read = |info: &SnapInfo| {
+            // SAFETY: it is a text that was made for us.
+            let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy().into_owned();
+            (info.id, info.size, name)
+        };
+        let read = infos.iter().take(count as usize).map(read).collect();
+        // SAFETY: it is what was given to us. There is nothing to free where there is none.
+        unsafe { (rbd.rbd_snap_list_end)(infos.as_mut_ptr()) };
+        return Ok(read);
+    }
+}
+
+fn describe(image: &Image, (id, bytes, name): Info) -> Result<Snapshot, SnapshotError> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the image is open, the place is ours.
+    let result = unsafe { (image.rbd().rbd_snap_get_timestamp)(image.handle(), id, &mut time) };
+    let created = (result >= 0 && time.tv_sec > 0).then_some(time.tv_sec as u64);
+    Ok(Snapshot { is_protected: is_protected(image, &name)?, name, bytes, created })
+}
+
+fn is_protected(image: &Image, name: &str) -> Result<bool, SnapshotError> {
+    let (mut protected, text) = (0, text(name)?);
+    // SAFETY: the image is open, the name ends with NUL, the place is ours.
+    let result = unsafe {
+        (image.rbd().rbd_snap_is_protected)(image.handle(), text.as_ptr(), &mut protected)
+    };
+    outcome(result, name).map(|()| protected != 0)
+}
+
+fn call(
+    image: &Image,
+    name: &str,
+    function: unsafe extern "C" fn(Handle, *const c_char) -> c_int,
+) -> Result<(), SnapshotError> {
+    let text = text(name)?;
+    // SAFETY: the image is open, the name ends with NUL.
+    outcome(unsafe { function(image.handle(), text.as_ptr()) }, name)
+}
+
+fn outcome(result: c_int, name: &str) -> Result<(), SnapshotError> {
+    let why = || std::io::Error::from_raw_os_error(-result);
+    match -result {
+        ..=0 => Ok(()),
+        libc::ENOENT => Err(SnapshotError::Unknown(name.into())),
+        libc::EEXIST => Err(SnapshotError::Exists(format!("a snapshot {name}"))),
+        libc::EBUSY => Err(SnapshotError::Refused(format!(
+            "snapshot {name} is protected, or clones of it are there: `rbd children` tells them"
+        ))),
+        libc::EROFS => Err(SnapshotError::Refused(
+            "the image is read-only here, or another client has its lock".into(),
+        )),
+        _ => Err(SnapshotError::Failed(format!("the cluster refuses: {}", why()))),
+    }
+}
+
+/// An image of the same cluster: `[POOL/[NAMESPACE/]]IMAGE`.
+fn place(beside: &RbdImage, to: &str) -> Result<RbdImage, SnapshotError> {
+    let parts: Vec<&str> = to.split('/').collect();
+    let is_whole = parts.iter().all(|part| !part.is_empty() && !part.contains('@'));
+    let (pool, namespace, image) = match parts[..] {
+        [image] if is_whole => (beside.pool.as_str(), beside.namespace.as_deref(), image),
+        [pool, image] if is_whole => (pool, None, image),
+        [pool, namespace, image] if is_whole => (pool, Some(namespace), image),
+        _ => {
+            let why =
+                format!("'{to}' is no image: write IMAGE, POOL/IMAGE or POOL/NAMESPACE/IMAGE");
+            return Err(SnapshotError::Refused(why));
+        }
+    };
+    let (pool, namespace) = (pool.to_owned(), namespace.map(str::to_owned));
+    Ok(RbdImage { pool, namespace, image: image.into(), ..beside.clone() })
+}
+
+fn text(text: &str) -> Result<CString, SnapshotError> {
+    c_text(text).map_err(|failure| SnapshotError::Refused(failure.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_lie_beside_their_image_or_where_it_is_said() {
+        let beside = RbdImage {
+            pool: "p".into(),
+            namespace: Some("n".into()),
+            image: "i".into(),
+            ..RbdImage::default()
+        };
+        let name = |to| place(&beside, to).map(|image| image.to_string());
+        assert_eq!(name("c").unwrap(), "p/n/c");
+        assert_eq!(name("q/c").unwrap(), "q/c");
+        assert_eq!(name("q/m/c").unwrap(), "q/m/c");
+        for wrong in ["", "a/", "/a", "a/b/c/d", "a@b"] {
+            assert!(matches!(name(wrong), Err(SnapshotError::Refused(_))), "{wrong}");
+        }
+    }
+}

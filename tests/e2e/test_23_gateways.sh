@@ -1,0 +1,163 @@
+# shellcheck shell=bash disable=SC1091
+# Two gateways and one image of a real Ceph cluster: one serves it, the other one stands by.
+. "$top/tests/lib/gateways.sh"
+
+# with_load FAULT [ARGUMENTS]: verified writes go on while it happens, without an error; prints how long they paused
+with_load() {
+    host both 192.0.2.3 192.0.2.1
+    background load.log fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=16M --io_size=4G \
+        --time_based --runtime=16 --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=64 --eta=never \
+        --output-format=json --output=fio.json
+    local load=$pid
+    sleep 2
+    "$@"
+    ended "$load" 90
+    wait "$load" || { cat load.log fio.json; tail -n 20 one.log two.log both.log; fail 'the load failed'; }
+    holds fio.json '.jobs[0].error == 0'
+    measured "$*"
+}
+
+# measured FAULT: the pause, and what it is made of
+measured() {
+    local log=two.log line
+    line=$(grep -h 'takes it from its owner' $log | tail -n 1)
+    [ -n "$line" ] || fail "two did not take it: $(cat two.log)"
+    local took fenced had
+    took=$(date -d "$(grep -oE '[0-9T:.-]+Z' <<<"$line" | head -n 1)" +%s%3N)
+    fenced=$(grep -h 'its owner is fenced, after' $log | tail -n 1 | grep -oE '[0-9]+ ms')
+    had=$(grep -h 'has it, after' $log | tail -n 1 | grep -oE '[0-9]+ ms')
+    local pause
+    pause=$(jq '[.jobs[0].write, .jobs[0].read] | map(.clat_ns.max) | max / 1e6 | floor' fio.json)
+    echo "measured: $1: paused for $pause ms: seen after $((took - fault)) ms, fenced in $fenced, had in $had, the rest" \
+        "is the host's"
+    ((pause <= 10000)) || fail "paused for $pause ms"
+}
+
+killed() {
+    fault=$(date +%s%3N)
+    kill -KILL "$gateway_one"
+    is_soon two optimized
+    gateway one
+    [ "$(ana_of one)" = inaccessible ] || fail 'one has it again'
+}
+
+frozen() {
+    fault=$(date +%s%3N)
+    stopped "$gateway_one"
+    is_soon two optimized
+    sleep 1
+    kill -CONT "$gateway_one"
+    # It finds itself fenced, and stands by.
+    until_line one.log 'stands by:' "$gateway_one"
+    is_soon one inaccessible
+}
+
+cut() {
+    fault=$(date +%s%3N)
+    cut_storage
+    is_soon one inaccessible
+    is_soon two optimized
+    sleep 1
+    mend_storage
+    until_line one.log 'stands by:' "$gateway_one"
+}
+
+told() {
+    fault=$(date +%s%3N)
+    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    grep -q 'namespace 1 of .* is served here' claim.log || fail "$(cat claim.log)"
+    [ "$(ana_of two)" = optimized ]
+    until_line one.log 'stands by:' "$gateway_one"
+    is_soon one inaccessible
+}
+
+both_gateways() {
+    gateways_lab
+    gateway one
+    gateway two
+    [ "$(ana_of one) $(ana_of two)" = 'optimized inaccessible' ] || fail "$(ana_of one) $(ana_of two)"
+}
+
+test_gateways_owner_killed() {
+    both_gateways
+    with_load killed
+}
+
+test_gateways_owner_frozen() {
+    both_gateways
+    with_load frozen
+}
+
+test_gateways_owner_cut_off() {
+    both_gateways
+    with_load cut
+}
+
+test_gateways_taken_over_on_command() {
+    both_gateways
+    with_load told
+    # There is nothing to do for who has it; what is in memory is nobody else's.
+    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    grep -q 'nothing has changed' claim.log || fail "$(cat claim.log)"
+}
+
+# reads_of_old_owner: what comes by `one` alone, of blocks that were written by `two` and never before
+reads_of_old_owner() {
+    local at reader readers=()
+    host old 192.0.2.3
+    local old=$uri
+    # Blocks that were never written, of which it might keep in mind that there is nothing.
+    qemu-io -f raw -c 'read -P 0 32M 4M' -c 'write -P 1 0 64k' "$old" >io.log
+    "$1" # the fault: two has it now
+    host new 192.0.2.1
+    qemu-io -f raw -c 'write -P 7 32M 4M' "$uri" >io.log
+    for at in 32 33 34 35; do
+        background "read$at.log" qemu-io -f raw -c "read -P 7 ${at}M 64k" "$old"
+        readers+=("$pid")
+    done
+    sleep 1
+    "$2" # it is there again
+    until_line one.log 'stands by:' "$gateway_one"
+    # By that way alone nothing can be had, until it has the image.
+    kill -TERM "$gateway_two"
+    is_soon one optimized 20
+    for reader in "${readers[@]}"; do
+        ended "$reader" 30
+        wait "$reader" || { cat read*.log; fail 'a read failed'; }
+    done
+    [ "$(grep -l 'read 65536/65536' read3?.log | wc -l)" = 4 ] || { cat read*.log; fail 'no reads'; }
+    ! grep -i 'verification failed' read*.log || fail 'old data'
+}
+
+freeze_one() {
+    stopped "$gateway_one"
+    is_soon two optimized
+}
+
+thaw_one() { kill -CONT "$gateway_one"; }
+
+cut_one() {
+    cut_storage
+    is_soon two optimized
+}
+
+test_gateways_no_old_reads_of_who_was_frozen() {
+    both_gateways
+    reads_of_old_owner freeze_one thaw_one
+}
+
+test_gateways_no_old_reads_of_who_was_cut_off() {
+    both_gateways
+    reads_of_old_owner cut_one mend_storage
+}
+
+# Nobody takes an image while nobody reaches the cluster, and a virtual machine's is not taken at all.
+test_gateways_know_an_outage_from_a_death() {
+    both_gateways
+    "${in_main[@]}" "$cluster" kill-osd "$work/ceph" 0 STOP
+    sleep 8
+    "${in_main[@]}" "$cluster" start-osd "$work/ceph" 0
+    is_soon one optimized
+    [ "$(ana_of two)" = inaccessible ] || fail 'two has taken it'
+    ! grep 'takes it from its owner' two.log || fail 'two has taken it'
+}
