@@ -3,7 +3,6 @@
 # the host are in one network; gateway `one` is in another, with a cable to the cluster and one to hosts.
 
 cluster=$top/tests/ceph/cluster.sh
-nqn=nqn.2026-11.test:gateways
 
 in_main=(nsenter --net="/run/netns/rt-main-$$")
 in_other=(nsenter --net="/run/netns/rt-other-$$")
@@ -50,7 +49,7 @@ gateways_lab() {
     "${in_main[@]}" "$cluster" exec "$work/ceph" -- ceph tell mon.a config set paxos_propose_interval 1 >tell.log 2>&1
     "${in_main[@]}" "$cluster" exec "$work/ceph" -- rbd create rbd/disk --size 64M
     image=conf=$work/ceph/ceph.conf,id=tenant
-    port=$(free_port)
+    port=$(free_port) nqn=nqn.2026-11.test:gateways
 }
 
 # gateway one|two [NAMESPACE...]: starts it; leaves its process in $gateway_one or $gateway_two
