@@ -61,7 +61,8 @@ test_metrics_say_when_something_is_wrong() {
         sleep 0.2
     done
     [ -s healthz.txt ] && [ "$n" -lt 50 ] || fail "healthy without a target: $(cat healthz.txt)"
-    ask /metrics | grep -qx 'roadtrain_attachment_connected{id="nbd0"} 0'
+    ask /metrics >metrics.txt
+    grep -qx 'roadtrain_attachment_connected{id="nbd0"} 0' metrics.txt
     local rc=0
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$(free_port)" -n "$nqn" --namespace mem:1MiB --metrics "127.0.0.1:$metrics" 2>error.log || rc=$?
     [ "$rc" = 1 ] && grep -q -- "--metrics 127.0.0.1:$metrics" error.log || fail "status $rc: $(cat error.log)"

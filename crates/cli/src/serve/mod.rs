@@ -18,9 +18,17 @@ use control::{Served, interfaces, listeners};
 use handover::End;
 use observed::Observed;
 use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
+use roadtrain_manage::http;
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 use takeover::Predecessor;
 use tracing::{error, info, warn};
+
+/// How long a process that was taken over from may keep its metrics address.
+const PREDECESSOR_WAIT: Duration = Duration::from_secs(5);
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// `roadtrain serve`
 pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
@@ -83,15 +91,26 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
 }
 
 /// Answers HTTP, if that is asked for: on the command line, or in the file.
-fn metrics(
-    args: &ServeArgs,
-    served: &Arc<Served>,
-) -> Outcome<Option<roadtrain_manage::http::Server>> {
+fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
-    let server = roadtrain_manage::metrics::serve(address, Observed(served.clone()));
-    let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
-    info!("metrics at http://{}/", server.address());
-    Ok(Some(server))
+    let until = Instant::now() + PREDECESSOR_WAIT;
+    loop {
+        match roadtrain_manage::metrics::serve(address, Observed(served.clone())) {
+            Ok(server) => {
+                info!("metrics at http://{}/", server.address());
+                return Ok(Some(server));
+            }
+            // The process that was here before is about to end.
+            Err(error) if args.takeover && error.kind() == ErrorKind::AddrInUse => {
+                if Instant::now() > until {
+                    warn!("--metrics {address}: {error}: serving without");
+                    return Ok(None);
+                }
+                thread::sleep(PREDECESSOR_PAUSE);
+            }
+            Err(error) => return Err(Failure::failed(format!("--metrics {address}: {error}"))),
+        }
+    }
 }
 
 /// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.

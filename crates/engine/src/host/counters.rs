@@ -2,7 +2,7 @@
 
 use super::api::{Completion, Op};
 use crate::metrics::{
-    BatchCells, Done, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
+    BatchCells, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
 };
 use roadtrain_wire::ana::AnaState;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,7 @@ impl ReactorCounters {
             _ => Done::Other,
         };
         let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
-        self.io.ended(done, bytes, *latency_ns);
+        self.io.ended(Ended::new(done, bytes, *latency_ns));
     }
 
     /// As it was a moment ago.

@@ -505,8 +505,9 @@ impl Reactor {
     /// Lets other threads see how it goes.
     fn write_meters(&mut self) {
         self.core.waits.show().lanes.set(self.lanes.len() as u64);
-        let stats = self.lanes.iter().map(HostLane::stats);
-        let stats = stats.fold(LaneStats::default(), |sum, lane| sum + lane);
+        let mut all = self.lanes.iter().map(HostLane::stats);
+        let first = all.next().unwrap_or_default(); // most often there is no other
+        let stats = all.fold(first, |sum, lane| sum + lane);
         let sends = stats.sends + self.shared.ports.calls();
         self.own.batching.write(&LaneStats { sends, ..stats });
         let mut errors = self.errors;

@@ -43,10 +43,33 @@ impl Default for LatencyCells {
 }
 
 impl LatencyCells {
+    /// A latency in that bucket.
     #[inline]
-    pub(crate) fn count(&self, ns: u64) {
-        self.buckets[bucket(ns)].add(1);
+    fn count_in(&self, bucket: usize, ns: u64) {
+        self.buckets[bucket].add(1);
         self.ns.add(ns);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self, ns: u64) {
+        self.count_in(bucket(ns), ns);
+    }
+}
+
+/// A command that ended well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    done: Done,
+    bucket: usize,
+    bytes: u64,
+    ns: u64,
+}
+
+impl Ended {
+    /// After so many nanoseconds; `bytes` of data of a Read or Write.
+    #[inline]
+    pub(crate) fn new(done: Done, bytes: u64, ns: u64) -> Ended {
+        Ended { done, bucket: bucket(ns), bytes, ns }
     }
 }
 
@@ -86,17 +109,16 @@ pub(crate) struct IoCells {
 }
 
 impl IoCells {
-    /// A command that ended well, after so many nanoseconds; `bytes` of data of a Read or Write.
+    /// A command that ended well.
     #[inline]
-    pub(crate) fn ended(&self, done: Done, bytes: u64, ns: u64) {
-        match done {
-            Done::Read | Done::Write => {
-                self.latency[done as usize].count(ns);
-                self.bytes[done as usize].add(bytes);
+    pub(crate) fn ended(&self, ended: Ended) {
+        let Ended { done, bucket, bytes, ns } = ended;
+        match (self.latency.get(done as usize), self.bytes.get(done as usize)) {
+            (Some(latency), Some(of)) => {
+                latency.count_in(bucket, ns);
+                of.add(bytes);
             }
-            Done::Flush | Done::Discard | Done::Other => {
-                self.others[done as usize - Done::Flush as usize].add(1);
-            }
+            _ => self.others[done as usize - Done::Flush as usize].add(1),
         }
     }
 
@@ -248,11 +270,11 @@ mod tests {
     fn io_is_summed_over_reactors() {
         let (one, other) = (IoCells::default(), IoCells::default());
         one.add_in_flight(2);
-        one.ended(Done::Read, 4096, 10_000);
+        one.ended(Ended::new(Done::Read, 4096, 10_000));
         other.add_in_flight(-1); // where it ended
-        other.ended(Done::Write, 512, 5000);
-        other.ended(Done::Flush, 0, 5000);
-        other.ended(Done::Discard, 0, 5000);
+        other.ended(Ended::new(Done::Write, 512, 5000));
+        other.ended(Ended::new(Done::Flush, 0, 5000));
+        other.ended(Ended::new(Done::Discard, 0, 5000));
         other.discarded(1 << 20);
         other.failed();
         let mut sum = Io::default();

@@ -8,7 +8,7 @@ mod latency;
 mod reactor;
 mod snapshot;
 
-pub(crate) use cells::{BatchCells, Counter, Done, IoCells, Statuses};
+pub(crate) use cells::{BatchCells, Counter, Done, Ended, IoCells, Statuses};
 pub use latency::{BUCKETS, Latency, bounds};
 pub(crate) use reactor::{Counted, ReactorCells};
 pub use snapshot::{

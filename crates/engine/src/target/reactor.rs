@@ -45,6 +45,8 @@ use timers::Timers;
 pub(crate) use by_hand::HandTarget;
 
 const RING_ENTRIES: u32 = 1024;
+/// So often a reactor shows how much of its buffers is in use.
+const BUFFERS_EVERY: Duration = Duration::from_millis(10);
 /// Longest wait for the store when a reactor ends.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -61,6 +63,8 @@ pub(super) struct Reactor {
     timers: Timers,
     moves: Moves,
     peers: Peers,
+    /// When it shows next how much of its buffers is in use.
+    buffers_at: Instant,
 }
 
 /// Every reactor of the target.
@@ -126,6 +130,7 @@ impl Reactor {
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
+            buffers_at: Instant::default(),
         })
     }
 
@@ -329,7 +334,13 @@ impl reactor::Reactor for Reactor {
         frames::flush_ports(lanes);
         let cells = core.waits.show();
         cells.lanes.set(lanes.table.len() as u64);
-        cells.buffer_bytes.set(lanes.shared.pool.usage().taken_bytes as u64);
+        let now = lanes.shared.now;
+        // Adding them up takes a while: now and then, and until it is seen that nothing is left.
+        let is_over = cells.buffer_bytes.get() > 0 && lanes.shared.tasks.count() == 0;
+        if is_over || now >= self.buffers_at {
+            self.buffers_at = now + BUFFERS_EVERY;
+            cells.buffer_bytes.set(lanes.shared.pool.usage().taken_bytes as u64);
+        }
     }
 }
 

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::buffer::Buffer;
     use crate::host::{Client, HostConfig};
-    use crate::metrics::{HostSample, LaneSample};
+    use crate::metrics::{Batching, HostSample, LaneSample};
     use crate::target::{ServerConfig, Subsystem};
     use roadtrain_store::StoreSpec;
 
@@ -247,5 +247,51 @@ mod tests {
         assert_eq!(snapshot.namespaces.len(), 1);
         let counted = snapshot.reactors[0].latencies.iter().map(|of| of.latency.count());
         assert_eq!(counted.sum::<u64>(), 1);
+    }
+
+    /// What a hanging reactor has counted is read like that of others: nobody is asked, and nothing is waited for.
+    #[test]
+    fn reactors_are_not_asked() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        client.read(1, 0, Buffer::alloc(512)).unwrap();
+        when(&server, |s| s.namespaces[0].io.reads == 1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+        let (arrived, there) = std::sync::mpsc::sync_channel(1);
+        server.call(0, move || {
+            arrived.send(()).unwrap();
+            let _ = held.recv();
+        });
+        there.recv().unwrap();
+        let snapshot = server.snapshot();
+        assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transport.open), (1, 2));
+        drop(release); // before that the reactor has made no turn
+    }
+
+    /// Whatever reactor a lane is on, its commands are counted once, and in flight is what is in flight.
+    #[test]
+    fn lanes_that_move_are_counted_on() {
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+        let subsystem =
+            Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
+        let config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+        let server = Server::start(ServerConfig { cores: vec![0, 0], ..config }).unwrap();
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        let mut before = Batching::default();
+        for round in 1..=20 {
+            client.read(1, 0, Buffer::alloc(512)).unwrap();
+            let snapshot = when(&server, |s| s.namespaces[0].io.reads == round);
+            assert_eq!(snapshot.namespaces[0].io.in_flight, 0);
+            let sum = snapshot.reactors.iter().fold(Batching::default(), |sum, r| sum + r.batching);
+            assert!(sum.requests >= before.requests, "{round}: {sum:?} after {before:?}");
+            before = sum;
+            let from = snapshot.lanes[0].reactor;
+            server.move_lanes(from, 1 - from);
+            when(&server, |s| s.lanes[0].reactor == 1 - from);
+        }
+        let snapshot = when(&server, |s| s.hosts[0].io.reads == 20);
+        let counted = snapshot.reactors.iter().flat_map(|r| &r.latencies);
+        assert_eq!(counted.map(|of| of.latency.count()).sum::<u64>(), 20);
     }
 }

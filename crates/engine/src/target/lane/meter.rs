@@ -1,7 +1,7 @@
 //! What a lane counts of its I/O commands: from when one has come to when its answer has left.
 
 use super::Shared;
-use crate::metrics::Done;
+use crate::metrics::{Done, Ended};
 use crate::stats::LaneStats;
 use crate::target::meters::{LaneCells, Meters};
 use crate::target::namespace::{ByNsid, NamespaceTable};
@@ -120,7 +120,12 @@ impl Meter {
     #[inline]
     pub(super) fn end(&mut self, (meters, reactor): (&Meters, usize), now: Instant, slot: u16) {
         let Some(begun) = self.begun.get_mut(usize::from(slot)) else { return };
-        let begun = mem::take(begun);
+        let begun = {
+            let copy = *begun;
+            begun.nsid = 0;
+            begun.is_counted = false;
+            copy
+        };
         let Some(account) = self.account.as_ref().filter(|_| begun.nsid > 0) else { return };
         let Some(namespace) = self.namespaces.get(begun.nsid).filter(|_| begun.is_counted) else {
             return ended_elsewhere((meters, reactor), account, &begun);
@@ -134,8 +139,9 @@ impl Meter {
         }
         let (done, ns) = (Done::of(begun.opcode), now.0.saturating_sub(begun.since.0));
         let bytes = (u64::from(begun.blocks) + 1) << namespace.geometry.lba_shift;
-        cells.of(begun.class).ended(done, bytes, ns);
-        lane.ended(done, bytes, ns);
+        let ended = Ended::new(done, bytes, ns);
+        cells.of(begun.class).ended(ended);
+        lane.ended(ended);
         if begun.opcode == opcode::WRITE_ZEROES && begun.deallocates {
             cells.io().discarded(bytes);
         }
@@ -171,7 +177,7 @@ fn ended_elsewhere((meters, reactor): (&Meters, usize), account: &Account, begun
         cells[reactor].io().add_in_flight(-1);
     }
     match begun.status.is_success() {
-        true => account.cells.io.ended(Done::Other, 0, 0),
+        true => account.cells.io.ended(Ended::new(Done::Other, 0, 0)),
         false => account.cells.io.failed(),
     }
 }
