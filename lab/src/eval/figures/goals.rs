@@ -100,12 +100,11 @@ fn depth(extent: Extent) -> Figure {
         why: "On memory nearly all that is missed is within the spread of equals: under the \
               six there is always one whose median is lucky by a few percent, and p99 is set \
               by stalls of this virtual machine (rounds of one point differ by factors). At \
-              depth 64 and more auto does what none does. On the emulated SSD one thing is \
-              real: at depth 32 and above 64 writes are up to a fifth slower than with i10. \
-              All service times are equal there, so what is sent together completes \
-              together, and the SSD idles while such a convoy travels; caravans of 16 break \
-              it up. The target takes commands in the store into account, the host cannot \
-              see them.",
+              depth 64 and more auto does what none does. On the emulated SSD \
+              all service times are equal, so what is sent together completes together, and \
+              the SSD idles while such a convoy travels. A host that waits for most of its \
+              time sends in more parts therefore (docs/internals/auto.md): before that, writes \
+              at depth 128 had 0.78 of the best.",
         ..Figure::default()
     }
 }
