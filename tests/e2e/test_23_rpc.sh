@@ -29,6 +29,8 @@ test_rpc_spdk_clients() {
     s bdev_get_bdevs -b 11111111-2222-3333-4444-555555555555 && holds s.json '.[0] | .name == "disk" and
         .num_blocks == 131072 and .aliases == ["11111111-2222-3333-4444-555555555555"] and .claimed == false'
     s bdev_null_resize nothing 200 && s bdev_get_bdevs -b nothing && holds s.json '.[0].num_blocks == 409600'
+    s bdev_set_qos_limit disk --rw-ios-per-sec 20000 --w-mbytes-per-sec 100 && s bdev_get_bdevs -b disk &&
+        holds s.json '.[0].assigned_rate_limits | .rw_ios_per_sec == 20000 and .w_mbytes_per_sec == 100'
     truncate -s 48M files/disk.img
     s bdev_aio_rescan file && s bdev_get_bdevs -b file && holds s.json '.[0].num_blocks == 98304'
     s nvmf_create_transport -t TCP -u 16384

@@ -109,6 +109,10 @@ impl Description for Export {
         Ok(Export { blocks: Blocks::Spec(spec), ..self.clone() })
     }
 
+    fn rates(&self) -> Rates {
+        self.rates
+    }
+
     fn limited(&self, rates: Rates) -> Self {
         Export { rates, ..self.clone() }
     }

@@ -43,7 +43,12 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
     };
     let text = text.map_err(|error| unfit(error.to_string()))?;
     let state: State = toml::from_str(&text).map_err(|error| unfit(error.to_string()))?;
-    let mut model = Model { has_tcp: state.tcp, subsystems: state.subsystems, ..Model::default() };
+    let mut model = Model {
+        has_tcp: state.tcp,
+        limits: state.limits,
+        subsystems: state.subsystems,
+        ..Model::default()
+    };
     for spec in &state.devices {
         let device = Device::from_spec(spec);
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
@@ -88,7 +93,9 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AnaWord, DeviceKind, ListenerSpec, NamespaceSpec, SubsystemSpec, new_uuid};
+    use crate::model::{
+        AnaWord, DeviceKind, DeviceLimits, ListenerSpec, NamespaceSpec, SubsystemSpec, new_uuid,
+    };
 
     fn model() -> Model {
         let device = Device::open(
@@ -119,7 +126,9 @@ mod tests {
             ],
         };
         let devices = vec![Arc::new(device.unwrap())];
-        Model { devices, subsystems: vec![subsystem], has_tcp: true }
+        let limits = DeviceLimits { ios: 5, ..DeviceLimits::default() };
+        let limits = [("Malloc0".to_owned(), limits)].into();
+        Model { devices, limits, subsystems: vec![subsystem], has_tcp: true }
     }
 
     #[test]

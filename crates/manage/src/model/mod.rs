@@ -3,15 +3,17 @@
 
 mod device;
 mod file;
+mod limits;
 mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, save};
+pub use limits::DeviceLimits;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
 use roadtrain_engine::target::Subsystem;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ use std::sync::Arc;
 pub struct Model {
     /// In the order in which they were made.
     pub devices: Vec<Arc<Device>>,
+    /// What devices may do in a second, by their names.
+    pub limits: BTreeMap<String, DeviceLimits>,
     /// In that of their NQNs.
     pub subsystems: Vec<SubsystemSpec>,
     /// Somebody has asked for the transport, which is always there.
@@ -36,6 +40,9 @@ pub struct State {
     /// Devices.
     #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<device::DeviceSpec>,
+    /// What devices may do in a second, by their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, DeviceLimits>,
     /// Subsystems.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
     pub subsystems: Vec<SubsystemSpec>,
@@ -48,6 +55,7 @@ impl Model {
         State {
             tcp: self.has_tcp,
             devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
+            limits: self.limits.clone(),
             subsystems: self.subsystems.clone(),
         }
     }
@@ -85,6 +93,7 @@ impl Model {
             subsystem.namespaces.retain(|namespace| namespace.device != name);
         }
         self.devices.retain(|device| device.name != name);
+        self.limits.remove(name);
     }
 
     /// What the engine exports for it.

@@ -140,7 +140,8 @@ impl NamespaceSpec {
         let reservations = self.reservations.clone();
         let reservations =
             reservations.map_or_else(ReservationPlace::default, ReservationPlace::File);
-        let plain = Export::with_store(self.nsid, device.store.clone());
-        Some(Export { uuid: Some(uuid), nguid, reservations, ..plain })
+        let limits = model.limits.get(&device.name).copied().unwrap_or_default();
+        let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
+        Some(Export { uuid: Some(uuid), nguid, rates, reservations, ..plain })
     }
 }

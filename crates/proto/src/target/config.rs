@@ -31,6 +31,11 @@ pub trait Description: Clone + PartialEq {
     /// What is to be given instead of `bytes`.
     fn resized(&self, bytes: u64) -> Result<Self, String>;
 
+    /// What it may do in a second.
+    fn rates(&self) -> Rates {
+        Rates::UNLIMITED
+    }
+
     /// The same with other limits on its rate; hosts do not see them.
     #[must_use]
     fn limited(&self, _rates: Rates) -> Self {

@@ -1,7 +1,7 @@
 //! Devices.
 
-use super::{Method, Params, change, device_params, look};
-use crate::model::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
+use super::{Method, Params, change, device_params, look, qos};
+use crate::model::{Device, DeviceKind, DeviceLimits, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_engine::store::OpenError;
 use serde::Deserialize;
@@ -80,7 +80,11 @@ fn views(manager: &Manager, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
         let is_claimed = model.claim(&device.name).is_some();
         let names = (device.name.as_str(), &device.aliases[..], device.product());
-        view(names, &device.uuid, shape, is_claimed, specific)
+        let mut view = view(names, &device.uuid, shape, is_claimed, specific);
+        if let Some(limits) = model.limits.get(&device.name) {
+            view["assigned_rate_limits"] = qos::show(limits);
+        }
+        view
     });
     files_devices(manager).into_iter().chain(own).filter(|view| wanted(view)).collect()
 }
@@ -118,9 +122,7 @@ fn view(
     let mut view = json!({
         "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
         "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
-        "assigned_rate_limits": {
-            "rw_ios_per_sec": 0, "rw_mbytes_per_sec": 0, "r_mbytes_per_sec": 0, "w_mbytes_per_sec": 0,
-        },
+        "assigned_rate_limits": qos::show(&DeviceLimits::default()),
         "claimed": is_claimed, "zoned": false, "driver_specific": specific,
         "supported_io_types": {
             "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
@@ -343,7 +345,11 @@ fn uring_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// The device of that name, if it is of that kind.
-fn find(manager: &Manager, name: &str, is_it: fn(&DeviceKind) -> bool) -> Rpc<Arc<Device>> {
+pub(super) fn find(
+    manager: &Manager,
+    name: &str,
+    is_it: fn(&DeviceKind) -> bool,
+) -> Rpc<Arc<Device>> {
     if files_devices(manager).iter().any(|view| is_called(view, name)) {
         let what = format!("{name} is of the configuration file: change it there and send SIGHUP");
         return Err(RpcError::not_permitted(what));

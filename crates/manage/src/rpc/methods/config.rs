@@ -1,8 +1,8 @@
 //! What RPC has made, as the calls that make it again.
 
 use super::{Method, Params, look, params_of};
-use crate::model::{Device, DeviceKind, Model, SubsystemSpec, show_uuid};
-use crate::rpc::methods::place;
+use crate::model::{Device, DeviceKind, DeviceLimits, Model, SubsystemSpec, show_uuid};
+use crate::rpc::methods::{place, qos};
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,10 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let model = manager.model();
     let calls = match name.as_str() {
         "keyring" => Vec::new(),
-        "bdev" => model.devices.iter().filter_map(|device| device_call(device)).collect(),
+        "bdev" => {
+            let devices = model.devices.iter().filter_map(|device| device_call(device));
+            devices.chain(model.limits.iter().map(limits_call)).collect()
+        }
         "nvmf" => nvmf_calls(&model),
         _ => return Err(RpcError::params(format!("no subsystem {name}"))),
     };
@@ -57,6 +60,12 @@ fn device_call(device: &Device) -> Option<Value> {
         ),
         DeviceKind::Other(..) => return None,
     })
+}
+
+fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {
+    let mut params = qos::show(limits);
+    params["name"] = name.as_str().into();
+    call("bdev_set_qos_limit", params)
 }
 
 fn nvmf_calls(model: &Model) -> Vec<Value> {

@@ -5,6 +5,7 @@ mod config;
 mod look;
 mod nvmf;
 mod place;
+mod qos;
 mod subsystem;
 mod transport;
 
@@ -31,6 +32,7 @@ const TABLES: &[&[Method]] = &[
     look::METHODS,
     config::METHODS,
     bdev::METHODS,
+    qos::METHODS,
     transport::METHODS,
     nvmf::METHODS,
     subsystem::METHODS,

@@ -435,6 +435,10 @@ impl<N: Description> SubsystemConfig<N> {
             let new = || namespace.clone();
             match old.get(&nsid) {
                 Some(old) if *old == namespace => None,
+                Some(old) if old.limited(namespace.rates()) == *namespace => {
+                    let (nqn, rates) = (nqn(), namespace.rates());
+                    Some(Operation::LimitNamespace { nqn, nsid, rates })
+                }
                 Some(old) => Some(match namespace.bytes() {
                     Some(bytes)
                         if old.resized(bytes).is_ok_and(|resized| resized == *namespace) =>
