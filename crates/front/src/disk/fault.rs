@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     ReadOnly,
     /// The target does not allow it.
     Refused,
+    /// Another host has a reservation that forbids it.
+    Reserved,
     /// The request makes no sense.
     Invalid,
     /// There is no room for it.
@@ -33,6 +35,7 @@ impl Fault {
             _ if is(&GONE) => Fault::Gone,
             _ if status.is(Status::NAMESPACE_WRITE_PROTECTED) => Fault::ReadOnly,
             _ if status.is(Status::ACCESS_DENIED) => Fault::Refused,
+            _ if status.is(Status::RESERVATION_CONFLICT) => Fault::Reserved,
             _ if status.is(Status::INVALID_FIELD) => Fault::Invalid,
             _ if status.is(Status::CAPACITY_EXCEEDED) => Fault::NoSpace,
             _ if status.is(Status::LBA_OUT_OF_RANGE) => Fault::beyond_the_end(op),
@@ -55,6 +58,7 @@ impl Fault {
             Fault::Gone => libc::ENXIO,
             Fault::ReadOnly => libc::EROFS,
             Fault::Refused => libc::EPERM,
+            Fault::Reserved => libc::EBADE,
             Fault::Invalid => libc::EINVAL,
             Fault::NoSpace => libc::ENOSPC,
             Fault::Io => libc::EIO,
@@ -73,6 +77,7 @@ mod tests {
         assert_eq!(Fault::of(Status::LBA_OUT_OF_RANGE, DiskOp::Write), Fault::NoSpace);
         assert_eq!(Fault::of(Status::CAPACITY_EXCEEDED, DiskOp::Discard), Fault::NoSpace);
         assert_eq!(read(Status::NAMESPACE_WRITE_PROTECTED), libc::EROFS);
+        assert_eq!(read(Status::RESERVATION_CONFLICT.dnr()), libc::EBADE);
         assert_eq!(read(Status::INVALID_NAMESPACE.dnr()), libc::ENXIO);
         assert_eq!(read(Status::INVALID_OPCODE), libc::EOPNOTSUPP);
         assert_eq!(read(Status::UNRECOVERED_READ_ERROR), libc::EIO);

@@ -8,7 +8,7 @@ pub(crate) fn errno_of(fault: Fault) -> Errno {
     match fault {
         Fault::NotServed => Errno::ENOTSUP,
         Fault::Gone => Errno::ESHUTDOWN,
-        Fault::ReadOnly | Fault::Refused => Errno::EPERM,
+        Fault::ReadOnly | Fault::Refused | Fault::Reserved => Errno::EPERM,
         Fault::Invalid => Errno::EINVAL,
         Fault::NoSpace => Errno::ENOSPC,
         Fault::Io => Errno::EIO,
