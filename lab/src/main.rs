@@ -20,6 +20,7 @@ mod measure;
 mod noise;
 mod noted;
 mod packet;
+mod paths;
 mod process;
 mod procfs;
 mod product;
@@ -64,6 +65,8 @@ enum Command {
     Ether(ether::Args),
     /// Pass frames between two interfaces as a bad link does (as root)
     Impair(impair::Args),
+    /// Check what several paths have to reach, bar by bar (as root)
+    Paths(paths::Args),
     /// Run a command at each end of links between two network namespaces (as root)
     Links(links::Args),
     /// Read files by threads, and say how fast
@@ -90,6 +93,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Ether(args) => ether::main(&args),
         Command::Impair(args) => impair::main(&args),
         Command::Links(args) => links::main(&args),
+        Command::Paths(args) => paths::main(&args),
         Command::Scan(args) => apps::scan_main(&args),
         Command::HandOver(args) => hand_over::main(&args),
         Command::Tsockets(args) => return Ok(tsockets::main(args)),
