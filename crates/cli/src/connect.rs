@@ -112,7 +112,7 @@ pub(crate) fn config(portal: &Portal, nqn: &str, connect: &ConnectArgs) -> Outco
 
 /// How to reach `nqn` by the paths that the discovery controllers of the portals know, without lanes.
 fn config_of_discovery(portals: &Portals, nqn: &str, connect: &ConnectArgs) -> Outcome<HostConfig> {
-    if portals.transport.has_frames() {
+    if portals.transport.has_frames() || portals.each().iter().any(|p| p.transport.has_frames()) {
         let text = "--discover is for TCP: over Ethernet targets are found without it";
         return Err(Failure::usage(text));
     }
@@ -143,20 +143,28 @@ pub(crate) fn config_of_paths(
     }
     let each = portals.each();
     let (first, more) = each.split_first().ok_or_else(|| Failure::usage("-a is missing"))?;
-    if portals.transport.has_frames() && !more.is_empty() {
-        let text = "-t ether takes one -a, with all interfaces: -a IF,IF";
-        return Err(Failure::usage(text));
-    }
     let config = config(first, nqn, connect)?;
-    let more_addresses = more.iter().map(address).collect::<Outcome<Vec<_>>>()?;
-    let mut names = vec![config.address.to_string()];
-    for address in more_addresses.iter().map(Address::to_string) {
-        if names.contains(&address) {
-            return Err(Failure::usage(format!("-a {address} is there twice")));
+    let other = |portal| Ok(self::config(portal, nqn, connect)?.address);
+    let more_addresses = more.iter().map(other).collect::<Outcome<Vec<_>>>()?;
+    let mut names: Vec<String> = Vec::new();
+    for address in std::iter::once(&config.address).chain(&more_addresses) {
+        for name in distinct(address) {
+            if names.contains(&name) {
+                return Err(Failure::usage(format!("-a {name} is there twice")));
+            }
+            names.push(name);
         }
-        names.push(address);
     }
     Ok(HostConfig { more_addresses, ..config })
+}
+
+/// What no two paths have in common: an address, or each of their interfaces.
+fn distinct(address: &Address) -> Vec<String> {
+    let text = address.to_string();
+    match text.strip_prefix("ether:") {
+        Some(interfaces) => interfaces.split(',').map(|name| format!("ether:{name}")).collect(),
+        None => vec![text],
+    }
 }
 
 /// As [`config`], for an address that is known already.

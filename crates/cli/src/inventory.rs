@@ -216,6 +216,9 @@ impl Identified {
             (oncs::COMPARE, "compare"),
             (oncs::DATASET_MANAGEMENT, "dataset management"),
             (oncs::WRITE_ZEROES, "write zeroes"),
+            (oncs::VERIFY, "verify"),
+            (oncs::COPY, "copy"),
+            (oncs::RESERVATIONS, "reservations"),
         ];
         let controller = Controller {
             subnqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
@@ -290,8 +293,11 @@ pub(crate) struct Listed {
 #[must_use]
 pub(crate) fn list_table(rows: &[Listed]) -> String {
     let cells = |row: &Listed| {
-        let port = if row.trsvcid.is_empty() { "" } else { ":" };
-        let address = format!("{}{port}{}", row.traddr, row.trsvcid);
+        let address = match (row.trsvcid.as_str(), row.traddr.contains(':')) {
+            ("", _) => row.traddr.clone(),
+            (port, true) => format!("[{}]:{port}", row.traddr), // IPv6
+            (port, false) => format!("{}:{port}", row.traddr),
+        };
         let mut cells = vec![address, row.subnqn.clone()];
         cells.extend(row.namespace.cells());
         cells

@@ -330,7 +330,7 @@ impl<T: Transport> Host<T> {
                 self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
-            Action::SetAna { .. } | Action::Finish => {}
+            Action::SetAna { .. } | Action::LateTransition { .. } | Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }

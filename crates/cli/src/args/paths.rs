@@ -14,7 +14,7 @@ pub struct Portals {
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
         "Address or name of the target, ADDR or ADDR:PORT ([IPv6]:PORT); a name is looked up for each connection, so \
          it may move. Repeated, each is a path to the same subsystem",
-        ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
+        ether!("; with -t ether, or written ether:IF[,IF..], this machine's interfaces that lead to it")
     ))]
     pub traddr: Vec<String>,
     /// TCP port of addresses without one.
@@ -32,12 +32,26 @@ pub struct Portals {
 }
 
 impl Portals {
-    /// Each of them.
+    /// Each of them: over the transport that stands before it, or else over that of `-t`.
     #[must_use]
     pub fn each(&self) -> Vec<Portal> {
-        let (transport, trsvcid, ether) = (self.transport, self.trsvcid, self.ether);
-        let portal = |traddr: &String| Portal { transport, traddr: traddr.clone(), trsvcid, ether };
-        self.traddr.iter().map(portal).collect()
+        let named = |address: &String| {
+            let over = |name| address.strip_prefix(name).map(str::to_owned);
+            match (over("ether:"), over("tcp:")) {
+                (Some(interfaces), _) => (Transport::Ether, interfaces),
+                (_, Some(address)) => (Transport::Tcp, address),
+                _ => (self.transport, address.clone()),
+            }
+        };
+        let named: Vec<(Transport, String)> = self.traddr.iter().map(named).collect();
+        let has_frames = named.iter().any(|(transport, _)| transport.has_frames());
+        let portal = |(transport, traddr): (Transport, String)| {
+            // Beside Ethernet its options are not TCP's.
+            let is_for_others = has_frames && !transport.has_frames();
+            let ether = if is_for_others { EtherArgs::default() } else { self.ether };
+            Portal { transport, traddr, trsvcid: self.trsvcid, ether }
+        };
+        named.into_iter().map(portal).collect()
     }
 }
 

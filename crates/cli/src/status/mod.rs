@@ -43,8 +43,8 @@ impl Shown {
 pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let query = || Ok::<_, Failure>(at_addresses(query(&args.names)?, &args.traddr));
-    for address in &args.traddr {
-        split_port(address, 0)?;
+    for address in args.traddr.iter().filter(|address| !address.starts_with("ether:")) {
+        split_port(without_tcp(address), 0)?;
     }
     if args.prometheus {
         return prometheus::run(&args.names);
@@ -74,10 +74,16 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
+/// An address may stand behind the name of its transport.
+fn without_tcp(address: &str) -> &str {
+    address.strip_prefix("tcp:").unwrap_or(address)
+}
+
 /// Attachments with a path to one of the addresses; all if there is none.
 fn at_addresses(mut shown: Vec<Shown>, addresses: &[String]) -> Vec<Shown> {
     let is_at = |place: &str| {
-        addresses.iter().any(|asked| match split_port(asked, 0) {
+        addresses.iter().any(|asked| match split_port(without_tcp(asked), 0) {
+            _ if asked == place => true,
             Ok((host, 0)) => split_port(place, 0).is_ok_and(|(of, _)| of == host),
             asked => split_port(place, 0).is_ok_and(|of| asked.is_ok_and(|asked| of == asked)),
         })

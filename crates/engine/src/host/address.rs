@@ -16,6 +16,21 @@ pub enum Address {
     Ether(EtherAddress),
 }
 
+impl Address {
+    /// The interfaces, of one straight on Ethernet.
+    pub(super) fn as_ether(&self) -> Option<&EtherAddress> {
+        match self {
+            Address::Ether(address) => Some(address),
+            Address::Tcp(_) | Address::Name(_) => None,
+        }
+    }
+
+    /// Ports that a path there has for itself on each reactor.
+    pub(super) fn ports(&self) -> usize {
+        self.as_ether().map_or(0, EtherAddress::ports)
+    }
+}
+
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
         Address::Tcp(address)

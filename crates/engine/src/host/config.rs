@@ -19,7 +19,8 @@ use std::time::Duration;
 pub struct HostConfig {
     /// Where the target is.
     pub address: Address,
-    /// More addresses of the same subsystem, over TCP: with these, each is a path to the same namespaces.
+    /// More addresses of the same subsystem, of either transport: with these, each is a path to the same namespaces.
+    /// No interface belongs to two of them.
     pub more_addresses: Vec<Address>,
     /// Discovery controllers that know the paths, and how they are connected to: with these, the addresses above are
     /// replaced by what is found.
@@ -191,11 +192,16 @@ impl HostConfig {
         config
     }
 
-    /// Express connections that so many lanes may have: none over Ethernet, where urgent frames pass others anyway, and
-    /// none with several paths.
+    /// Express connections that so many lanes may have on this path: none over Ethernet, where urgent frames pass others
+    /// anyway.
     pub(super) fn expresses(&self, lanes: u32) -> u32 {
-        let has_sockets = !matches!(self.address, Address::Ether(_));
-        if self.express && has_sockets && !self.has_paths() { lanes.min(EXPRESSES_MAX) } else { 0 }
+        let has_sockets = self.address.as_ether().is_none();
+        if self.express && has_sockets { lanes.min(EXPRESSES_MAX) } else { 0 }
+    }
+
+    /// Whether lanes of any path may have one.
+    pub(super) fn may_express(&self) -> bool {
+        self.express && self.addresses().any(|address| address.as_ether().is_none())
     }
 
     /// What a controller is connected with.

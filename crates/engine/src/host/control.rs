@@ -14,6 +14,7 @@ use super::counters::LinkState;
 use super::error::HostError;
 use super::ether::{Found, PathDiscovery};
 use super::link::{Link, LinkError};
+use super::numbers::Numbers;
 use super::reactor::{ExpressLink, Order, Report};
 use super::stopping;
 use super::threads::ReactorHandle;
@@ -44,6 +45,8 @@ pub(super) struct Seat {
     pub(super) path: usize,
     /// Lanes of a path.
     pub(super) lanes: usize,
+    /// Ports that each reactor has for paths before this one.
+    pub(super) ports_before: usize,
     /// To the control threads of all places for paths.
     pub(super) peers: Vec<Outbox<Report>>,
     /// Who waits for the path to be connected for the first time.
@@ -227,7 +230,8 @@ impl Control {
                 Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
                 Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
                 Report::Found(found) => {
-                    self.each_lane(|lane| Order::Offer { lane, found: found.clone() });
+                    let theirs = found.after(self.seat.ports_before);
+                    self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });
                     found.tell(&mut self.fence);
                     self.found.push(found);
                 }
@@ -298,6 +302,7 @@ impl Control {
                 self.view.set_ana(self.seat.path, ana.clone());
                 self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
             }
+            Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
             Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
             Action::EndElsewhere { lost, .. } => {
@@ -350,8 +355,9 @@ impl Control {
             }
         }
         self.warn_of(stale);
-        for (lane, link) in links {
+        for (lane, mut link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
+            link.shift(self.seat.ports_before);
             let (link, stale) = (Box::new(link), stale.clone());
             self.tell(lane, |lane| Order::Attach { lane, link, rules, stale });
         }
@@ -382,10 +388,16 @@ impl Control {
     }
 
     fn warn_of(&mut self, stale: &StaleNsids) {
+        let target = &self.config.address;
+        let means = match self.config.has_paths() {
+            true => "they take other paths",
+            false => "they fail until it is back",
+        };
         for nsid in stale.iter().filter(|nsid| !self.stale.contains(nsid)) {
             warn!(
+                %target,
                 nsid,
-                "the namespace is gone, or another one has its NSID: its requests fail until it is back"
+                "the namespace is gone, or another one has its NSID; its requests: {means}"
             );
         }
         self.stale = stale.clone();
@@ -521,8 +533,13 @@ impl Control {
     fn tell(&self, number: usize, order: impl FnOnce(usize) -> Order) {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
-            reactor.orders.send(order(self.seat.path * self.seat.lanes + number));
+            reactor.orders.send(order(self.numbers().of(self.seat.path, number)));
         }
+    }
+
+    /// How lanes and express connections are numbered over all paths.
+    fn numbers(&self) -> Numbers {
+        Numbers::new(self.seat.lanes, self.seat.peers.len())
     }
 
     fn reactor_of(&self, lane: usize) -> Option<&ReactorHandle> {
@@ -532,7 +549,7 @@ impl Control {
     fn each_lane(&self, order: impl Fn(usize) -> Order) {
         for reactor in &self.reactors {
             for &lane in &reactor.lanes {
-                reactor.orders.send(order(self.seat.path * self.seat.lanes + lane));
+                reactor.orders.send(order(self.numbers().of(self.seat.path, lane)));
             }
         }
     }

@@ -56,7 +56,8 @@ impl Controller {
     ) -> Result<Self, HostError> {
         let (config, sources) = finder::with_found_paths(config)?;
         let (first, mut admin) = connect_any(&config)?;
-        let info = admin.information(config.lanes, config.expresses(config.lanes))?;
+        let of_first = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
+        let info = admin.information(config.lanes, of_first.expresses(config.lanes))?;
         let lanes = (info.io_queues as usize).max(1);
         let count = config.reactor_count(lanes);
         let affinities = affinities(&config, count, &admin);

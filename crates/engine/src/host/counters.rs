@@ -142,7 +142,20 @@ impl LaneReading {
             reconnects: self.reconnects + other.reconnects,
             in_flight: self.in_flight + other.in_flight,
             waiting: self.waiting + other.waiting,
-            express: self.express,
+            express: self.express.and(other.express),
+        }
+    }
+}
+
+impl ExpressReading {
+    /// Those of the same lane on two paths.
+    fn and(self, other: ExpressReading) -> ExpressReading {
+        ExpressReading {
+            is_open: self.is_open || other.is_open,
+            opened: self.opened + other.opened,
+            requests: self.requests + other.requests,
+            data_bytes: self.data_bytes + other.data_bytes,
+            in_flight: self.in_flight + other.in_flight,
         }
     }
 }

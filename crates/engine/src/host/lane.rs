@@ -105,6 +105,11 @@ impl HostLane {
         self.link.is_some()
     }
 
+    /// Whether its connection can carry two commands that are one.
+    pub(in crate::host) fn fuses(&self) -> bool {
+        self.link.as_ref().is_none_or(Link::fuses)
+    }
+
     pub(crate) fn fd(&self) -> Option<i32> {
         self.link.as_ref().and_then(Link::fd)
     }
@@ -136,6 +141,7 @@ impl HostLane {
             in_flight: meter.in_flight(),
             expected: meter.expected(now, traffic),
             wants_probe: meter.wants_probe(now, traffic),
+            is_last: false,
         }
     }
 

@@ -17,6 +17,7 @@ mod follower;
 mod lane;
 mod link;
 mod name;
+mod numbers;
 mod path_set;
 mod queue;
 mod reactor;

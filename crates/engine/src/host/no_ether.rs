@@ -18,6 +18,10 @@ impl EtherAddress {
     pub(super) fn seals(&self) -> SealUse {
         match *self {}
     }
+
+    pub(super) fn ports(&self) -> usize {
+        match *self {}
+    }
 }
 
 impl fmt::Display for EtherAddress {
@@ -48,7 +52,10 @@ pub fn discover_ether(address: &EtherAddress, _: &str) -> Result<Vec<EtherOffer>
 pub(crate) struct Ports(());
 
 impl Ports {
-    pub(crate) fn of_reactor(_: &Address, _: usize) -> Result<Ports, LinkError> {
+    pub(crate) fn of_reactor<'a>(
+        _: impl Iterator<Item = &'a Address>,
+        _: usize,
+    ) -> Result<Ports, LinkError> {
         Ok(Ports::default())
     }
 
@@ -63,6 +70,10 @@ impl Ports {
 pub(crate) enum Found {}
 
 impl Found {
+    pub(crate) fn after(&self, _: usize) -> Found {
+        match *self {}
+    }
+
     pub(crate) fn tell(&self, _: &mut Fence) {
         match *self {}
     }

@@ -82,7 +82,8 @@ impl PathSet {
 
     fn seat(&self, path: usize, welcome: Option<Welcome>) -> Seat {
         let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
-        Seat { path, lanes, peers: self.reports.clone(), welcome }
+        let ports_before = self.config.addresses().take(path).map(Address::ports).sum();
+        Seat { path, lanes, ports_before, peers: self.reports.clone(), welcome }
     }
 
     // ---- At the beginning ----

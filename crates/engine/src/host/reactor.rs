@@ -292,7 +292,7 @@ impl Reactor {
             Order::Attach { lane, mut link, rules, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let now = self.shared.now;
-                link.move_to(now, &self.shared.ports, self.lanes.len());
+                link.move_to(now, &self.shared.ports, self.lanes_of_path());
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
                 lane.set_stale(stale.clone());
@@ -357,6 +357,7 @@ impl Reactor {
     fn detach_all(&mut self, index: u32) {
         self.detach(index);
         self.lose_express(index);
+        self.let_go(index); // what the express connection had
     }
 
     /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
@@ -511,7 +512,8 @@ impl Reactor {
         let sends = stats.sends + self.shared.ports.calls();
         self.own.batching.write(&LaneStats { sends, ..stats });
         let mut errors = self.errors;
-        for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
+        for (index, &number) in self.lanes.indices().zip(&self.numbers) {
+            let Some(lane) = self.lanes.get(index) else { continue };
             if let Some(counters) = self.counters.get(number) {
                 counters.write(&LaneReading { errors, ..lane.reading() });
             }

@@ -73,8 +73,10 @@ pub(super) fn spawn(
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
     let core = affinity.cpus.single();
     let near = numa::take_from(affinity.node.into_iter().collect());
-    let unreachable = |source| HostError::Unreachable { address: config.address.clone(), source };
-    let ports = Ports::of_reactor(&config.address, reactors).map_err(unreachable)?;
+    let of_ports = config.addresses().find(|address| address.ports() > 0);
+    let address = of_ports.unwrap_or(&config.address);
+    let unreachable = |source| HostError::Unreachable { address: address.clone(), source };
+    let ports = Ports::of_reactor(config.addresses(), reactors).map_err(unreachable)?;
     drop(near);
     let parts = Parts {
         paths: config.addresses().count(),
@@ -83,7 +85,7 @@ pub(super) fn spawn(
         queue_entries: config.queue_entries,
         class: config.class,
         io_timeout: config.io_timeout,
-        express: config.expresses(1) > 0,
+        express: config.may_express(),
         waiting: config.waiting,
         meter,
         own,

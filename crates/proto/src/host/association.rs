@@ -24,12 +24,14 @@ mod ending;
 mod errands;
 mod express;
 mod loss;
+mod transitions;
 
 pub use beside::Beside;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
 use loss::Failed;
+use transitions::Transitions;
 
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::paths::AnaTable;
@@ -114,6 +116,9 @@ pub enum Action<E> {
     SetStale(StaleNsids),
     /// What the path's controller can reach, where there are other paths.
     SetAna { path: PathId, ana: AnaTable },
+    /// Namespaces have been between two ANA states for longer than the path's controller has said (ANATT): they count as
+    /// inaccessible there. Told once.
+    LateTransition { path: PathId, nsids: Vec<u32> },
     /// [`Association::info`] has changed.
     Changed,
     /// Have the controller that the path has lost ended by the other associations: [`Association::end_for`].
@@ -163,6 +168,8 @@ enum Done<E> {
     Express(usize, usize, Result<(), Failure<E>>),
     /// The next event may come.
     Namespaces(Vec<NamespaceInfo>, AnaTable),
+    /// As the log has it, without an event.
+    Ana(AnaTable),
     /// For another association.
     Errand(Attempt),
     Nothing,
@@ -214,6 +221,8 @@ struct Path<E> {
     quiet: Option<Duration>,
     /// Until then something may be executed that was sent before the path was lost.
     held_until: Option<Instant>,
+    /// Namespaces that are between two ANA states.
+    transitions: Transitions,
     /// The PSK that was made, for as long as attempts to connect with it succeed.
     psk: Option<TlsPsk>,
 }
@@ -259,6 +268,7 @@ impl<E: Send + 'static> Association<E> {
             is_untold: false,
             quiet: None,
             held_until: None,
+            transitions: Transitions::default(),
             psk: None,
         };
         let mut pins = Pins::default();
@@ -362,7 +372,8 @@ impl<E: Send + 'static> Association<E> {
             };
             let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
             let errand = if is_free { self.errand_at() } else { None };
-            own.into_iter().chain([retry, path.held_until, errand]).flatten()
+            let late = path.transitions.due().filter(|_| is_free);
+            own.into_iter().chain([retry, path.held_until, errand, late]).flatten()
         });
         paths.chain(ending).chain(self.fast_failing_at()).min()
     }
@@ -647,11 +658,12 @@ impl<E: Send + 'static> Association<E> {
             Ok(Done::Namespaces(namespaces, ana)) => {
                 self.check_namespaces(namespaces);
                 if self.config.beside.is_some() {
-                    self.actions.push_back(Action::SetAna { path, ana });
+                    self.set_ana(now, path, ana);
                 }
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
                 self.actions.push_back(Action::Listen { path, sqe });
             }
+            Ok(Done::Ana(ana)) => self.set_ana(now, path, ana),
             Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
             Ok(Done::Nothing) => {}
             Ok(Done::ShutDown) => self.end(Some(Ok(()))),
@@ -670,6 +682,7 @@ impl<E: Send + 'static> Association<E> {
         let path = &mut self.paths[number];
         (path.state, path.instance) = (State::Live, bringup::instance(&info));
         (path.quiet, path.held_until) = (quiet, None);
+        path.transitions = Transitions::new(info.identify.anatt);
         let has_others = self.config.beside.is_some();
         path.task = Some(Procedure::new(move |driver| async move {
             if !bringup::switch_events_on(&driver, &info.identify, has_others).await? {
@@ -699,6 +712,12 @@ impl<E: Send + 'static> Association<E> {
                 bringup::acknowledge(&driver, &event).await?;
                 let identify = others.as_ref().map(|info| &*info.identify);
                 beside::look(&driver, identify).await
+            }));
+        } else if let Some(info) = self.info.clone()
+            && path.transitions.due().is_some_and(|at| at <= now)
+        {
+            path.task = Some(Procedure::new(|driver| async move {
+                bringup::ana(&driver, &info.identify).await.map(Done::Ana)
             }));
         } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
             self.connect_express(number, lane);
@@ -736,5 +755,6 @@ impl<E> Path<E> {
         self.wanting.clear();
         self.expresses.clear();
         self.connecting = None;
+        self.transitions.clear();
     }
 }

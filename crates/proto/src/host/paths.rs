@@ -82,6 +82,8 @@ pub struct Offer {
     pub expected: u64,
     /// Nobody knows how fast it is now: [`Meter::wants_probe`].
     pub wants_probe: bool,
+    /// It cannot do what the request asks for: any other path comes first.
+    pub is_last: bool,
 }
 
 /// A path that has said that it cannot carry a namespace's requests is asked again after so long.
@@ -199,7 +201,7 @@ impl Selector {
     /// The path that a request to that namespace takes; `offer` says what each has.
     #[inline]
     pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {
-        let mut best: Option<(Access, u64, usize)> = None;
+        let mut best: Option<(bool, Access, u64, usize)> = None;
         let (mut is_full, mut is_one_usable) = (false, false);
         let count = self.ways.len();
         for step in 0..count {
@@ -225,18 +227,19 @@ impl Selector {
                 PathPolicy::QueueDepth => offered.in_flight.into(),
                 PathPolicy::RoundRobin => 0,
             };
-            if best.is_none_or(|(a, c, _)| (access, cost) < (a, c)) {
-                best = Some((access, cost, path));
+            let rank = (offered.is_last, access, cost);
+            if best.is_none_or(|(last, a, c, _)| rank < (last, a, c)) {
+                best = Some((offered.is_last, access, cost, path));
             }
         }
         match best {
             // It would only be refused there, and come back.
-            Some((access, _, _)) if is_one_usable && access >= Access::Change => Choice::Full,
-            Some((_, _, path)) if self.policy == PathPolicy::RoundRobin => {
+            Some((_, access, _, _)) if is_one_usable && access >= Access::Change => Choice::Full,
+            Some((.., path)) if self.policy == PathPolicy::RoundRobin => {
                 self.next = (path + 1) % count;
                 Choice::Path(path)
             }
-            Some((_, _, path)) => Choice::Path(path),
+            Some((.., path)) => Choice::Path(path),
             None if is_full => Choice::Full,
             None => Choice::Wait(self.waiting_room(now, nsid)),
         }

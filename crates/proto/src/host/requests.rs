@@ -412,6 +412,7 @@ impl<R: Addressed> Requests<R> {
         debug_assert!(other.slots.iter().all(Option::is_none), "the other one is detached");
         self.waiting.append(&mut other.waiting);
         self.resting.append(&mut other.resting);
+        self.diverted.append(&mut other.diverted);
         self.failed.append(&mut other.failed);
         // Each connection counts its own, so time comes first.
         self.waiting.make_contiguous().sort_by_key(|entry| (entry.since, entry.number));

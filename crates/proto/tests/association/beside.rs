@@ -3,6 +3,7 @@
 use super::*;
 use roadtrain_proto::host::association::Beside;
 use roadtrain_proto::host::bringup::NamespaceInfo;
+use roadtrain_proto::target::{AnaListener, AnaState, Listener, TlsUse};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
 use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
@@ -174,4 +175,38 @@ fn a_namespace_that_another_path_does_not_see_is_stale() {
     });
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
+}
+
+/// ANA Change ends within ANATT, 10 s of our target. The event for its end may be lost.
+#[test]
+fn a_transition_that_lasts_too_long_is_inaccessible() {
+    let listeners =
+        vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
+    let listener = AnaListener::Tcp(LOCAL);
+    let mut harness = Harness::new(with_others);
+    let config = TargetConfig {
+        listeners,
+        ana: [(listener, AnaState::Change)].into_iter().collect(),
+        ..config(1)
+    };
+    harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
+    let log = harness.act();
+    assert_eq!(count(&log, "ana [(1, Change)]"), 1, "{log:?}");
+    let begun = harness.now;
+    let mut log = Vec::new();
+    while count(&log, "ana") == 0 {
+        log = harness.act_when_due();
+    }
+    assert_eq!(harness.now.since(begun), Duration::from_secs(10));
+    assert_eq!(count(&log, "ana [(1, Inaccessible)]"), 1, "{log:?}");
+    assert_eq!((count(&log, "late [1]"), count(&log, "listen")), (1, 0), "{log:?}");
+    // Nobody tells the harness of the event.
+    let state = Some(AnaState::Optimized);
+    let target = harness.target.as_mut().expect("it is there");
+    target.apply(&[Operation::SetAna { listener, state }]).expect("it listens there");
+    let mut log = Vec::new();
+    while count(&log, "ana") == 0 {
+        log = harness.act_when_due();
+    }
+    assert_eq!((count(&log, "ana [(1, Optimized)]"), count(&log, "late")), (1, 0), "{log:?}");
 }

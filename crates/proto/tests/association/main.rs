@@ -34,13 +34,16 @@ const LOSS: Duration = Duration::from_secs(60);
 const RANDOM: u64 = 0x0123_4567_89ab_cdef;
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-fn target(store: u128) -> Target {
+fn config(store: u128) -> TargetConfig {
     let mut namespace = NamespaceConfig::new(1, 100, 9);
     namespace.id = Some(NamespaceId::of_store(store));
     let mut subsystem = SubsystemConfig::new(NQN);
     subsystem.namespaces.push(namespace);
-    let config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
-    Target::new(Instant(0), &config).expect("the configuration is valid")
+    TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() }
+}
+
+fn target(store: u128) -> Target {
+    Target::new(Instant(0), &config(store)).expect("the configuration is valid")
 }
 
 /// How a target treats Cross-Controller Resets.
@@ -176,6 +179,7 @@ impl Harness {
                 self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
+            Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
             Action::Release { .. } => self.log.push("release".into()),
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::FailFast => self.log.push("fail fast".into()),

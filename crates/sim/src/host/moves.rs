@@ -75,6 +75,7 @@ impl<T: Transport> Host<T> {
             in_flight: lane.link.as_ref().map_or(0, Queue::in_flight),
             expected: meter.expected(now, request.traffic()),
             wants_probe: meter.wants_probe(now, request.traffic()),
+            is_last: false,
         }
     }
 

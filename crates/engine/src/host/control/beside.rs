@@ -79,6 +79,17 @@ impl Control {
         }
     }
 
+    /// The target has not come to another ANA state in the time that it has named.
+    pub(super) fn warn_of_transition(&self, nsids: &[u32]) {
+        let (target, seconds) = (&self.config.address, self.association.info());
+        let seconds = seconds.map_or(0, |info| info.identify.anatt);
+        warn!(
+            %target,
+            ?nsids,
+            "the ANA state has been changing for longer than ANATT, {seconds} s: inaccessible until the target tells another"
+        );
+    }
+
     /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
     pub(super) fn tells_of_namespaces(&self) -> bool {
         self.view.teller() == self.seat.path || self.view.link().state != LinkState::Connected

@@ -39,6 +39,10 @@ impl EtherAddress {
     pub(in crate::host) fn seals(&self) -> SealUse {
         self.seals
     }
+
+    pub(in crate::host) fn ports(&self) -> usize {
+        self.interfaces.len()
+    }
 }
 
 impl fmt::Display for EtherAddress {

@@ -118,6 +118,13 @@ impl EtherLane {
         self.qpair.end.links.token()
     }
 
+    /// The thread that it moves to has so many ports of other paths before those that it was made with.
+    pub(crate) fn shift(&mut self, ports: usize) {
+        self.routes.iter_mut().for_each(|(_, route)| route.port += ports);
+        self.late.shift(ports);
+        self.sources.splice(..0, vec![MacAddress::default(); ports]);
+    }
+
     /// From now on it is reached at these ports of the calling thread, which `lanes` lanes share.
     pub(crate) fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
         let credits = (ports.ring_frames() / lanes.max(1)).max(CREDITS_MIN);

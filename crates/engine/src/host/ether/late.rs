@@ -94,6 +94,11 @@ impl LateJoins {
         });
     }
 
+    /// Its thread has so many ports before those that it was made with.
+    pub(super) fn shift(&mut self, ports: usize) {
+        self.joins.iter_mut().for_each(|late| late.route.port += ports);
+    }
+
     /// The target is to know that this end of a link has another address.
     pub(super) fn again(&mut self, now: Instant, link: u8, route: Route) {
         if self.joins.iter().all(|late| late.join.link != link)

@@ -38,6 +38,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// For a lane whose thread has so many ports before those that the path is counted from.
+    pub(crate) fn after(&self, ports: usize) -> Found {
+        let mut found = self.clone();
+        found.path.route.port += ports;
+        found
+    }
+
     /// The `fence` may end earlier lanes over it, too.
     pub(crate) fn tell(&self, fence: &mut Fence) {
         fence.add_route(&self.endpoint, self.path.route);

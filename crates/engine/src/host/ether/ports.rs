@@ -62,12 +62,20 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Those of one of so many reactors; none where every lane has a connection of its own.
+    /// Those of one of so many reactors, for all paths straight on Ethernet, one after the other; none where every lane
+    /// has a connection of its own.
     ///
     /// # Errors
     /// As [`Ports::open`].
-    pub(crate) fn of_reactor(address: &Address, reactors: usize) -> Result<Ports, LinkError> {
-        let Address::Ether(address) = address else { return Ok(Ports::default()) };
+    pub(crate) fn of_reactor<'a>(
+        addresses: impl Iterator<Item = &'a Address>,
+        reactors: usize,
+    ) -> Result<Ports, LinkError> {
+        let all = addresses.filter_map(Address::as_ether).cloned().reduce(|mut all, next| {
+            all.interfaces.extend(next.interfaces);
+            all
+        });
+        let Some(address) = &all else { return Ok(Ports::default()) };
         let kind = match address.port.kind {
             PortKind::Auto if reactors > 1 => PortKind::Packet, // the only kind that shares an interface
             kind => kind,

@@ -17,7 +17,11 @@ impl HostLane {
 
     /// Its express connection, of the same kind.
     pub(in crate::host) fn beside(&self) -> HostLane {
-        HostLane::new(self.requests.entries(), self.class, self.timeout)
+        let mut express = HostLane::new(self.requests.entries(), self.class, self.timeout);
+        if self.requests.core.meter().is_some() {
+            express.requests.core.share(); // there are other paths
+        }
+        express
     }
 
     /// A request of no class is of the lane's.

@@ -80,6 +80,10 @@ impl Transport for EtherLink {
         self.submit(now, &alone, Data::Out(bytes), urgency)
     }
 
+    fn fuses(&self) -> bool {
+        false
+    }
+
     fn cid(&self, slot: u16) -> u16 {
         self.lane.qpair.cid(slot)
     }
@@ -108,6 +112,10 @@ impl Transport for EtherLink {
         self.stats.caravans += built.frames;
         self.stats.caravan_bytes += built.octets;
         Ok(())
+    }
+
+    fn shift(&mut self, ports: usize) {
+        self.lane.shift(ports);
     }
 
     fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {

@@ -112,8 +112,15 @@ transports! {
             Ok(())
         }
 
+        /// Whether two commands can be one.
+        fn fuses(self: &Self) -> bool {
+            true
+        }
+
         // Of transports whose lanes share the reactor's ports.
 
+        /// The reactor that will take it over has so many ports before those that it was made with.
+        fn shift(self: &mut Self, ports: usize) {}
         /// A reactor takes it over, with its ports.
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
         /// What must be known to end it for good when it was given up; nothing if that needs nothing.

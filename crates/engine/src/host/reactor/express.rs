@@ -31,10 +31,11 @@ impl Reactor {
     pub(super) fn express_came(&mut self, lane: usize, express: Option<ExpressLink>) {
         let now = self.shared.now;
         let Some(home) = self.index_of(lane) else { return };
+        let (path, _) = self.layout().split(lane);
         let Some(of) = self.lanes.get_mut(home) else { return };
         if !of.express.is_asked() {
             if let Some(ExpressLink { number, .. }) = express {
-                self.reports[0].send(Report::ExpressClosed { lane, number });
+                self.report(lane, |lane| Report::ExpressClosed { lane, number });
             }
             return;
         }
@@ -44,13 +45,12 @@ impl Reactor {
         let mut lane = of.beside();
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
-        link.move_to(now, &self.shared.ports, self.lanes.len());
+        link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_stale(stale);
         lane.attach(*link, rules, now);
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, lane);
-        self.numbers.resize(self.numbers.len().max(index as usize + 1), NOBODY);
-        self.numbers[index as usize] = number;
+        self.set_number(index, self.layout().of(path, number));
         if let Some(of) = self.lanes.get_mut(home) {
             of.express_at = Some(index);
         }
@@ -79,7 +79,7 @@ impl Reactor {
         }
         match lane.express.poll(now, carried) {
             Some(Wish::Open) => {
-                self.reports[0].send(Report::WantsExpress { lane: self.numbers[home as usize] });
+                self.report(self.numbers[home as usize], |lane| Report::WantsExpress { lane });
             }
             Some(Wish::Close) => self.begin_to_close(home),
             None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
@@ -113,7 +113,7 @@ impl Reactor {
     pub(super) fn express_closed(&mut self, home: u32) {
         let now = self.shared.now;
         let Some(index) = self.lanes.get_mut(home).and_then(|lane| lane.express_at) else { return };
-        let number = self.numbers[index as usize];
+        let (_, number) = self.layout().split(self.numbers[index as usize]);
         self.lanes.forget_polls(&mut self.ring, index);
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.part(&mut self.shared);
@@ -124,7 +124,13 @@ impl Reactor {
         }
         let lane = self.numbers[home as usize];
         debug!(lane, "express connection closed");
-        self.reports[0].send(Report::ExpressClosed { lane, number });
+        self.report(lane, |lane| Report::ExpressClosed { lane, number });
+    }
+
+    /// The lane at that place has that number over all paths.
+    pub(super) fn set_number(&mut self, index: u32, number: usize) {
+        self.numbers.resize(self.numbers.len().max(index as usize + 1), NOBODY);
+        self.numbers[index as usize] = number;
     }
 
     /// The lane that has this express connection, if it is one, and is closing it.

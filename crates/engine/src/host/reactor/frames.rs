@@ -123,15 +123,19 @@ impl Reactor {
     /// What was built before has been flushed: nothing refers to buffers that are given back now.
     fn receive_from(&mut self, port: usize) -> usize {
         let Shared { ports, completions, now, in_flight, .. } = &mut self.shared;
-        let (lanes, numbers, now) = (&mut self.lanes, &self.numbers, *now);
+        let (lanes, paths, now) = (&mut self.lanes, &self.paths, *now);
+        // Lanes are dealt out to reactors in turn.
+        let first = self.numbers.first().copied().unwrap_or_default();
+        let second = self.numbers.get(1).filter(|_| paths.lanes() > 1);
+        let stride = second.map_or(1, |second| second - first);
         ports.receive(port, FRAMES_PER_ROUND, |heard| {
             let number = usize::from(heard.header.token.get() as u16);
-            // Lanes are dealt out to reactors in turn.
-            let first = numbers.first().copied().unwrap_or_default();
-            let stride = numbers.get(1).map_or(1, |second| second - first);
-            let index = number.wrapping_sub(first) / stride;
-            if let Some(lane) = u32::try_from(index).ok().and_then(|index| lanes.get_mut(index)) {
-                lane.deliver(now, heard, completions, in_flight);
+            let home = number.wrapping_sub(first) / stride;
+            // Which path's it is the whole token tells.
+            for index in paths.places(home) {
+                if let Some(lane) = lanes.get_mut(index) {
+                    lane.deliver(now, heard, completions, in_flight);
+                }
             }
         })
     }
@@ -153,7 +157,8 @@ impl Reactor {
         if self.shared.ports.has_absent() {
             self.check_carriers(); // the kernel may still have been taking one away
         }
-        for (lane, &number) in self.lanes.iter().zip(&self.numbers) {
+        for (index, &number) in self.lanes.indices().zip(&self.numbers) {
+            let Some(lane) = self.lanes.get(index) else { continue };
             if let Some(counters) = self.counters.get(number) {
                 lane.write_paths(&self.shared.ports, counters);
             }

@@ -1,16 +1,19 @@
 //! Several paths for each lane: one more lane for each of them, which the front does not see.
 //!
-//! The reactor's table has the lanes of the first path, then those of the next one, and so on. Which of them takes a
+//! Each path has a lane in the reactor's table for each lane of the front. Which of them takes a
 //! request is decided by `proto::host::paths`, for each lane of the front by a selector of its own: nothing here is
 //! shared with other threads.
 
 use super::{HostLane, Parts, Reactor, Report};
-use crate::host::api::{Class, Request};
+use crate::host::api::{Class, Op, Request};
+use crate::host::numbers::Numbers;
+use crate::reactor::Table;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, Selector, WayState};
 use roadtrain_proto::host::requests::{Addressed, Moved, StaleNsids};
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
 /// How lanes are made.
@@ -57,6 +60,10 @@ pub(super) struct Paths {
     lanes: u32,
     /// How lanes are made.
     new: NewLane,
+    /// By path and lane of the front: the place of its lane.
+    places: Vec<u32>,
+    /// By place: whose lane it is, by path and lane of the front; none for express connections.
+    owners: Vec<Option<(u32, u32)>>,
     /// Places of lanes whose paths are leaving, and that have not said that they have nothing left.
     leaving: Vec<u32>,
     /// Requests have moved since the turn began: their lanes may have had theirs.
@@ -71,7 +78,10 @@ impl Paths {
         let selectors = if new.is_shared { lanes } else { 0 };
         let selectors = (0..selectors).map(|_| Selector::new(parts.path_policy, paths)).collect();
         let (paths, lanes, leaving) = (paths as u32, lanes as u32, Vec::new());
-        Paths { selectors, paths, lanes, new, leaving, has_moved: false }
+        let places = (0..paths * lanes).collect();
+        let of_path = |path| (0..lanes).map(move |home| Some((path, home)));
+        let owners = (0..paths).flat_map(of_path).collect();
+        Paths { selectors, paths, lanes, new, places, owners, leaving, has_moved: false }
     }
 
     #[inline]
@@ -79,11 +89,32 @@ impl Paths {
         !self.selectors.is_empty()
     }
 
-    /// The front's lane and the path of the lane at that place; `None` where there is one path.
+    /// The place of the lane that the front's lane `home` has on that path.
+    #[inline]
+    fn at(&self, path: usize, home: u32) -> u32 {
+        self.places[path * self.lanes as usize + home as usize]
+    }
+
+    /// The places of the lanes that the front's lane `home` has, path by path.
+    pub(super) fn places(&self, home: usize) -> impl Iterator<Item = u32> {
+        self.places.iter().skip(home).step_by(self.lanes.max(1) as usize).copied()
+    }
+
+    /// Lanes of a path.
+    pub(super) fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    /// The selector of the lane at that place, and its path; `None` where there is one path, and of express connections.
     fn of(&mut self, index: u32) -> Option<(&mut Selector, usize)> {
-        let path = (index / self.lanes.max(1)) as usize;
-        let home = (index % self.lanes.max(1)) as usize;
-        self.selectors.get_mut(home).map(|selector| (selector, path))
+        let (path, home) = (*self.owners.get(index as usize)?)?;
+        self.selectors.get_mut(home as usize).map(|selector| (selector, path as usize))
+    }
+
+    /// The front's lane that the lane at that place is for.
+    fn front_lane(&self, index: u32) -> u32 {
+        let owner = self.owners.get(index as usize).copied().flatten();
+        owner.map_or(0, |(_, home)| home)
     }
 
     pub(super) fn set_stale(&mut self, index: u32, stale: &StaleNsids) {
@@ -99,39 +130,64 @@ impl Paths {
     }
 }
 
+/// What the lane at that place offers to a request of that kind.
+#[inline]
+fn offer(lanes: &Table<HostLane>, index: u32, now: Instant, (op, traffic): (Op, Traffic)) -> Offer {
+    let Some(lane) = lanes.get(index) else { return Offer::default() };
+    let own = lane.path_offer(now, traffic);
+    if op == Op::CompareAndWrite {
+        return Offer { is_last: !lane.fuses(), ..own };
+    }
+    // What is latency-critical takes the express connection, if there is one.
+    let express = lane.express_at.filter(|_| matches!(traffic, Traffic::Critical));
+    let Some(express) = express.and_then(|at| lanes.get(at)) else { return own };
+    let express = express.path_offer(now, traffic);
+    Offer {
+        in_flight: own.in_flight + express.in_flight,
+        expected: own.expected.min(express.expected),
+        wants_probe: own.wants_probe && express.wants_probe,
+        ..own
+    }
+}
+
 impl Reactor {
     /// Tells the control thread of the path that the lane of that number is on; it is told the number there.
     pub(super) fn report(&self, number: usize, report: impl FnOnce(usize) -> Report) {
-        let lanes = self.counters.len() / self.reports.len();
-        match self.paths.are_several() {
-            true => self.reports[number / lanes].send(report(number % lanes)),
-            false => self.reports[0].send(report(number)),
-        };
+        let (path, number) = self.layout().split(number);
+        self.reports[path].send(report(number));
+    }
+
+    /// How lanes and express connections are numbered.
+    pub(super) fn layout(&self) -> Numbers {
+        Numbers::new(self.counters.len() / self.reports.len(), self.reports.len())
     }
 
     /// The place of the lane that takes a request of the front's lane `home`.
     #[inline]
     pub(super) fn path_for(&mut self, home: u32, request: &Request) -> Option<u32> {
         let now = self.shared.now;
-        let (lanes, per_path) = (&self.lanes, self.paths.lanes);
-        let class = lanes.get(home)?.class_of(request);
+        let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+        let at = |path: usize| places[path * *per_path as usize + home as usize];
+        let class = self.lanes.get(at(0))?.class_of(request);
         let traffic = Traffic::of(class, request.octets());
-        let offer = |path: usize| {
-            let lane = lanes.get(path as u32 * per_path + home);
-            lane.map_or_else(Offer::default, |lane| lane.path_offer(now, traffic))
-        };
-        let selector = self.paths.selectors.get_mut(home as usize)?;
-        match selector.choose(now, request.nsid, offer) {
-            Choice::Path(path) | Choice::Wait(path) => Some(path as u32 * per_path + home),
+        let lanes = &self.lanes;
+        let offer = |path: usize| offer(lanes, at(path), now, (request.op, traffic));
+        match selectors.get_mut(home as usize)?.choose(now, request.nsid, offer) {
+            Choice::Path(path) | Choice::Wait(path) => Some(at(path)),
             Choice::Full => None,
         }
+    }
+
+    /// Lanes that share what is a path's.
+    pub(super) fn lanes_of_path(&self) -> usize {
+        if self.paths.are_several() { self.paths.lanes as usize } else { self.lanes.len() }
     }
 
     /// Requests that the front's lane takes over all its paths.
     pub(super) fn room_of_paths(&self, home: u32) -> u32 {
         let Some(selector) = self.paths.selectors.get(home as usize) else { return 0 };
         let room = |path: usize| {
-            let lane = self.lanes.get(path as u32 * self.paths.lanes + home);
+            let lane = self.lanes.get(self.paths.at(path, home));
             lane.map_or(0, HostLane::room)
         };
         match selector.live().map(room).reduce(|a, b| a + b) {
@@ -142,9 +198,11 @@ impl Reactor {
 
     /// The counters of the front's lane on its other paths.
     pub(super) fn stats_of_other_paths(&self, home: u32) -> impl Iterator<Item = LaneStats> {
-        let (lanes, paths) = (self.paths.lanes, self.paths.paths);
-        let others = (1..paths).map(move |path| path * lanes + home);
-        others.filter_map(|at| self.lanes.get(at)).map(HostLane::stats)
+        let others = self.paths.places(home as usize).skip(1);
+        let express = |lane: &HostLane| self.lanes.get(lane.express_at?).map(HostLane::stats);
+        others
+            .filter_map(|at| self.lanes.get(at))
+            .flat_map(move |lane| std::iter::once(lane.stats()).chain(express(lane)))
     }
 
     /// The connection of the lane at that place is lost.
@@ -160,14 +218,8 @@ impl Reactor {
     /// A path is to be connected that may not have been there before.
     pub(super) fn open_path(&mut self, path: usize) {
         let (per_path, paths) = (self.paths.lanes, (path as u32 + 1).max(self.paths.paths));
-        let of_path = self.counters.len() / self.reports.len();
-        for (path, home) in
-            (self.paths.paths..paths).flat_map(|path| (0..per_path).map(move |home| (path, home)))
-        {
-            let (index, _) = self.lanes.reserve();
-            debug_assert_eq!(index, path * per_path + home, "lanes of paths follow each other");
-            self.lanes.put(index, self.paths.new.make());
-            self.numbers.push(path as usize * of_path + self.numbers[home as usize]);
+        for path in self.paths.paths..paths {
+            (0..per_path).for_each(|home| self.add_lane(path, home));
         }
         self.paths.paths = paths;
         for (home, selector) in self.paths.selectors.iter_mut().enumerate() {
@@ -176,10 +228,24 @@ impl Reactor {
             selector.set_access(path, AnaTable::default());
             selector.set_stale(path, StaleNsids::default());
             // What an earlier path at this place has come to is over.
-            if let Some(lane) = self.lanes.get_mut(path as u32 * per_path + home as u32) {
+            let index = self.paths.places[path * per_path as usize + home];
+            if let Some(lane) = self.lanes.get_mut(index) {
                 lane.requests.core.attach(RetryRules::default());
             }
         }
+    }
+
+    /// One more lane, of a path that was not there before.
+    fn add_lane(&mut self, path: u32, home: u32) {
+        let (index, _) = self.lanes.reserve();
+        self.lanes.put(index, self.paths.new.make());
+        let number = self.numbers[self.paths.at(0, home) as usize]; // of the first path
+        let number = self.layout().of(path as usize, number);
+        self.set_number(index, number);
+        let Paths { places, owners, .. } = &mut self.paths;
+        places.push(index);
+        owners.resize(owners.len().max(index as usize + 1), None);
+        owners[index as usize] = Some((path, home));
     }
 
     /// The path of the lane at that place takes no more requests: it is told when there is none left.
@@ -202,8 +268,10 @@ impl Reactor {
         let Some(at) = self.paths.leaving.iter().position(|&leaving| leaving == index) else {
             return;
         };
-        if self.lanes.get(index).is_none_or(|lane| lane.outstanding() == 0) {
+        let is_done = |lane: Option<&HostLane>| lane.is_none_or(|lane| lane.outstanding() == 0);
+        if is_done(self.lanes.get(index)) && is_done(self.express_of(index)) {
             self.paths.leaving.swap_remove(at);
+            self.express_closed(index);
             self.report(self.numbers[index as usize], |_| Report::Left);
         }
     }
@@ -214,10 +282,9 @@ impl Reactor {
         if selector.state(path) != WayState::Gone {
             selector.set_state(path, state);
         }
-        let (lanes, paths) = (self.paths.lanes, self.paths.paths);
-        let home = index % lanes;
-        for path in 0..paths {
-            self.let_go(path * lanes + home);
+        let home = self.paths.front_lane(index);
+        for path in 0..self.paths.paths as usize {
+            self.let_go(self.paths.at(path, home));
         }
     }
 
@@ -229,7 +296,7 @@ impl Reactor {
     }
 
     /// What waits for a connection of the lane at that place, and may go, goes where there is one.
-    fn let_go(&mut self, index: u32) {
+    pub(super) fn let_go(&mut self, index: u32) {
         let Some((selector, path)) = self.paths.of(index) else { return };
         if selector.state(path) == WayState::Live {
             return;
@@ -245,6 +312,7 @@ impl Reactor {
         let now = self.shared.now;
         let Some(lane) = self.lanes.get_mut(index) else { return };
         let diverted = lane.requests.core.take_diverted();
+        let index = self.home_of(index); // of an express connection
         let Some((selector, path)) = self.paths.of(index) else { return };
         for moved in &diverted {
             selector.refused(now, path, moved.request().nsid());
@@ -260,19 +328,16 @@ impl Reactor {
 
     /// Gives each request of the lane at that place to the path that takes it.
     fn place(&mut self, index: u32, moved: Vec<Moved<Request>>) {
-        let (now, per_path) = (self.shared.now, self.paths.lanes.max(1));
-        let home = index % per_path;
+        let (now, home) = (self.shared.now, self.paths.front_lane(index));
         for moved in moved {
-            let traffic = moved.request().traffic();
+            let what = (moved.request().op, moved.request().traffic());
             let lanes = &self.lanes;
-            let offer = |path: usize| {
-                let lane = lanes.get(path as u32 * per_path + home);
-                let offer = lane.map_or_else(Offer::default, |lane| lane.path_offer(now, traffic));
-                Offer { room: 1, ..offer }
-            };
-            let Some(selector) = self.paths.selectors.get_mut(home as usize) else { return };
+            let Paths { selectors, places, lanes: per_path, .. } = &mut self.paths;
+            let at = |path: usize| places[path * *per_path as usize + home as usize];
+            let offer = |path: usize| Offer { room: 1, ..offer(lanes, at(path), now, what) };
+            let Some(selector) = selectors.get_mut(home as usize) else { return };
             let to = match selector.choose(now, moved.request().nsid, offer) {
-                Choice::Path(path) | Choice::Wait(path) => path as u32 * per_path + home,
+                Choice::Path(path) | Choice::Wait(path) => at(path),
                 Choice::Full => index,
             };
             let Some(lane) = self.lanes.get_mut(to) else { continue };

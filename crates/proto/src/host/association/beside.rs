@@ -9,6 +9,7 @@ use super::{Action, Association, Done, PathId};
 use crate::host::bringup::{self, ControllerInfo, NamespaceInfo};
 use crate::host::paths::AnaTable;
 use crate::host::procedure::{Driver, Failure};
+use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::identify::IdentifyController;
 
@@ -26,6 +27,15 @@ impl<E: Send + 'static> Association<E> {
         if self.config.beside.is_some() {
             self.paths[usize::from(path.0)].held_until = None;
             self.actions.push_back(Action::Release { path });
+        }
+    }
+
+    /// The path's ANA log has said so.
+    pub(super) fn set_ana(&mut self, now: Instant, path: PathId, ana: AnaTable) {
+        let (ana, late) = self.paths[usize::from(path.0)].transitions.read(now, ana);
+        self.actions.push_back(Action::SetAna { path, ana });
+        if !late.is_empty() {
+            self.actions.push_back(Action::LateTransition { path, nsids: late });
         }
     }
 

@@ -14,7 +14,7 @@ fn live(policy: PathPolicy, paths: usize) -> Selector {
 }
 
 fn offer(in_flight: u32, expected: u64) -> Offer {
-    Offer { room: 8, in_flight, expected, wants_probe: false }
+    Offer { room: 8, in_flight, expected, ..Offer::default() }
 }
 
 /// A path that answers each request after `delay`, and serves so many at once in `service` each.
@@ -41,6 +41,7 @@ impl Model {
             in_flight: self.meter.in_flight(),
             expected: self.meter.expected(now, Traffic::Plain),
             wants_probe: self.meter.wants_probe(now, Traffic::Plain),
+            is_last: false,
         }
     }
 
@@ -217,4 +218,19 @@ fn a_path_that_is_gone_takes_nothing() {
     assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Wait(1), "not where none is");
     selector.set_state(3, WayState::Connecting);
     assert_eq!(selector.choose(NOW, 1, |_| offer(0, 0)), Choice::Wait(3));
+}
+
+#[test]
+fn a_path_that_cannot_do_it_comes_last() {
+    for policy in [PathPolicy::Latency, PathPolicy::RoundRobin, PathPolicy::QueueDepth] {
+        let mut selector = live(policy, 2);
+        let offer = |path: usize| Offer { is_last: path == 0, ..offer(path as u32, path as u64) };
+        for _ in 0..3 {
+            assert_eq!(selector.choose(NOW, 1, offer), Choice::Path(1), "{policy:?}");
+        }
+        selector.set_access(1, [(1, AnaState::NonOptimized)].into());
+        assert_eq!(selector.choose(NOW, 1, offer), Choice::Path(1), "{policy:?}");
+        selector.set_state(1, WayState::Connecting);
+        assert_eq!(selector.choose(NOW, 1, offer), Choice::Path(0), "it says so itself");
+    }
 }

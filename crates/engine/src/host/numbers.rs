@@ -1,0 +1,59 @@
+//! How the connections of all paths are numbered: each path knows its own by their queue identifiers less one.
+
+use roadtrain_proto::host::express::EXPRESSES_MAX;
+
+/// Numbers over all paths: lanes path by path, then express connections path by path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    lanes: usize,
+    paths: usize,
+}
+
+impl Numbers {
+    /// Of so many paths (and places for paths) with so many lanes each.
+    pub(super) fn new(lanes: usize, paths: usize) -> Self {
+        Numbers { lanes: lanes.max(1), paths }
+    }
+
+    /// Of what is `number` at that path.
+    pub(super) fn of(self, path: usize, number: usize) -> usize {
+        match number.checked_sub(self.lanes) {
+            None => path * self.lanes + number,
+            Some(express) => self.paths * self.lanes + path * EXPRESSES_MAX as usize + express,
+        }
+    }
+
+    /// The path, and the number there.
+    pub(super) fn split(self, number: usize) -> (usize, usize) {
+        match number.checked_sub(self.paths * self.lanes) {
+            None => (number / self.lanes, number % self.lanes),
+            Some(express) => {
+                let most = EXPRESSES_MAX as usize;
+                (express / most, self.lanes + express % most)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_has_a_number_of_its_own() {
+        for (lanes, paths) in [(1, 1), (3, 1), (1, 2), (2, 16)] {
+            let numbers = Numbers::new(lanes, paths);
+            let mut seen = Vec::new();
+            for path in 0..paths {
+                for number in 0..lanes + EXPRESSES_MAX as usize {
+                    let all = numbers.of(path, number);
+                    assert_eq!(numbers.split(all), (path, number));
+                    assert_eq!(all < lanes * paths, number < lanes, "only lanes are counted");
+                    seen.push(all);
+                }
+            }
+            seen.sort_unstable();
+            assert!(seen.windows(2).all(|pair| pair[0] < pair[1]));
+        }
+    }
+}
