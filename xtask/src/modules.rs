@@ -27,7 +27,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "tuning",
             "metrics",
             "shared_core gather connection handshakes clients | ether",
-            "host/api host/counters host/stopping host/link/error host/view \
+            "host/api host/counters host/numbers host/stopping host/link/error host/view \
              | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error",
             "host/name host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
