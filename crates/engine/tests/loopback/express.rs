@@ -1,13 +1,10 @@
-//! Express connections: opened where latency-critical requests meet bulk, lost with the others, closed when idle; one
-//! for each path.
+//! Express connections: opened where latency-critical requests meet bulk, lost with the others, closed when idle.
 
 use crate::harness::*;
 use crate::loss::sqes;
 use crate::proxy::Proxy;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{
-    Class, Client, ExpressReading, HostConfig, HostKey, HostTls, Op, PathPolicy,
-};
+use roadtrain_engine::host::{Class, Client, ExpressReading, HostConfig, HostKey, HostTls, Op};
 use roadtrain_engine::target::{Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKey, TlsKeys};
@@ -210,43 +207,6 @@ fn its_loss_is_the_lane_s() {
         load.goes_on();
     }
     load.end();
-}
-
-/// Each path gets its own; what it has is tried over the other path when it is lost with its path.
-#[test]
-fn every_path_has_its_own() {
-    let any = "127.0.0.1:0".parse().unwrap();
-    let server = start_with(|config| config.listen = vec![any, any]);
-    let proxies: Vec<Proxy> =
-        server.addresses().iter().map(|&to| Proxy::new(to, Vec::new())).collect();
-    let mut config = host_config(proxies[0].address);
-    config.more_addresses = vec![proxies[1].address.into()];
-    config.path_policy = PathPolicy::RoundRobin;
-    (config.lanes, config.cores) = (2, reactors(2));
-    let load = Mixed::begin(Client::connect(config).unwrap(), Class::Latency);
-    let have_more = |than: usize| proxies.iter().all(|proxy| proxy.joined() > than);
-    // An admin queue, and two lanes.
-    eventually("both paths have one", || have_more(3) && load.express().is_open);
-    load.goes_on();
-    let counted = || {
-        let routes: u64 = load.client.view().routes().iter().map(|route| route.requests).sum();
-        let lanes: u64 = load.client.view().lanes().iter().map(|lane| lane.requests).sum();
-        routes >= lanes
-    };
-    eventually("what took it is counted for its path", counted);
-    for round in 0..6 {
-        let proxy = &proxies[round % 2];
-        let before = proxy.joined();
-        proxy.cut(before - 1);
-        eventually("the path is there again, with all that it had", || proxy.joined() > before + 3);
-        load.goes_on();
-    }
-    load.writes.store(false, Relaxed);
-    let is_open = || load.client.view().lanes().iter().any(|lane| lane.express.is_open);
-    eventually("they close", || !is_open());
-    load.goes_on();
-    load.end();
-    assert_nothing_left(&server);
 }
 
 /// The target accepts the connection and says nothing on it.
