@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-[ $# -gt 0 ] || set -- roadtrain
+[ $# -gt 0 ] || set -- roadtrain roadtrain-capi
 packages=()
 for package; do packages+=(--package "$package"); done
 cargo_home=${CARGO_HOME:-$HOME/.cargo}

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-engine", &["wire", "proto", "system", "store", "tls"]),
     ("roadtrain-front", &["wire", "proto", "engine"]),
     ("roadtrain-manage", &["wire", "proto", "store", "engine"]),
+    ("roadtrain-capi", &["wire", "engine"]),
     ("roadtrain", &["wire", "proto", "engine", "front", "manage"]),
     ("roadtrain-exercise", &["wire"]),
     ("roadtrain-lab", &["wire", "proto", "store", "engine", "front"]),

@@ -177,7 +177,8 @@ pub(crate) fn config_at(
     connect: &ConnectArgs,
 ) -> Outcome<HostConfig> {
     check_nqn(nqn).map_err(Failure::usage)?;
-    let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())?;
+    let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
+        .map_err(Failure::usage)?;
     let address = address.into();
     Ok(HostConfig {
         keys: authentication::of_host(&connect.keys)?,

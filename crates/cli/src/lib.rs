@@ -43,7 +43,6 @@ mod doctor;
 mod failure;
 mod first_steps;
 mod generate;
-mod identity;
 mod inventory;
 mod keys;
 mod logs;
@@ -67,6 +66,7 @@ pub use failure::{Failure, Kind, Outcome};
 
 use args::{Cli, Command};
 use clap::Parser;
+use roadtrain_engine::host::identity;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

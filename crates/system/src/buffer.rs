@@ -41,6 +41,8 @@ unsafe impl Sync for Buffer {}
 const NO_CHUNK: u32 = u32::MAX;
 /// Lent: others write the same bytes.
 const LENT: u32 = u32::MAX - 2;
+/// Somebody else's memory, which is not freed.
+const FOREIGN: u32 = u32::MAX - 3;
 /// Of a pool's reserve.
 const RESERVED: u32 = u32::MAX - 1;
 
@@ -91,6 +93,15 @@ impl Buffer {
         Some(unsafe { Buffer::carve(memory, offset as usize, len, LENT) })
     }
 
+    /// Memory of somebody else, aligned as it is, which stays theirs when the buffer is dropped.
+    ///
+    /// # Safety
+    /// The bytes are initialised and valid, and nobody else uses them, while the buffer exists.
+    #[must_use]
+    pub unsafe fn foreign(start: NonNull<u8>, len: u32) -> Buffer {
+        Buffer { start, memory: None, len, capacity: len, chunk: FOREIGN }
+    }
+
     /// Whether others may write its bytes, on this thread: see [`lend`](Self::lend).
     #[must_use]
     pub fn is_lent(&self) -> bool {
@@ -139,7 +150,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.memory.is_none() {
+        if self.memory.is_none() && self.chunk != FOREIGN {
             // SAFETY: allocated in `alloc` with this layout.
             unsafe { dealloc(self.start.as_ptr(), own_layout(self.capacity)) };
         }

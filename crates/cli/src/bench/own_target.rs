@@ -134,7 +134,8 @@ impl OwnTarget {
         let (control, stdin) = UnixStream::pair().map_err(|e| failed("socket", e))?;
         let has_tls = args.connect.tls || args.connect.concat;
         let tls = has_tls.then(|| OwnKey::of(args)).transpose()?;
-        let host = Identity::choose(args.connect.hostnqn.as_deref(), None)?;
+        let host =
+            Identity::choose(args.connect.hostnqn.as_deref(), None).map_err(Failure::usage)?;
         let options = tls.as_ref().map(|tls| tls.options(&host.nqn, &tls.file(args)));
         let mut child = Command::new(program)
             .args(arguments(args))

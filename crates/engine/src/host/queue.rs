@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
+pub use submission_queue::Completer;
 use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
 use thiserror::Error;
 
@@ -137,6 +138,19 @@ impl Client {
         done: &Sender<Completion>,
     ) -> Result<(), Request> {
         self.try_put(Entry { request, reply: Reply::Send(done.clone()) }).map_err(|e| e.request)
+    }
+
+    /// Hands a request over without waiting and without allocating; its completion goes to `completer`.
+    ///
+    /// # Errors
+    /// The request, when too many wait already.
+    pub fn try_submit(
+        &self,
+        request: Request,
+        completer: &Arc<dyn Completer>,
+    ) -> Result<(), Request> {
+        self.try_put(Entry { request, reply: Reply::Tell(completer.clone()) })
+            .map_err(|entry| entry.request)
     }
 
     fn put(&self, entry: Entry) {

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, LaneReading, Op};
+use roadtrain_engine::host::{Class, Client, Completer, Completion, LaneReading, Op, Request};
 use roadtrain_wire::status::Status;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
@@ -26,6 +26,47 @@ fn clients_are_shared_by_threads() {
         })
     });
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// What has ended.
+struct Ended(std::sync::Mutex<Vec<(u64, Status)>>);
+
+impl Completer for Ended {
+    fn complete(&self, completion: Completion) {
+        self.0.lock().unwrap().push((completion.token, completion.status));
+    }
+}
+
+/// One completer hears of many requests, whose data lies in memory of the caller.
+#[test]
+fn a_completer_hears_of_all() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = Client::connect(host_config(address(&server))).unwrap();
+    let ended = Arc::new(Ended(std::sync::Mutex::default()));
+    let completer: Arc<dyn Completer> = ended.clone();
+    let mut memory = vec![7u8; 16 * 512];
+    memory[3 * 512] = 9;
+    for op in [Op::Write, Op::Read] {
+        for (slot, block) in memory.chunks_mut(512).enumerate() {
+            let start = std::ptr::NonNull::new(block.as_mut_ptr()).unwrap();
+            // SAFETY: nobody uses the memory before all have ended, below.
+            let buffer = Some(unsafe { Buffer::foreign(start, 512) });
+            let (slba, token) = (slot as u64, slot as u64);
+            let (fua, urgent, class) = (false, false, Class::Normal);
+            let request =
+                Request { op, nsid: 1, slba, blocks: 1, fua, urgent, class, buffer, token };
+            client.try_submit(request, &completer).unwrap();
+        }
+        eventually("all have ended", || ended.0.lock().unwrap().len() == 16);
+        let mut all = std::mem::take(&mut *ended.0.lock().unwrap());
+        all.sort_by_key(|(token, _)| *token);
+        assert!(all.iter().map(|(token, _)| *token).eq(0..16), "each once");
+        assert!(all.iter().all(|(_, status)| status.is_success()));
+        if op == Op::Write {
+            memory.fill(0);
+        }
+    }
+    assert!(memory[3 * 512] == 9 && memory[0] == 7 && memory[16 * 512 - 1] == 7);
 }
 
 /// Other threads see what the lanes do.

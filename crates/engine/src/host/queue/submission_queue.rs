@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::{Sender, SyncSender};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
 thread_local! {
@@ -29,10 +29,17 @@ pub(super) fn set_own_queue(index: usize) {
     OWN_QUEUE.set(Some(index));
 }
 
+/// Takes the ends of any number of requests, on their reactors' threads: it must not block there.
+pub trait Completer: Send + Sync {
+    /// A request has ended.
+    fn complete(&self, completion: Completion);
+}
+
 /// Who is told of a request's end.
 pub(super) enum Reply {
     Call(Box<dyn FnOnce(Completion) + Send>),
     Send(Sender<Completion>),
+    Tell(Arc<dyn Completer>),
 }
 
 impl Reply {
@@ -40,6 +47,11 @@ impl Reply {
     pub(super) fn complete(self, completion: Completion) {
         match self {
             Reply::Send(sender) => drop(sender.send(completion)),
+            Reply::Tell(completer) => {
+                if catch_unwind(AssertUnwindSafe(|| completer.complete(completion))).is_err() {
+                    error!("a completer panicked");
+                }
+            }
             Reply::Call(call) => {
                 if catch_unwind(AssertUnwindSafe(|| call(completion))).is_err() {
                     error!("a completion callback panicked");

@@ -1,6 +1,5 @@
 //! Who this host is: its NQN and its identifier.
 
-use crate::failure::{Failure, Outcome};
 use roadtrain_proto::target::is_nqn;
 use std::fs;
 use std::io::Read;
@@ -11,7 +10,7 @@ const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// A host as targets know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Host NQN.
     pub nqn: String,
     /// Host identifier.
@@ -24,14 +23,14 @@ impl Identity {
     ///
     /// # Errors
     /// An NQN or identifier that is none.
-    pub(crate) fn choose(nqn: Option<&str>, id: Option<&str>) -> Outcome<Identity> {
+    pub fn choose(nqn: Option<&str>, id: Option<&str>) -> Result<Identity, String> {
         let nqn = match nqn {
             Some(nqn) => nqn.to_owned(),
             None => system_nqn(),
         };
-        check_nqn(&nqn).map_err(Failure::usage)?;
+        check_nqn(&nqn)?;
         let id = match id {
-            Some(text) => parse_uuid(text).map_err(Failure::usage)?,
+            Some(text) => parse_uuid(text)?,
             None => id_of(&nqn),
         };
         Ok(Identity { nqn, id })
@@ -42,7 +41,7 @@ impl Identity {
 ///
 /// # Errors
 /// What is wrong and an example.
-pub(crate) fn check_nqn(nqn: &str) -> Result<(), String> {
+pub fn check_nqn(nqn: &str) -> Result<(), String> {
     let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
     is_nqn(nqn).then_some(()).ok_or_else(|| format!("'{nqn}' is not an NQN: {hint}"))
 }
@@ -51,7 +50,7 @@ pub(crate) fn check_nqn(nqn: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// What was expected.
-pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let is_uuid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
     match u128::from_str_radix(&digits, 16) {
@@ -62,7 +61,7 @@ pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
 
 /// Writes a UUID with dashes.
 #[must_use]
-pub(crate) fn show_uuid(id: &[u8; 16]) -> String {
+pub fn show_uuid(id: &[u8; 16]) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(*id));
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

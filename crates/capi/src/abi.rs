@@ -1,0 +1,271 @@
+//! What C sees: types and functions, all of which `include/roadtrain.h` has. Nothing is done here but to check pointers.
+
+use crate::border::{self, enter};
+use crate::disk::Disk;
+use crate::ring::Ring;
+use std::os::raw::{c_char, c_int};
+
+/// Of this interface; grows when something is added.
+pub const ROADTRAIN_API_VERSION: u32 = 1;
+
+/// Fill the data from the namespace.
+pub const ROADTRAIN_READ: u32 = 0;
+/// Write the data.
+pub const ROADTRAIN_WRITE: u32 = 1;
+/// Put all that was acknowledged on stable storage.
+pub const ROADTRAIN_FLUSH: u32 = 2;
+/// The blocks are not needed any more.
+pub const ROADTRAIN_DISCARD: u32 = 3;
+/// Set the blocks to zero.
+pub const ROADTRAIN_WRITE_ZEROES: u32 = 4;
+
+/// Of a request: answered when on stable storage (FUA).
+pub const ROADTRAIN_FUA: u32 = 1;
+/// Of a request: never wait for others to be sent with.
+pub const ROADTRAIN_URGENT: u32 = 2;
+
+/// Of a disk: header digests.
+pub const ROADTRAIN_HDGST: u32 = 1;
+/// Of a disk: data digests.
+pub const ROADTRAIN_DDGST: u32 = 2;
+
+/// A namespace of a connected controller.
+pub struct roadtrain_disk(pub(crate) Disk);
+
+/// Requests on their way, and completions that nobody has reaped.
+pub struct roadtrain_ring(pub(crate) Ring);
+
+/// What to open. Zeroes and NULL mean the defaults, except where something is needed.
+#[repr(C)]
+pub struct roadtrain_options {
+    /// sizeof(struct roadtrain_options): says which fields there are.
+    pub size: usize,
+    /// Needed: where the target is, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths with commas between.
+    pub addresses: *const c_char,
+    /// Needed: the subsystem's NQN.
+    pub subsystem_nqn: *const c_char,
+    /// Who this host is; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+    pub host_nqn: *const c_char,
+    /// Cores for the library's reactors, as "0,2"; NULL: one reactor, not pinned.
+    pub cores: *const c_char,
+    /// Namespace; 0: the first.
+    pub nsid: u32,
+    /// I/O queues, each with a connection; 0: one for each core, or one.
+    pub lanes: u32,
+    /// Entries of each; 0: 128.
+    pub queue_entries: u32,
+    /// ROADTRAIN_HDGST, ROADTRAIN_DDGST.
+    pub flags: u32,
+    /// Keep-alive timeout; 0: 5000.
+    pub keep_alive_ms: u32,
+    /// Requests fail when the controller has been gone so long; 0: 600000; UINT32_MAX: never.
+    pub controller_loss_ms: u32,
+}
+
+/// What a disk is like. It may grow: ask again.
+#[repr(C)]
+pub struct roadtrain_info {
+    /// sizeof(struct roadtrain_info), set by the caller.
+    pub size: usize,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Octets of a logical block.
+    pub block_bytes: u32,
+    /// Most octets of one read or write.
+    pub transfer_bytes_max: u32,
+    /// Namespace.
+    pub nsid: u32,
+    /// 1: writes are refused.
+    pub read_only: u32,
+}
+
+/// A request.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct roadtrain_request {
+    /// ROADTRAIN_READ and so on.
+    pub op: u32,
+    /// ROADTRAIN_FUA, ROADTRAIN_URGENT.
+    pub flags: u32,
+    /// First octet: a multiple of block_bytes. 0 for a flush.
+    pub offset: u64,
+    /// Octets: a multiple of block_bytes. 0 for a flush.
+    pub length: u64,
+    /// What is written, or where to read to: length octets. NULL for others than reads and writes.
+    pub data: *mut u8,
+    /// The caller's own mark.
+    pub token: u64,
+}
+
+/// A request's end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct roadtrain_completion {
+    /// The request's.
+    pub token: u64,
+    /// 0, or a negative number of errno.h.
+    pub result: i32,
+    /// NVMe's status of it: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
+    pub status: u32,
+    /// From submission to completion.
+    pub latency_ns: u64,
+}
+
+/// The interface's version that the library has: at least the ROADTRAIN_API_VERSION that a program was built with.
+#[no_mangle]
+pub extern "C" fn roadtrain_api_version() -> u32 {
+    ROADTRAIN_API_VERSION
+}
+
+/// What was wrong with the last call of this thread that failed; never NULL, valid until the next call of this thread.
+#[no_mangle]
+pub extern "C" fn roadtrain_error() -> *const c_char {
+    border::last_error()
+}
+
+/// Connects to a namespace. -EINVAL: an option makes no sense; -ENODEV: no such namespace; -ECONNREFUSED: no connection;
+/// -EACCES: the target refuses this host.
+///
+/// # Safety
+/// `options` points to options of the size that they say, with strings that end with NUL; `disk` to a pointer.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_open(
+    options: *const roadtrain_options,
+    disk: *mut *mut roadtrain_disk,
+) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        let place = unsafe { border::place(disk, "disk") }?;
+        *place = std::ptr::null_mut();
+        // SAFETY: likewise.
+        let options = unsafe { border::sized(options, "options") }?;
+        // SAFETY: likewise.
+        let opened = unsafe { Disk::open(options) }?;
+        *place = Box::into_raw(Box::new(roadtrain_disk(opened)));
+        Ok(0)
+    })
+}
+
+/// Ends a disk's connection. -EBUSY: a ring of it is still there.
+///
+/// # Safety
+/// `disk` is of roadtrain_open, and is not used any more, not even by another thread.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_close(disk: *mut roadtrain_disk) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        unsafe { border::shared(disk, "disk") }?.0.check_unused()?;
+        // SAFETY: of Box::into_raw, and this is its end.
+        drop(unsafe { Box::from_raw(disk) });
+        Ok(0)
+    })
+}
+
+/// Says what a disk is like. -ENODEV: the namespace is gone.
+///
+/// # Safety
+/// `disk` is of roadtrain_open; `info` points to as many octets as its size says.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_disk_info(
+    disk: *const roadtrain_disk,
+    info: *mut roadtrain_info,
+) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        let disk = unsafe { border::shared(disk, "disk") }?;
+        // SAFETY: likewise.
+        unsafe { border::sized(info.cast_const(), "info") }?;
+        // SAFETY: likewise; it is as large as it has to be.
+        unsafe { info.write(disk.0.info()?) };
+        Ok(0)
+    })
+}
+
+/// Makes a ring for up to `entries` requests (1 to 65536) that are not reaped yet.
+///
+/// # Safety
+/// `disk` is of roadtrain_open; `ring` points to a pointer.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_ring_new(
+    disk: *const roadtrain_disk,
+    entries: u32,
+    ring: *mut *mut roadtrain_ring,
+) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        let place = unsafe { border::place(ring, "ring") }?;
+        *place = std::ptr::null_mut();
+        // SAFETY: likewise.
+        let disk = unsafe { border::shared(disk, "disk") }?;
+        *place = Box::into_raw(Box::new(roadtrain_ring(Ring::new(&disk.0, entries)?)));
+        Ok(0)
+    })
+}
+
+/// Waits until all requests of a ring have ended, forgets their completions, and frees it.
+///
+/// # Safety
+/// `ring` is of roadtrain_ring_new, and is not used any more, not even by another thread.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_ring_free(ring: *mut roadtrain_ring) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        unsafe { border::shared(ring, "ring") }?.0.finish()?;
+        // SAFETY: of Box::into_raw, and this is its end.
+        drop(unsafe { Box::from_raw(ring) });
+        Ok(0)
+    })
+}
+
+/// An event descriptor that is readable while there are completions, for poll and epoll. It is the ring's: it is not to
+/// be read or closed.
+///
+/// # Safety
+/// `ring` is of roadtrain_ring_new.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_ring_fd(ring: *const roadtrain_ring) -> c_int {
+    // SAFETY: as the caller has promised.
+    enter(|| Ok(unsafe { border::shared(ring, "ring") }?.0.event()))
+}
+
+/// Submits up to `count` requests in their order; says how many were taken, fewer when the ring is full. A request that
+/// makes no sense is not taken: if it is the first, -EINVAL, or -ERANGE when it is outside the disk.
+///
+/// # Safety
+/// `ring` is of roadtrain_ring_new; `requests` points to `count` requests, whose data is as the header says.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_submit(
+    ring: *mut roadtrain_ring,
+    requests: *const roadtrain_request,
+    count: u32,
+) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        let ring = unsafe { border::shared(ring, "ring") }?;
+        // SAFETY: likewise.
+        let requests = unsafe { border::slice(requests, count, "requests") }?;
+        // SAFETY: likewise, for their data.
+        unsafe { ring.0.submit(requests) }
+    })
+}
+
+/// Takes up to `count` completions, and waits for the first of them for `timeout_ms`: 0 does not wait, -1 waits for ever.
+/// Says how many there are: 0 after the timeout, or when nothing is on its way.
+///
+/// # Safety
+/// `ring` is of roadtrain_ring_new; `completions` points to room for `count`.
+#[no_mangle]
+pub unsafe extern "C" fn roadtrain_reap(
+    ring: *mut roadtrain_ring,
+    completions: *mut roadtrain_completion,
+    count: u32,
+    timeout_ms: c_int,
+) -> c_int {
+    enter(|| {
+        // SAFETY: as the caller has promised.
+        let ring = unsafe { border::shared(ring, "ring") }?;
+        // SAFETY: likewise.
+        let room = unsafe { border::room(completions, count, "completions") }?;
+        ring.0.reap(room, timeout_ms)
+    })
+}

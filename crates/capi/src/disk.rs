@@ -1,0 +1,177 @@
+//! A namespace of a connected controller.
+
+use crate::abi::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
+use crate::border::{text, Outcome, Refusal};
+use roadtrain_engine::host::identity::Identity;
+use roadtrain_engine::host::{Client, HostConfig, HostError, NamespaceInfo};
+use roadtrain_engine::platform::Cpus;
+use roadtrain_wire::status::Status;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of a target, if the address says none.
+const PORT: u16 = 4420;
+/// Most I/O queues of a disk.
+const LANES_MAX: u32 = 128;
+
+pub(crate) struct Disk(pub(crate) Arc<Open>);
+
+/// What rings share.
+pub(crate) struct Open {
+    pub(crate) client: Client,
+    pub(crate) nsid: u32,
+}
+
+impl Disk {
+    /// # Safety
+    /// The options' strings end with NUL.
+    pub(crate) unsafe fn open(options: &roadtrain_options) -> Outcome<Disk> {
+        // SAFETY: as our caller has promised.
+        let config = unsafe { config(options) }?;
+        let client = Client::connect(config).map_err(|error| refusal(&error))?;
+        let namespaces = client.view().info().namespaces;
+        let first = namespaces.first().map(|namespace| namespace.nsid);
+        let nsid = if options.nsid == 0 { first } else { Some(options.nsid) };
+        let nsid = nsid.filter(|nsid| client.view().namespace(*nsid).is_some());
+        let nsid =
+            nsid.ok_or_else(|| Refusal::new(libc::ENODEV, "the subsystem has no such namespace"))?;
+        Ok(Disk(Arc::new(Open { client, nsid })))
+    }
+
+    /// # Errors
+    /// A ring uses it.
+    pub(crate) fn check_unused(&self) -> Outcome {
+        match Arc::strong_count(&self.0) {
+            1 => Ok(()),
+            _ => Err(Refusal::new(libc::EBUSY, "free the disk's rings first")),
+        }
+    }
+
+    pub(crate) fn info(&self) -> Outcome<roadtrain_info> {
+        let namespace = self.0.namespace()?;
+        Ok(roadtrain_info {
+            size: std::mem::size_of::<roadtrain_info>(),
+            blocks: namespace.blocks,
+            block_bytes: namespace.block_bytes,
+            transfer_bytes_max: self.0.client.view().info().transfer_bytes_max,
+            nsid: namespace.nsid,
+            read_only: u32::from(namespace.read_only),
+        })
+    }
+}
+
+impl Open {
+    /// # Errors
+    /// It is gone.
+    pub(crate) fn namespace(&self) -> Outcome<NamespaceInfo> {
+        let namespace = self.client.view().namespace(self.nsid);
+        namespace.ok_or_else(|| Refusal::new(libc::ENODEV, "the namespace is gone"))
+    }
+}
+
+/// # Safety
+/// The options' strings end with NUL.
+unsafe fn config(options: &roadtrain_options) -> Outcome<HostConfig> {
+    // SAFETY: as our caller has promised.
+    let (addresses, nqn, host, cores) = unsafe {
+        (
+            text(options.addresses, "addresses")?,
+            text(options.subsystem_nqn, "subsystem_nqn")?,
+            text(options.host_nqn, "host_nqn")?,
+            text(options.cores, "cores")?,
+        )
+    };
+    let mut addresses = addresses.unwrap_or_default().split(',').map(address);
+    let first = addresses.next().unwrap_or_else(|| Err(Refusal::invalid("addresses is empty")))?;
+    let nqn = nqn.ok_or_else(|| Refusal::invalid("subsystem_nqn is NULL"))?;
+    let identity = Identity::choose(host, None).map_err(Refusal::invalid)?;
+    let mut config = HostConfig::new(first, nqn, &identity.nqn, identity.id);
+    for more in addresses {
+        config.more_addresses.push(more?.into());
+    }
+    config.cores = Cpus::parse(cores.unwrap_or_default()).iter().collect();
+    if cores.is_some_and(|cores| !cores.trim().is_empty()) && config.cores.is_empty() {
+        return Err(Refusal::invalid("cores is no list such as 0,2-3"));
+    }
+    let within = |name: &str, value: u32, most: u32| match value <= most {
+        true => Ok(value),
+        false => Err(Refusal::invalid(format!("{name} is more than {most}"))),
+    };
+    config.lanes = match within("lanes", options.lanes, LANES_MAX)? {
+        0 => u32::try_from(config.cores.len()).unwrap_or(1).clamp(1, LANES_MAX),
+        lanes => lanes,
+    };
+    match within("queue_entries", options.queue_entries, 4096)? {
+        0 => {}
+        1 => return Err(Refusal::invalid("queue_entries is less than 2")),
+        entries => config.queue_entries = entries as u16,
+    }
+    if options.flags & !(ROADTRAIN_HDGST | ROADTRAIN_DDGST) != 0 {
+        return Err(Refusal::invalid(format!(
+            "flags has bits that mean nothing: {:#x}",
+            options.flags
+        )));
+    }
+    config.digests.header = options.flags & ROADTRAIN_HDGST != 0;
+    config.digests.data = options.flags & ROADTRAIN_DDGST != 0;
+    if options.keep_alive_ms != 0 {
+        config.keep_alive = Duration::from_millis(options.keep_alive_ms.into());
+    }
+    match options.controller_loss_ms {
+        0 => {}
+        u32::MAX => config.controller_loss_timeout = None,
+        ms => config.controller_loss_timeout = Some(Duration::from_millis(ms.into())),
+    }
+    Ok(config)
+}
+
+/// `ADDRESS:PORT`, or an address alone.
+fn address(text: &str) -> Outcome<SocketAddr> {
+    let text = text.trim();
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse() {
+        return Ok(SocketAddr::new(ip, PORT));
+    }
+    let found =
+        if text.contains(':') { text.to_socket_addrs() } else { (text, PORT).to_socket_addrs() };
+    let found = found.map_err(|error| Refusal::invalid(format!("address '{text}': {error}")))?;
+    found
+        .into_iter()
+        .next()
+        .ok_or_else(|| Refusal::invalid(format!("address '{text}': no such name")))
+}
+
+fn refusal(error: &HostError) -> Refusal {
+    let text = error.to_string();
+    const NOT_ALLOWED: [Status; 2] =
+        [Status::CONNECT_INVALID_HOST, Status::AUTHENTICATION_REQUIRED];
+    let is = |status: Status| NOT_ALLOWED.iter().any(|one| status.is(*one));
+    let errno = match error {
+        HostError::Authentication { .. } => libc::EACCES,
+        HostError::Refused { status, .. } if is(*status) => libc::EACCES,
+        HostError::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        _ => libc::ECONNREFUSED,
+    };
+    Refusal::new(errno, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_or_the_usual_one() {
+        for (text, wanted) in [
+            ("192.0.2.7:4421", "192.0.2.7:4421"),
+            (" 192.0.2.7", "192.0.2.7:4420"),
+            ("[2001:db8::7]:1", "[2001:db8::7]:1"),
+            ("2001:db8::7", "[2001:db8::7]:4420"),
+            ("[2001:db8::7]", "[2001:db8::7]:4420"),
+        ] {
+            assert_eq!(address(text).unwrap(), wanted.parse().unwrap(), "{text}");
+        }
+        for text in ["", "192.0.2.7:x", "a b"] {
+            assert_eq!(address(text).unwrap_err().errno, libc::EINVAL, "{text}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! `libroadtrain.so`: the host for programs in C. docs/reference/c-api.md describes it, `include/roadtrain.h` has it.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `abi` | the types and functions of the header |
+//! | `border` | pointers, errors and panics between C and Rust |
+//! | `disk` | a connected namespace |
+//! | `ring` | requests on their way |
+
+#![allow(non_camel_case_types, reason = "C's names")]
+
+pub mod abi;
+mod border;
+mod disk;
+mod ring;

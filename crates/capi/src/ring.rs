@@ -1,0 +1,325 @@
+//! Requests on their way, and completions that nobody has reaped.
+
+use crate::abi::{
+    roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
+    ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
+};
+use crate::border::{Outcome, Refusal, Room};
+use crate::disk::{Disk, Open};
+use roadtrain_engine::buffer::Buffer;
+use roadtrain_engine::host::{Class, Completer, Completion, NamespaceInfo, Op, Request};
+use roadtrain_wire::status::Status;
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::{read, write};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::raw::c_int;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const ENTRIES_MAX: u32 = 1 << 16;
+/// Most blocks of a Write Zeroes.
+const ZERO_BLOCKS_MAX: u64 = 1 << 16;
+
+pub(crate) struct Ring {
+    open: Arc<Open>,
+    ended: Arc<Ended>,
+    /// The same, as the engine takes it.
+    completer: Arc<dyn Completer>,
+    entries: u32,
+    /// Taken and not reaped.
+    outstanding: AtomicU32,
+    /// A call is in it.
+    is_used: AtomicBool,
+}
+
+/// What has ended. The event is readable while there is something.
+struct Ended {
+    completions: Mutex<VecDeque<roadtrain_completion>>,
+    event: OwnedFd,
+}
+
+impl Ended {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<roadtrain_completion>> {
+        self.completions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Completer for Ended {
+    fn complete(&self, completion: Completion) {
+        let Completion { token, status, buffer, latency_ns, .. } = completion;
+        drop(buffer); // the caller's memory is its own again
+        let (result, status) = (-errno(status), u32::from(status.to_field() >> 1));
+        let mut completions = self.lock();
+        completions.push_back(roadtrain_completion { token, result, status, latency_ns });
+        if completions.len() == 1 {
+            // Its counter cannot be full: it is read before there is another first one.
+            let _ = write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// A call's time in a ring.
+struct Turn<'a>(&'a Ring);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.is_used.store(false, Ordering::Release);
+    }
+}
+
+impl Ring {
+    pub(crate) fn new(disk: &Disk, entries: u32) -> Outcome<Ring> {
+        if !(1..=ENTRIES_MAX).contains(&entries) {
+            return Err(Refusal::invalid(format!("entries is not in 1 to {ENTRIES_MAX}")));
+        }
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event =
+            event.map_err(|error| Refusal::new(error.raw_os_error(), "no event descriptor"))?;
+        let completions = Mutex::new(VecDeque::with_capacity(entries as usize));
+        let ended = Arc::new(Ended { completions, event });
+        Ok(Ring {
+            open: disk.0.clone(),
+            completer: ended.clone(),
+            ended,
+            entries,
+            outstanding: AtomicU32::new(0),
+            is_used: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn event(&self) -> RawFd {
+        self.ended.event.as_raw_fd()
+    }
+
+    fn turn(&self) -> Outcome<Turn<'_>> {
+        match self.is_used.swap(true, Ordering::Acquire) {
+            false => Ok(Turn(self)),
+            true => Err(Refusal::new(libc::EBUSY, "another thread is in this ring")),
+        }
+    }
+
+    /// # Safety
+    /// The requests' data is valid until their completions were reaped, and of reads nobody else's.
+    pub(crate) unsafe fn submit(&self, requests: &[roadtrain_request]) -> Outcome<c_int> {
+        let _turn = self.turn()?;
+        let namespace = self.open.namespace()?;
+        let transfer_max = self.open.client.view().info().transfer_bytes_max;
+        let room = self.entries - self.outstanding.load(Ordering::Relaxed);
+        let mut taken = 0;
+        for request in requests.iter().take(room as usize) {
+            // SAFETY: as our caller has promised.
+            let made = match unsafe { made_of(request, &namespace, transfer_max) } {
+                Ok(made) => made,
+                Err(refusal) if taken == 0 => return Err(refusal),
+                Err(_) => break,
+            };
+            // Before it can end.
+            self.outstanding.fetch_add(1, Ordering::Relaxed);
+            if self.open.client.try_submit(made, &self.completer).is_err() {
+                self.outstanding.fetch_sub(1, Ordering::Relaxed);
+                break;
+            }
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    pub(crate) fn reap(
+        &self,
+        mut room: Room<roadtrain_completion>,
+        timeout_ms: c_int,
+    ) -> Outcome<c_int> {
+        let _turn = self.turn()?;
+        if room.len() == 0 {
+            return Ok(0);
+        }
+        let mut count = self.take(&mut room);
+        if count == 0 && timeout_ms != 0 && self.outstanding.load(Ordering::Relaxed) > 0 {
+            self.wait(timeout_ms)?;
+            count = self.take(&mut room);
+        }
+        Ok(c_int::try_from(count).unwrap_or(c_int::MAX))
+    }
+
+    fn take(&self, room: &mut Room<roadtrain_completion>) -> usize {
+        let mut completions = self.ended.lock();
+        let count = completions.len().min(room.len());
+        for (index, completion) in completions.drain(..count).enumerate() {
+            room.put(index, completion);
+        }
+        if count > 0 && completions.is_empty() {
+            let _ = read(&self.ended.event, &mut [0; 8]);
+        }
+        self.outstanding.fetch_sub(count as u32, Ordering::Relaxed);
+        count
+    }
+
+    /// Waits for the event. A signal ends the wait, too.
+    fn wait(&self, timeout_ms: c_int) -> Outcome {
+        let timeout = u32::try_from(timeout_ms).ok().map(|ms| Timespec {
+            tv_sec: i64::from(ms / 1000),
+            tv_nsec: i64::from(ms % 1000) * 1_000_000,
+        });
+        let mut event = [PollFd::new(&self.ended.event, PollFlags::IN)];
+        match poll(&mut event, timeout.as_ref()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Refusal::new(error.raw_os_error(), "interrupted")),
+        }
+    }
+
+    /// Waits until nothing is on its way, and forgets what has ended.
+    pub(crate) fn finish(&self) -> Outcome {
+        let _turn = self.turn()?;
+        loop {
+            let ended = self.ended.lock().drain(..).count() as u32;
+            if ended > 0 {
+                let _ = read(&self.ended.event, &mut [0; 8]);
+            }
+            if self.outstanding.fetch_sub(ended, Ordering::Relaxed) == ended {
+                return Ok(());
+            }
+            let _ = self.wait(-1);
+        }
+    }
+}
+
+/// The engine's request.
+///
+/// # Safety
+/// The data is valid until the request has ended, and of a read nobody else's.
+unsafe fn made_of(
+    request: &roadtrain_request,
+    namespace: &NamespaceInfo,
+    transfer_max: u32,
+) -> Outcome<Request> {
+    let roadtrain_request { op, flags, offset, length, data, token } = *request;
+    let block = u64::from(namespace.block_bytes);
+    let op = match op {
+        ROADTRAIN_READ => Op::Read,
+        ROADTRAIN_WRITE => Op::Write,
+        ROADTRAIN_FLUSH => Op::Flush,
+        ROADTRAIN_DISCARD => Op::Discard,
+        ROADTRAIN_WRITE_ZEROES => Op::WriteZeroes { deallocate: false },
+        _ => return Err(Refusal::invalid(format!("op {op} is none"))),
+    };
+    if flags & !(ROADTRAIN_FUA | ROADTRAIN_URGENT) != 0 {
+        return Err(Refusal::invalid(format!("flags {flags:#x} has bits that mean nothing")));
+    }
+    let has_data = matches!(op, Op::Read | Op::Write);
+    if has_data == data.is_null() {
+        let text = if has_data { "data is NULL" } else { "data is not NULL: this op has none" };
+        return Err(Refusal::invalid(text));
+    }
+    if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+        return Err(Refusal::invalid(format!("offset or length is not a multiple of {block}")));
+    }
+    if (length == 0) != matches!(op, Op::Flush) || (length == 0 && offset != 0) {
+        return Err(Refusal::invalid("length is 0, or a flush has an offset or a length"));
+    }
+    let most = match op {
+        Op::Read | Op::Write => u64::from(transfer_max),
+        Op::WriteZeroes { .. } => ZERO_BLOCKS_MAX * block,
+        _ => u64::from(u32::MAX) * block,
+    };
+    if length > most {
+        return Err(Refusal::invalid(format!("length {length} is more than {most}")));
+    }
+    let end = namespace.blocks.saturating_mul(block);
+    if offset.checked_add(length).is_none_or(|last| last > end) {
+        return Err(Refusal::new(libc::ERANGE, format!("{offset} and {length} is beyond {end}")));
+    }
+    let buffer = NonNull::new(data).map(|data| {
+        // SAFETY: as our caller has promised; a transfer's length fits.
+        unsafe { Buffer::foreign(data, length as u32) }
+    });
+    Ok(Request {
+        op,
+        nsid: namespace.nsid,
+        slba: offset / block,
+        blocks: (length / block) as u32,
+        fua: flags & ROADTRAIN_FUA != 0,
+        urgent: flags & ROADTRAIN_URGENT != 0,
+        class: Class::Normal,
+        buffer,
+        token,
+    })
+}
+
+/// What a status means to a program, as the kernel's block devices have it; 0 for success.
+fn errno(status: Status) -> c_int {
+    let is = |list: &[Status]| list.iter().any(|one| status.is(*one));
+    match status {
+        _ if status.is_success() => 0,
+        _ if is(&[Status::INVALID_OPCODE, Status::INVALID_COMMAND_SET]) => libc::EOPNOTSUPP,
+        _ if is(&[Status::INVALID_NAMESPACE, Status::NAMESPACE_NOT_READY]) => libc::ENODEV,
+        _ if status.is(Status::NAMESPACE_WRITE_PROTECTED) => libc::EROFS,
+        _ if status.is(Status::ACCESS_DENIED) => libc::EACCES,
+        _ if status.is(Status::INVALID_FIELD) => libc::EINVAL,
+        _ if status.is(Status::LBA_OUT_OF_RANGE) => libc::ERANGE,
+        _ if status.is(Status::CAPACITY_EXCEEDED) => libc::ENOSPC,
+        _ if status.is(Status::RESERVATION_CONFLICT) => libc::EBADE,
+        _ => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMESPACE: NamespaceInfo = NamespaceInfo {
+        nsid: 7,
+        blocks: 1000,
+        block_bytes: 512,
+        read_only: false,
+        nguid: [0; 16],
+        uuid: [0; 16],
+        eui64: [0; 8],
+        preferred_write_blocks: 1,
+        preferred_discard_blocks: 1,
+        optimal_write_blocks: 1,
+    };
+
+    fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> Outcome<Request> {
+        let request = roadtrain_request { op, flags, offset, length, data, token: 5 };
+        // SAFETY: nothing is done with the data.
+        unsafe { made_of(&request, &NAMESPACE, 8192) }
+    }
+
+    #[test]
+    fn requests_become_the_engines() {
+        let mut data = [0; 1024];
+        let write = made(ROADTRAIN_WRITE, ROADTRAIN_FUA, 1024, 1024, data.as_mut_ptr()).unwrap();
+        assert_eq!((write.op, write.nsid, write.slba, write.blocks), (Op::Write, 7, 2, 2));
+        assert!(write.fua && !write.urgent && write.token == 5);
+        assert_eq!(write.buffer.unwrap().as_ptr(), data.as_ptr());
+        let null = std::ptr::null_mut();
+        assert_eq!(made(ROADTRAIN_FLUSH, 0, 0, 0, null).unwrap().blocks, 0);
+        assert_eq!(made(ROADTRAIN_DISCARD, 0, 0, 512_000, null).unwrap().blocks, 1000);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let mut octet = 0;
+        let (null, data) = (std::ptr::null_mut(), std::ptr::from_mut(&mut octet));
+        for (op, flags, offset, length, data, wanted) in [
+            (99, 0, 0, 512, data, libc::EINVAL),
+            (ROADTRAIN_READ, 8, 0, 512, data, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 0, 512, null, libc::EINVAL),
+            (ROADTRAIN_FLUSH, 0, 0, 0, data, libc::EINVAL),
+            (ROADTRAIN_FLUSH, 0, 512, 0, null, libc::EINVAL),
+            (ROADTRAIN_FLUSH, 0, 0, 512, null, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 100, 512, data, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 0, 100, data, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 0, 0, data, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 0, 8192 + 512, data, libc::EINVAL),
+            (ROADTRAIN_READ, 0, 512_000, 512, data, libc::ERANGE),
+            (ROADTRAIN_WRITE, 0, u64::MAX - 511, 512, data, libc::ERANGE),
+            (ROADTRAIN_DISCARD, 0, 511_488, 1024, null, libc::ERANGE),
+        ] {
+            let refusal = made(op, flags, offset, length, data).unwrap_err();
+            assert_eq!(refusal.errno, wanted, "{op} {flags} {offset} {length}: {}", refusal.text);
+        }
+    }
+}
