@@ -105,7 +105,7 @@ impl End {
                 break;
             }
             self.check_sent(&octets(&caravan));
-            self.qpair.sent(|_| {});
+            self.qpair.sent(|_, _, _| {});
         }
         assert!(!self.qpair.has_tx());
     }

@@ -11,7 +11,7 @@ pub use discovery::{DiscoverySpec, ReferralSpec};
 use crate::addresses::Addresses;
 use crate::args::{
     AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs,
-    ServeArgs, TlsAt, TlsMode, Transport, WaitArgs,
+    ServeArgs, SlowOverName, TlsAt, TlsMode, Transport, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
@@ -65,6 +65,9 @@ pub struct ServeConfig {
     /// Folders below which JSON-RPC requests may open files and devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_roots: Vec<PathBuf>,
+    /// Which commands are recorded as slow.
+    #[serde(default, skip_serializing_if = "SlowOverName::is_default")]
+    pub slow_over: SlowOverName,
     /// When to send.
     #[serde(default)]
     pub batching: PolicyArgs,
@@ -274,6 +277,7 @@ impl ServeConfig {
             mdns,
             drain_timeout,
             ana: ana.into_iter().map(|AnaAt { port, state }| (port, state)).collect(),
+            slow_over: args.slow_over,
             batching: args.policy.clone(),
             waiting: args.wait,
             limits: args.limits.clone(),
@@ -407,6 +411,7 @@ impl ServeConfig {
             pool_bytes: usize::try_from(pool_bytes)
                 .map_err(|_| Failure::usage("--buffers is too large"))?,
             waiting: self.waiting.waiting(),
+            slow_over: self.slow_over.into(),
             drain_timeout: self.drain_timeout.unwrap_or(base.drain_timeout),
             ..base
         })

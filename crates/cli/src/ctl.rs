@@ -9,9 +9,10 @@ use crate::config::{default_port, listener_of};
 use crate::control::{Call, Change, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView};
 use crate::failure::Outcome;
 use crate::registry::{TargetEntry, Targets};
-use crate::{logs, output, target};
+use crate::{logs, output, running, slow, target};
 use roadtrain_engine::target::AnaListener;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// `roadtrain ctl`
 pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
@@ -19,6 +20,7 @@ pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     match &args.command {
         CtlCommand::Ana { listener, state } => ana(args, (listener, *state), global),
         CtlCommand::Snapshot { action, nqn } => snapshot(args, action, nqn.clone(), global),
+        CtlCommand::Trace { output } => trace(args.id.as_slice(), output.as_deref()),
         _ => objects::run(args, global),
     }
 }
@@ -93,6 +95,15 @@ fn snapshot(
     };
     let rows: Vec<String> = reply.snapshots.iter().map(row).collect();
     output::line(&if rows.is_empty() { "no snapshots".into() } else { rows.join("\n") })
+}
+
+/// Writes a trace of what the processes of these names have recorded; of all without names.
+fn trace(names: &[String], output: Option<&Path>) -> Outcome {
+    let (sources, failed) = slow::gather(running::processes(names, &[])?);
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    slow::trace::write(&sources, output)
 }
 
 /// The same, whatever the target's own port is.

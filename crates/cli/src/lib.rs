@@ -55,11 +55,14 @@ mod rates;
 mod registry;
 mod resv;
 mod rpc;
+mod running;
 mod serve;
 mod signals;
+mod slow;
 mod status;
 mod target;
 mod tls;
+mod top;
 pub mod units;
 
 pub use failure::{Failure, Kind, Outcome};
@@ -108,6 +111,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Attach(args) => attach::run(args, global),
         Command::Detach(args) => detach::run(args, global),
         Command::Status(args) => status::run(args, global),
+        Command::Slow(args) => slow::run(args, global),
+        Command::Top(args) => top::run(args, global),
         Command::Target(args) => target::run(args, global),
         Command::Resv(args) => resv::run(args, global),
         Command::Ctl(args) => ctl::run(args, global),

@@ -53,6 +53,7 @@ mod per_io;
 pub mod platform;
 pub mod pulse;
 mod reactor;
+pub mod recorded;
 mod shared_core;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]

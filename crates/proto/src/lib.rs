@@ -56,6 +56,7 @@ pub mod framing;
 pub mod host;
 pub mod manifest;
 pub mod policy;
+pub mod recorder;
 pub mod security;
 pub mod target;
 pub mod time;

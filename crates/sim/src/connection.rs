@@ -112,7 +112,8 @@ impl TargetEnd for Connection {
             if !self.outbox.is_empty() {
                 return;
             }
-            self.qpair.sent(|slot| hold.execution.release(slot, |buffer| hold.pool.give(buffer)));
+            self.qpair
+                .sent(|slot, _, _| hold.execution.release(slot, |buffer| hold.pool.give(buffer)));
             let mut caravan = Manifest::with_room(self.caravan_parts);
             if !self.qpair.poll_tx(&mut caravan) {
                 break;

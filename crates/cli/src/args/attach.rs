@@ -1,6 +1,8 @@
 //! `roadtrain attach`
 
-use super::{ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portals, WaitArgs};
+use super::{
+    ClassName, ConnectArgs, LaneArgs, NO_HEADING, PolicyArgs, Portals, SlowOverName, WaitArgs,
+};
 use crate::units::parse_size;
 use clap::Args;
 use roadtrain_front::fuse::Uring;
@@ -108,6 +110,9 @@ pub struct AttachArgs {
     /// Answer HTTP there: GET /metrics for Prometheus, / a page with live charts, /healthz. Read only, for whoever can connect.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = NO_HEADING)]
     pub metrics: Option<SocketAddr>,
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
+    #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
+    pub slow_over: SlowOverName,
     /// How important its requests are beside others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal", help_heading = NO_HEADING)]
     pub class: ClassName,

@@ -3,7 +3,7 @@
 use super::stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec, parse_rate};
 use super::{
     ClassName, ConnectArgs, EtherArgs, LaneArgs, NO_HEADING, PolicyArgs, PolicyName, Portals,
-    Transport, WaitArgs,
+    SlowOverName, Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32};
@@ -116,6 +116,9 @@ pub struct BenchArgs {
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,
+    /// Record requests that take longer, as attach and serve do: p99, a time, or off (a target started here does likewise).
+    #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
+    pub slow_over: SlowOverName,
 }
 
 impl BenchArgs {

@@ -5,6 +5,7 @@ use super::{
     RpcSocketArgs, SubsystemCommand,
 };
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Connected hosts are told. What ana sets is not written to the configuration file: a reload or a
@@ -25,7 +26,8 @@ Examples:
   roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0
   roadtrain ctl snapshot create 1 before-upgrade
   roadtrain ctl snapshot list 1 --json
-  roadtrain ctl snapshot rollback 1 before-upgrade   # when no host is connected";
+  roadtrain ctl snapshot rollback 1 before-upgrade   # when no host is connected
+  roadtrain ctl trace -o slow.json             # all that run here, attachments, too";
 
 /// Options of `roadtrain ctl`.
 #[derive(Args, Clone, Debug)]
@@ -83,6 +85,12 @@ pub enum CtlCommand {
         /// The subsystem [default: the only one].
         #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
         nqn: Option<String>,
+    },
+    /// Write what was recorded of slow requests as a trace, for https://ui.perfetto.dev or chrome://tracing.
+    Trace {
+        /// File [default: stdout].
+        #[arg(short = 'o', long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
 }
 

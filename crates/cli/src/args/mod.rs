@@ -35,9 +35,11 @@ mod resv;
 mod rpc;
 mod security;
 mod serve;
+mod slow;
 mod stream;
 mod target;
 mod tls;
+mod top;
 
 pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
@@ -68,9 +70,11 @@ pub use resv::{
 pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
+pub use slow::{SlowArgs, SlowOverName};
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 pub use tls::{HostKey, TlsAt, TlsMode};
+pub use top::TopArgs;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
@@ -146,6 +150,10 @@ pub enum Command {
     Detach(DetachArgs),
     /// Show the state of what is attached and served here.
     Status(StatusArgs),
+    /// Show requests that took long of late, and where they were for how long.
+    Slow(SlowArgs),
+    /// Watch what targets and attachments do.
+    Top(TopArgs),
     /// Change what a running target exports.
     Target(TargetArgs),
     /// Reserve a namespace that several hosts share, and show who has.
@@ -270,6 +278,11 @@ mod tests {
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace file:d,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab \
              --cntlid-range 1-1000 --ana 127.0.0.1:4420=non-optimized --drain-timeout 5",
             "ctl ana --listener 127.0.0.1:4420 inaccessible",
+            "top --once --json",
+            "top target0 -a 192.0.2.7:9100 -i 0.5",
+            "ctl trace -o slow.json --id target0",
+            "slow target0 -a 127.0.0.1:4420 --count 5 --sampled --json",
+            "serve -a 127.0.0.1 -n nqn.x:y --namespace mem:1GiB --slow-over 500us",
             "discover -t tcp -a 127.0.0.1 -s 8009 --host-nqn nqn.x:host --json",
         ] {
             let words = std::iter::once("roadtrain").chain(line.split_whitespace());
@@ -313,6 +326,7 @@ mod tests {
             "ctl ana inaccessible",
             "ctl ana --listener h:4420 good",
             "completions",
+            "top --interval 0",
             "resv report -a h -n nqn.x:y",
             "resv acquire -a h -n nqn.x:y --namespace-id 1",
             "resv acquire -a h -n nqn.x:y --namespace-id 1 --rtype 7",

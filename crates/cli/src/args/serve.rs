@@ -1,7 +1,8 @@
 //! `roadtrain serve`
 
 use super::{
-    AnaAt, CntlidRange, EtherArgs, PlacementName, PolicyArgs, SecurityArgs, Transport, WaitArgs,
+    AnaAt, CntlidRange, EtherArgs, PlacementName, PolicyArgs, SecurityArgs, SlowOverName,
+    Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
@@ -68,7 +69,7 @@ pub struct ServeArgs {
         "queue_size", "tls", "tls_at", "tls_keys", "keyring", "in_capsule_bytes", "max_h2c_data", "buffers", "no_hdgst", "no_ddgst", "caravan_requests",
         "caravan_bytes", "doorbell_delay_us", "cmd_bytes", "cmd_degree", "cmd_delay_us", "data_bytes",
         "data_degree", "data_delay_us", "batch_level", "batch_level_max", "batch_interval_ms",
-        "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us", "no_spin"])]
+        "batch_delay_us", "batch_gain_percent", "batch_probe_intervals", "busy_poll", "spin_us", "no_spin", "slow_over"])]
     pub config: Option<PathBuf>,
     /// Check the configuration and end.
     #[arg(long, conflicts_with = "print_config")]
@@ -101,6 +102,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "LEVEL", help_heading = "Output",
           value_parser = ["error", "warn", "info", "debug", "trace"])]
     pub log_level: Option<String>,
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
+    #[arg(long, value_name = "TIME", default_value = "p99", help_heading = "Output")]
+    pub slow_over: SlowOverName,
     /// Name of the target here, for `roadtrain status` and `roadtrain target` [default: target0, target1, ...].
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub id: Option<String>,

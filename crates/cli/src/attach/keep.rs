@@ -14,6 +14,7 @@ use roadtrain_engine::host::{
     ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
 };
 use roadtrain_engine::pulse::Pulse;
+use roadtrain_engine::recorded::Recorded;
 use roadtrain_front::attachment::{Attachment, Device};
 use serde_json::json;
 use std::collections::VecDeque;
@@ -106,6 +107,7 @@ impl Kept {
         let answers = move |call: Call, asker: &UnixStream| match call {
             Call::Status => Some(Ok(json!(kept.report()))),
             Call::Snapshot => Some(Ok(json!(kept.snapshot()))),
+            Call::Recorded => Some(Ok(json!(kept.recorded()))),
             Call::Stop => {
                 let mut askers = kept.askers.lock().unwrap_or_else(PoisonError::into_inner);
                 askers.extend(asker.try_clone());
@@ -184,6 +186,17 @@ impl Kept {
     /// What is known of the controller.
     pub(super) fn view(&self) -> &ControllerView {
         &self.view
+    }
+
+    /// Requests that were slow of late, and some others.
+    fn recorded(&self) -> Recorded {
+        let attachment = self.attachment();
+        let recorded = attachment.as_ref().map(|attachment| attachment.controller().recorded());
+        let mut recorded = recorded.unwrap_or_default();
+        for line in &mut recorded.connections {
+            line.nqn.clone_from(&self.facts.nqn);
+        }
+        recorded
     }
 
     pub(super) fn report(&self) -> Report {

@@ -41,7 +41,8 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     let config = connect::config_of_paths(&args.portals, &args.nqn, &args.connect)?;
     let config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
     let policy = config.policy.for_device();
-    let config = HostConfig { class: args.class.into(), policy, ..config };
+    let slow_over = args.slow_over.into();
+    let config = HostConfig { class: args.class.into(), policy, slow_over, ..config };
     if args.background && !args.daemon {
         return background::start();
     }

@@ -129,6 +129,7 @@ fn host_config(args: &BenchArgs, own: Option<&OwnTarget>) -> Outcome<HostConfig>
         }
     };
     let mut config = connect::with_lanes(config, &args.lanes, &args.policy, args.wait);
+    config.slow_over = args.slow_over.into();
     let topology = topology(args);
     if args.load.inline_threads().is_some() && args.lanes.lanes.is_some() {
         let text = "--lanes: in inline mode each of --threads has a lane of its own";

@@ -238,6 +238,9 @@ fn arguments(args: &BenchArgs) -> Vec<String> {
     if let Some(us) = args.wait.spin_us {
         add("--spin-us", us.to_string());
     }
+    if !args.slow_over.is_default() {
+        words.extend(["--slow-over".into(), args.slow_over.to_string()]);
+    }
     if args.wait.busy_poll {
         words.push("--busy-poll".to_owned());
     }

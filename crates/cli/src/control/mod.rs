@@ -44,6 +44,8 @@ pub(crate) enum Call {
     Counters,
     /// All counters, by reactor, namespace, host and lane.
     Snapshot,
+    /// Requests that were slow of late, and some others.
+    Recorded,
     /// A target reads its configuration file again.
     Reload,
     /// A target does all of this, or nothing.
@@ -514,7 +516,14 @@ mod tests {
             Change::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
-        let asking = [Call::Status, Call::Stop, Call::Counters, Call::Snapshot, Call::Reload];
+        let asking = [
+            Call::Status,
+            Call::Stop,
+            Call::Counters,
+            Call::Snapshot,
+            Call::Recorded,
+            Call::Reload,
+        ];
         let (name, to) = ("s".to_owned(), "rbd/c".to_owned());
         let snapshot = |action| Call::Snapshots(SnapshotCall { nqn: None, nsid: 2, action });
         let others = [

@@ -22,7 +22,7 @@ struct Desk<'a> {
 pub(super) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     let desk = Desk { socket: &args.socket, json: global.json };
     match &args.command {
-        CtlCommand::Ana { .. } | CtlCommand::Snapshot { .. } => Ok(()), // done elsewhere
+        CtlCommand::Ana { .. } | CtlCommand::Snapshot { .. } | CtlCommand::Trace { .. } => Ok(()), // done elsewhere
         CtlCommand::Device(command) => desk.device(command),
         CtlCommand::Subsystem(command) => desk.subsystem(command),
         CtlCommand::Namespace(command) => desk.namespace(command),

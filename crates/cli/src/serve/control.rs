@@ -218,6 +218,7 @@ impl Served {
             Call::Status => Ok(json!(self.report())),
             Call::Counters => Ok(json!(self.server().stats())),
             Call::Snapshot => Ok(json!(self.snapshot())),
+            Call::Recorded => Ok(json!(self.server().recorded())),
             Call::Reload => Ok(json!(self.reload()?)),
             Call::Apply { operations } => self.apply(operations),
             Call::Claim { nqn, nsid } => self.claim(nqn, nsid),

@@ -7,14 +7,14 @@ pub(crate) mod waiting;
 
 use crate::args::{GlobalArgs, StatusArgs};
 use crate::connect::split_port;
-use crate::control::{Call, socket};
+use crate::control::Call;
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Entry, Phase, Registry, TargetEntry, Targets};
-use crate::{logs, output};
+use crate::{logs, output, running};
 use report::{Report, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::thread;
 use target::{TargetReport, TargetState};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let query = || Ok::<_, Failure>(at_addresses(query(&args.names)?, &args.traddr));
     for address in args.traddr.iter().filter(|address| !address.starts_with("ether:")) {
-        split_port(without_tcp(address), 0)?;
+        split_port(running::without_tcp(address), 0)?;
     }
     if args.prometheus {
         return prometheus::run(&args.names);
@@ -74,20 +74,9 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-/// An address may stand behind the name of its transport.
-fn without_tcp(address: &str) -> &str {
-    address.strip_prefix("tcp:").unwrap_or(address)
-}
-
 /// Attachments with a path to one of the addresses; all if there is none.
 fn at_addresses(mut shown: Vec<Shown>, addresses: &[String]) -> Vec<Shown> {
-    let is_at = |place: &str| {
-        addresses.iter().any(|asked| match split_port(without_tcp(asked), 0) {
-            _ if asked == place => true,
-            Ok((host, 0)) => split_port(place, 0).is_ok_and(|(of, _)| of == host),
-            asked => split_port(place, 0).is_ok_and(|of| asked.is_ok_and(|asked| of == asked)),
-        })
-    };
+    let is_at = |place: &str| running::is_at(place, addresses);
     shown.retain(|shown| match shown {
         _ if addresses.is_empty() => true,
         Shown::Attachment(report) => {
@@ -114,21 +103,7 @@ fn since(shown: &mut Shown, before: &[Shown]) {
 /// Attachments, then targets.
 fn query(names: &[String]) -> Outcome<Vec<Shown>> {
     let (registry, targets) = (Registry::of_user(), Targets::of_user());
-    let mut served = targets.entries()?;
-    let mut entries = Vec::new();
-    for name in names {
-        match served.iter().any(|target| target.id == *name) {
-            true => entries.extend(registry.find(name)?),
-            false => entries.extend(registry.find_some(name)?),
-        }
-    }
-    if names.is_empty() {
-        entries = registry.entries()?;
-    } else {
-        served.retain(|target| names.contains(&target.id));
-    }
-    entries.sort_by(|a, b| a.id.cmp(&b.id));
-    entries.dedup_by(|a, b| a.id == b.id);
+    let (entries, served) = running::find(names)?;
     let attachments = entries.iter().map(|entry| Shown::Attachment(ask(&registry, entry)));
     let served = served.iter().map(|target| Shown::Target(ask_target(&targets, target)));
     Ok(attachments.chain(served).collect())
@@ -152,12 +127,7 @@ fn ask_target(targets: &Targets, entry: &TargetEntry) -> TargetReport {
 
 /// What a process says of itself, or why it does not.
 fn status_at<T: DeserializeOwned>(socket: &Path) -> Result<T, String> {
-    let reply = socket::ask(socket, &Call::Status).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
-        _ => error.to_string(),
-    })?;
-    let status = reply.map_err(|refusal| refusal.message.into_string())?;
-    serde_json::from_value(status).map_err(|e| format!("an answer that makes no sense: {e}"))
+    running::ask(socket, &Call::Status)
 }
 
 fn text(shown: &[Shown]) -> String {

@@ -8,6 +8,7 @@ use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::express::EXPRESSES_MAX;
 use roadtrain_proto::host::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{SealUse, TlsKey, TlsPsk};
 use roadtrain_tls::BLOCKS_MAX;
@@ -56,6 +57,8 @@ pub struct HostConfig {
     pub express: bool,
     /// How reactors wait.
     pub waiting: Waiting,
+    /// Which requests are recorded as slow.
+    pub slow_over: SlowOver,
     /// Keep-alive timeout; zero for none.
     pub keep_alive: Duration,
     /// How long the first connection is tried again while the controller is busy.
@@ -145,6 +148,7 @@ impl HostConfig {
             class: Class::Normal,
             express: true,
             waiting: Waiting::default(),
+            slow_over: SlowOver::default(),
             keep_alive: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             reconnect_delay: Duration::from_millis(250),

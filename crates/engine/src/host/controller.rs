@@ -16,9 +16,14 @@ use super::view::ControllerView;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, Threads, host_affinities, numa};
 use crate::pulse::Pulse;
+use crate::recorded::{Line, Recorded};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
 use tracing::warn;
+
+/// Longest wait for what a reactor has recorded.
+const RECORDED_WAIT: Duration = Duration::from_secs(1);
 
 /// The reactor that a front is made for.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +138,17 @@ impl Controller {
             let orders = orders.clone();
             Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
         }))
+    }
+
+    /// What reactors have recorded of late: slow requests, and some others.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        let ask = |orders: &Outbox<Order>| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(Order::Recorded(reply));
+            answer.recv_timeout(RECORDED_WAIT).unwrap_or_default()
+        };
+        Recorded::new(self.orders.iter().map(ask), Line::clone)
     }
 
     /// Has a reactor do something.

@@ -13,6 +13,7 @@ use super::error::HostError;
 use super::view::ControllerView;
 use crate::buffer::Buffer;
 use crate::platform::{Affinity, numa};
+use crate::recorded::Recorded;
 use crate::stats::LaneStats;
 use front::QueueFront;
 use roadtrain_proto::target::io::COPY_RANGE_BYTES;
@@ -103,6 +104,12 @@ impl Client {
     #[must_use]
     pub fn view(&self) -> &ControllerView {
         &self.inner.view
+    }
+
+    /// Requests that reactors have recorded of late; asks them. Not for a reactor's own thread (a callback).
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        self.inner.controller.as_ref().map_or_else(Recorded::default, Controller::recorded)
     }
 
     /// The sum of all lanes' counters; asks their reactors. Not for a reactor's own thread (a callback).

@@ -17,6 +17,7 @@ use crate::connection::RxBuffer;
 use crate::mailbox::{Inbox, Outbox};
 use crate::reactor::event::{self, mark};
 use crate::reactor::{self, Core, List, Pollable, RxBuffers, Table};
+use crate::recorded::{Line, OfReactor};
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
@@ -27,6 +28,7 @@ use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Auto;
+use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use std::collections::VecDeque;
@@ -77,6 +79,8 @@ pub(crate) enum Order {
     Detach { lane: usize, done: SyncSender<()> },
     /// Fail what waits on the lane: the controller-loss timeout.
     Fail { lane: usize },
+    /// Answer with what is recorded.
+    Recorded(SyncSender<OfReactor<Line>>),
     /// Answer, as a sign of life.
     Beat(SyncSender<()>),
     /// What a test does to the reactor.
@@ -96,6 +100,7 @@ pub(crate) struct Parts {
     /// Lanes may have express connections.
     pub(crate) express: bool,
     pub(crate) waiting: Waiting,
+    pub(crate) slow_over: SlowOver,
     /// Where it shows what it learns of waiting.
     pub(crate) meter: Arc<Meter>,
     /// What it counts.
@@ -201,6 +206,7 @@ impl Reactor {
             in_flight: 0,
             is_awake: false,
             completions: VecDeque::new(),
+            recorder: Recorder::new(parts.slow_over),
         };
         Ok(Reactor {
             core: Core::new(parts.inbox, parts.waiting, meters, true)?,
@@ -272,9 +278,8 @@ impl Reactor {
         self.shared.now = clock::now();
         match order {
             Order::Stop => self.stopping = true,
-            Order::Beat(reply) => {
-                let _ = reply.try_send(());
-            }
+            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&self.shared.recorder)),
+            Order::Beat(reply) => _ = reply.try_send(()),
             #[cfg(test)]
             Order::Call(call) => call(),
             Order::SetStale { lane, stale } => {
@@ -291,7 +296,8 @@ impl Reactor {
             Order::Express { lane, express } => self.express_came(lane, express),
             Order::Attach { lane, mut link, rules, stale } => {
                 let Some(index) = self.index_of(lane) else { return };
-                let now = self.shared.now;
+                let (now, line) = (self.shared.now, self.line_of(lane));
+                link.set_line(line);
                 link.move_to(now, &self.shared.ports, self.lanes_of_path());
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
@@ -337,6 +343,13 @@ impl Reactor {
                 lane.fail(&mut self.shared);
             }
         }
+    }
+
+    /// The connection of the lane of that number, over all paths.
+    fn line_of(&self, number: usize) -> Line {
+        let lanes = (self.counters.len() / self.reports.len()).max(1);
+        let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
+        Line { qid, path: number / lanes, ..Line::default() }
     }
 
     /// The lane of that number, if it is ours.

@@ -27,6 +27,15 @@ pub(super) struct Ending {
     pub(super) blocked: bool,
 }
 
+/// A command that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HasEnded {
+    /// Octets of its data.
+    pub(super) bytes: u64,
+    /// How long its request has taken; 0 when it is tried again.
+    pub(super) latency_ns: u64,
+}
+
 /// All requests of a lane.
 pub(crate) struct LaneRequests {
     pub(super) core: Requests<Request>,
@@ -162,14 +171,14 @@ impl LaneRequests {
     }
 
     /// The slot's command has ended. Its request completes now, or waits for another try or for its caravan.
-    /// The octets of its data, for a slot that was used.
+    /// `None`: the slot was not used.
     pub(super) fn end(
         &mut self,
         slot: u16,
         end: &Ending,
         now: Instant,
         completions: &mut VecDeque<Completion>,
-    ) -> Option<u64> {
+    ) -> Option<HasEnded> {
         let request = self.core.get(slot)?;
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
         let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
@@ -180,16 +189,17 @@ impl LaneRequests {
                 if is_first {
                     warn!(nsid, "{status}: trying again");
                 }
-                return Some(bytes);
+                return Some(HasEnded { bytes, latency_ns: 0 });
             }
             None => return None,
         };
+        let latency_ns = completion.latency_ns;
         if end.blocked && sends {
             self.deferred.push(completion);
         } else {
             completions.push_back(completion);
         }
-        Some(bytes)
+        Some(HasEnded { bytes, latency_ns })
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) fn spawn(
         io_timeout: config.io_timeout,
         express: config.may_express(),
         waiting: config.waiting,
+        slow_over: config.slow_over,
         meter,
         own,
         ports,

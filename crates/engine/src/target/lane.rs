@@ -6,12 +6,13 @@ pub(super) mod ether;
 pub(super) mod execution;
 mod flow;
 mod meter;
+mod recording;
 mod tcp;
 mod transport;
 
 use super::control::Control;
 use super::ether::Port;
-use super::meters::Meters;
+use super::meters::{LaneCells, Meters};
 use super::namespace::NamespaceTable;
 use super::order::Newcomer;
 use super::tasks::Tasks;
@@ -29,6 +30,7 @@ pub(super) use flow::Parcel;
 use meter::Meter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::session::{Session, Settings};
@@ -92,6 +94,8 @@ pub(super) struct Shared {
     pub(super) control: Arc<Control>,
     /// Where it counts.
     pub(super) meters: Arc<Meters>,
+    /// What was slow, and what other commands were like.
+    pub(super) recorder: Recorder<Arc<LaneCells>>,
     /// At the interfaces that lanes without connections use; away while they are receiving.
     pub(super) ports: Vec<Port>,
 }

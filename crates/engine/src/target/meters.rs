@@ -8,6 +8,7 @@ use crate::metrics::{
     LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount, Statuses,
     TransportSample,
 };
+use crate::recorded::Line;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::Connected;
 use std::collections::BTreeMap;
@@ -60,6 +61,19 @@ pub(crate) struct LaneCells {
 }
 
 impl LaneCells {
+    /// Its connection.
+    pub(crate) fn line(&self) -> Line {
+        Line {
+            nqn: self.nqn.to_string(),
+            host_nqn: self.host_nqn.to_string(),
+            local: String::new(),
+            peer: self.peer.clone(),
+            cntlid: self.cntlid,
+            qid: self.qid,
+            path: 0,
+        }
+    }
+
     /// What it has counted on the reactor where it is.
     fn here(&self) -> Batching {
         self.batching.read() - *lock(&self.before)

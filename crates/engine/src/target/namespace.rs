@@ -82,6 +82,11 @@ impl NamespaceTable {
 }
 
 impl ByNsid {
+    /// The same, once.
+    pub(crate) fn known(&self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
+        self.all.get(&nsid)
+    }
+
     /// The namespace of that number.
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<&Rc<LocalNamespace>> {

@@ -3,8 +3,10 @@
 use super::ether::{Drops, Request};
 use super::exclusion::{Grant, Notice};
 use super::listeners::ListenSocket;
+use super::meters::LaneCells;
 use super::tasks::Owner;
 use super::tickets::Ticket;
+use crate::recorded::OfReactor;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use roadtrain_proto::security::SecuredAs;
@@ -70,6 +72,8 @@ pub(super) enum Order {
     Drops(SyncSender<Drops>),
     /// Answer with where the lanes are.
     Lanes(SyncSender<Vec<LanePlace>>),
+    /// Answer with what is recorded.
+    Recorded(SyncSender<OfReactor<LaneCells>>),
     /// Answer with how many lanes have come from other reactors.
     Moves(SyncSender<u64>),
     /// Answer with what is held.

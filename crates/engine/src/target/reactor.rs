@@ -23,6 +23,7 @@ use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
 use crate::reactor::event;
 use crate::reactor::{self, Core, List, RxBuffers};
+use crate::recorded::OfReactor;
 use crate::ring::{Ring, RingCqe, UserData};
 use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
@@ -32,6 +33,7 @@ use lanes::Lanes;
 pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::Completions;
@@ -95,6 +97,8 @@ pub(super) struct Parts {
     pub(super) transfer_timeout: Duration,
     pub(super) buffer_idle: Duration,
     pub(super) waiting: Waiting,
+    /// What it records.
+    pub(super) slow_over: SlowOver,
     /// Where it shows what it learns of waiting.
     pub(super) meter: Arc<Meter>,
 }
@@ -119,6 +123,7 @@ impl Reactor {
             is_host_awake: false,
             control: parts.control,
             meters: meters.clone(),
+            recorder: Recorder::new(parts.slow_over),
             ports,
         };
         let hosts = Hosts::new(parts.pool_bytes);
@@ -285,12 +290,9 @@ impl reactor::Reactor for Reactor {
                 let _ =
                     reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
             }
-            Order::Moves(reply) => {
-                let _ = reply.try_send(lanes.arrived);
-            }
-            Order::Usage(reply) => {
-                let _ = reply.try_send(lanes.usage());
-            }
+            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&lanes.shared.recorder)),
+            Order::Moves(reply) => _ = reply.try_send(lanes.arrived),
+            Order::Usage(reply) => _ = reply.try_send(lanes.usage()),
             Order::Beat(reply) => {
                 let _ = reply.try_send(());
             }

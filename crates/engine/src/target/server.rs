@@ -11,7 +11,7 @@ use super::handover::Inherited;
 use super::handshakes::{Handshakes, Secure};
 use super::health::{Health, Warden};
 use super::listeners::{self, Opened};
-use super::meters::Meters;
+use super::meters::{LaneCells, Meters};
 use super::order::{LanePlace, Order, Usage};
 use super::reactor::{Balance, Parts, Reactor};
 use super::stores::Stores;
@@ -22,10 +22,12 @@ use crate::machine;
 use crate::mailbox::{Outbox, mailbox};
 use crate::platform::{Affinity, Placement, Threads, files, memory_nodes, numa, target_affinities};
 use crate::pulse::Pulse;
+use crate::recorded::Recorded;
 use crate::spin::{Learnt, Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
@@ -112,6 +114,8 @@ pub struct ServerConfig {
     pub pool_bytes: usize,
     /// How reactors wait.
     pub waiting: Waiting,
+    /// Which commands are recorded as slow.
+    pub slow_over: SlowOver,
     /// How many connections over TCP there may be; fewer when this process may not have the descriptors.
     pub connections: ConnectionLimits,
     /// A connection ends that has not connected a queue by then, or that takes so long to authenticate again.
@@ -146,6 +150,7 @@ impl ServerConfig {
             placement: Placement::default(),
             pool_bytes: 256 << 20,
             waiting: Waiting::default(),
+            slow_over: SlowOver::default(),
             connections: ConnectionLimits { all: CONNECTIONS, per_address: CONNECTIONS / 4 },
             connect_timeout: CONNECT_TIMEOUT,
             transfer_timeout: TRANSFER_TIMEOUT,
@@ -474,6 +479,12 @@ impl Server {
         self.reactors.1.iter().map(|meter| meter.read()).collect()
     }
 
+    /// What reactors have recorded of late: slow commands, and some others.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        Recorded::new(self.ask(Order::Recorded), LaneCells::line)
+    }
+
     /// What all reactors hold now.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -655,6 +666,7 @@ fn spawn(
             },
             pool_bytes: config.pool_bytes / count,
             waiting: config.waiting,
+            slow_over: config.slow_over,
             meter: meter.clone(),
             connect_timeout: config.connect_timeout,
             transfer_timeout: config.transfer_timeout,

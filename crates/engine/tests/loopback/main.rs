@@ -30,6 +30,7 @@ mod peer;
 mod proxy;
 mod queue;
 mod rates;
+mod recorded;
 mod reservations;
 mod scarce;
 mod shared_core;

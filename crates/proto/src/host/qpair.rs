@@ -117,6 +117,18 @@ struct Slot {
     r2t_outstanding: u8,
     /// Octets received (In) or asked for by R2Ts (Out).
     moved: u32,
+    moments: Moments,
+}
+
+/// When the command in a slot was where: of its last use, as far as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Moments {
+    /// It was submitted.
+    pub submitted: Instant,
+    /// It was put into a caravan.
+    pub sent: Instant,
+    /// A part of its data was there. Left alone when all of it comes at once.
+    pub data: Instant,
 }
 
 impl Slot {
@@ -196,6 +208,8 @@ pub struct Qpair {
     /// Commands that are fused, under way.
     fused: Vec<FusedPair>,
     out: SendQueue<Tx>,
+    /// The time of the turn.
+    now: Instant,
 }
 
 impl Qpair {
@@ -217,6 +231,7 @@ impl Qpair {
             free: FreeSlots::default(),
             fused: Vec::new(),
             out: SendQueue::new(&config.policy, Role::Host),
+            now,
         };
         qpair.out.push(now, Tx::IcReq, &Parcel::control());
         qpair
@@ -265,12 +280,41 @@ impl Qpair {
         self.slots[usize::from(slot)].sqe.cid.get()
     }
 
+    /// The command in `slot`, also when it has just ended.
+    #[must_use]
+    pub fn command(&self, slot: u16) -> (&Sqe, Data) {
+        let slot = &self.slots[usize::from(slot)];
+        (&slot.sqe, slot.data)
+    }
+
+    /// When it was where, also when it has just ended.
+    #[must_use]
+    pub fn moments(&self, slot: u16) -> Moments {
+        self.slots[usize::from(slot)].moments
+    }
+
+    /// What [`Qpair::poll_tx`] sends from now on leaves at that time.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// All that was received is handled: if that ends inside of a command's data, the beginning of that was there by
+    /// then.
+    pub fn note_data(&mut self, now: Instant) {
+        if let RxState::InData { slot, .. } = self.rx {
+            let Slot { moments, .. } = &mut self.slots[usize::from(slot)];
+            if moments.data < moments.sent {
+                moments.data = now;
+            }
+        }
+    }
+
     /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if self.room() == 0 || self.rx == RxState::Ended {
             return None;
         }
-        let (number, data_bytes) = self.prepare(sqe, data, urgency);
+        let (number, data_bytes) = self.prepare(now, sqe, data, urgency);
         let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
         let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
         self.count_in_flight();
@@ -280,7 +324,7 @@ impl Qpair {
 
     /// A slot for a command: its number, and octets of data that go in its capsule.
     #[inline(always)] // once for a command that is alone, once for a pair
-    fn prepare(&mut self, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
+    fn prepare(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
         let slot = &mut self.slots[usize::from(number)];
@@ -294,6 +338,7 @@ impl Qpair {
         slot.urgency = urgency;
         slot.moved = 0;
         slot.r2t_outstanding = 0;
+        slot.moments.submitted = now;
         let (in_capsule, waiting_bytes) = match data {
             Data::None => (false, 0),
             Data::In(length) => {
@@ -330,6 +375,7 @@ impl Qpair {
                 urgency: Urgency::Normal,
                 r2t_outstanding: 0,
                 moved: 0,
+                moments: Moments::default(),
             });
             (self.slots.len() - 1) as u16
         })
@@ -692,6 +738,7 @@ impl Qpair {
     fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
         let slot = &mut self.slots[usize::from(number)];
         slot.state = SlotState::Active;
+        slot.moments.sent = self.now;
         let length = match slot.data {
             Data::Out(length) if slot.in_capsule => length,
             _ => 0,

@@ -214,6 +214,15 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         (self.unsent, self.stalled) = (0, None);
     }
 
+    /// When a command that was answered had its buffer, and when a store was told of it; earlier than it has come where
+    /// that was not. `None`: its data moved in place, and it was answered when that was there.
+    #[must_use]
+    pub fn moments(&self, slot: u16) -> (Instant, Option<Instant>) {
+        let slot = &self.slots[usize::from(slot)];
+        let in_place = matches!(slot.command, Command::InPlace(_) | Command::Split { .. });
+        (slot.buffered, (!in_place).then_some(slot.started))
+    }
+
     /// Where the data of a command is.
     #[must_use]
     pub fn data(&self, slot: u16) -> &Data<N, B> {

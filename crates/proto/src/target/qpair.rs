@@ -114,6 +114,8 @@ struct Slot {
     block_bytes: u32,
     result: u64,
     status: Status,
+    /// When it was answered.
+    answered: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -453,6 +455,7 @@ impl Qpair {
             block_bytes: 1,
             result,
             status,
+            answered: Instant::default(),
         };
         self.awake = if slot.cid & AWAKE != 0 { self.awake.saturating_add(1) } else { 0 };
         if let Some(number) = self.free.pop() {
@@ -568,6 +571,7 @@ impl Qpair {
         s.state = SlotState::Responding;
         let request_bytes = s.data_bytes.max(bytes);
         (s.status, s.result, s.data_bytes) = (status, result, bytes);
+        s.answered = now;
         let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
         let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
         self.push(now, Tx::Response { slot }, &parcel);
@@ -655,12 +659,26 @@ impl Qpair {
         caravan.payload(number, 0, length, self.digests.data);
     }
 
-    /// The caravan has left: its slots are free again, each handed to `release`.
-    pub fn sent(&mut self, mut release: impl FnMut(u16)) {
+    /// Slots whose responses are in the caravan.
+    #[must_use]
+    pub fn departing(&self) -> &[u16] {
+        &self.departing
+    }
+
+    /// When the command in a slot was answered.
+    #[must_use]
+    pub fn answered(&self, slot: u16) -> Instant {
+        self.slots[usize::from(slot)].answered
+    }
+
+    /// The caravan has left: its slots are free again, each handed to `release` with its command's identifier and when
+    /// it was answered.
+    pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
         for number in self.departing.drain(..) {
-            self.slots[usize::from(number)].state = SlotState::Free;
+            let slot = &mut self.slots[usize::from(number)];
+            slot.state = SlotState::Free;
             self.free.push(number);
-            release(number);
+            release(number, slot.cid, slot.answered);
         }
     }
 }

@@ -233,7 +233,7 @@ impl TargetEnd {
                 Some((_, data)) => data,
                 None => &[],
             }));
-            self.qpair.sent(|slot| self.commands[usize::from(slot)] = None);
+            self.qpair.sent(|slot, _, _| self.commands[usize::from(slot)] = None);
         }
     }
 }

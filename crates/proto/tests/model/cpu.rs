@@ -54,7 +54,7 @@ impl Sender for target::qpair::Qpair {
     }
 
     fn sent(&mut self) {
-        self.sent(|_| {});
+        self.sent(|_, _, _| {});
     }
 }
 

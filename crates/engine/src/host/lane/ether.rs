@@ -6,8 +6,11 @@ use crate::host::counters::LaneCounters;
 use crate::host::ether::{Found, Heard, Ports};
 use crate::host::link::ether::EtherLink;
 use crate::host::link::{Link, Shared, Transport};
+use crate::recorded::Line;
+use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 impl HostLane {
     fn ether(&mut self) -> Option<&mut EtherLink> {
@@ -22,14 +25,14 @@ impl HostLane {
         &mut self,
         now: Instant,
         heard: &Heard<'_>,
-        completions: &mut VecDeque<Completion>,
-        in_flight: &mut u32,
+        (completions, in_flight): (&mut VecDeque<Completion>, &mut u32),
+        recorder: &mut Recorder<Arc<Line>>,
     ) {
         if let Some(Link::Ether(link)) = &mut self.link
             && link.lane.token() == heard.header.token.get()
         {
             let before = link.in_flight();
-            link.deliver(now, heard, &mut self.requests, completions);
+            link.deliver(now, heard, &mut self.requests, completions, recorder);
             let ended = before.saturating_sub(link.in_flight());
             *in_flight = in_flight.saturating_sub(ended);
         }

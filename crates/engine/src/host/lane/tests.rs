@@ -10,6 +10,7 @@ use crate::stream::Stream;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::host::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::recorder::Recorder;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
 use roadtrain_wire::sqe::Sqe;
@@ -35,7 +36,8 @@ fn link(policy: PolicyConfig) -> (Link, UnixStream) {
 
 fn shared() -> Shared {
     let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
-    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions: VecDeque::new() }
+    let (completions, recorder) = (VecDeque::new(), Recorder::default());
+    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions, recorder }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.

@@ -1,22 +1,28 @@
 //! A lane straight on Ethernet.
 
+use super::recording::record;
 use super::{LinkError, Shared, Transport};
 use crate::host::api::Completion;
 use crate::host::ether::{EtherLane, Heard, Ports, Source};
 use crate::host::requests::{Ending, LaneRequests};
+use crate::recorded::Line;
 use crate::stats::LaneStats;
 use roadtrain_proto::ether::fence::EarlierLane;
 use roadtrain_proto::ether::host::RxEvent;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_proto::host::qpair::{Data, Moments};
 use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
+use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A lane of a reactor's ports.
 pub(crate) struct EtherLink {
     pub(crate) lane: EtherLane,
     stats: LaneStats,
+    line: Arc<Line>,
 }
 
 impl Source for LaneRequests {
@@ -27,7 +33,7 @@ impl Source for LaneRequests {
 
 impl EtherLink {
     pub(crate) fn new(lane: EtherLane) -> Self {
-        EtherLink { lane, stats: LaneStats::default() }
+        EtherLink { lane, stats: LaneStats::default(), line: Arc::default() }
     }
 
     /// A frame of the lane has come.
@@ -37,8 +43,10 @@ impl EtherLink {
         heard: &Heard<'_>,
         requests: &mut LaneRequests,
         completions: &mut VecDeque<Completion>,
+        recorder: &mut Recorder<Arc<Line>>,
     ) {
         let stats = &mut self.stats;
+        let (mut told, mut has_sample) = (Vec::new(), false); // hardly ever one
         self.lane.deliver(now, heard, &mut |body, event| match event {
             RxEvent::Data { slot, offset, start, length } => {
                 requests.fill(slot, offset, &body[start..start + length as usize]);
@@ -46,11 +54,40 @@ impl EtherLink {
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
                 let end = Ending { cqe, data_intact, blocked: false };
-                let bytes = requests.end(slot, &end, now, completions);
-                stats.requests += u64::from(bytes.is_some());
-                stats.data_bytes += bytes.unwrap_or(0);
+                let Some(ended) = requests.end(slot, &end, now, completions) else { return };
+                stats.requests += 1;
+                stats.data_bytes += ended.bytes;
+                let is_sample = !has_sample && recorder.until_sample(now) == 1;
+                recorder.ended(1);
+                has_sample |= is_sample;
+                if is_sample || recorder.is_slow(ended.latency_ns) {
+                    told.push((slot, cqe.status(), ended.latency_ns, is_sample));
+                }
             }
         });
+        for (slot, status, latency_ns, is_sample) in told {
+            self.tell(recorder, (slot, status), (now, latency_ns), is_sample);
+        }
+    }
+
+    /// Records a request. Its frames may have left more than once, so when they did is not told.
+    #[cold]
+    fn tell(
+        &self,
+        recorder: &mut Recorder<Arc<Line>>,
+        (slot, status): (u16, Status),
+        (now, latency_ns): (Instant, u64),
+        is_sample: bool,
+    ) {
+        let (sqe, data, submitted) = self.lane.qpair.command(slot);
+        let moments = Moments { submitted, sent: submitted, data: Instant::default() };
+        let record = record(&self.line, (sqe, data), status, moments, (now, latency_ns));
+        if recorder.is_slow(latency_ns) {
+            recorder.slow(now, record.clone());
+        }
+        if is_sample {
+            recorder.sample(now, record);
+        }
     }
 }
 
@@ -136,6 +173,10 @@ impl Transport for EtherLink {
 
     fn part(&mut self, shared: &mut Shared) {
         self.end(shared);
+    }
+
+    fn set_line(&mut self, line: Line) {
+        self.line = Arc::new(line);
     }
 
     fn ended(&self) -> (u64, u64) {

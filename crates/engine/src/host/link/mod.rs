@@ -3,6 +3,7 @@
 mod error;
 #[cfg(feature = "ether")]
 pub(crate) mod ether;
+mod recording;
 mod tcp;
 
 pub use error::LinkError;
@@ -13,16 +14,19 @@ use super::ether::Ports;
 use super::requests::{LaneRequests, command, compare_of, urgency};
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
+use crate::recorded::Line;
 use crate::stats::LaneStats;
 use crate::transports::transports;
 use roadtrain_proto::ether::fence::EarlierLane;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
 use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// What the lanes of a reactor share in a turn.
 pub(crate) struct Shared {
@@ -35,6 +39,8 @@ pub(crate) struct Shared {
     /// The reactor stays awake though little is in flight.
     pub(crate) is_awake: bool,
     pub(crate) completions: VecDeque<Completion>,
+    /// What was slow, and what other requests were like.
+    pub(crate) recorder: Recorder<Arc<Line>>,
 }
 
 /// A connected, ready queue pair.
@@ -74,6 +80,8 @@ transports! {
         fn flush(self: &mut Self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError>;
         /// Nothing is left to be done: says good-bye.
         fn part(self: &mut Self, shared: &mut Shared);
+        /// It is that lane's from now on.
+        fn set_line(self: &mut Self, line: Line);
         /// Requests that have ended, and octets of their data.
         fn ended(self: &Self) -> (u64, u64);
         /// Its counters.

@@ -1,25 +1,48 @@
 //! A lane's TCP connection.
 
+use super::recording::record;
 use super::{LinkError, Shared, Transport};
 use crate::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use crate::gather::GatherWriter;
-use crate::host::requests::{Ending, LaneRequests};
+use crate::host::requests::{Ending, HasEnded, LaneRequests};
+use crate::recorded::Line;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::recorder::Record;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use socket2::{SockAddr, SockRef};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// A queue pair over a connection.
 pub(crate) struct TcpLink {
     connection: Connection,
     qpair: Qpair,
+    line: Arc<Line>,
 }
 
 impl TcpLink {
     pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
-        TcpLink { connection, qpair }
+        TcpLink { connection, qpair, line: Arc::default() }
+    }
+}
+
+impl TcpLink {
+    /// The request that had `slot` has ended.
+    #[cold]
+    fn record(
+        &self,
+        slot: u16,
+        status: Status,
+        now: Instant,
+        latency_ns: u64,
+    ) -> Record<Arc<Line>> {
+        let (command, moments) = (self.qpair.command(slot), self.qpair.moments(slot));
+        record(&self.line, command, status, moments, (now, latency_ns))
     }
 }
 
@@ -107,8 +130,13 @@ impl Transport for TcpLink {
     ) -> Result<Option<Rest<'a>>, LinkError> {
         let (input, at) = rest.input();
         let mut completed = 0;
+        // No further than to the one that is sampled.
+        let batch = batch.min(shared.recorder.until_sample(shared.now) as usize);
+        let mut last = None;
         while completed < batch {
             let Some(event) = self.qpair.poll_rx(shared.now, input, at)? else {
+                shared.recorder.ended(completed as u32);
+                self.qpair.note_data(shared.now);
                 self.connection.keep_rest(rest);
                 return Ok(None);
             };
@@ -121,10 +149,26 @@ impl Transport for TcpLink {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
                     let end = Ending { cqe, data_intact, blocked };
-                    let bytes = requests.end(slot, &end, shared.now, &mut shared.completions);
-                    self.connection.stats.requests += u64::from(bytes.is_some());
-                    self.connection.stats.data_bytes += bytes.unwrap_or(0);
+                    last = None;
+                    let ended = requests.end(slot, &end, shared.now, &mut shared.completions);
+                    let Some(HasEnded { bytes, latency_ns }) = ended else { continue };
+                    self.connection.stats.requests += 1;
+                    self.connection.stats.data_bytes += bytes;
+                    if shared.recorder.is_slow(latency_ns) {
+                        let record = self.record(slot, cqe.status(), shared.now, latency_ns);
+                        shared.recorder.slow(shared.now, record);
+                    }
+                    last = Some((slot, cqe.status(), latency_ns));
                 }
+            }
+        }
+        if shared.recorder.ended(completed as u32) {
+            match last {
+                Some((slot, status, latency_ns)) if latency_ns > 0 => {
+                    let record = self.record(slot, status, shared.now, latency_ns);
+                    shared.recorder.sample(shared.now, record);
+                }
+                _ => shared.recorder.pass(shared.now),
             }
         }
         Ok(Some(rest))
@@ -136,6 +180,7 @@ impl Transport for TcpLink {
                 |slot, offset, length| requests.data(slot, offset, length).map(<[u8]>::as_ptr);
             // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
+            self.qpair.set_now(shared.now);
             self.qpair.poll_tx(&mut writer);
             self.connection.stats.caravan_requests += writer.headers;
             if shared.gather.is_empty() {
@@ -157,6 +202,17 @@ impl Transport for TcpLink {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
             self.connection.stream.linger_on_close();
         }
+    }
+
+    fn set_line(&mut self, line: Line) {
+        let address = |address: std::io::Result<SockAddr>| {
+            let address = address.ok()?.as_socket()?;
+            Some(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string())
+        };
+        let socket = SockRef::from(&self.connection.stream);
+        let local = address(socket.local_addr()).unwrap_or_default();
+        let peer = address(socket.peer_addr()).unwrap_or_default();
+        self.line = Arc::new(Line { local, peer, ..line });
     }
 
     fn ended(&self) -> (u64, u64) {

@@ -77,6 +77,7 @@ impl HandHost {
             express: config.express,
             io_timeout: config.io_timeout,
             waiting: config.waiting,
+            slow_over: config.slow_over,
             meter: Default::default(),
             own: Default::default(),
             ports: Ports::default(),

@@ -6,6 +6,7 @@ use crate::host::counters::ExpressReading;
 use crate::host::lane::HostLane;
 use crate::host::link::Link;
 use crate::reactor::List;
+use crate::recorded::Line;
 use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
@@ -45,6 +46,10 @@ impl Reactor {
         let mut lane = of.beside();
         of.express.opened(now, may_close);
         of.expresses_opened += 1;
+        link.set_line(Line {
+            qid: u16::try_from(number + 1).unwrap_or(u16::MAX),
+            ..Line::default()
+        });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_stale(stale);
         lane.attach(*link, rules, now);

@@ -122,7 +122,7 @@ impl Reactor {
 
     /// What was built before has been flushed: nothing refers to buffers that are given back now.
     fn receive_from(&mut self, port: usize) -> usize {
-        let Shared { ports, completions, now, in_flight, .. } = &mut self.shared;
+        let Shared { ports, completions, now, in_flight, recorder, .. } = &mut self.shared;
         let (lanes, paths, now) = (&mut self.lanes, &self.paths, *now);
         // Lanes are dealt out to reactors in turn.
         let first = self.numbers.first().copied().unwrap_or_default();
@@ -134,7 +134,7 @@ impl Reactor {
             // Which path's it is the whole token tells.
             for index in paths.places(home) {
                 if let Some(lane) = lanes.get_mut(index) {
-                    lane.deliver(now, heard, completions, in_flight);
+                    lane.deliver(now, heard, (completions, in_flight), recorder);
                 }
             }
         })

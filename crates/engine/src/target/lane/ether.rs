@@ -3,6 +3,7 @@
 mod arrivals;
 
 use super::execution::{Execution, Payload, range};
+use super::recording::Left;
 use super::transport::{Carry, Commands, Transport};
 use super::{LaneError, Shared, TargetLane};
 use crate::ether::port::Port;
@@ -65,6 +66,8 @@ pub(in crate::target) struct Ether {
     /// What its frames are sealed with, if they are.
     seal: Option<Box<FrameSeal>>,
     refusals: RefusalLog,
+    /// By slot, when the last command was answered.
+    answered: Box<[Instant]>,
     /// The host has disconnected: until when its acknowledgement is waited for.
     ending: Option<Instant>,
     stats: LaneStats,
@@ -160,6 +163,7 @@ impl Ether {
             held: 0,
             seal: None,
             refusals: RefusalLog::default(),
+            answered: vec![Instant::default(); usize::from(slots)].into_boxed_slice(),
             ending: None,
             stats: LaneStats::default(),
         }
@@ -210,6 +214,11 @@ impl Ether {
         if let Some(Some(link)) = self.links.get_mut(usize::from(number)) {
             (link.port, link.peer) = (port, peer);
         }
+    }
+
+    /// A command is answered.
+    pub(super) fn note_answer(&mut self, now: Instant, slot: u16) {
+        self.answered[usize::from(slot)] = now;
     }
 
     /// Data that the host has placed.
@@ -433,7 +442,7 @@ impl TargetLane {
     ) -> Result<(), LaneError> {
         let Transport::Ether(ether) = &mut self.transport else { return Ok(()) };
         let (execution, meter, now) = (&mut self.execution, &mut self.meter, shared.now);
-        let Ether { qpair, damq, commands, held, stats, .. } = &mut **ether;
+        let Ether { qpair, damq, commands, held, stats, answered, .. } = &mut **ether;
         let mut last = LastPiece::default();
         qpair.receive(now, header, kind, body, &mut |event| match event {
             RxEvent::Data { slot, place, start, length } => {
@@ -448,6 +457,18 @@ impl TargetLane {
             }
             RxEvent::Released { slot } => {
                 (*held, stats.requests) = (held.saturating_sub(1), stats.requests + 1);
+                let recorder = &mut shared.recorder;
+                // When its frames left is not known: they may have left more than once.
+                let answered = answered[usize::from(slot)];
+                let left = Left { slot, cid: slot, answered, caravan: answered, sent: now };
+                let is_sample = recorder.until_sample(now) == 1;
+                recorder.ended(1);
+                if is_sample {
+                    left.record((execution, meter), recorder, true);
+                }
+                if meter.is_slow(slot, recorder.slow_before(now)) {
+                    left.record((execution, meter), recorder, false);
+                }
                 execution.release(slot, |buffer| shared.pool.give(buffer));
                 meter.end((&shared.meters, shared.number), now, slot);
             }

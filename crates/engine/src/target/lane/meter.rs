@@ -2,10 +2,12 @@
 
 use super::Shared;
 use crate::metrics::{Done, Ended};
+use crate::recorded::first_block;
 use crate::stats::LaneStats;
 use crate::target::meters::{LaneCells, Meters};
 use crate::target::namespace::{ByNsid, NamespaceTable};
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::target::Connected;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -17,6 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     since: Instant,
+    slba: u64,
     nsid: u32,
     blocks: u16,
     opcode: u8,
@@ -88,6 +91,7 @@ impl Meter {
         let cdw12 = sqe.cdw12.get();
         let begun = Begun {
             since: shared.now,
+            slba: sqe.slba(),
             nsid,
             blocks: cdw12 as u16,
             opcode: code,
@@ -114,6 +118,45 @@ impl Meter {
         {
             begun.status = status;
         }
+    }
+
+    /// Whether a command, one that is counted, had come by then.
+    #[inline]
+    pub(super) fn is_slow(&self, slot: u16, slow_before: Instant) -> bool {
+        let begun = self.begun.get(usize::from(slot));
+        begun.is_some_and(|begun| begun.since <= slow_before && begun.nsid > 0)
+    }
+
+    /// What there is to record of a command whose answer has left, if it is one that is counted: when it was where, after
+    /// it had come.
+    #[cold]
+    pub(super) fn record(
+        &self,
+        slot: u16,
+        cid: u16,
+        [buffered, started, answered, caravan, sent]: [Instant; 5],
+    ) -> Option<Record<Arc<LaneCells>>> {
+        let begun = self.begun.get(usize::from(slot)).filter(|begun| begun.nsid > 0)?;
+        let account = self.account.as_ref()?;
+        let shift = self.namespaces.known(begun.nsid).map_or(0, |known| known.geometry.lba_shift);
+        let moves = [opcode::READ, opcode::WRITE, opcode::COMPARE].contains(&begun.opcode);
+        let bytes = if moves { (u32::from(begun.blocks) + 1) << shift } else { 0 };
+        let slba = first_block(begun.opcode, begun.slba);
+        Some(Record {
+            who: account.cells.clone(),
+            asked: Asked { opcode: begun.opcode, nsid: begun.nsid, slba, bytes },
+            cid,
+            status: begun.status,
+            why: Why::Sampled,
+            timeline: Timeline::at_target([
+                begun.since,
+                buffered,
+                started,
+                answered,
+                caravan,
+                sent,
+            ]),
+        })
     }
 
     /// The answer to a command has left.

@@ -1,6 +1,7 @@
 //! A lane over a TCP connection of its own.
 
 use super::execution::{Payload, range};
+use super::recording::Left;
 use super::transport::{Carry, Commands};
 use super::{LaneError, Shared, TargetLane};
 use crate::clock;
@@ -33,11 +34,14 @@ pub(super) struct Tcp {
     local: SocketAddr,
     /// So much waits to be sent that nothing is received before the socket takes more.
     deaf: bool,
+    /// When the caravan was filled that was sent last, or is being sent.
+    caravan: Instant,
 }
 
 impl Tcp {
     pub(super) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
-        Tcp { connection: Connection::new(stream), qpair: Qpair::new(config), local, deaf: false }
+        let (connection, qpair) = (Connection::new(stream), Qpair::new(config));
+        Tcp { connection, qpair, local, deaf: false, caravan: Instant::default() }
     }
 
     pub(super) fn stream(&self) -> &Stream {
@@ -55,13 +59,39 @@ impl Tcp {
     }
 
     fn sent(&mut self, (execution, meter): Commands<'_>, shared: &mut Shared) {
-        let Shared { pool, meters, number, .. } = shared;
         let now = clock::now(); // once a caravan
-        self.qpair.sent(|slot| {
+        let departing = self.qpair.departing().len() as u32;
+        if departing < shared.recorder.until_sample(now) {
+            shared.recorder.ended(departing);
+        } else {
+            self.sample(now, (execution, meter), shared);
+        }
+        let Shared { pool, meters, number, recorder, .. } = shared;
+        let slow_before = recorder.slow_before(now);
+        let caravan = self.caravan;
+        self.qpair.sent(|slot, cid, answered| {
             self.connection.stats.requests += 1;
+            if meter.is_slow(slot, slow_before) {
+                let left = Left { slot, cid, answered, caravan, sent: now };
+                left.record((execution, meter), recorder, false);
+            }
             execution.release(slot, |buffer| pool.give(buffer));
             meter.end((meters, *number), now, slot);
         });
+    }
+
+    /// Records those in the caravan whose turn it is.
+    #[cold]
+    fn sample(&self, now: Instant, (execution, meter): Commands<'_>, shared: &mut Shared) {
+        let recorder = &mut shared.recorder;
+        for &slot in self.qpair.departing() {
+            if !recorder.ended(1) {
+                continue;
+            }
+            let (cid, answered) = (self.qpair.cid(slot), self.qpair.answered(slot));
+            let left = Left { slot, cid, answered, caravan: self.caravan, sent: now };
+            left.record((execution, meter), recorder, true);
+        }
     }
 }
 
@@ -114,6 +144,7 @@ impl Carry for Tcp {
             // sent with a digest.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
             self.qpair.poll_tx(&mut writer);
+            self.caravan = shared.now;
             let requests = writer.headers;
             self.connection.stats.caravan_requests += requests;
             if shared.gather.is_empty() {

@@ -134,11 +134,19 @@ impl Transport {
 
     /// Answers a command that returns no data.
     pub(super) fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        #[cfg(feature = "ether")]
+        if let Transport::Ether(ether) = self {
+            ether.note_answer(now, slot);
+        }
         each!(self, transport => transport.qpair.respond(now, slot, status, result));
     }
 
     /// Answers a command with `bytes` of the slot's data.
     pub(super) fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
+        #[cfg(feature = "ether")]
+        if let Transport::Ether(ether) = self {
+            ether.note_answer(now, slot);
+        }
         each!(self, transport => transport.qpair.respond_with_data(now, slot, bytes, result));
     }
 

@@ -64,6 +64,7 @@ impl HandTarget {
             transfer_timeout: config.transfer_timeout,
             buffer_idle: config.buffer_idle,
             waiting: Waiting::BusyPoll,
+            slow_over: config.slow_over,
             meter: Arc::default(),
         };
         let mut reactor = Reactor::new(parts).unwrap();

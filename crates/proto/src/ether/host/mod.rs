@@ -141,6 +141,13 @@ impl Qpair {
         self.slots.get(slot).sqe.cid.get()
     }
 
+    /// The command in `slot`, also when it has just ended, and when it was submitted.
+    #[must_use]
+    pub fn command(&self, slot: u16) -> (&Sqe, Data, Instant) {
+        let Slot { sqe, data, submitted, .. } = self.slots.get(slot);
+        (sqe, *data, *submitted)
+    }
+
     /// Queues a command; `sqe`'s CID is filled in here. `None` when the queue is full, the lane has ended or the data
     /// is more than [`Qpair::data_bytes_max`].
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
@@ -150,7 +157,8 @@ impl Qpair {
         let number = self.free.take()?;
         let slot = self.slots.get_mut(number);
         let generation = (slot.generation + 1) & GENERATION_MASK;
-        *slot = Slot { generation, state: State::Queued, ..Slot::new(*sqe, data, urgency) };
+        let new = Slot { submitted: now, ..Slot::new(*sqe, data, urgency) };
+        *slot = Slot { generation, state: State::Queued, ..new };
         slot.sqe.cid = number.into();
         self.count_in_flight();
         if data.out_bytes() > 0 {

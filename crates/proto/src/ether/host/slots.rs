@@ -3,6 +3,7 @@
 use crate::ether::pack::{Item, Requests};
 use crate::host::qpair::Data;
 use crate::policy::Urgency;
+use crate::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, Command, DATA_IN, RecordHead, RecordKind};
 use roadtrain_wire::sqe::Sqe;
@@ -30,6 +31,7 @@ pub(super) struct Slot {
     pub(super) octets: Option<u32>,
     pub(super) arrived: u16,
     pub(super) completion: Option<(Cqe, u16)>,
+    pub(super) submitted: Instant,
 }
 
 impl Slot {
@@ -44,6 +46,7 @@ impl Slot {
             octets: None,
             arrived: 0,
             completion: None,
+            submitted: Instant::default(),
         }
     }
 }

@@ -63,7 +63,7 @@ impl Qpair {
         let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
         let pair = [fused(compare, FUSE_FIRST), fused(write, FUSE_SECOND)];
         let [(first, of_first), (second, of_second)] =
-            pair.map(|sqe| self.prepare(&sqe, Data::Out(bytes), urgency));
+            pair.map(|sqe| self.prepare(now, &sqe, Data::Out(bytes), urgency));
         let data_bytes = of_first + of_second;
         let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
         let parcel = Parcel { kind, urgency, data_bytes, request_bytes: bytes * 2 };

@@ -103,6 +103,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// Gives a command its buffer.
     pub(super) fn hold(&mut self, now: Instant, slot: u16, buffer: B) {
+        self.slots[usize::from(slot)].buffered = now;
+        self.keep(now, slot, buffer);
+    }
+
+    /// The command has a buffer.
+    fn keep(&mut self, now: Instant, slot: u16, buffer: B) {
         let since = self.patience(now);
         let slot = &mut self.slots[usize::from(slot)];
         (slot.data, slot.held_since) = (Data::Buffer(buffer), since);
@@ -117,7 +123,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         bytes: u32,
         result: u64,
     ) {
-        self.hold(env.now(), slot, buffer);
+        self.keep(env.now(), slot, buffer);
         self.slots[usize::from(slot)].unsent_bytes = bytes;
         self.unsent += bytes as usize;
         env.respond_with_data(slot, bytes, result);

@@ -269,6 +269,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         job: Job<'_, N, B>,
     ) {
+        self.slots[usize::from(slot)].started = env.now();
         match env.start(slot, job) {
             Some(outcome) => {
                 let admin = self.complete(env, slot, outcome);

@@ -120,6 +120,10 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) in_store: bool,
     /// Its rate is limited, and its time is taken.
     pub(super) is_due: bool,
+    /// When it was given a buffer, if it needed one.
+    pub(super) buffered: Instant,
+    /// When a store was told of it, if one was.
+    pub(super) started: Instant,
 }
 
 impl<N: Namespace, B> Default for Slot<N, B> {
@@ -131,6 +135,8 @@ impl<N: Namespace, B> Default for Slot<N, B> {
             unsent_bytes: 0,
             in_store: false,
             is_due: false,
+            buffered: Instant::default(),
+            started: Instant::default(),
         }
     }
 }

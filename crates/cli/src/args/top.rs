@@ -1,0 +1,52 @@
+//! `roadtrain top`
+
+use crate::units::parse_seconds;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Shows what targets and attachments do, again and again: IOPS, bandwidth, latencies, what is in
+flight and how many requests a caravan has, by namespace, host and lane. What runs here is asked at
+its control socket, what runs elsewhere at its metrics address (--metrics ADDR:PORT).
+
+Keys: Tab or 1 2 3 another view, arrows or j k select, Enter opens, Esc back, s the next column to
+sort by, r reverses, p pauses, + - the interval, q ends. NO_COLOR takes the colours away.
+
+Exit status: 0 when it ended, 1 when something is not here, 3 when nobody answers.
+
+Examples:
+  roadtrain top
+  roadtrain top target0 --interval 2
+  roadtrain top -a 192.0.2.7:9100
+  roadtrain top --once
+  roadtrain top --once --json";
+
+/// Options of `roadtrain top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// Only these of what runs here: the ID of a target or an attachment, a path, a device, an NQN [default: all].
+    #[arg(value_name = "ID|PATH|DEVICE|NQN")]
+    pub names: Vec<String>,
+    /// Metrics address of a target or an attachment elsewhere, ADDR:PORT. Repeatable; without names nothing else is shown.
+    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    pub traddr: Vec<String>,
+    /// How often to look.
+    #[arg(short = 'i', long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub interval: Duration,
+    /// Look twice, an interval apart, print what happened in between, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Draw for so many intervals, and write the last screen as an SVG.
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "once")]
+    pub picture: Option<PathBuf>,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    match parse_seconds(text)? {
+        interval if interval < Duration::from_millis(100) => Err("at least 0.1 s".into()),
+        interval if interval > Duration::from_secs(3600) => Err("at most an hour".into()),
+        interval => Ok(interval),
+    }
+}

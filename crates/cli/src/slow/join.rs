@@ -1,0 +1,102 @@
+//! One request, as its host and as its target have seen it.
+//!
+//! Both run on this machine if they tell of the same boot: then their clocks are one. The connection is the same when
+//! what is our address at one end is the other's at the other end. On it, a command identifier is in use once at a
+//! time. A host of ours uses it again no sooner than after 32 other commands, so the target's time lies within the
+//! host's, but for the time for which a turn of a reactor lasts, whose beginning is what is noted.
+
+use super::Source;
+use roadtrain_engine::recorded::{Line, RecordedRequest, Side};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+/// What the time of a turn may make of moments: less than the time of 32 commands.
+const SLACK_NS: u64 = 100_000;
+
+/// A request, by the process that has recorded it and its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) source: usize,
+    pub(super) request: usize,
+}
+
+/// All requests, those that are one joined.
+pub(super) struct Joined<'a> {
+    sources: &'a [Source],
+    other_ends: HashMap<Place, Place>,
+}
+
+impl<'a> Joined<'a> {
+    pub(super) fn new(sources: &'a [Source]) -> Joined<'a> {
+        let mut joined = Joined { sources, other_ends: HashMap::new() };
+        let mut commands: HashMap<_, Vec<Place>> = HashMap::new();
+        for place in joined.places() {
+            if joined.request(place).end == Side::Target
+                && let Some(key) = joined.key(place)
+            {
+                commands.entry(key).or_default().push(place);
+            }
+        }
+        let hosts: Vec<Place> =
+            joined.places().filter(|place| joined.request(*place).end == Side::Host).collect();
+        for host in hosts {
+            let candidates = joined.key(host).and_then(|key| commands.get(&key));
+            let fits = |place: &&Place| joined.lies_within(**place, host);
+            let mut fitting = candidates.into_iter().flatten().filter(fits);
+            if let (Some(&target), None) = (fitting.next(), fitting.next()) {
+                joined.other_ends.insert(host, target);
+                joined.other_ends.insert(target, host);
+            }
+        }
+        joined
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<'a> {
+        let of = |(source, from): (usize, &'a Source)| {
+            (0..from.recorded.requests.len()).map(move |request| Place { source, request })
+        };
+        self.sources.iter().enumerate().flat_map(of)
+    }
+
+    pub(super) fn request(&self, place: Place) -> &'a RecordedRequest {
+        &self.sources[place.source].recorded.requests[place.request]
+    }
+
+    pub(super) fn line(&self, place: Place) -> &'a Line {
+        static NONE: Line = Line {
+            nqn: String::new(),
+            host_nqn: String::new(),
+            local: String::new(),
+            peer: String::new(),
+            cntlid: 0,
+            qid: 0,
+            path: 0,
+        };
+        let lines = &self.sources[place.source].recorded.connections;
+        lines.get(self.request(place).connection).unwrap_or(&NONE)
+    }
+
+    /// The same request as the other end has seen it.
+    pub(super) fn other_end(&self, place: Place) -> Option<Place> {
+        self.other_ends.get(&place).copied()
+    }
+
+    /// The machine's boot, the host's address, the queue and the command identifier.
+    fn key(&self, place: Place) -> Option<(&'a str, SocketAddr, u16, u16)> {
+        let (request, line) = (self.request(place), self.line(place));
+        let address = if request.end == Side::Host { &line.local } else { &line.peer };
+        let address: SocketAddr = address.parse().ok()?;
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let boot = &*self.sources[place.source].recorded.boot;
+        (!boot.is_empty()).then_some((boot, address, line.qid, request.cid))
+    }
+
+    fn lies_within(&self, target: Place, host: Place) -> bool {
+        let span = |place: Place| {
+            let request = self.request(place);
+            (request.begun_ns, request.begun_ns + (request.total_us * 1e3) as u64)
+        };
+        let ((from, to), (host_from, host_to)) = (span(target), span(host));
+        from + SLACK_NS >= host_from && to <= host_to + SLACK_NS
+    }
+}

@@ -1,0 +1,176 @@
+//! `roadtrain slow`: requests that took long, and where.
+
+mod join;
+pub(crate) mod trace;
+
+use crate::args::{GlobalArgs, SlowArgs};
+use crate::control::Call;
+use crate::failure::{Failure, Outcome};
+use crate::running::{self, Process};
+use crate::units::show_bytes;
+use crate::{logs, output};
+use join::Joined;
+use roadtrain_engine::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
+use serde::Serialize;
+
+/// What one process has recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// Its name here.
+    pub(crate) id: String,
+    pub(crate) recorded: Recorded,
+}
+
+/// A request as it is shown, with the other end's view of it if that is known.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    /// The target or the attachment.
+    id: &'a str,
+    #[serde(flatten)]
+    request: &'a RecordedRequest,
+    line: &'a Line,
+    /// The same request at the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_end: Option<Box<Shown<'a>>>,
+}
+
+/// A target or an attachment, and what it records.
+#[derive(Debug, Serialize)]
+struct Recorder<'a> {
+    id: &'a str,
+    reactors: &'a [RecorderState],
+}
+
+/// What is told.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    recorders: Vec<Recorder<'a>>,
+    /// The slowest first.
+    requests: Vec<Shown<'a>>,
+}
+
+/// `roadtrain slow`
+pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    let processes = running::processes(&args.names, &args.traddr)?;
+    let (sources, failed) = gather(processes);
+    let report = report(&sources, args.count, args.sampled);
+    if global.json { output::json(&report) } else { output::line(&text(&report)) }?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// What the processes have recorded, and why one has not answered.
+pub(crate) fn gather(processes: Vec<Process>) -> (Vec<Source>, Option<Failure>) {
+    let mut failed = None;
+    let mut sources = Vec::new();
+    for Process { id, socket } in processes {
+        match running::ask(&socket, &Call::Recorded) {
+            Ok(recorded) => sources.push(Source { id, recorded }),
+            Err(error) => failed = Some(Failure::failed(format!("{id}: {error}"))),
+        }
+    }
+    (sources, failed)
+}
+
+fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> {
+    let joined = Joined::new(sources);
+    let mut places: Vec<join::Place> = joined.places().collect();
+    let request = |place: &join::Place| joined.request(*place);
+    places.retain(|place| sampled || request(place).why == Reason::Slow);
+    // One that has the other end's view is told with that, once.
+    places.retain(|place| {
+        let host = (request(place).end == Side::Target).then(|| joined.other_end(*place)).flatten();
+        host.is_none_or(|host| !sampled && request(&host).why != Reason::Slow)
+    });
+    places.sort_by(|a, b| request(b).total_us.total_cmp(&request(a).total_us));
+    places.truncate(count);
+    let shown = |place: join::Place| Shown {
+        id: &sources[place.source].id,
+        request: joined.request(place),
+        line: joined.line(place),
+        other_end: None,
+    };
+    let requests = places.into_iter().map(|place| {
+        let other_end = joined.other_end(place).map(|other| Box::new(shown(other)));
+        Shown { other_end, ..shown(place) }
+    });
+    let recorder =
+        |source: &'a Source| Recorder { id: &source.id, reactors: &source.recorded.reactors };
+    Report { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
+}
+
+fn text(report: &Report<'_>) -> String {
+    if report.recorders.is_empty() {
+        return "nothing is attached or served here".into();
+    }
+    let mut text = String::new();
+    for recorder in &report.recorders {
+        text.push_str(&format!("{}: {}\n", recorder.id, state(recorder.reactors)));
+    }
+    text.push('\n');
+    if report.requests.is_empty() {
+        text.push_str("no request was slow of late");
+        return text;
+    }
+    let head =
+        ["time (UTC)", "id", "op", "size", "lba", "ns", "host", "lane", "total us", "stages in us"];
+    let mut rows = Vec::new();
+    for shown in &report.requests {
+        rows.push(row(shown, false));
+        rows.extend(shown.other_end.iter().map(|other| row(other, true)));
+    }
+    text.push_str(&output::columns(&head, &rows));
+    text
+}
+
+fn state(reactors: &[RecorderState]) -> String {
+    let slow = reactors.iter().filter_map(|reactor| reactor.slow_over_us);
+    let slow: Vec<String> = slow.map(|us| format!("{us:.0} us")).collect();
+    if slow.is_empty() {
+        return "records nothing (--slow-over off)".into();
+    }
+    let one_in = reactors.iter().map(|reactor| reactor.sampled_one_in.to_string());
+    let one_in: Vec<String> = one_in.collect();
+    let (slow, one_in) = (slow.join(", "), one_in.join(", "));
+    format!("slow is over {slow} now, by reactor; one in {one_in} is sampled")
+}
+
+fn row(shown: &Shown<'_>, is_other_end: bool) -> Vec<String> {
+    let Shown { id, request, line, .. } = shown;
+    let is_failed = request.status != "success";
+    let stage = |stage: &roadtrain_engine::recorded::StageTime| {
+        let star = if stage.stage == request.longest { "*" } else { "" };
+        format!("{star}{} {:.0}", stage.stage, stage.us)
+    };
+    let mut stages: Vec<String> = request.stages.iter().map(stage).collect();
+    if is_failed {
+        stages.push(format!("({})", request.status));
+    }
+    let time = if is_other_end { "  there:".to_owned() } else { time_of_day(request.unix_seconds) };
+    vec![
+        time,
+        (*id).to_owned(),
+        request.op.clone(),
+        if request.bytes > 0 {
+            show_bytes(request.bytes.into()).replace(' ', "")
+        } else {
+            "-".into()
+        },
+        request.lba.map_or_else(|| "-".into(), |lba| lba.to_string()),
+        request.nsid.to_string(),
+        if line.host_nqn.is_empty() { "-".into() } else { line.host_nqn.clone() },
+        if line.path > 0 { format!("{}/{}", line.path, line.qid) } else { line.qid.to_string() },
+        format!("{:.0}", request.total_us),
+        stages.join("  "),
+    ]
+}
+
+/// The time of day, as the log tells it.
+fn time_of_day(unix_seconds: f64) -> String {
+    let ms = (unix_seconds * 1e3) as u64 % 86_400_000;
+    let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:03}", ms / 1000 % 60, ms % 1000)
+}
+
+#[cfg(test)]
+mod tests;

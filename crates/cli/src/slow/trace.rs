@@ -1,0 +1,186 @@
+//! `roadtrain ctl trace`: recorded requests as JSON trace events, which Perfetto and Chrome show.
+//!
+//! A target or attachment is a process, a lane one thread or several: requests that overlap are on tracks side by side. A
+//! request is a slice, its stages are slices inside of it. An arrow leads from a host's request to the same request at
+//! its target.
+
+use super::Source;
+use super::join::{Joined, Place};
+use crate::failure::{Failure, Outcome};
+use crate::units::show_bytes;
+use roadtrain_engine::recorded::{Line, Reason, RecordedRequest, Side};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Tracks of a lane: more requests at a time are not shown side by side.
+const ROWS_MAX: usize = 1000;
+
+/// Writes a trace of all that was recorded; to stdout without a file.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write(sources: &[Source], file: Option<&Path>) -> Outcome {
+    let trace = trace(sources);
+    let write = |to: &mut dyn Write| -> io::Result<()> {
+        serde_json::to_writer(&mut *to, &trace)?;
+        to.write_all(b"\n")?;
+        to.flush()
+    };
+    match file {
+        None => Ok(write(&mut BufWriter::new(io::stdout().lock()))?),
+        Some(path) => {
+            let written = File::create(path).and_then(|file| write(&mut BufWriter::new(file)));
+            written.map_err(|e| Failure::failed(format!("-o {}: {e}", path.display())))
+        }
+    }
+}
+
+/// All that was recorded, as trace events.
+pub(super) fn trace(sources: &[Source]) -> Value {
+    let joined = Joined::new(sources);
+    let mut places: Vec<Place> = joined.places().collect();
+    places.sort_by_key(|place| joined.request(*place).begun_ns);
+    let origin = places.first().map_or(0, |first| joined.request(*first).begun_ns);
+    let mut events = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        let args = json!({ "name": source.id });
+        events.push(json!({ "ph": "M", "name": "process_name", "pid": number + 1, "args": args }));
+    }
+    let mut tracks = Tracks::default();
+    for place in places {
+        let (request, line) = (joined.request(place), joined.line(place));
+        let track = tracks.take(place.source, (request, line), &mut events);
+        let slice = Slice { pid: place.source + 1, tid: track, origin, request };
+        slice.write(line, &mut events);
+        if let Some(other) = joined.other_end(place) {
+            let host = if request.end == Side::Host { place } else { other };
+            events.push(slice.arrow(format!("{}.{}", host.source, host.request)));
+        }
+    }
+    json!({ "displayTimeUnit": "ns", "traceEvents": events })
+}
+
+/// A lane's tracks: when each is free again.
+#[derive(Default)]
+struct Tracks {
+    /// By process, and by what the lane is called.
+    lanes: BTreeMap<(usize, String), (usize, Vec<u64>)>,
+}
+
+impl Tracks {
+    /// The track for a request that begins no earlier than those before it.
+    fn take(
+        &mut self,
+        source: usize,
+        (request, line): (&RecordedRequest, &Line),
+        events: &mut Vec<Value>,
+    ) -> usize {
+        let number = self.lanes.len();
+        let name = lane_name(line);
+        let (lane, rows) =
+            self.lanes.entry((source, name.clone())).or_insert_with(|| (number, Vec::new()));
+        let end = request.begun_ns + nanos(request.total_us);
+        let free = rows.iter().position(|until| *until <= request.begun_ns);
+        let row = free.unwrap_or_else(|| {
+            rows.push(0);
+            rows.len() - 1
+        });
+        rows[row] = end;
+        let tid = *lane * ROWS_MAX + row + 1;
+        if free.is_none() {
+            let name = if row == 0 { name } else { format!("{name} +{row}") };
+            let mut tell = |what: &str, args: Value| {
+                events.push(json!({
+                    "ph": "M", "name": what, "pid": source + 1, "tid": tid, "args": args,
+                }));
+            };
+            tell("thread_name", json!({ "name": name }));
+            tell("thread_sort_index", json!({ "sort_index": tid }));
+        }
+        tid
+    }
+}
+
+fn lane_name(line: &Line) -> String {
+    let lane = format!("lane {}", line.qid);
+    match (line.host_nqn.as_str(), line.path) {
+        ("", 0) => lane,
+        ("", path) => format!("path {path} {lane}"),
+        (host, _) => format!("{host} {lane} of controller {}", line.cntlid),
+    }
+}
+
+fn nanos(us: f64) -> u64 {
+    (us * 1e3).round() as u64
+}
+
+/// A request on its track.
+struct Slice<'a> {
+    pid: usize,
+    tid: usize,
+    origin: u64,
+    request: &'a RecordedRequest,
+}
+
+impl Slice<'_> {
+    fn write(&self, line: &Line, events: &mut Vec<Value>) {
+        let RecordedRequest { begun_ns, total_us, .. } = *self.request;
+        let RecordedRequest { op, bytes, why, .. } = self.request;
+        let category = if *why == Reason::Slow { "slow" } else { "sampled" };
+        let name =
+            if *bytes > 0 { format!("{op} {}", show_bytes((*bytes).into())) } else { op.clone() };
+        let args = json!({
+            "nsid": self.request.nsid, "lba": self.request.lba, "status": self.request.status,
+            "cid": self.request.cid, "longest": self.request.longest, "unix_seconds": self.request.unix_seconds,
+            "peer": line.peer, "reactor": self.request.reactor,
+        });
+        events.push(self.slice((name, category), (begun_ns, nanos(total_us)), args));
+        let mut from = begun_ns;
+        for stage in &self.request.stages {
+            let length = nanos(stage.us);
+            if length > 0 {
+                events.push(self.slice((stage.stage.clone(), "stage"), (from, length), json!({})));
+            }
+            from += length;
+        }
+    }
+
+    fn slice(
+        &self,
+        (name, category): (String, &str),
+        (begun_ns, length): (u64, u64),
+        args: Value,
+    ) -> Value {
+        json!({
+            "ph": "X", "name": name, "cat": category, "pid": self.pid, "tid": self.tid,
+            "ts": self.us(begun_ns), "dur": length as f64 / 1e3, "args": args,
+        })
+    }
+
+    /// Since the first request.
+    fn us(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.origin) as f64 / 1e3
+    }
+
+    /// The beginning or the end of an arrow of that name.
+    fn arrow(&self, id: String) -> Value {
+        let is_host = self.request.end == Side::Host;
+        let mut from = self.request.begun_ns;
+        if is_host {
+            // From where the target has it.
+            let before = self.request.stages.iter().take_while(|stage| stage.stage != "target");
+            from += before.map(|stage| nanos(stage.us)).sum::<u64>();
+        }
+        let mut arrow = json!({
+            "ph": if is_host { "s" } else { "f" }, "name": "at the target", "cat": "request",
+            "id": id, "pid": self.pid, "tid": self.tid, "ts": self.us(from),
+        });
+        if !is_host {
+            arrow["bp"] = "e".into();
+        }
+        arrow
+    }
+}

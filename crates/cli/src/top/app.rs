@@ -1,0 +1,202 @@
+//! Which part of the board is looked at, and what keys do.
+
+use super::board::{Board, Key, Row, View};
+use super::rates::Rates;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::cmp::Ordering;
+use std::time::Duration;
+
+/// Intervals that + and - go through.
+const INTERVALS: [Duration; 7] = [
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+];
+
+/// A figure that rows are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Iops,
+    Bandwidth,
+    P50,
+    P99,
+    P999,
+    InFlight,
+    PerCaravan,
+}
+
+impl Column {
+    pub(super) const ALL: [Column; 8] = [
+        Column::Name,
+        Column::Iops,
+        Column::Bandwidth,
+        Column::P50,
+        Column::P99,
+        Column::P999,
+        Column::InFlight,
+        Column::PerCaravan,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Column::Name => "name",
+            Column::Iops => "IOPS",
+            Column::Bandwidth => "bytes/s",
+            Column::P50 => "p50",
+            Column::P99 => "p99",
+            Column::P999 => "p999",
+            Column::InFlight => "depth",
+            Column::PerCaravan => "req/c",
+        }
+    }
+
+    fn value(self, rates: &Rates) -> f64 {
+        match self {
+            Column::Name => 0.0,
+            Column::Iops => rates.iops,
+            Column::Bandwidth => rates.bytes_per_second,
+            Column::P50 => rates.p50_us.unwrap_or(-1.0),
+            Column::P99 => rates.p99_us.unwrap_or(-1.0),
+            Column::P999 => rates.p999_us.unwrap_or(-1.0),
+            Column::InFlight => rates.in_flight as f64,
+            Column::PerCaravan => rates.requests_per_caravan.unwrap_or(-1.0),
+        }
+    }
+}
+
+/// What is looked at.
+pub(super) struct App {
+    pub(super) view: View,
+    pub(super) sort: Column,
+    pub(super) is_reversed: bool,
+    /// The selected row, as long as it is there; else the first.
+    selected: Option<Key>,
+    /// It is shown by itself.
+    pub(super) is_open: bool,
+    pub(super) is_paused: bool,
+    pub(super) shows_help: bool,
+    pub(super) interval: Duration,
+    pub(super) has_colors: bool,
+    pub(super) has_ended: bool,
+}
+
+impl App {
+    pub(super) fn new(interval: Duration, has_colors: bool) -> App {
+        App {
+            view: View::Processes,
+            sort: Column::Iops,
+            is_reversed: false,
+            selected: None,
+            is_open: false,
+            is_paused: false,
+            shows_help: false,
+            interval,
+            has_colors,
+            has_ended: false,
+        }
+    }
+
+    /// The rows of the view, in their order. Equal ones are ordered by name, so that nothing jumps.
+    pub(super) fn rows<'a>(&self, board: &'a Board) -> Vec<Row<'a>> {
+        let mut rows = board.rows(self.view);
+        rows.sort_by(|a, b| {
+            let by_value = self.sort.value(b.rates).partial_cmp(&self.sort.value(a.rates));
+            let order = by_value.unwrap_or(Ordering::Equal);
+            let order = if self.is_reversed { order.reverse() } else { order };
+            order.then_with(|| {
+                let by_name = a.key.cmp(&b.key);
+                if self.sort == Column::Name && self.is_reversed {
+                    by_name.reverse()
+                } else {
+                    by_name
+                }
+            })
+        });
+        rows
+    }
+
+    /// The place of the selected row among them.
+    pub(super) fn selected_of(&self, rows: &[Row<'_>]) -> Option<usize> {
+        if rows.is_empty() {
+            return None;
+        }
+        let selected = self.selected.as_ref();
+        Some(rows.iter().position(|row| Some(&row.key) == selected).unwrap_or(0))
+    }
+
+    /// A key was pressed.
+    pub(super) fn press(&mut self, key: KeyEvent, board: &Board) {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c' | 'd') if is_control => self.has_ended = true,
+            _ if is_control => {}
+            KeyCode::Char('q') => self.has_ended = true,
+            _ if self.shows_help => self.shows_help = false,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
+            KeyCode::Tab | KeyCode::Right => self.turn(1),
+            KeyCode::BackTab | KeyCode::Left => self.turn(View::ALL.len() - 1),
+            KeyCode::Char(digit @ '1'..='4') => {
+                self.show(View::ALL[digit as usize - '1' as usize]);
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.step(board, |at| at + 1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(board, |at| at.saturating_sub(1)),
+            KeyCode::PageDown => self.step(board, |at| at + 10),
+            KeyCode::PageUp => self.step(board, |at| at.saturating_sub(10)),
+            KeyCode::Home => self.step(board, |_| 0),
+            KeyCode::End => self.step(board, |_| usize::MAX),
+            KeyCode::Enter => self.open(board),
+            KeyCode::Esc | KeyCode::Backspace => self.is_open = false,
+            KeyCode::Char('s') => self.sort = next(&Column::ALL, self.sort),
+            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('+' | '=') => self.set_interval(|one, now| one > now, INTERVALS.iter()),
+            KeyCode::Char('-') => self.set_interval(|one, now| one < now, INTERVALS.iter().rev()),
+            _ => {}
+        }
+    }
+
+    fn turn(&mut self, by: usize) {
+        let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
+        self.show(View::ALL[(at + by) % View::ALL.len()]);
+    }
+
+    fn show(&mut self, view: View) {
+        (self.view, self.is_open, self.selected) = (view, false, None);
+    }
+
+    fn step(&mut self, board: &Board, to: impl Fn(usize) -> usize) {
+        let rows = self.rows(board);
+        let Some(at) = self.selected_of(&rows) else { return };
+        let at = to(at).min(rows.len() - 1);
+        self.selected = Some(rows[at].key.clone());
+    }
+
+    fn open(&mut self, board: &Board) {
+        let rows = self.rows(board);
+        let Some(at) = self.selected_of(&rows) else { return };
+        // Rows change their places: what was opened stays.
+        self.selected = Some(rows[at].key.clone());
+        self.is_open = true;
+    }
+
+    fn set_interval<'a>(
+        &mut self,
+        is_it: impl Fn(Duration, Duration) -> bool,
+        mut among: impl Iterator<Item = &'a Duration>,
+    ) {
+        if let Some(interval) = among.find(|one| is_it(**one, self.interval)) {
+            self.interval = *interval;
+        }
+    }
+}
+
+/// The one that comes after `now`.
+fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
+    let at = all.iter().position(|one| *one == now).unwrap_or(0);
+    all[(at + 1) % all.len()]
+}

@@ -1,0 +1,272 @@
+//! What happened between two snapshots.
+
+use roadtrain_engine::metrics::{
+    Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
+};
+use serde::Serialize;
+
+/// What was done in a second, and how fast.
+#[derive(Clone, Debug, PartialEq, Default, Serialize)]
+pub(super) struct Rates {
+    pub(super) iops: f64,
+    pub(super) read_iops: f64,
+    pub(super) write_iops: f64,
+    pub(super) bytes_per_second: f64,
+    pub(super) read_bytes_per_second: f64,
+    pub(super) written_bytes_per_second: f64,
+    /// Latencies of reads and writes, as far as buckets tell; null without any.
+    pub(super) p50_us: Option<f64>,
+    pub(super) p99_us: Option<f64>,
+    pub(super) p999_us: Option<f64>,
+    pub(super) in_flight: i64,
+    /// Null where that is not counted.
+    pub(super) requests_per_caravan: Option<f64>,
+    pub(super) errors_per_second: f64,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Namespace {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    pub(super) device: String,
+    pub(super) product: String,
+    pub(super) capacity_bytes: u64,
+    pub(super) read_only: bool,
+    #[serde(flatten)]
+    pub(super) rates: Rates,
+}
+
+/// A host of a subsystem.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Host {
+    pub(super) nqn: String,
+    pub(super) host_nqn: String,
+    pub(super) address: Option<String>,
+    pub(super) io_queues: u64,
+    #[serde(flatten)]
+    pub(super) rates: Rates,
+}
+
+/// An I/O queue.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Lane {
+    pub(super) nqn: String,
+    pub(super) host_nqn: String,
+    pub(super) peer: String,
+    pub(super) transport: String,
+    pub(super) cntlid: u16,
+    pub(super) qid: u16,
+    pub(super) reactor: usize,
+    pub(super) sends_per_second: f64,
+    pub(super) receives_per_second: f64,
+    /// Doorbells in a second, by cause: size, timer, urgent, drained.
+    pub(super) doorbells_per_second: [f64; 4],
+    pub(super) reconnects: u64,
+    #[serde(flatten)]
+    pub(super) rates: Rates,
+}
+
+/// A reactor: which parts of its time went where.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Reactor {
+    pub(super) reactor: usize,
+    pub(super) core: Option<usize>,
+    pub(super) busy: f64,
+    pub(super) spin: f64,
+    pub(super) idle: f64,
+}
+
+/// A target or an attachment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Process {
+    /// Its name, or its address.
+    pub(super) id: String,
+    /// `target` or `attachment`.
+    pub(super) kind: &'static str,
+    pub(super) state: String,
+    pub(super) problems: Vec<String>,
+    pub(super) version: String,
+    pub(super) uptime_seconds: f64,
+    /// The time between the two looks.
+    pub(super) seconds: f64,
+    pub(super) total: Rates,
+    pub(super) namespaces: Vec<Namespace>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) reactors: Vec<Reactor>,
+}
+
+/// What happened between two looks at a process.
+pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> Process {
+    let seconds = now.unix_seconds - before.unix_seconds;
+    // Another process answers by that name now: it has counted nothing before.
+    let nothing = Snapshot::default();
+    let is_same = now.uptime_seconds >= before.uptime_seconds && seconds > 0.0;
+    let (before, seconds) = match is_same {
+        true => (before, seconds),
+        false => (&nothing, now.uptime_seconds.max(1e-3)),
+    };
+    let of = Between { before, now, seconds };
+    Process {
+        id: id.to_owned(),
+        kind: match now.kind {
+            roadtrain_engine::metrics::Kind::Target => "target",
+            roadtrain_engine::metrics::Kind::Attachment => "attachment",
+        },
+        state: now.state.clone(),
+        problems: now.problems.clone(),
+        version: now.version.clone(),
+        uptime_seconds: now.uptime_seconds,
+        seconds,
+        total: of.total(),
+        namespaces: now.namespaces.iter().map(|one| of.namespace(one)).collect(),
+        hosts: now.hosts.iter().map(|one| of.host(one)).collect(),
+        lanes: now.lanes.iter().map(|one| of.lane(one)).collect(),
+        reactors: now.reactors.iter().map(|one| of.reactor(one)).collect(),
+    }
+}
+
+struct Between<'a> {
+    before: &'a Snapshot,
+    now: &'a Snapshot,
+    seconds: f64,
+}
+
+impl Between<'_> {
+    fn per_second(&self, before: u64, now: u64) -> f64 {
+        now.saturating_sub(before) as f64 / self.seconds
+    }
+
+    fn rates(&self, before: Option<&Io>, now: &Io) -> Rates {
+        let nothing = Io::default();
+        let before = before.unwrap_or(&nothing);
+        let read_bytes = self.per_second(before.read_bytes, now.read_bytes);
+        let written_bytes = self.per_second(before.written_bytes, now.written_bytes);
+        let mut latency = Latency::default();
+        latency += &now.read_latency.since(&before.read_latency);
+        latency += &now.write_latency.since(&before.write_latency);
+        let us = |share| latency.quantile(share).map(|seconds| seconds * 1e6);
+        Rates {
+            iops: self.per_second(before.commands(), now.commands()),
+            read_iops: self.per_second(before.reads, now.reads),
+            write_iops: self.per_second(before.writes, now.writes),
+            bytes_per_second: read_bytes + written_bytes,
+            read_bytes_per_second: read_bytes,
+            written_bytes_per_second: written_bytes,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+            in_flight: now.in_flight.max(0),
+            requests_per_caravan: None,
+            errors_per_second: self.per_second(before.errors, now.errors),
+        }
+    }
+
+    /// Of the whole process: its namespaces, and how its reactors send.
+    fn total(&self) -> Rates {
+        let sum = |snapshot: &Snapshot| match &snapshot.attachment {
+            Some(attachment) => attachment.io.clone(),
+            None => {
+                let mut sum = Io::default();
+                snapshot.namespaces.iter().for_each(|one| sum += &one.io);
+                sum
+            }
+        };
+        let batching = |snapshot: &Snapshot| {
+            let each = snapshot.reactors.iter().map(|reactor| reactor.batching);
+            each.fold(Batching::default(), |sum, one| sum + one)
+        };
+        let rates = self.rates(Some(&sum(self.before)), &sum(self.now));
+        let sent = per_caravan(batching(self.now) - batching(self.before));
+        Rates { requests_per_caravan: sent, ..rates }
+    }
+
+    fn namespace(&self, now: &NamespaceSample) -> Namespace {
+        let is_it = |one: &&NamespaceSample| (&one.nqn, one.nsid) == (&now.nqn, now.nsid);
+        let before = self.before.namespaces.iter().find(is_it);
+        Namespace {
+            nqn: now.nqn.clone(),
+            nsid: now.nsid,
+            device: now.device.clone(),
+            product: now.product.clone(),
+            capacity_bytes: now.capacity_bytes,
+            read_only: now.read_only,
+            rates: self.rates(before.map(|one| &one.io), &now.io),
+        }
+    }
+
+    fn host(&self, now: &HostSample) -> Host {
+        let is_it = |one: &&HostSample| (&one.nqn, &one.host_nqn) == (&now.nqn, &now.host_nqn);
+        let before = self.before.hosts.iter().find(is_it);
+        let lanes = self.now.lanes.iter();
+        let own = lanes.filter(|lane| (&lane.nqn, &lane.host_nqn) == (&now.nqn, &now.host_nqn));
+        let sent = own.map(|lane| self.batching(lane)).reduce(|sum, one| sum + one);
+        let rates = self.rates(before.map(|one| &one.io), &now.io);
+        Host {
+            nqn: now.nqn.clone(),
+            host_nqn: now.host_nqn.clone(),
+            address: now.address.clone(),
+            io_queues: now.io_queues,
+            rates: Rates { requests_per_caravan: sent.and_then(per_caravan), ..rates },
+        }
+    }
+
+    fn lane_before(&self, now: &LaneSample) -> Option<&LaneSample> {
+        let key = |lane: &LaneSample| (lane.cntlid, lane.qid, lane.peer.clone());
+        self.before.lanes.iter().find(|lane| key(lane) == key(now))
+    }
+
+    fn batching(&self, now: &LaneSample) -> Batching {
+        now.batching - self.lane_before(now).map(|lane| lane.batching).unwrap_or_default()
+    }
+
+    fn lane(&self, now: &LaneSample) -> Lane {
+        let sent = self.batching(now);
+        let mut rates = self.rates(self.lane_before(now).map(|lane| &lane.io), &now.io);
+        if rates.iops == 0.0 && sent.requests > 0 {
+            // An attachment counts its lanes' requests only.
+            rates.iops = sent.requests as f64 / self.seconds;
+            rates.bytes_per_second = sent.data_bytes as f64 / self.seconds;
+        }
+        let rate = |count: u64| count as f64 / self.seconds;
+        Lane {
+            nqn: now.nqn.clone(),
+            host_nqn: now.host_nqn.clone(),
+            peer: now.peer.clone(),
+            transport: now.transport.clone(),
+            cntlid: now.cntlid,
+            qid: now.qid,
+            reactor: now.reactor,
+            sends_per_second: rate(sent.sends),
+            receives_per_second: rate(sent.receives),
+            doorbells_per_second: [
+                rate(sent.doorbells_size),
+                rate(sent.doorbells_timer),
+                rate(sent.doorbells_urgent),
+                rate(sent.doorbells_drained),
+            ],
+            reconnects: now.reconnects,
+            rates: Rates { requests_per_caravan: per_caravan(sent), ..rates },
+        }
+    }
+
+    fn reactor(&self, now: &ReactorSample) -> Reactor {
+        let before = self.before.reactors.iter().find(|one| one.reactor == now.reactor);
+        let share = |of: fn(&ReactorSample) -> f64| {
+            let spent = of(now) - before.map_or(0.0, of);
+            (spent / self.seconds).clamp(0.0, 1.0)
+        };
+        Reactor {
+            reactor: now.reactor,
+            core: now.core,
+            busy: share(|of| of.busy_seconds),
+            spin: share(|of| of.spin_seconds),
+            idle: share(|of| of.idle_seconds),
+        }
+    }
+}
+
+fn per_caravan(sent: Batching) -> Option<f64> {
+    (sent.caravans > 0).then(|| sent.caravan_requests as f64 / sent.caravans as f64)
+}

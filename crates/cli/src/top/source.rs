@@ -1,0 +1,170 @@
+//! Where snapshots come from: control sockets here, metrics addresses elsewhere.
+
+use crate::connect::split_port;
+use crate::control::Call;
+use crate::failure::{Failure, Outcome};
+use crate::running::{self, Process};
+use roadtrain_engine::metrics::Snapshot;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// How long an answer from elsewhere may take, and how long it may be.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Somebody who is asked again and again.
+pub(super) enum Source {
+    /// A process of this machine.
+    Here(Process),
+    /// The metrics address of another one.
+    There(String),
+}
+
+impl Source {
+    /// What runs here, of that what is called so, and what is at these addresses.
+    ///
+    /// # Errors
+    /// Nothing here is called so, or an address that is none.
+    pub(super) fn all(names: &[String], addresses: &[String]) -> Outcome<Vec<Source>> {
+        for address in addresses {
+            if split_port(address, 0)?.1 == 0 {
+                return Err(Failure::usage(format!("-a {address}: which port? Write ADDR:PORT")));
+            }
+        }
+        let here = if names.is_empty() && !addresses.is_empty() {
+            Vec::new()
+        } else {
+            running::processes(names, &[])?
+        };
+        let there = addresses.iter().cloned().map(Source::There);
+        Ok(here.into_iter().map(Source::Here).chain(there).collect())
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Source::Here(process) => &process.id,
+            Source::There(address) => address,
+        }
+    }
+
+    /// What it has counted by now, or why it does not say.
+    pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
+        match self {
+            Source::Here(process) => running::ask(&process.socket, &Call::Snapshot),
+            Source::There(address) => {
+                let text = get(address, "/snapshot.json").map_err(|error| match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer".to_owned(),
+                    _ => error.to_string(),
+                })?;
+                let snapshot = serde_json::from_slice(&text);
+                snapshot.map_err(|e| format!("an answer that makes no sense: {e}"))
+            }
+        }
+    }
+}
+
+/// What is at a path of a metrics address.
+fn get(address: &str, path: &str) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + TIMEOUT;
+    let mut last = io::Error::from(ErrorKind::NotFound);
+    for place in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&place, TIMEOUT) {
+            Ok(stream) => return get_over(&stream, address, path, until),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn get_over(
+    mut stream: &TcpStream,
+    address: &str,
+    path: &str,
+    until: Instant,
+) -> io::Result<Vec<u8>> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 64 << 10];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece)? {
+            0 => return body(answer),
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+        if answer.len() as u64 > ANSWER_BYTES_MAX {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the answer is too long"));
+        }
+    }
+}
+
+/// The body of an answer that is whole, and says that all is well.
+fn body(answer: Vec<u8>) -> io::Result<Vec<u8>> {
+    let no_http = || io::Error::new(ErrorKind::InvalidData, "no answer of a metrics address");
+    let end = answer.windows(4).position(|octets| octets == b"\r\n\r\n").ok_or_else(no_http)?;
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| no_http())?;
+    let mut lines = head.lines();
+    let status = lines.next().filter(|line| line.starts_with("HTTP/1.")).ok_or_else(no_http)?;
+    if status.split_whitespace().nth(1) != Some("200") {
+        return Err(io::Error::other(format!("it answers {status}")));
+    }
+    let length = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    });
+    let body = answer[end + 4..].to_vec();
+    match length {
+        Some(length) if length != body.len() => Err(ErrorKind::UnexpectedEof.into()),
+        _ => Ok(body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Asks somebody who answers with this.
+    fn ask(answer: &'static [u8]) -> Result<Snapshot, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let serving = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let count = stream.read(&mut request).unwrap();
+            assert!(request[..count].starts_with(b"GET /snapshot.json HTTP/1.1\r\n"));
+            stream.write_all(answer).unwrap();
+        });
+        let snapshot = Source::There(address).snapshot();
+        serving.join().unwrap();
+        snapshot
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_asked_over_http() {
+        assert!(
+            ask(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                .unwrap_err()
+                .contains("404")
+        );
+        assert!(ask(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}").is_err(), "cut off");
+        assert!(ask(b"SSH-2.0-x\r\n").unwrap_err().contains("metrics"));
+        assert!(
+            ask(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n[1]").unwrap_err().contains("sense")
+        );
+    }
+
+    #[test]
+    fn addresses_have_a_port() {
+        let wrong = Source::all(&[], &["192.0.2.1".into()]).err().unwrap();
+        assert!(wrong.message.contains("which port"));
+    }
+}

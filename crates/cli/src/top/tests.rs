@@ -1,0 +1,267 @@
+use super::app::{App, Column};
+use super::board::{Board, View};
+use super::rates::between;
+use super::{picture, text, view};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier};
+use roadtrain_engine::metrics::{
+    Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
+};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const NQN: &str = "nqn.2025-01.io.example:disk";
+
+/// `n` seconds of `iops` reads of 4 KiB, half of them in 4 us, half in up to 64 us.
+fn io(n: u64, iops: u64) -> Io {
+    let reads = n * iops;
+    Io {
+        reads,
+        read_bytes: reads * 4096,
+        in_flight: 32,
+        read_latency: Latency { buckets: vec![reads / 2, 0, 0, 0, reads / 2], seconds: 1.0 },
+        ..Io::default()
+    }
+}
+
+fn batching(n: u64, iops: u64) -> Batching {
+    Batching {
+        requests: n * iops,
+        caravans: n * iops / 16,
+        caravan_requests: n * iops,
+        sends: n * iops / 8,
+        receives: n * iops / 16,
+        doorbells_drained: n * iops / 16,
+        ..Batching::default()
+    }
+}
+
+/// A target after `n` seconds: two namespaces, two hosts, three lanes.
+fn snapshot(n: u64) -> Snapshot {
+    let lane = |(cntlid, qid, iops): (u16, u16, u64)| LaneSample {
+        nqn: NQN.into(),
+        host_nqn: format!("nqn.2025-01.io.example:host{cntlid}"),
+        peer: format!("192.0.2.{cntlid}:5000"),
+        transport: "tcp".into(),
+        cntlid,
+        qid,
+        io: io(n, iops),
+        batching: batching(n, iops),
+        ..LaneSample::default()
+    };
+    let namespace = |(nsid, iops): (u32, u64)| NamespaceSample {
+        nqn: NQN.into(),
+        nsid,
+        device: format!("mem{nsid}"),
+        product: "memory".into(),
+        capacity_bytes: 1 << 30,
+        io: io(n, iops),
+        ..NamespaceSample::default()
+    };
+    let host = |(number, iops): (u16, u64)| HostSample {
+        nqn: NQN.into(),
+        host_nqn: format!("nqn.2025-01.io.example:host{number}"),
+        address: Some(format!("192.0.2.{number}")),
+        io_queues: 2,
+        io: io(n, iops),
+        ..HostSample::default()
+    };
+    Snapshot {
+        id: "target0".into(),
+        version: "1.0".into(),
+        unix_seconds: 1e9 + n as f64,
+        uptime_seconds: 100.0 + n as f64,
+        state: "serving".into(),
+        namespaces: [(1, 60_000), (2, 4_000)].map(namespace).into(),
+        hosts: [(1, 48_000), (2, 16_000)].map(host).into(),
+        lanes: [(1, 1, 32_000), (1, 2, 16_000), (2, 1, 16_000)].map(lane).into(),
+        reactors: vec![ReactorSample {
+            busy_seconds: n as f64 * 0.5,
+            spin_seconds: n as f64 * 0.25,
+            idle_seconds: n as f64 * 0.25,
+            batching: batching(n, 64_000),
+            core: Some(1),
+            ..ReactorSample::default()
+        }],
+        ..Snapshot::default()
+    }
+}
+
+fn board(seconds: u64) -> Board {
+    let mut board = Board::default();
+    for n in 0..=seconds {
+        board.put(vec![between("target0", &snapshot(n.saturating_sub(1)), &snapshot(n))]);
+    }
+    board
+}
+
+fn screen(app: &App, board: &Board, (width, height): (u16, u16)) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| view::draw(frame, app, board)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let area = buffer.area;
+    let line = |y| {
+        let cells = (0..area.width).map(|x| buffer[(x, y)].symbol());
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    (0..area.height).map(line).collect()
+}
+
+fn shown(app: &App, board: &Board) -> String {
+    lines(&screen(app, board, (80, 24))).join("\n")
+}
+
+fn press(app: &mut App, board: &Board, keys: &[KeyCode]) {
+    keys.iter().for_each(|key| app.press(KeyEvent::new(*key, KeyModifiers::NONE), board));
+}
+
+#[test]
+fn rates_are_what_happened_between_two_looks() {
+    let process = between("t", &snapshot(10), &snapshot(12));
+    assert_eq!((process.seconds, process.total.iops), (2.0, 64_000.0));
+    assert_eq!(process.total.bytes_per_second, 64_000.0 * 4096.0);
+    assert_eq!(process.total.requests_per_caravan, Some(16.0));
+    assert_eq!((process.total.p50_us, process.total.in_flight), (Some(4.0), 64));
+    let p99 = process.total.p99_us.unwrap();
+    assert!((32.0..=64.0).contains(&p99), "{p99}");
+    assert_eq!(process.hosts[0].rates.requests_per_caravan, Some(16.0));
+    assert_eq!(process.lanes[0].sends_per_second, 4000.0);
+    assert_eq!((process.reactors[0].busy, process.reactors[0].idle), (0.5, 0.25));
+    // It was started anew: nothing of before counts.
+    let new = Snapshot { uptime_seconds: 4.0, ..snapshot(2) };
+    let process = between("t", &snapshot(50), &new);
+    assert_eq!((process.seconds, process.total.iops), (4.0, 32_000.0));
+}
+
+#[test]
+fn a_small_terminal_shows_the_most_important() {
+    let (app, board) = (App::new(SECOND, false), board(5));
+    let text = shown(&app, &board);
+    for part in [
+        "roadtrain top",
+        "target0 serving up 1m45s",
+        "every 1 s",
+        "IOPS 64.0k",
+        "bandwidth 262 MB/s",
+        "[1 Processes 1]",
+        "2 Namespaces 2",
+        "IOPS▼",
+        "> target0 target serving",
+        "64.0k",
+        "4.0us",
+        "16.0",
+        "Tab view",
+        "q quit",
+    ] {
+        assert!(text.contains(part), "{part:?} is not on\n{text}");
+    }
+    let least = screen(&app, &board, (40, 8)); // it does not fail in one that is smaller
+    assert!(lines(&least)[0].contains("roadtrain top"));
+    screen(&app, &board, (1, 1));
+}
+
+#[test]
+fn keys_choose_what_is_shown() {
+    let (mut app, board) = (App::new(SECOND, true), board(3));
+    press(&mut app, &board, &[KeyCode::Char('2')]);
+    assert!(shown(&app, &board).contains("> ns 1 disk mem1"));
+    press(&mut app, &board, &[KeyCode::Tab, KeyCode::Down]);
+    assert!(shown(&app, &board).contains("> host2 192.0.2.2"));
+    press(&mut app, &board, &[KeyCode::Char('4'), KeyCode::End]);
+    assert_eq!((app.view, app.selected_of(&app.rows(&board))), (View::Lanes, Some(2)));
+    press(&mut app, &board, &[KeyCode::Enter]);
+    let open = shown(&app, &board);
+    for part in [
+        "2.1 host2 192.0.2.2:5000",
+        "queue      1 of controller 2",
+        "sends/s, 0.12 for each",
+        "Esc back",
+    ] {
+        assert!(open.contains(part), "{part:?} is not on\n{open}");
+    }
+    press(&mut app, &board, &[KeyCode::Esc]);
+    assert!(shown(&app, &board).contains("[4 Lanes 3]"));
+    press(&mut app, &board, &[KeyCode::Char('1'), KeyCode::Enter]);
+    let open = shown(&app, &board);
+    assert!(open.contains("reactor 0  ████████████▒▒▒▒▒▒······  busy  50 %"), "{open}");
+    press(&mut app, &board, &[KeyCode::Char('?')]);
+    assert!(shown(&app, &board).contains("Ctrl-C"));
+    press(&mut app, &board, &[KeyCode::Char('x'), KeyCode::Char('p')]);
+    assert!(shown(&app, &board).contains("PAUSED"));
+    press(&mut app, &board, &[KeyCode::Char('+'), KeyCode::Char('+'), KeyCode::Char('-')]);
+    assert_eq!(app.interval, Duration::from_secs(2));
+    assert!(!app.has_ended);
+    press(&mut app, &board, &[KeyCode::Char('q')]);
+    assert!(app.has_ended);
+    let mut app = App::new(SECOND, true);
+    app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &board);
+    assert!(app.has_ended);
+}
+
+#[test]
+fn rows_are_sorted_and_the_selected_one_stays_selected() {
+    let (mut app, board) = (App::new(SECOND, true), board(3));
+    app.view = View::Lanes;
+    let order =
+        |app: &App| -> Vec<f64> { app.rows(&board).iter().map(|row| row.rates.iops).collect() };
+    assert_eq!(order(&app), [32_000.0, 16_000.0, 16_000.0]);
+    press(&mut app, &board, &[KeyCode::Home]);
+    let selected = |app: &App| {
+        let rows = app.rows(&board);
+        rows[app.selected_of(&rows).unwrap()].key.name.clone()
+    };
+    let first = selected(&app);
+    press(&mut app, &board, &[KeyCode::Char('r')]);
+    assert_eq!(order(&app), [16_000.0, 16_000.0, 32_000.0]);
+    assert_eq!(selected(&app), first, "though it is the last one now");
+    press(&mut app, &board, &[KeyCode::Char('s')]);
+    assert_eq!(app.sort, Column::Bandwidth);
+    assert!(shown(&app, &board).contains("bytes/s▲"));
+}
+
+#[test]
+fn without_colours_nothing_is_lost() {
+    let board = board(3);
+    let plain = screen(&App::new(SECOND, false), &board, (100, 24));
+    let coloured = screen(&App::new(SECOND, true), &board, (100, 24));
+    assert_eq!(lines(&plain), lines(&coloured));
+    let has_color = |buffer: &Buffer| buffer.content.iter().any(|cell| cell.fg != Color::Reset);
+    assert!(!has_color(&plain) && has_color(&coloured));
+    let selected = lines(&plain).iter().position(|line| line.contains("> ")).unwrap();
+    assert!(plain[(5, selected as u16)].modifier.contains(Modifier::BOLD));
+}
+
+#[test]
+fn what_does_not_answer_is_told() {
+    let (app, mut board) = (App::new(SECOND, true), board(1));
+    board.put(Vec::new());
+    board.silent.push("target0: its process does not answer".into());
+    let text = shown(&app, &board);
+    assert!(text.contains("! target0: its process does not answer"), "{text}");
+    assert!(text.contains("nothing here yet"));
+}
+
+#[test]
+fn once_is_the_same_as_text() {
+    let text = text::all(&board(2));
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+    assert!(line("target0: target").contains("serving"), "{text}");
+    assert!(line("ns 2 disk").contains("4.0k"), "{text}");
+    assert!(line("1.1 host1").contains("16.0"), "{text}");
+}
+
+#[test]
+fn a_picture_has_the_text_of_its_screen() {
+    let svg = picture::svg(&screen(&App::new(SECOND, true), &board(9), (100, 24)));
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+    for part in ["roadtrain top", "target0", "&gt; "] {
+        assert!(svg.contains(part), "{part}");
+    }
+    assert!(svg.matches("<rect").count() > 50, "bars");
+}

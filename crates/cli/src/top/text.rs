@@ -1,0 +1,40 @@
+//! The board as text, for `--once`.
+
+use super::app::Column;
+use super::board::{Board, View};
+use super::format::uptime;
+use super::view::{figures, name};
+use crate::output;
+
+/// All views, one after the other.
+pub(super) fn all(board: &Board) -> String {
+    let mut text = String::new();
+    for process in &board.processes {
+        text.push_str(&format!(
+            "{}: {}, {}, up {}, over {:.1} s\n",
+            process.id,
+            process.kind,
+            process.state,
+            uptime(process.uptime_seconds),
+            process.seconds
+        ));
+        process.problems.iter().for_each(|problem| text.push_str(&format!("  ! {problem}\n")));
+    }
+    for view in View::ALL {
+        let mut rows = board.rows(view);
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        if rows.is_empty() {
+            continue;
+        }
+        let cells = rows.iter().map(|row| {
+            let name = name(row).trim().to_owned();
+            std::iter::once(name).chain(figures(row.rates)).collect()
+        });
+        let cells: Vec<Vec<String>> = cells.collect();
+        let mut head = Column::ALL.map(Column::name);
+        head[0] = view.name();
+        text.push('\n');
+        text.push_str(&output::columns(&head, &cells));
+    }
+    text
+}

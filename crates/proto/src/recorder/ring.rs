@@ -1,0 +1,48 @@
+//! The last so many of something.
+
+/// Takes no memory before something is put in.
+#[derive(Debug)]
+pub(super) struct Ring<T> {
+    entries: Vec<T>,
+    /// The place of the next one, once it is full.
+    next: usize,
+    capacity: usize,
+}
+
+impl<T> Ring<T> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Ring { entries: Vec::new(), next: 0, capacity }
+    }
+
+    /// Puts one in, in place of the oldest if there are as many as there may be.
+    pub(super) fn push(&mut self, entry: T) {
+        if self.entries.len() < self.capacity {
+            return self.entries.push(entry);
+        }
+        self.entries[self.next] = entry;
+        self.next = (self.next + 1) % self.capacity;
+    }
+
+    /// From the oldest on.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        let (later, earlier) = self.entries.split_at(self.next);
+        earlier.iter().chain(later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_stay_in_their_order() {
+        let mut ring = Ring::new(3);
+        for (number, kept) in [vec![0], vec![0, 1], vec![0, 1, 2], vec![1, 2, 3], vec![2, 3, 4]]
+            .into_iter()
+            .enumerate()
+        {
+            ring.push(number);
+            assert_eq!(ring.iter().copied().collect::<Vec<_>>(), kept);
+        }
+    }
+}
