@@ -26,17 +26,14 @@ cpu_us() {
     echo $(((fields[11] + fields[12]) * 1000000 / $(getconf CLK_TCK)))
 }
 
-# by_librbd RW SIZE DEPTH: "IOPS CPU-us"
+# by_librbd RW SIZE DEPTH: "IOPS CPU-us", fio's processor time with that of librbd's threads
 by_librbd() {
-    fio --name=x --ioengine=rbd --clientname=admin --pool=rbd --rbdname=fio --rw="$1" --bs="$2" --iodepth="$3" \
-        --time_based --runtime="$seconds" --ramp_time=0.5 --output-format=json >"$work/fio.json" 2>/dev/null
-    fio_result
-}
-
-# Processor time of the job's thread and librbd's, of the process.
-fio_result() {
-    jq -r '.jobs[0] | (.read.iops + .write.iops) as $iops
-        | "\($iops | floor) \((.usr_cpu + .sys_cpu) / 100 * 1e6 / $iops | floor)"' "$work/fio.json"
+    local TIMEFORMAT='%U %S'
+    { time fio --name=x --ioengine=rbd --clientname=admin --pool=rbd --rbdname=fio --rw="$1" --bs="$2" --iodepth="$3" \
+        --time_based --runtime="$seconds" --output-format=json >"$work/fio.json" 2>/dev/null; } 2>"$work/time"
+    jq -r --argjson used "$(awk '{print ($1 + $2) * 1e6}' "$work/time")" '.jobs[0]
+        | (.read.total_ios + .write.total_ios) as $n
+        | "\(.read.iops + .write.iops | floor) \($used / $n | floor)"' "$work/fio.json"
 }
 
 # by_gateway RW SIZE DEPTH: "IOPS CPU-us", the gateway's processor time
@@ -61,6 +58,8 @@ by_qemu() {
 }
 
 "$here/cluster.sh" start "$work/ceph" >/dev/null
+# A gateway has none: what it has answered is on all replicas.
+printf '[client]\nrbd cache = false\n' >>"$work/ceph/ceph.conf"
 export CEPH_CONF=$work/ceph/ceph.conf
 images=(fio gateway)
 if command -v qemu-storage-daemon >/dev/null && ls /usr/lib/*/qemu/block-rbd.so >/dev/null 2>&1; then images+=(qemu); fi
