@@ -91,16 +91,16 @@ echo 'what            | librbd: IOPS, us of CPU | gateway: IOPS, us of CPU, of l
 for point in randread:4k:1 randread:4k:32 randread:4k:128 randread:128k:32 randwrite:4k:1 randwrite:4k:32 \
     randwrite:4k:128 randwrite:128k:32; do
     IFS=: read -r rw size depth <<<"$point"
-    : >"$work/librbd" >"$work/gate" >"$work/qemu"
+    for name in librbd gate qemu; do : >"$work/$name.found"; done
     for ((round = 0; round < rounds; round++)); do
-        by_librbd "$rw" "$size" "$depth" >>"$work/librbd"
-        by_gateway "$rw" "$size" "$depth" >>"$work/gate"
-        [ ${#images[@]} != 3 ] || by_qemu "$rw" "$size" "$depth" >>"$work/qemu"
+        by_librbd "$rw" "$size" "$depth" >>"$work/librbd.found"
+        by_gateway "$rw" "$size" "$depth" >>"$work/gate.found"
+        [ ${#images[@]} != 3 ] || by_qemu "$rw" "$size" "$depth" >>"$work/qemu.found"
     done
     mean() { awk '{i += $1; c += $2; n++} END {if (n) printf "%d %d", i / n, c / n; else printf "- -"}' "$1"; }
-    read -r one one_cpu <<<"$(mean "$work/librbd")"
-    read -r two two_cpu <<<"$(mean "$work/gate")"
+    read -r one one_cpu <<<"$(mean "$work/librbd.found")"
+    read -r two two_cpu <<<"$(mean "$work/gate.found")"
     printf '%-15s | %s, %s | %s, %s, %s | %s\n' "$rw $size $depth" "$one" "$one_cpu" "$two" "$two_cpu" \
-        "$(awk "BEGIN {printf \"%.2f\", $two / $one}")" "$(mean "$work/qemu")"
+        "$(awk "BEGIN {printf \"%.2f\", $two / $one}")" "$(mean "$work/qemu.found")"
 done
 echo "at depth 1: latency is 1e6 / IOPS us"
