@@ -228,6 +228,17 @@ impl ServeConfig {
         Ok(config)
     }
 
+    /// The same of a gateway's group, which may have nothing to export yet.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    #[cfg(feature = "rbd")]
+    pub(crate) fn parse_group(text: &str) -> Result<ServeConfig, String> {
+        let config: ServeConfig = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        config.check_of_group()?;
+        Ok(config)
+    }
+
     fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
         args.policy.check_options(None)?;
         let ExportArgs {
@@ -290,7 +301,10 @@ impl ServeConfig {
             file_roots: args.rpc.file_roots.clone(),
             subsystems: subsystem.into_iter().collect(),
         };
-        config.check(args.rpc.is_on())?;
+        // Of a group everything is checked when its object has been read.
+        if args.member.gateway_group.is_none() {
+            config.check(args.rpc.is_on())?;
+        }
         Ok(config)
     }
 
@@ -314,7 +328,16 @@ impl ServeConfig {
         fixed(self) != fixed(new)
     }
 
-    /// One that is managed by RPC may begin with nothing.
+    /// One of a gateway group, which may have nothing yet.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    #[cfg(feature = "rbd")]
+    pub(crate) fn check_of_group(&self) -> Result<(), String> {
+        self.check(true)
+    }
+
+    /// One that is managed by RPC, or is of a gateway group, may begin with nothing.
     fn check(&self, is_managed: bool) -> Result<(), String> {
         match &self.ether {
             Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,

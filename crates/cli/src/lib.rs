@@ -5,6 +5,7 @@
 //!     serve                              -> a target         (roadtrain-engine)
 //!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
 //!     discover, identify, list -a        -> what a target has
+//!     gateway                            -> what the gateways of a group serve, in a Ceph cluster
 //!     resv                               -> who may use a namespace that several hosts share
 //!     bench                              -> a load, and what it reached
 //!     doctor                             what this machine lacks
@@ -42,6 +43,8 @@ mod detach;
 mod doctor;
 mod failure;
 mod first_steps;
+#[cfg_attr(not(feature = "rbd"), path = "no_gateway.rs")]
+mod gateway;
 mod generate;
 mod inventory;
 mod keys;
@@ -114,6 +117,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Slow(args) => slow::run(args, global),
         Command::Top(args) => top::run(args, global),
         Command::Target(args) => target::run(args, global),
+        Command::Gateway(args) => gateway::run(args, global),
         Command::Resv(args) => resv::run(args, global),
         Command::Ctl(args) => ctl::run(args, global),
         Command::Rpc(args) => rpc::run(args, global),

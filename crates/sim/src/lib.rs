@@ -36,6 +36,7 @@ pub mod ether;
 mod exclusion;
 pub mod execution;
 pub mod forger;
+pub mod gateways;
 pub mod history;
 pub mod host;
 pub mod lane;

@@ -63,7 +63,7 @@ pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;
 #[cfg(feature = "rbd")]
-pub use rbd::{RbdImage, RbdStore};
+pub use rbd::{Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
 pub use snapshots::{Snapshot, SnapshotError, Snapshots};

@@ -8,6 +8,7 @@
 //! under_way  operations that may be answered before librbd answers
 //! image      an open image: its lock, its size, what its errors mean
 //! cluster    connections to clusters, and pools
+//! objects    an object that processes share: its map, and what is said at it
 //! library    librados and librbd, loaded at run time
 //! ```
 //!
@@ -18,6 +19,7 @@ mod cluster;
 mod custody;
 mod image;
 mod library;
+mod objects;
 mod operation;
 mod snapshots;
 mod under_way;
@@ -29,6 +31,7 @@ use crate::{
 use cluster::Pool;
 use custody::{Held, Watched};
 use image::Image;
+pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
 use operation::Operation;
 use roadtrain_proto::target::custody::Timing;
 use roadtrain_system::buffer::Buffer;

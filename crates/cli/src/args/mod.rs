@@ -23,6 +23,7 @@ mod ctl;
 mod doctor;
 #[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
+mod gateway;
 mod generate;
 mod keys;
 mod life;
@@ -51,6 +52,10 @@ pub use doctor::DoctorArgs;
 pub use ether::EtherArgs;
 #[cfg(feature = "ether")]
 pub use ether::PortKindName;
+pub use gateway::{
+    CephArgs, GatewayAddArgs, GatewayArgs, GatewayCommand, GatewayRemoveArgs, GatewayShowArgs,
+    GroupArgs, MemberArgs,
+};
 pub use generate::{CompletionsArgs, ManArgs};
 pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
@@ -156,6 +161,8 @@ pub enum Command {
     Top(TopArgs),
     /// Change what a running target exports.
     Target(TargetArgs),
+    /// Say what the gateways of a group serve, and show how they stand.
+    Gateway(GatewayArgs),
     /// Reserve a namespace that several hosts share, and show who has.
     Resv(ResvArgs),
     /// Tell a running target how good the ways to its namespaces are.
@@ -260,6 +267,10 @@ mod tests {
             "bench --mode queue --threads 64 --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
              --keep-alive-tmo 5 --ctrl-loss-tmo 60 --fast-io-fail-tmo 5 --reconnect-delay 1",
+            "gateway add -p disks -g gates -n nqn.x:y --namespace rbd:disks/a --allow-host nqn.x:h --dhchap-key nqn.x:h=f",
+            "gateway remove -p disks -g gates -n nqn.x:y --nsid 2",
+            "gateway show -p disks -g gates --conf ceph.conf --ceph-id gate --json",
+            "serve -a ::1 -s 0 --gateway-group gates --pool disks --gateway one --conf ceph.conf --tls allowed",
             "resv register -t tcp -a h -s 4420 -n nqn.x:y -q nqn.x:host --namespace-id 1 --crkey 1 --nrkey 0x2 --rrega 2 \
              --cptpl 3 --iekey",
             "resv acquire -a h -n nqn.x:y --namespace-id 1 --crkey 1 --prkey 2 --racqa 2 --rtype 6",
@@ -299,6 +310,13 @@ mod tests {
             "serve --config x.toml --namespace mem:1GiB",
             "serve --config x.toml --policy i10",
             "serve -a h -n nqn.x:y --namespace mem",
+            "serve -a h --gateway-group gates",
+            "serve -a h --pool disks -n nqn.x:y --namespace mem:1GiB",
+            "serve -a h --gateway-group gates --pool disks -n nqn.x:y",
+            "serve --gateway-group gates --pool disks",
+            "serve -a h --gateway-group a/b --pool disks",
+            "gateway show -p disks",
+            "gateway add -p disks -g gates --namespace rbd:disks/a",
             "bench -a 127.0.0.1",
             "bench --discover",
             "discover",

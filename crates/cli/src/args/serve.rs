@@ -1,8 +1,8 @@
 //! `roadtrain serve`
 
 use super::{
-    AnaAt, CntlidRange, EtherArgs, PlacementName, PolicyArgs, SecurityArgs, SlowOverName,
-    Transport, WaitArgs,
+    AnaAt, CntlidRange, EtherArgs, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
+    SlowOverName, Transport, WaitArgs,
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
@@ -49,6 +49,7 @@ Examples:
   roadtrain serve -a 127.0.0.1,127.0.0.2 -n nqn.2025-01.io.example:disk --namespace file:disk.img \\
       --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
   roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB --metrics 127.0.0.1:9420
+  roadtrain serve -a 192.0.2.7 --gateway-group gates --pool disks --ceph-id gate
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml
   roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
@@ -80,6 +81,9 @@ pub struct ServeArgs {
     /// What to export, and where.
     #[command(flatten)]
     pub export: ExportArgs,
+    /// The group that says what to export.
+    #[command(flatten)]
+    pub member: MemberArgs,
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,
@@ -149,7 +153,7 @@ pub struct ExportArgs {
         long,
         value_name = "NQN",
         alias = "subnqn",
-        required_unless_present_any = ["config", "rpc", "rpc_http"]
+        required_unless_present_any = ["config", "rpc", "rpc_http", "gateway_group"]
     )]
     pub nqn: Option<String>,
     /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
@@ -160,7 +164,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
-    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http"])]
+    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "gateway_group"])]
     pub namespaces: Vec<NamespaceSpec>,
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]

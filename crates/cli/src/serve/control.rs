@@ -1,5 +1,6 @@
 //! A target while it runs: what can be asked and changed, at the control socket and by SIGHUP.
 
+use super::group::Member;
 use super::handover::Successor;
 use super::{snapshots, upgrade};
 use crate::addresses::Addresses;
@@ -22,6 +23,8 @@ use roadtrain_engine::target::{
     AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerConfig,
     ServerError, Subsystem,
 };
+#[cfg(feature = "rbd")]
+use roadtrain_proto::target::SubsystemConfig;
 use roadtrain_proto::target::TargetConfig;
 use roadtrain_proto::target::rate::Rates;
 use serde_json::json;
@@ -56,6 +59,8 @@ pub(super) struct Served {
     /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
     config: Mutex<ServeConfig>,
     file: Option<PathBuf>,
+    /// It is a gateway of a group, which says what is exported.
+    member: Option<Arc<Member>>,
     begun: Instant,
     /// Whether the file could be used when it was read last.
     reloaded: AtomicBool,
@@ -69,7 +74,7 @@ impl Served {
     pub(super) fn new(
         (server, engine_config): (Server, ServerConfig),
         place: Option<&TargetPlace>,
-        (config, file): (ServeConfig, Option<&Path>),
+        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<Member>>),
     ) -> Served {
         server.on_failure(signals::stop_self);
         Served {
@@ -82,6 +87,7 @@ impl Served {
             interfaces: interfaces(&config),
             config: Mutex::new(config),
             file: file.map(Path::to_owned),
+            member,
             begun: Instant::now(),
             reloaded: AtomicBool::new(true),
             is_managed: AtomicBool::new(false),
@@ -234,11 +240,16 @@ impl Served {
         }
     }
 
-    /// Reads the configuration file again.
+    /// Reads the configuration again: the file, or what the group has.
     ///
     /// # Errors
     /// The file cannot be; nothing has changed then.
     pub(super) fn reload(&self) -> Outcome<Done> {
+        if let Some(member) = &self.member {
+            member.retry();
+            let hint = format!("{} is followed all the time", member.source());
+            return Ok(Done { changes: Vec::new(), hint: Some(hint) });
+        }
         let done = self.read_again();
         if self.file.is_some() {
             self.reloaded.store(done.is_ok(), Ordering::Relaxed);
@@ -265,27 +276,63 @@ impl Served {
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
-        let (listen, exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+        let changes = self.adopt(&mut config, new, &file.display().to_string())?;
+        Ok(Done { changes, hint })
+    }
+
+    /// Exports what `new` says from now on, or what it has exported, with the share that this gateway has by now.
+    ///
+    /// # Errors
+    /// It cannot be; nothing has changed then.
+    #[cfg(feature = "rbd")]
+    pub(super) fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome {
+        let mut config = lock(&self.config);
+        self.check_stays()?;
+        let new = new.unwrap_or_else(|| config.clone());
+        self.adopt(&mut config, new, from).map(drop)
+    }
+
+    /// Where it listens, and the namespaces that hosts reach here, by subsystem.
+    #[cfg(feature = "rbd")]
+    pub(super) fn served(&self) -> (Vec<String>, super::group::Serves) {
+        let server = self.server();
+        let (config, _) = server.view();
+        let of = |subsystem: SubsystemConfig| {
+            let here = subsystem.namespaces.iter().filter(|namespace| namespace.ana.is_usable());
+            (subsystem.nqn, here.map(|namespace| namespace.nsid).collect())
+        };
+        (listeners(&server, &self.interfaces), config.subsystems.into_iter().map(of).collect())
+    }
+
+    /// Exports what `new` says from now on, which is `from` there. What has changed for hosts.
+    fn adopt(
+        &self,
+        config: &mut ServeConfig,
+        new: ServeConfig,
+        from: &str,
+    ) -> Outcome<Vec<Changed>> {
+        let (listen, mut exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
         let authentication = new.authentication()?;
         let tls_at = new.tls_at()?;
         let read = |tls: &TlsSpec| tls.config(tls_at.clone());
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
         let keys = keys.unwrap_or_default();
         new.check_keys(&keys).map_err(Failure::usage)?;
-        let server = self.server();
-        let changes = server.reconfigure(
-            &listen,
-            &exports,
-            &authentication,
-            (new.tls_mode().into(), &tls_at),
-            &new.ana_states()?,
-        );
+        let (server, tls, ana) =
+            (self.server(), (new.tls_mode().into(), &tls_at), new.ana_states()?);
+        let changes = match &self.member {
+            None => server.reconfigure(&listen, &exports, &authentication, tls, &ana),
+            Some(member) => {
+                member.share(&mut exports);
+                server.follow(&exports, &authentication)
+            }
+        };
         let changes = changes.map_err(ServerError::from)?;
         if let Some(tls) = &mut lock(&self.engine_config).tls {
             tls.keys = keys.clone();
         }
         server.set_tls_keys(keys);
-        info!(changes = changes.len(), "reloaded {}", file.display());
+        info!(changes = changes.len(), "reloaded {from}");
         let ServeConfig {
             address,
             port,
@@ -301,7 +348,7 @@ impl Served {
         let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
         *config = ServeConfig { listeners, ana, ..new };
         self.write_listeners();
-        Ok(Done { changes: changes.iter().map(Changed::from).collect(), hint })
+        Ok(changes.iter().map(Changed::from).collect())
     }
 
     fn apply(&self, changes: Vec<Change>) -> Reply {
@@ -325,12 +372,17 @@ impl Served {
         let changes = server.apply(&operations)?;
         info!(changes = changes.len(), "changed at the control socket");
         self.write_listeners();
-        let lasts = || match &self.file {
+        let lasts = || {
+            match &self.file {
+            _ if self.member.is_some() => {
+                "it lasts until its gateway group changes: `roadtrain gateway` makes changes that last".to_owned()
+            }
             Some(file) => format!(
                 "not written to {}: a reload or a restart goes back to what that says",
                 file.display()
             ),
             None => "it lasts until the target ends: there is no configuration file".to_owned(),
+        }
         };
         let hint = (!changes.is_empty()).then(lasts);
         Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))

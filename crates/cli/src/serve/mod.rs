@@ -1,6 +1,8 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
 mod control;
+#[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
+mod group;
 mod handover;
 mod management;
 mod observed;
@@ -15,6 +17,7 @@ use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{Signal, Signals};
 use crate::{logs, notify, output};
 use control::{Served, interfaces, listeners};
+use group::Member;
 use handover::End;
 use observed::Observed;
 use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
@@ -36,27 +39,30 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if args.print_config {
         return output::line(&config.to_toml());
     }
-    let mut engine_config = config.server()?;
     if args.check_config {
-        return Ok(());
+        return config.server().map(drop);
     }
     logs::start(
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
         global.verbose,
     );
     let signals = Signals::block_of_target()?;
+    let (config, member) = join(args, config, &signals)?;
+    let mut engine_config = config.server()?;
+    member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
     let model = management::load(&args.rpc, &mut engine_config)?;
     let (server, name) = match args.takeover {
         true => take_over(args, &engine_config, &signals)?,
         false => (Server::start(engine_config.clone())?, args.id.clone()),
     };
     let listeners = listeners(&server, &interfaces(&config));
-    let ready = ready(&listeners, &config);
     let mut place =
         if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
+    let ready = ready(&listeners, &config);
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&args.rpc, &config)?;
-    let served = Arc::new(Served::new((server, engine_config), place.as_ref(), (config, file)));
+    let source = (config, file, member.clone());
+    let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.allow_empty(args.rpc.is_on());
     let management = management::start(&args.rpc, served.clone(), model, files)?;
     match &place {
@@ -70,6 +76,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         served.announce()?;
     }
     let _metrics = metrics(args, &served)?;
+    member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut place)? {
@@ -77,6 +84,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
     served.withdraw();
     drop(management);
+    member.iter().for_each(|member| member.leave(&served));
     let server = served.server();
     // A second signal ends the wait.
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
@@ -88,6 +96,19 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         }
         None => Ok(ended?),
     }
+}
+
+/// A gateway of a group has its configuration from there. SIGTERM ends the process while it waits for the cluster.
+fn join(
+    args: &ServeArgs,
+    config: ServeConfig,
+    signals: &Signals,
+) -> Outcome<(ServeConfig, Option<Arc<Member>>)> {
+    if args.member.gateway_group.is_none() {
+        return Ok((config, None));
+    }
+    let (member, config) = signals.guard(|| Member::join(args, config))?;
+    Ok((config, Some(member)))
 }
 
 /// Answers HTTP, if that is asked for: on the command line, or in the file.

@@ -48,6 +48,8 @@ pub struct Export {
     /// If another process has the blocks, the namespace is there, inaccessible, and is served as soon as that one has
     /// ended. Else the start fails then. For files and devices.
     pub standby: bool,
+    /// Other targets have the first claim to the blocks: while that is so it stands by, even if they are free.
+    pub yields: bool,
 }
 
 impl Export {
@@ -70,6 +72,7 @@ impl Export {
             rates,
             reservations,
             standby: false,
+            yields: false,
         }
     }
 

@@ -393,6 +393,23 @@ impl Server {
         self.change(|_, _| true, |old| Ok(next(old)))
     }
 
+    /// Makes the exports those of `subsystems`, and asks hosts for `authentication`. Files, devices and images of
+    /// exports that stay the same are not looked at.
+    ///
+    /// # Errors
+    /// The first thing that cannot be; nothing has changed then.
+    pub fn follow(
+        &self,
+        subsystems: &[Subsystem],
+        authentication: &Authentication,
+    ) -> Result<Vec<Operation>, ConfigError> {
+        let (subsystems, authentication) = (subsystems.to_vec(), authentication.clone());
+        self.change(
+            |_, _| false,
+            |old| Ok(TargetConfig { subsystems, authentication, ..old.clone() }),
+        )
+    }
+
     /// Lets in the hosts with `keys`, and no others, from now on. Connections of hosts that have no key any more end,
     /// others live on. Nothing happens at a target that was started without TLS.
     pub fn set_tls_keys(&self, keys: TlsKeys) {

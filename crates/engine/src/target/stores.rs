@@ -69,8 +69,22 @@ impl Open {
             Custody::Ours => self.is_out_of_reach(),
             Custody::CutOff => !self.is_out_of_reach(),
             Custody::Theirs => false,
-            Custody::Lost | Custody::Free => true,
+            Custody::Lost => true,
+            Custody::Free => !self.export.yields,
         }
+    }
+
+    /// The same as `export` says it, if nothing has to be opened or given up for that. One that stands by does so
+    /// whether it yields or not: it has looked for long who has the blocks, and goes on.
+    fn claimed(&self, export: &Export) -> Option<Open> {
+        let alike = Export { yields: self.export.yields, ..export.clone() };
+        let is_it = match self.store.store().custody() {
+            _ if self.export == *export => true,
+            Custody::Theirs => self.export == alike,
+            Custody::Free => self.export == alike && export.yields,
+            _ => false,
+        };
+        is_it.then(|| Open { export: export.clone(), ..self.clone() })
     }
 }
 
@@ -142,10 +156,9 @@ impl Stores {
             let nqn = &subsystem.nqn;
             let mut namespaces = Vec::new();
             for export in &subsystem.namespaces {
-                let known = self.get(nqn, export.nsid).filter(|open| open.export == *export);
-                let known = known.filter(|_| !looked(nqn, export.nsid));
-                let open = match known {
-                    Some(open) => Ok(open.clone()),
+                let known = self.get(nqn, export.nsid).filter(|_| !looked(nqn, export.nsid));
+                let open = match known.and_then(|open| open.claimed(export)) {
+                    Some(open) => Ok(open),
                     None => prepared.open(self, nqn, export),
                 };
                 let config = open.and_then(|open| prepared.add(nqn, open));
@@ -220,7 +233,9 @@ impl Prepared {
     fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
         let before = old.get(nqn, export.nsid).map(|open| open.limit.clone());
         let limit = before.unwrap_or_else(|| Arc::new(RateLimit::new(&export.rates)));
-        let known = old.find(nqn, export.nsid, &export.blocks);
+        // What others have the first claim to is given up.
+        let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
+        let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
             Some(open) => open,
             None => self.open_blocks(export)?,
@@ -264,7 +279,8 @@ impl Prepared {
             Blocks::Spec(spec) => spec,
             Blocks::Store(store) => return Ok(Arc::new(OpenStore::new(store.clone()))),
         };
-        let store = match roadtrain_store::open(spec) {
+        let opened = if export.yields { None } else { Some(roadtrain_store::open(spec)) };
+        let store = match opened.unwrap_or_else(|| roadtrain_store::look(spec)) {
             Err(error @ (OpenError::InUse { .. } | OpenError::Taken { .. })) if export.standby => {
                 info!("stands by: {error}");
                 roadtrain_store::look(spec)?

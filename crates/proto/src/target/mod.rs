@@ -18,6 +18,7 @@ pub mod custody;
 pub mod exclusion;
 pub mod execution;
 pub mod flows;
+pub mod gateways;
 pub mod io;
 pub mod presence;
 pub mod qpair;

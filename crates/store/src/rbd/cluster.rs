@@ -209,6 +209,15 @@ impl Pool {
         self.connection.is_refused.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn cluster(&self) -> Handle {
+        self.connection.cluster
+    }
+
+    /// Sets an option of its connection, which has to be one of its own.
+    pub(super) fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
+        self.connection.set(name, value)
+    }
+
     /// The cluster's identifier and the pool's number: neither changes.
     pub(super) fn identity(&self) -> Result<(String, i64), Failure> {
         let (mut octets, ceph) = ([0; FSID_BYTES], self.ceph());

@@ -11,6 +11,13 @@ pub(super) type OnEnd = unsafe extern "C" fn(Handle, *mut c_void);
 /// What librbd calls when an image's header has changed.
 pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 
+/// What librados calls when something is said at an object that is watched.
+pub(super) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
+/// What librados calls when it cannot watch any more.
+pub(super) type OnLoss = unsafe extern "C" fn(*mut c_void, u64, c_int);
+/// A text of librados, which is not changed.
+pub(super) type Text = *const c_char;
+
 /// `RBD_LOCK_MODE_EXCLUSIVE`
 pub(super) const EXCLUSIVE: c_int = 0;
 /// `RBD_FEATURE_EXCLUSIVE_LOCK`
@@ -74,6 +81,25 @@ functions! { Rados:
     rados_wait_for_latest_osdmap(Handle) -> c_int;
     rados_getxattr(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
     rados_setxattr(Handle, *const c_char, *const c_char, *const c_char, usize) -> c_int;
+    rados_create_read_op() -> Handle;
+    rados_read_op_omap_get_vals2(Handle, Text, Text, u64, *mut Handle, *mut u8, *mut c_int) -> ();
+    rados_read_op_operate(Handle, Handle, Text, c_int) -> c_int;
+    rados_release_read_op(Handle) -> ();
+    rados_omap_get_next2(Handle, *mut *mut c_char, *mut *mut c_char, *mut usize, *mut usize) -> c_int;
+    rados_omap_get_end(Handle) -> ();
+    rados_create_write_op() -> Handle;
+    rados_write_op_create(Handle, c_int, Text) -> ();
+    rados_write_op_omap_cmp2(Handle, Text, u8, Text, usize, usize, *mut c_int) -> ();
+    rados_write_op_omap_set2(Handle, *const Text, *const Text, *const usize, *const usize, usize) -> ();
+    rados_write_op_omap_rm_keys2(Handle, *const Text, *const usize, usize) -> ();
+    rados_write_op_operate2(Handle, Handle, Text, *mut c_void, c_int) -> c_int;
+    rados_release_write_op(Handle) -> ();
+    rados_watch3(Handle, Text, *mut u64, OnNotify, OnLoss, u32, *mut c_void) -> c_int;
+    rados_unwatch2(Handle, u64) -> c_int;
+    rados_watch_flush(Handle) -> c_int;
+    rados_notify2(Handle, Text, Text, c_int, u64, *mut *mut c_char, *mut usize) -> c_int;
+    rados_notify_ack(Handle, Text, u64, u64, Text, c_int) -> c_int;
+    rados_buffer_free(*mut c_char) -> ();
 }
 
 functions! { Rbd:

@@ -1,0 +1,218 @@
+//! What all gateways of a group serve: the same tables as in the configuration file of `serve`.
+
+use crate::args::{CephArgs, TlsMode};
+use crate::config::{HostSpec, ServeConfig, SubsystemSpec};
+use crate::failure::Outcome;
+use crate::keys::authentication::AuthenticationSpec;
+use crate::namespace::{Kind, NamespaceSpec};
+use crate::tls::TlsSpec;
+use roadtrain_engine::store::RbdImage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// In front of a group's tables it makes a configuration of `serve`.
+const SOMEWHERE: &str = "address = \"127.0.0.1\"\n";
+
+/// A group's tables. Keys are in them, not the names of files: so it is never printed.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct GroupConfig {
+    /// Whom gateways ask for authentication.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) authentication: AuthenticationSpec,
+    /// Keys of hosts for TLS; each gateway says by itself where it listens with TLS.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) tls: TlsSpec,
+    /// Keys of hosts for authentication.
+    #[serde(rename = "host", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<HostSpec>,
+    /// What is served.
+    #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) subsystems: Vec<SubsystemSpec>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl GroupConfig {
+    /// As it is written in the group's object.
+    ///
+    /// # Errors
+    /// It is not of this form.
+    pub(crate) fn parse(text: &str) -> Result<GroupConfig, String> {
+        // What TOML says shows the line, in which a key may be.
+        toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    /// The same, to be written.
+    #[must_use]
+    pub(crate) fn to_toml(&self) -> String {
+        // Cannot fail: strings, numbers, bools, lists and tables, tables last.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether a gateway could serve it, as far as that is seen without the cluster.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub(crate) fn check(&self) -> Outcome {
+        self.check_images().map_err(crate::Failure::usage)?;
+        let mut text = self.clone();
+        text.tls.mode = if self.tls.keys.is_empty() { TlsMode::Off } else { TlsMode::Allowed };
+        let config = ServeConfig::parse_group(&format!("{SOMEWHERE}{}", text.to_toml()));
+        config.map_err(crate::Failure::usage)?.server().map(drop)
+    }
+
+    /// Namespaces are images, each of which has one place.
+    fn check_images(&self) -> Result<(), String> {
+        let mut images = BTreeSet::new();
+        for (nqn, namespace) in self.namespaces() {
+            let is_told_how =
+                namespace.conf.is_some() || namespace.id.is_some() || namespace.keyring.is_some();
+            let keeps =
+                namespace.reservations.as_deref().is_some_and(|kept| kept != Path::new("none"));
+            let image = image_of(namespace);
+            let wrong = match namespace {
+                _ if namespace.kind != Kind::Rbd => {
+                    "a group serves images that all its gateways reach: write rbd:POOL/IMAGE"
+                }
+                _ if is_told_how => {
+                    "each gateway has conf, id and keyring of its own: give it --ceph-conf, --ceph-id and --ceph-keyring"
+                }
+                _ if namespace.standby => {
+                    "gateways stand by for one another anyway: leave standby out"
+                }
+                _ if keeps => {
+                    "a file for reservations is at one gateway only: leave reservations out"
+                }
+                _ if !namespace.read_only && !images.insert(image) => "this image is there already",
+                _ => continue,
+            };
+            return Err(format!("subsystem {nqn}: {namespace}: {wrong}"));
+        }
+        Ok(())
+    }
+
+    /// All namespaces with their subsystems' NQNs.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &NamespaceSpec)> {
+        self.subsystems
+            .iter()
+            .flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&*subsystem.nqn, one)))
+    }
+
+    /// What a gateway with the options of `own` serves of it.
+    ///
+    /// # Errors
+    /// This gateway cannot: it listens without TLS, for example.
+    pub(crate) fn served_by(
+        &self,
+        own: &ServeConfig,
+        ceph: &CephArgs,
+    ) -> Result<ServeConfig, String> {
+        let mut subsystems = self.subsystems.clone();
+        for namespace in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
+            namespace.conf.clone_from(&ceph.ceph_conf);
+            namespace.id.clone_from(&ceph.ceph_id);
+            namespace.keyring.clone_from(&ceph.ceph_keyring);
+            // The command that has added it has made it.
+            namespace.create = None;
+            // All gateways reach it, and one has it.
+            namespace.standby = !namespace.read_only && !image_of(namespace).contains('@');
+        }
+        let tls = own.tls.clone().map(|tls| TlsSpec { keys: self.tls.keys.clone(), ..tls });
+        let config = ServeConfig {
+            subsystems,
+            tls,
+            hosts: self.hosts.clone(),
+            authentication: self.authentication.clone(),
+            ..own.clone()
+        };
+        config.check_of_group()?;
+        Ok(config)
+    }
+}
+
+fn image_of(namespace: &NamespaceSpec) -> &str {
+    namespace.image.as_deref().unwrap_or_default()
+}
+
+/// How an image of a group is reached.
+pub(crate) fn place(pool: &str, ceph: &CephArgs) -> RbdImage {
+    RbdImage {
+        pool: pool.to_owned(),
+        conf: ceph.ceph_conf.clone(),
+        id: ceph.ceph_id.clone(),
+        keyring: ceph.ceph_keyring.clone(),
+        ..RbdImage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(namespace: &str) -> GroupConfig {
+        let text = format!(
+            "[[subsystem]]\nnqn = \"nqn.x:y\"\n[[subsystem.namespace]]\nnsid = 1\n{namespace}\n"
+        );
+        GroupConfig::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn a_group_has_images_only() {
+        group("kind = \"rbd\"\nimage = \"disks/a\"").check().unwrap();
+        GroupConfig::default().check().unwrap();
+        for (namespace, why) in [
+            ("kind = \"mem\"\nsize = 4096", "write rbd:POOL/IMAGE"),
+            ("kind = \"file\"\npath = \"/x\"", "write rbd:POOL/IMAGE"),
+            ("kind = \"rbd\"\nimage = \"disks/a\"\nid = \"me\"", "--ceph-id"),
+            ("kind = \"rbd\"\nimage = \"disks/a\"\nstandby = true", "leave standby out"),
+            (
+                "kind = \"rbd\"\nimage = \"disks/a\"\nreservations = \"/x\"",
+                "leave reservations out",
+            ),
+            ("kind = \"rbd\"\nimage = \"disks\"", "POOL/IMAGE"),
+            (
+                "kind = \"rbd\"\nimage = \"disks/a\"\n[[subsystem.namespace]]\nnsid = 2\nkind = \"rbd\"\nimage = \"disks/a\"",
+                "is there already",
+            ),
+        ] {
+            let error = group(namespace).check().unwrap_err();
+            assert!(error.message.contains(why), "{namespace}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn it_is_written_as_it_is_read() {
+        let text = "[tls.keys]\n\"nqn.x:h\" = \"NVMeTLSkey-1:\"\n[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"DHHC-1:\"\n\
+            [[subsystem]]\nnqn = \"nqn.x:y\"\nserial = \"7\"\nallow_hosts = [\"nqn.x:h\"]\n\
+            [[subsystem.namespace]]\nnsid = 1\nkind = \"rbd\"\nimage = \"disks/a\"\nlba = 4096\n";
+        let config = GroupConfig::parse(text).unwrap();
+        assert!(GroupConfig::parse(&config.to_toml()).unwrap() == config);
+    }
+
+    /// What is wrong in a group's object is said without what stands beside it.
+    #[test]
+    fn errors_do_not_show_keys() {
+        let error =
+            GroupConfig::parse("[[host]]\nnqn = \"nqn.x:h\"\ndhchap_kye = \"DHHC-1:secret\"\n")
+                .err()
+                .unwrap();
+        assert!(error.contains("dhchap_kye") && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn each_gateway_reaches_images_in_its_own_way() {
+        let own =
+            ServeConfig::parse("address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:none\"\n").unwrap();
+        let ceph = CephArgs { ceph_id: Some("gate".into()), ..CephArgs::default() };
+        let config = group("kind = \"rbd\"\nimage = \"disks/a\"\ncreate = 4096")
+            .served_by(&own, &ceph)
+            .unwrap();
+        let namespace = &config.subsystems[0].namespaces[0];
+        assert_eq!((namespace.id.as_deref(), namespace.create), (Some("gate"), None));
+        assert_eq!(config.address, own.address);
+    }
+}

@@ -1,0 +1,251 @@
+//! `roadtrain gateway`: what the gateways of a group serve, in one place.
+//!
+//! ```text
+//! config   the tables that all gateways serve, and their check
+//! changes  what is added and removed
+//! object   where they are kept: an object in a pool, which also says who is there
+//! show     how a group stands
+//! ```
+
+mod changes;
+mod config;
+mod object;
+mod show;
+
+pub(crate) use config::GroupConfig;
+pub(crate) use object::{Group, GroupState, Now, Said};
+
+use crate::args::{
+    GatewayAddArgs, GatewayArgs, GatewayCommand, GatewayRemoveArgs, GlobalArgs, GroupArgs,
+};
+use crate::failure::{Failure, Outcome};
+use crate::namespace::NamespaceSpec;
+use crate::{logs, output};
+use changes::{Changes, Keys};
+use roadtrain_engine::store::{RbdImage, StoreKind, StoreSpec};
+use roadtrain_proto::target::digest;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long gateways may take to apply a change before the command says that they have not.
+const APPLY_WAIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether they have.
+const APPLY_LOOK: Duration = Duration::from_millis(200);
+/// How often a change is made anew when others make changes at the same time.
+const ATTEMPTS: u32 = 20;
+
+/// `roadtrain gateway`
+pub(crate) fn run(args: &GatewayArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    match &args.command {
+        GatewayCommand::Add(args) => add(args, global),
+        GatewayCommand::Remove(args) => remove(args, global),
+        GatewayCommand::Show(args) => show::run(&args.group, global),
+    }
+}
+
+fn open(args: &GroupArgs) -> Outcome<Group> {
+    Group::open(&args.pool, &args.group, &args.ceph)
+}
+
+fn add(args: &GatewayAddArgs, global: &GlobalArgs) -> Outcome {
+    let keys = Keys::read(args)?;
+    let mut args = args.clone();
+    let namespaces = args.namespaces.clone();
+    // It is made now, so no gateway has to.
+    args.namespaces.iter_mut().for_each(|namespace| namespace.create = None);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let serial = digest(&[args.group.group.as_bytes(), &now.as_nanos().to_le_bytes()]);
+    let serial = format!("{serial:032x}")[..20].to_owned();
+    let group = open(&args.group)?;
+    let changed = change(
+        &group,
+        |config| {
+            let changes = changes::add(config, &args, &keys, &serial).map_err(Failure::usage)?;
+            // What makes no sense makes no image.
+            config.check()?;
+            Ok(changes)
+        },
+        || images(&args.group, &namespaces),
+    )?;
+    report(&group, changed, global)
+}
+
+/// Makes images that are to be made, and sees that all are there.
+fn images(args: &GroupArgs, namespaces: &[NamespaceSpec]) -> Outcome {
+    for namespace in namespaces {
+        let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
+        let spec = numbered.export().map_err(Failure::usage)?.blocks;
+        let roadtrain_engine::target::Blocks::Spec(StoreSpec {
+            kind: StoreKind::Rbd(image),
+            lba_bytes,
+            ..
+        }) = spec
+        else {
+            continue;
+        };
+        let how = config::place(&args.pool, &args.ceph);
+        let image = RbdImage { conf: how.conf, id: how.id, keyring: how.keyring, ..image };
+        let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes, read_only: true };
+        roadtrain_engine::store::open(&spec).map_err(Failure::failed)?;
+    }
+    Ok(())
+}
+
+fn remove(args: &GatewayRemoveArgs, global: &GlobalArgs) -> Outcome {
+    if args.nqn.is_none() && args.hosts.is_empty() && args.gateways.is_empty() {
+        return Err(Failure::usage("what is to go? Say a subsystem with -n, --host, or --gateway"));
+    }
+    let group = open(&args.group)?;
+    let mut gone = forget(&group, &args.gateways)?;
+    if args.nqn.is_none() && args.hosts.is_empty() {
+        let version = group.now()?.version;
+        return report(&group, Changed { version, changes: gone }, global);
+    }
+    let mut changed = change(
+        &group,
+        |config| {
+            let changes = changes::remove(config, args).map_err(Failure::usage)?;
+            config.check()?;
+            Ok(changes)
+        },
+        || Ok(()),
+    )?;
+    gone.append(&mut changed.changes);
+    report(&group, Changed { changes: gone, ..changed }, global)
+}
+
+/// Removes gateways that have left.
+fn forget(group: &Group, gateways: &[String]) -> Outcome<Changes> {
+    if gateways.is_empty() {
+        return Ok(Changes::new());
+    }
+    let state = group.read()?.unwrap_or_default();
+    let living = group.who()?;
+    for gateway in gateways {
+        let is_known = state.gateways.contains_key(gateway)
+            || state.slots.values().any(|owner| owner == gateway);
+        let wrong = match is_known {
+            false => "there is no such gateway",
+            true if living.contains(gateway) => "it runs: stop it first",
+            true => continue,
+        };
+        return Err(Failure::usage(format!("gateway {gateway}: {wrong}")));
+    }
+    gateways.iter().try_for_each(|gateway| group.forget(&state, gateway))?;
+    Ok(gateways.iter().map(|gateway| format!("gateway {gateway}")).collect())
+}
+
+/// What was changed, and what the configuration is called now.
+struct Changed {
+    version: u64,
+    changes: Changes,
+}
+
+/// Changes the configuration as a whole or not at all, on top of what others write meanwhile. `before` it is written,
+/// something is done once.
+fn change(
+    group: &Group,
+    change: impl Fn(&mut GroupConfig) -> Outcome<Changes>,
+    before: impl FnOnce() -> Outcome,
+) -> Outcome<Changed> {
+    let mut before = Some(before);
+    for _ in 0..ATTEMPTS {
+        let GroupState { version, mut config, .. } = group.read()?.unwrap_or_default();
+        let old = config.clone();
+        let changes = change(&mut config)?;
+        if config == old {
+            return Ok(Changed { version, changes: Changes::new() });
+        }
+        before.take().map_or(Ok(()), |before| before())?;
+        if group.write(version, &config)? {
+            return Ok(Changed { version: version + 1, changes });
+        }
+    }
+    Err(Failure::failed(format!(
+        "gateway group {}: others change it all the time: try again",
+        group.name()
+    )))
+}
+
+/// What has become of a change.
+#[derive(Serialize)]
+struct Report {
+    version: u64,
+    changes: Changes,
+    /// Gateways that serve it.
+    applied: BTreeSet<String>,
+    /// Those that cannot, and why.
+    refused: BTreeMap<String, String>,
+    /// Those that have not said in time.
+    silent: BTreeSet<String>,
+}
+
+/// Waits for the gateways, and says what has become of it.
+fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
+    let Changed { version, changes } = changed;
+    let mut report = Report {
+        version,
+        changes,
+        applied: BTreeSet::new(),
+        refused: BTreeMap::new(),
+        silent: group.who()?.into_iter().collect(),
+    };
+    let begun = Instant::now();
+    while !report.silent.is_empty() {
+        let state = group.read()?.unwrap_or_default();
+        for gateway in report.silent.clone() {
+            let Some(said) = state.gateways.get(&gateway) else { continue };
+            match &said.refused {
+                Some((of, why)) if *of >= version => {
+                    report.refused.insert(gateway.clone(), why.clone());
+                }
+                _ if said.version >= version => {
+                    report.applied.insert(gateway.clone());
+                }
+                _ => continue,
+            }
+            report.silent.remove(&gateway);
+        }
+        if report.silent.is_empty() || begun.elapsed() >= APPLY_WAIT {
+            break;
+        }
+        thread::sleep(APPLY_LOOK);
+    }
+    say(&report, global)?;
+    match report.refused.is_empty() && report.silent.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::failed(format!(
+            "gateway group {}: version {version} is not served by all: see above, and the logs of these gateways",
+            group.name()
+        ))),
+    }
+}
+
+fn say(report: &Report, global: &GlobalArgs) -> Outcome {
+    if global.json {
+        return output::json(report);
+    }
+    let mut lines = report.changes.clone();
+    if lines.is_empty() {
+        lines.push("nothing has changed".into());
+    }
+    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let version = report.version;
+    match report.applied.is_empty() {
+        true if report.refused.is_empty() && report.silent.is_empty() => {
+            lines.push(format!("version {version}; no gateway is there to serve it"));
+        }
+        true => {}
+        false => lines.push(format!("version {version} is served by {}", names(&report.applied))),
+    }
+    lines.extend(
+        report.refused.iter().map(|(gateway, why)| format!("{gateway} keeps what it has: {why}")),
+    );
+    if !report.silent.is_empty() {
+        lines.push(format!("no word of it from {}", names(&report.silent)));
+    }
+    output::line(&lines.join("\n"))
+}

@@ -1,0 +1,224 @@
+//! How a group stands.
+
+use super::{GroupState, Said, open};
+use crate::args::{GlobalArgs, GroupArgs};
+use crate::config::SubsystemSpec;
+use crate::failure::{Failure, Outcome};
+use crate::namespace::NamespaceSpec;
+use crate::output;
+use roadtrain_proto::target::gateways::preferred;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A group, for scripts. Never a key.
+#[derive(Serialize)]
+struct GroupReport {
+    group: String,
+    pool: String,
+    version: u64,
+    gateways: Vec<GatewayReport>,
+    subsystems: Vec<SubsystemReport>,
+    hosts: Vec<HostReport>,
+}
+
+#[derive(Serialize)]
+struct GatewayReport {
+    name: String,
+    /// `there`, `away` (it has not said goodbye) or `left`.
+    state: &'static str,
+    slot: Option<u16>,
+    listeners: Vec<String>,
+    /// The version of the configuration that it serves.
+    version: u64,
+    /// Why it does not serve a newer one.
+    refused: Option<String>,
+    /// Images that hosts reach here.
+    serves: usize,
+}
+
+#[derive(Serialize)]
+struct SubsystemReport {
+    nqn: String,
+    serial: Option<String>,
+    model: Option<String>,
+    /// `null`: any host.
+    allow_hosts: Option<BTreeSet<String>>,
+    require_auth: bool,
+    require_tls: bool,
+    namespaces: Vec<NamespaceReport>,
+}
+
+#[derive(Serialize)]
+struct NamespaceReport {
+    nsid: u32,
+    /// As the configuration has it.
+    spec: String,
+    image: String,
+    /// The gateways that hosts reach it by.
+    served_by: Vec<String>,
+    /// The one that should.
+    preferred: Option<String>,
+}
+
+#[derive(Serialize)]
+struct HostReport {
+    nqn: String,
+    dhchap_key: bool,
+    dhchap_ctrl_key: bool,
+    tls_key: bool,
+}
+
+/// `roadtrain gateway show`
+pub(super) fn run(args: &GroupArgs, global: &GlobalArgs) -> Outcome {
+    let group = open(args)?;
+    let Some(state) = group.read()? else {
+        return Err(Failure::failed(format!(
+            "there is no gateway group {}: `roadtrain gateway add` makes it",
+            group.name()
+        )));
+    };
+    let living: BTreeSet<String> = group.who()?.into_iter().collect();
+    let report = report(args, &state, &living);
+    if global.json {
+        return output::json(&report);
+    }
+    output::line(&text(&report))
+}
+
+fn report(args: &GroupArgs, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
+    let mut names: BTreeSet<&String> = state.gateways.keys().collect();
+    names.extend(state.slots.values());
+    let gateway = |name: &String| {
+        let said = state.gateways.get(name).cloned().unwrap_or_default();
+        let state_of = match living.contains(name) {
+            true => "there",
+            false if state.beats.contains_key(name) => "away",
+            false => "left",
+        };
+        let is_there = state_of == "there";
+        GatewayReport {
+            name: name.clone(),
+            state: state_of,
+            slot: state.slots.iter().find(|(_, owner)| *owner == name).map(|(slot, _)| *slot),
+            listeners: said.listeners,
+            version: said.version,
+            refused: said.refused.map(|(_, why)| why),
+            serves: if is_there { said.serves.values().map(Vec::len).sum() } else { 0 },
+        }
+    };
+    let tls = &state.config.tls.keys;
+    let mut hosts: BTreeSet<&String> = state.config.hosts.iter().map(|host| &host.nqn).collect();
+    hosts.extend(tls.keys());
+    let host = |nqn: &String| {
+        let known = state.config.hosts.iter().find(|host| host.nqn == *nqn);
+        HostReport {
+            nqn: nqn.clone(),
+            dhchap_key: known.is_some_and(|host| host.dhchap_key.is_some()),
+            dhchap_ctrl_key: known.is_some_and(|host| host.dhchap_ctrl_key.is_some()),
+            tls_key: tls.contains_key(nqn),
+        }
+    };
+    GroupReport {
+        group: args.group.clone(),
+        pool: args.pool.clone(),
+        version: state.version,
+        gateways: names.into_iter().map(gateway).collect(),
+        subsystems: state
+            .config
+            .subsystems
+            .iter()
+            .map(|one| subsystem(one, state, living))
+            .collect(),
+        hosts: hosts.into_iter().map(host).collect(),
+    }
+}
+
+fn subsystem(
+    spec: &SubsystemSpec,
+    state: &GroupState,
+    living: &BTreeSet<String>,
+) -> SubsystemReport {
+    let namespace = |namespace: &NamespaceSpec| {
+        let (nsid, image) =
+            (namespace.nsid.unwrap_or(0), namespace.image.clone().unwrap_or_default());
+        let serves =
+            |said: &Said| said.serves.get(&spec.nqn).is_some_and(|nsids| nsids.contains(&nsid));
+        let served =
+            state.gateways.iter().filter(|(name, said)| living.contains(*name) && serves(said));
+        NamespaceReport {
+            nsid,
+            spec: NamespaceSpec { nsid: None, ..namespace.clone() }.to_string(),
+            served_by: served.map(|(name, _)| name.clone()).collect(),
+            preferred: preferred(&image, living.iter().map(String::as_str)).map(str::to_owned),
+            image,
+        }
+    };
+    SubsystemReport {
+        nqn: spec.nqn.clone(),
+        serial: spec.serial.clone(),
+        model: spec.model.clone(),
+        allow_hosts: spec.allow_hosts.clone(),
+        require_auth: spec.require_auth,
+        require_tls: spec.require_tls,
+        namespaces: spec.namespaces.iter().map(namespace).collect(),
+    }
+}
+
+/// For people: a table of each kind.
+fn text(report: &GroupReport) -> String {
+    let GroupReport { group, pool, version, .. } = report;
+    let mut parts = vec![format!("group {group} in pool {pool}, version {version}")];
+    let rows: Vec<Vec<String>> = report
+        .gateways
+        .iter()
+        .map(|one| {
+            let slot = one.slot.map_or_else(|| "-".into(), |slot| slot.to_string());
+            let (serves, version) = (one.serves.to_string(), one.version.to_string());
+            vec![one.name.clone(), one.state.into(), slot, serves, version, one.listeners.join(" ")]
+        })
+        .collect();
+    parts.push(output::columns(
+        &["GATEWAY", "STATE", "SLOT", "SERVES", "VERSION", "LISTENERS"],
+        &rows,
+    ));
+    let refused = report.gateways.iter().filter_map(|one| Some((&one.name, one.refused.as_ref()?)));
+    parts.extend(refused.map(|(name, why)| format!("{name} keeps what it has: {why}")));
+    let mut rows = Vec::new();
+    for subsystem in &report.subsystems {
+        let hosts = match &subsystem.allow_hosts {
+            None => "any host".to_owned(),
+            Some(hosts) => hosts.iter().cloned().collect::<Vec<_>>().join(" "),
+        };
+        rows.push(vec![subsystem.nqn.clone(), String::new(), hosts, String::new(), String::new()]);
+        for one in &subsystem.namespaces {
+            let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+            let preferred = one.preferred.clone().unwrap_or_default();
+            let served = dash(one.served_by.join(" "));
+            rows.push(vec![
+                String::new(),
+                one.nsid.to_string(),
+                one.spec.clone(),
+                served,
+                dash(preferred),
+            ]);
+        }
+    }
+    parts.push(output::columns(
+        &["SUBSYSTEM", "NSID", "HOSTS, IMAGES", "SERVED BY", "PREFERRED"],
+        &rows,
+    ));
+    if !report.hosts.is_empty() {
+        let yes = |is_there: bool| if is_there { "yes" } else { "-" }.to_owned();
+        let row = |host: &HostReport| {
+            vec![
+                host.nqn.clone(),
+                yes(host.dhchap_key),
+                yes(host.dhchap_ctrl_key),
+                yes(host.tls_key),
+            ]
+        };
+        let rows: Vec<Vec<String>> = report.hosts.iter().map(row).collect();
+        parts.push(output::columns(&["HOST", "DHCHAP KEY", "CONTROLLER KEY", "TLS KEY"], &rows));
+    }
+    parts.join("\n")
+}

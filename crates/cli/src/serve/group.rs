@@ -1,0 +1,450 @@
+//! A target that is a gateway of a group: it says regularly that it is there, sees who else is, and serves its share of
+//! what the group's configuration has.
+//!
+//! ```text
+//! roadtrain-beat    each half second: writes that it is there, reads who is; hears at once when somebody has
+//!     |             changed something
+//!     v
+//! roadtrain-group   has the target follow: another configuration, other gateways that are there
+//! ```
+
+use super::control::Served;
+use crate::args::{CephArgs, CntlidRange, ServeArgs};
+use crate::config::ServeConfig;
+use crate::failure::{Failure, Outcome};
+use crate::gateway::{Group, GroupState, Now, Said};
+use roadtrain_engine::store::{ObjectError, StoreKind, Watch};
+use roadtrain_engine::target::{Blocks, Subsystem};
+use roadtrain_proto::target::gateways::{Members, cntlids, preferred};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::{error, info, warn};
+
+/// Between the end of a round and the next one.
+const ROUND: Duration = Duration::from_millis(500);
+/// How long a gateway of the same name is looked for.
+const NAMESAKE_WAIT: Duration = Duration::from_millis(2500);
+/// How often what is served here is compared with what was said of it.
+const SAY: Duration = Duration::from_secs(1);
+/// Between attempts to follow after one that has failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// How long a gateway that is to stop may take to give up what it serves.
+const LEAVE_WAIT: Duration = Duration::from_secs(15);
+/// How long the first share may take to be served before the target says that it is ready all the same.
+const FIRST_WAIT: Duration = Duration::from_secs(60);
+
+/// This gateway in its group.
+pub(super) struct Member {
+    group: Group,
+    name: String,
+    slot: u16,
+    /// What it says itself: listeners, limits, how to wait.
+    own: ServeConfig,
+    ceph: CephArgs,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Its beat. Locked during a round.
+    beating: Mutex<Beating>,
+}
+
+/// What is known of the group.
+#[derive(Default)]
+struct State {
+    /// The newest configuration that there is.
+    version: u64,
+    living: BTreeSet<String>,
+    /// Something was said to have changed.
+    is_called: bool,
+    is_leaving: bool,
+    /// What is served here.
+    applied: Option<Applied>,
+}
+
+/// What the target follows.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Applied {
+    version: u64,
+    living: BTreeSet<String>,
+    refused: Option<(u64, String)>,
+}
+
+struct Beating {
+    members: Members,
+    /// The newest that is known to be written, and the newest that was tried.
+    written: u64,
+    tried: u64,
+    /// Another one has our place.
+    is_out: bool,
+    is_silent: bool,
+}
+
+impl Member {
+    /// Connects, and takes a place in the group. What it serves at first, with nothing of its share yet.
+    ///
+    /// # Errors
+    /// The cluster cannot be reached, another gateway has the name, or the configuration makes no sense here.
+    pub(super) fn join(args: &ServeArgs, own: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
+        let asked = &args.member;
+        let (Some(name), Some(pool)) = (&asked.gateway_group, &asked.pool) else {
+            return Err(Failure::usage("--gateway-group needs --pool"));
+        };
+        let group = Group::open(pool, name, &asked.ceph)?;
+        let name = match &asked.gateway {
+            Some(name) => name.clone(),
+            None => machine_name()?,
+        };
+        refuse_namesake(&group, &name)?;
+        let slot = group.take_slot(&name)?;
+        let GroupState { version, config, .. } = group.read()?.unwrap_or_default();
+        let mut own = own;
+        own.limits.cntlid_range = own.limits.cntlid_range.or(cntlid_range(slot));
+        let ceph = asked.ceph.clone();
+        let served = config.served_by(&own, &ceph).map_err(Failure::usage)?;
+        let first = first_beat();
+        group.beat(&name, None, first)?;
+        let applied = Applied { version, ..Applied::default() };
+        let state = State { version, applied: Some(applied), ..State::default() };
+        let beating = Beating {
+            members: Members::default(),
+            written: first,
+            tried: first,
+            is_out: false,
+            is_silent: false,
+        };
+        let (state, beating) = (Mutex::new(state), Mutex::new(beating));
+        info!("gateway {name} of group {}: slot {slot}, version {version}", group.name());
+        let member =
+            Member { group, name, slot, own, ceph, state, changed: Condvar::new(), beating };
+        Ok((Arc::new(member), served))
+    }
+
+    /// Where the configuration comes from, for people.
+    pub(super) fn source(&self) -> String {
+        format!("gateway group {}", self.group.name())
+    }
+
+    /// Makes `subsystems` those of this gateway: what is the share of others stays out of reach here.
+    pub(super) fn share(&self, subsystems: &mut [Subsystem]) {
+        let applied = self.lock().applied.clone().unwrap_or_default();
+        share(subsystems, &self.name, &applied.living);
+    }
+
+    /// Follows the group from now on, and waits until the first share is served.
+    ///
+    /// # Errors
+    /// There are no threads for it.
+    pub(super) fn start(self: &Arc<Self>, served: &Arc<Served>) -> Outcome {
+        let member = self.clone();
+        thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
+        let (member, of) = (self.clone(), Arc::downgrade(served));
+        thread::Builder::new().name("roadtrain-group".into()).spawn(move || member.follow(&of))?;
+        let until = Instant::now() + FIRST_WAIT;
+        let mut state = self.lock();
+        let is_first =
+            |state: &State| state.applied.as_ref().is_none_or(|applied| applied.living.is_empty());
+        while is_first(&state) && Instant::now() < until {
+            state = wait(&self.changed, state, ROUND);
+        }
+        Ok(())
+    }
+
+    /// The others serve from now on what is served here. Waits for that, but not for long: the cluster may be away.
+    pub(super) fn leave(self: &Arc<Self>, served: &Arc<Served>) {
+        self.lock().is_leaving = true;
+        self.changed.notify_all();
+        let (done, is_done) = mpsc::channel();
+        let (member, served) = (self.clone(), served.clone());
+        let hand_over = move || {
+            member.hand_over(&served);
+            let _ = done.send(());
+        };
+        let begun = thread::Builder::new().name("roadtrain-leave".into()).spawn(hand_over);
+        if begun.is_err() || is_done.recv_timeout(LEAVE_WAIT).is_err() {
+            warn!("not all is handed to the other gateways before the end");
+        }
+    }
+
+    fn hand_over(&self, served: &Served) {
+        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.group.leave(&self.name, beating.written) {
+            warn!("the other gateways see in a few seconds that this one has left: {error}");
+        }
+        drop(beating);
+        let applied =
+            Applied { living: BTreeSet::new(), ..self.lock().applied.clone().unwrap_or_default() };
+        self.lock().applied = Some(applied);
+        if let Err(failure) = served.follow(None, &self.source()) {
+            warn!("not handed to the other gateways before the end: {}", failure.message);
+        }
+    }
+
+    /// Has a configuration that could not be applied tried again.
+    pub(super) fn retry(&self) {
+        if let Some(applied) = &mut self.lock().applied {
+            applied.refused = None;
+        }
+        self.call();
+    }
+
+    /// Has the group looked at at once.
+    fn call(&self) {
+        self.lock().is_called = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that this gateway is there, until it leaves.
+    fn beat(self: Arc<Self>) {
+        let mut watch: Option<Watch> = None;
+        while !self.lock().is_leaving {
+            if watch.as_ref().is_none_or(Watch::is_lost) {
+                let member = Arc::downgrade(&self);
+                let called = move || {
+                    if let Some(member) = Weak::upgrade(&member) {
+                        member.call();
+                    }
+                };
+                watch =
+                    self.group.watch(&self.name, called).inspect_err(|error| warn!("{error}")).ok();
+            }
+            self.round();
+            let mut state = self.lock();
+            if !state.is_called && !state.is_leaving {
+                state = wait(&self.changed, state, ROUND);
+            }
+            state.is_called = false;
+        }
+    }
+
+    /// Writes that it is there, and reads who else is.
+    fn round(&self) {
+        let mut beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock().is_leaving {
+            return;
+        }
+        let seen = self.write_beat(&mut beating).and_then(|()| self.group.now());
+        let now = match seen {
+            Ok(now) => now,
+            Err(error) => {
+                if !std::mem::replace(&mut beating.is_silent, true) {
+                    warn!("the group does not hear of this gateway: {error}");
+                }
+                return;
+            }
+        };
+        if std::mem::replace(&mut beating.is_silent, false) {
+            info!("the group hears of this gateway again");
+        }
+        self.see(&mut beating, &now);
+    }
+
+    fn write_beat(&self, beating: &mut Beating) -> Result<(), ObjectError> {
+        if beating.is_out {
+            return Ok(());
+        }
+        beating.tried += 1;
+        if self.group.beat(&self.name, Some(beating.written), beating.tried)? {
+            beating.written = beating.tried;
+            return Ok(());
+        }
+        // One whose answer did not come may have been written.
+        match self.group.now()?.beats.get(&self.name) {
+            Some(beat) if (beating.written..=beating.tried).contains(beat) => {
+                beating.written = *beat
+            }
+            _ => {
+                error!(
+                    "gateway {}: another process has this name in the group, or it was removed: this one serves nothing \
+                     of the group any more",
+                    self.name
+                );
+                beating.is_out = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn see(&self, beating: &mut Beating, now: &Now) {
+        let others = now.beats.iter().filter(|(name, _)| !beating.is_out || **name != self.name);
+        let has_changed = beating.members.round(others.map(|(name, beat)| (name.as_str(), *beat)));
+        let living: BTreeSet<String> = beating.members.living().map(str::to_owned).collect();
+        if has_changed {
+            let names: Vec<&str> = living.iter().map(String::as_str).collect();
+            info!("gateways that are there: {}", names.join(", "));
+        }
+        let mut state = self.lock();
+        if state.version != now.version || state.living != living {
+            state.version = now.version;
+            state.living = living;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Has the target follow, until it leaves.
+    fn follow(&self, served: &Weak<Served>) {
+        let mut said = None;
+        let mut is_due = Instant::now();
+        loop {
+            let (version, living, applied) = {
+                let mut state = self.lock();
+                let is_same = |state: &State| {
+                    let applied = state.applied.clone().unwrap_or_default();
+                    let version = applied.refused.map_or(applied.version, |(version, _)| version);
+                    (version, &applied.living) == (state.version, &state.living)
+                };
+                while is_same(&state) && !state.is_leaving && Instant::now() < is_due {
+                    state = wait(&self.changed, state, SAY);
+                }
+                if state.is_leaving {
+                    return;
+                }
+                (state.version, state.living.clone(), state.applied.clone().unwrap_or_default())
+            };
+            let Some(served) = served.upgrade() else { return };
+            if self.apply(&served, (version, living), applied) {
+                is_due = Instant::now();
+            }
+            if Instant::now() >= is_due {
+                self.say(&served, &mut said);
+                is_due = Instant::now() + SAY;
+            }
+        }
+    }
+
+    /// Has the target follow what is new. Whether something was.
+    fn apply(
+        &self,
+        served: &Served,
+        (version, living): (u64, BTreeSet<String>),
+        applied: Applied,
+    ) -> bool {
+        let known = applied.refused.as_ref().map_or(applied.version, |(version, _)| *version);
+        if known == version && applied.living == living {
+            return false;
+        }
+        // The share of this gateway is made of what was applied, so that comes first.
+        self.lock().applied = Some(Applied { living: living.clone(), ..applied.clone() });
+        let next = match known == version {
+            true => {
+                served.follow(None, &self.source()).map(|()| Applied { living, ..applied.clone() })
+            }
+            false => self.read(served, living, &applied),
+        };
+        let is_done = next.is_ok();
+        let next = next.unwrap_or_else(|failure| {
+            error!("{}: not followed, and tried again: {}", self.source(), failure.message);
+            applied
+        });
+        let mut state = self.lock();
+        state.applied = Some(next);
+        self.changed.notify_all();
+        let until = Instant::now() + RETRY;
+        while !is_done && !state.is_leaving && Instant::now() < until {
+            state = wait(&self.changed, state, RETRY);
+        }
+        true
+    }
+
+    /// Serves the configuration that there is now. One that this gateway cannot serve is left until there is another.
+    fn read(
+        &self,
+        served: &Served,
+        living: BTreeSet<String>,
+        applied: &Applied,
+    ) -> Outcome<Applied> {
+        let GroupState { version, config, .. } = self.group.read()?.unwrap_or_default();
+        let new = config.served_by(&self.own, &self.ceph).map_err(Failure::usage);
+        match new.and_then(|new| served.follow(Some(new), &self.source())) {
+            Ok(()) => Ok(Applied { version, living, refused: None }),
+            Err(failure) => {
+                error!(
+                    "{}: version {version} is not applied, what was served before is served on: {}",
+                    self.source(),
+                    failure.message
+                );
+                // Others may be there than before, all the same.
+                served.follow(None, &self.source())?;
+                Ok(Applied { living, refused: Some((version, failure.message)), ..applied.clone() })
+            }
+        }
+    }
+
+    /// Says what is served here, if that has changed.
+    fn say(&self, served: &Served, last: &mut Option<Said>) {
+        let (listeners, serves) = served.served();
+        let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
+        let said = Said { slot: self.slot, listeners, version, refused, serves };
+        if last.as_ref() == Some(&said) {
+            return;
+        }
+        match self.group.say(&self.name, &said) {
+            Ok(()) => *last = Some(said),
+            Err(error) => warn!("the group does not hear what is served here: {error}"),
+        }
+    }
+}
+
+/// Of `subsystems`, what is the share of the gateway `me` among those that live is served; what is read only all serve.
+fn share(subsystems: &mut [Subsystem], me: &str, living: &BTreeSet<String>) {
+    for export in subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces) {
+        let Blocks::Spec(spec) = &export.blocks else { continue };
+        let StoreKind::Rbd(image) = &spec.kind else { continue };
+        if spec.read_only || image.snapshot.is_some() {
+            continue;
+        }
+        let wanted = preferred(&image.to_string(), living.iter().map(String::as_str));
+        export.yields = wanted != Some(me);
+    }
+}
+
+fn wait<'a>(
+    changed: &Condvar,
+    state: MutexGuard<'a, State>,
+    pause: Duration,
+) -> MutexGuard<'a, State> {
+    changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// Another one than the gateway has had before it was started.
+fn first_beat() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 >> 1
+}
+
+fn cntlid_range(slot: u16) -> Option<CntlidRange> {
+    cntlids(slot).map(|(min, max)| CntlidRange { min, max })
+}
+
+/// What the machine is called.
+fn machine_name() -> Outcome<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" | "localhost" => Err(Failure::usage("this machine has no name: say --gateway NAME")),
+        name => Ok(name.to_owned()),
+    }
+}
+
+/// Two gateways with one name would write over each other.
+fn refuse_namesake(group: &Group, name: &str) -> Outcome {
+    let beat = || Ok::<_, Failure>(group.now()?.beats.get(name).copied());
+    let Some(first) = beat()? else { return Ok(()) };
+    let until = Instant::now() + NAMESAKE_WAIT;
+    while Instant::now() < until {
+        if beat()?.is_some_and(|beat| beat != first) {
+            return Err(Failure::failed(format!(
+                "gateway group {}: a gateway called {name} runs: give this one another name with --gateway",
+                group.name()
+            )));
+        }
+        thread::sleep(ROUND / 2);
+    }
+    Ok(())
+}
+
+/// What is served, by subsystem.
+pub(super) type Serves = BTreeMap<String, Vec<u32>>;

@@ -1,0 +1,39 @@
+//! In the place of `group` in a program without images of Ceph clusters: no target is a gateway of a group.
+
+use super::control::Served;
+use crate::args::ServeArgs;
+use crate::config::ServeConfig;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::target::Subsystem;
+use std::sync::Arc;
+
+/// There is none.
+pub(super) enum Member {}
+
+impl Member {
+    pub(super) fn join(_: &ServeArgs, _: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
+        Err(Failure::failed(
+            "this program was built without images of Ceph clusters (feature rbd), so without gateway groups",
+        ))
+    }
+
+    pub(super) fn source(&self) -> String {
+        match *self {}
+    }
+
+    pub(super) fn share(&self, _: &mut [Subsystem]) {
+        match *self {}
+    }
+
+    pub(super) fn start(self: &Arc<Self>, _: &Arc<Served>) -> Outcome {
+        match **self {}
+    }
+
+    pub(super) fn leave(self: &Arc<Self>, _: &Arc<Served>) {
+        match **self {}
+    }
+
+    pub(super) fn retry(&self) {
+        match *self {}
+    }
+}

@@ -1,0 +1,229 @@
+//! Placement and failover of a group of gateways, with more of them than a machine has: how even images are shared out,
+//! what moves when a gateway leaves or comes, and how long it takes until all images are served again when one dies.
+//!
+//! What decides is the product's: [`preferred`], [`Members`] and [`Observer`] with their timing. Modelled are the times at
+//! which gateways look, what the cluster takes for a fence, and what a gateway takes to open an image.
+
+use crate::rng::Rng;
+use core::time::Duration;
+use roadtrain_proto::target::custody::{Observer, Seen, Timing, Verdict};
+use roadtrain_proto::target::gateways::{Members, preferred};
+use roadtrain_proto::time::Instant;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Numbers of gateways that are tried.
+pub const GATEWAYS: [usize; 5] = [2, 3, 8, 16, 32];
+/// Numbers of images.
+pub const IMAGES: [usize; 4] = [10, 100, 1000, 10_000];
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+/// When the gateway dies.
+const DEATH: u64 = 20 * SECOND;
+/// What a question to the cluster takes.
+const ANSWER: u64 = 2 * MS;
+/// Between a gateway's rounds.
+const ROUND: u64 = 500 * MS;
+/// Between looks at what may have become free.
+const LOOK: u64 = 100 * MS;
+/// The cluster changes its map so often at most (`paxos_propose_interval`), and takes as long as that to tell it.
+const PROPOSE: u64 = SECOND;
+const TOLD: u64 = 100 * MS;
+/// Until an image is open and locked: one after the other.
+pub const OPEN: u64 = 100 * MS;
+
+fn names(gateways: usize) -> Vec<String> {
+    (0..gateways).map(|n| format!("gate{n}")).collect()
+}
+
+/// The gateway that serves each image.
+fn place(images: usize, members: &[String]) -> Vec<&str> {
+    let of = |image| {
+        preferred(&format!("disks/image{image}"), members.iter().map(String::as_str)).unwrap_or("")
+    };
+    (0..images).map(of).collect()
+}
+
+/// How even it is, and what moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Images of the gateway that has the fewest, and of the one that has the most.
+    pub fewest: usize,
+    /// As above.
+    pub most: usize,
+    /// Images that move when a gateway leaves: at least, at most, whichever it is.
+    pub leaves: (usize, usize),
+    /// Images that move when one more comes.
+    pub comes: usize,
+    /// Images that move in either case though neither gateway is the one that leaves or comes.
+    pub needless: usize,
+}
+
+/// Shares `images` out among `gateways`, has each of them leave, and one more come.
+#[must_use]
+pub fn placement(gateways: usize, images: usize) -> Placement {
+    let members = names(gateways);
+    let before = place(images, &members);
+    let mut shares: BTreeMap<&str, usize> = members.iter().map(|name| (name.as_str(), 0)).collect();
+    before.iter().for_each(|gateway| *shares.entry(gateway).or_default() += 1);
+    let (mut moved, mut needless) = (Vec::new(), 0);
+    for gone in &members {
+        let rest: Vec<String> = members.iter().filter(|name| *name != gone).cloned().collect();
+        let after = place(images, &rest);
+        let moves = before.iter().zip(&after).filter(|(old, new)| old != new);
+        needless += moves.clone().filter(|(old, _)| *old != gone).count();
+        moved.push(moves.count());
+    }
+    let more = names(gateways + 1);
+    let after = place(images, &more);
+    let moves = before.iter().zip(&after).filter(|(old, new)| old != new);
+    needless += moves.clone().filter(|(_, new)| **new != more[gateways]).count();
+    let least_and_most = |counts: &[usize]| {
+        (counts.iter().copied().min().unwrap_or(0), counts.iter().copied().max().unwrap_or(0))
+    };
+    let counts: Vec<usize> = shares.into_values().collect();
+    let (fewest, most) = least_and_most(&counts);
+    Placement { fewest, most, leaves: least_and_most(&moved), comes: moves.count(), needless }
+}
+
+/// When the images of a gateway that dies are served again, after its death.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// How many it had.
+    pub images: usize,
+    /// When all others knew that it was away.
+    pub known: Duration,
+    /// When the first image, and when the last one was served again.
+    pub first: Duration,
+    /// As above.
+    pub last: Duration,
+    /// What all gateways ask and tell the cluster in a second, before.
+    pub operations: u64,
+}
+
+/// When a gateway that begins its rounds at `phase` knows that the one that beats at `its` phase until its death is away.
+fn known(phase: u64, its: u64) -> u64 {
+    let mut members = Members::default();
+    let beat_at = |now: u64| 1 + (now.min(DEATH).saturating_sub(its)) / (ROUND + ANSWER);
+    let mut now = phase;
+    loop {
+        let own = now;
+        members.round([("own", own), ("its", beat_at(now))]);
+        if now > DEATH && !members.lives("its") {
+            return now;
+        }
+        now += ROUND + ANSWER;
+    }
+}
+
+/// When who looks at an image from `phase` on has it fenced, whose owner beats at `its` phase until its death.
+fn silent(timing: Timing, phase: u64, its: u64) -> u64 {
+    let (beat, look) = (timing.beat.as_nanos() as u64, timing.look.as_nanos() as u64);
+    let mut observer = Observer::new(timing);
+    let mut now = phase;
+    loop {
+        let number = (now.min(DEATH) + beat - its) / beat;
+        let verdict = observer.looked(Instant(now), Instant(now + ANSWER), Seen::Beat(number));
+        if verdict == Verdict::Fence {
+            return now + ANSWER;
+        }
+        now += ANSWER + look;
+    }
+}
+
+/// Has the gateway that has the most images die in a group of `gateways`.
+#[must_use]
+pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
+    let (mut rng, timing) = (Rng::new(seed), Timing::default());
+    let members = names(gateways);
+    let before = place(images, &members);
+    let count = |name: &str| before.iter().filter(|gateway| **gateway == name).count();
+    let Some(dead) = members.iter().max_by_key(|name| count(name)) else {
+        unreachable!("a gateway")
+    };
+    let rest: Vec<String> = members.iter().filter(|name| *name != dead).cloned().collect();
+    let its = rng.below(ROUND);
+    let known: BTreeMap<&str, u64> =
+        rest.iter().map(|name| (name.as_str(), known(rng.below(ROUND), its))).collect();
+    // When each image is free, by who is to have it.
+    let mut free: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let look = timing.look.as_nanos() as u64;
+    for (image, _) in before.iter().enumerate().filter(|(_, gateway)| *gateway == dead) {
+        let beats = rng.below(SECOND);
+        // All that stand by look; the first one has it fenced.
+        let fenced =
+            rest.iter().map(|_| silent(timing, rng.below(look), beats)).min().unwrap_or(DEATH);
+        let fenced = fenced + rng.below(PROPOSE) + TOLD;
+        let seen = fenced + rng.below(look + ANSWER);
+        let name = format!("disks/image{image}");
+        let heir = preferred(&name, rest.iter().map(String::as_str)).unwrap_or("");
+        free.entry(heir).or_default().push(seen);
+    }
+    let served =
+        free.into_iter().flat_map(|(heir, free)| served(known[heir], rng.below(LOOK), free));
+    let served: Vec<u64> = served.collect();
+    let since = |at: Option<u64>| Duration::from_nanos(at.map_or(0, |at| at - DEATH));
+    Recovery {
+        images: served.len(),
+        known: since(known.values().copied().max()),
+        first: since(served.iter().copied().min()),
+        last: since(served.iter().copied().max()),
+        operations: operations(timing, gateways, images),
+    }
+}
+
+/// When an heir serves each image: those that are free when it looks it opens one after the other, and serves together.
+fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
+    free.sort_unstable();
+    let (mut now, mut served) = (phase, Vec::new());
+    while !free.is_empty() {
+        now += LOOK;
+        let count = if now < known { 0 } else { free.iter().take_while(|at| **at <= now).count() };
+        now += count as u64 * OPEN;
+        served.extend(free.drain(..count).map(|_| now));
+    }
+    served
+}
+
+/// An owner's beats; lock and beat as those read who stand by; each gateway's own beat and its look at all.
+fn operations(timing: Timing, gateways: usize, images: usize) -> u64 {
+    let per_second = |pause: Duration| 1.0 / pause.as_secs_f64();
+    let looks = 2.0 * (gateways - 1) as f64 * per_second(timing.look);
+    let rounds = 2.0 * gateways as f64 * per_second(Duration::from_nanos(ROUND));
+    (images as f64 * (per_second(timing.beat) + looks) + rounds) as u64
+}
+
+/// The tables of docs/internals/gateways.md.
+#[must_use]
+pub fn tables() -> String {
+    let mut text = String::from(
+        "| gateways | images | fewest to most | one leaves: move | one comes: move | move needlessly |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    let pairs =
+        || GATEWAYS.into_iter().flat_map(|gateways| IMAGES.map(|images| (gateways, images)));
+    for (gateways, images) in pairs() {
+        let Placement { fewest, most, leaves: (least, largest), comes, needless } =
+            placement(gateways, images);
+        let _ = writeln!(
+            text,
+            "| {gateways} | {images} | {fewest} to {most} | {least} to {largest} | {comes} | {needless} |"
+        );
+    }
+    text.push_str(
+        "\n| gateways | images | of the dead | away after | first served | last served | operations a second |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for (gateways, images) in pairs() {
+        let Recovery { images: gone, known, first, last, operations } =
+            recovery(7, gateways, images);
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let (known, first, last) = (seconds(known), seconds(first), seconds(last));
+        let _ = writeln!(
+            text,
+            "| {gateways} | {images} | {gone} | {known} | {first} | {last} | {operations} |"
+        );
+    }
+    text
+}
