@@ -1,6 +1,7 @@
 //! `roadtrain ctl`: changes a running target, and tells it how things are around it.
 
 mod objects;
+mod volumes;
 
 use crate::args::{
     AnaName, AnaPort, CtlArgs, CtlCommand, GlobalArgs, SnapshotCommand, SnapshotName,

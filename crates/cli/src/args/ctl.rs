@@ -2,7 +2,7 @@
 
 use super::{
     AnaName, AnaPort, DeviceCommand, HostCommand, ListenerCommand, NO_HEADING, NamespaceCommand,
-    RpcSocketArgs, SubsystemCommand,
+    RpcSocketArgs, SubsystemCommand, VolumeCommand,
 };
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ Examples:
   roadtrain ctl namespace add nqn.2025-01.io.example:disk disk
   roadtrain ctl listener add nqn.2025-01.io.example:disk 192.0.2.1:4420
   roadtrain ctl host allow nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7
+  roadtrain ctl volume create vols/disk 10GiB --thin
+  roadtrain ctl volume snapshot vols/disk before-upgrade
   roadtrain ctl connections --json
   roadtrain ctl ana --listener 192.0.2.1:4420 inaccessible
   roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0
@@ -72,6 +74,9 @@ pub enum CtlCommand {
     /// Who may use subsystems.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Volumes: disks that a store is cut into, their snapshots and clones.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Show who is connected.
     Connections {
         /// NQN of a subsystem [default: all].

@@ -27,6 +27,7 @@ mod gateway;
 mod generate;
 mod keys;
 mod life;
+mod lvstore;
 mod objects;
 mod paths;
 mod placement;
@@ -41,6 +42,7 @@ mod stream;
 mod target;
 mod tls;
 mod top;
+mod volumes;
 
 pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
@@ -61,6 +63,7 @@ pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
 pub use life::{DetachArgs, StatusArgs};
+pub use lvstore::LvStoreArg;
 pub use objects::{
     DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, SubsystemCommand,
 };
@@ -80,6 +83,7 @@ pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 pub use tls::{HostKey, TlsAt, TlsMode};
 pub use top::TopArgs;
+pub use volumes::VolumeCommand;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 

@@ -1,5 +1,6 @@
 //! `roadtrain serve`
 
+use super::LvStoreArg;
 use super::{
     AnaAt, CntlidRange, EtherArgs, MemberArgs, PlacementName, PolicyArgs, SecurityArgs,
     SlowOverName, Transport, WaitArgs,
@@ -211,6 +212,10 @@ pub struct RpcServeArgs {
     /// configuration file.
     #[arg(long = "file-root", value_name = "DIR", conflicts_with = "config")]
     pub file_roots: Vec<PathBuf>,
+    /// Store of volumes in a folder, which is made if it is not there: NAME=DIR,size=SIZE[,lba=512|4096] (repeatable). SIZE
+    /// is its quota [default: what the file system has free when it is made].
+    #[arg(long = "lvstore", value_name = "NAME=DIR[,..]")]
+    pub lvstores: Vec<LvStoreArg>,
 }
 
 impl RpcServeArgs {

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
 /// A target, and how to show what it says.
-struct Desk<'a> {
+pub(super) struct Desk<'a> {
     socket: &'a RpcSocketArgs,
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Everything but `ctl ana` and `ctl snapshot`.
@@ -28,22 +28,23 @@ pub(super) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
         CtlCommand::Namespace(command) => desk.namespace(command),
         CtlCommand::Listener(command) => desk.listener(command),
         CtlCommand::Host(command) => desk.host(command),
+        CtlCommand::Volume(command) => desk.volume(command),
         CtlCommand::Connections { nqn } => desk.connections(nqn.as_deref()),
     }
 }
 
 impl Desk<'_> {
-    fn call(&self, method: &str, params: &Value) -> Outcome<Value> {
+    pub(super) fn call(&self, method: &str, params: &Value) -> Outcome<Value> {
         rpc::call(self.socket, method, params)
     }
 
     /// A change: what came of it.
-    fn change(&self, method: &str, params: &Value, done: &str) -> Outcome {
+    pub(super) fn change(&self, method: &str, params: &Value, done: &str) -> Outcome {
         let result = self.call(method, params)?;
         if self.json { output::json(&result) } else { output::line(done) }
     }
 
-    fn table(&self, head: &[&str], names: &[&str], rows: Vec<Value>) -> Outcome {
+    pub(super) fn table(&self, head: &[&str], names: &[&str], rows: Vec<Value>) -> Outcome {
         if self.json {
             return output::json(&rows);
         }
@@ -54,7 +55,7 @@ impl Desk<'_> {
             other => other.to_string(),
         };
         let size = |name: &str, value: &Value| match (name, value.as_u64()) {
-            ("bytes", Some(bytes)) => show_bytes(bytes),
+            ("bytes" | "held" | "free", Some(bytes)) => show_bytes(bytes),
             _ => cell(value),
         };
         let row = |row: &Value| names.iter().map(|name| size(name, &row[name])).collect();

@@ -1,13 +1,14 @@
 //! JSON-RPC at a running target: what it has made before, and who answers.
 
 use super::control::Served;
-use crate::args::RpcServeArgs;
+use crate::args::{LvStoreArg, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
 use roadtrain_manage::http;
-use roadtrain_manage::model::{self, Model};
+use roadtrain_manage::model::{self, Base, LvStore, Model};
 use roadtrain_manage::rpc::{Credentials, Files, Manager, Plane, UnixServer, router};
+use roadtrain_manage::volumes::Store;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,13 +38,25 @@ impl Plane for OfServed {
 /// # Errors
 /// The file makes no sense, something that it names is not there, or the configuration file names it, too.
 pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Model> {
+    if !args.lvstores.is_empty() && !args.is_on() {
+        return Err(Failure::usage(
+            "--lvstore needs --rpc, by which volumes are made and shown to hosts",
+        ));
+    }
+    let mut model = args
+        .state
+        .as_deref()
+        .map_or_else(|| Ok(Model::default()), model::load)
+        .map_err(Failure::failed)?;
+    for spec in &args.lvstores {
+        add_lvstore(&mut model, spec)?;
+    }
     let Some(path) = &args.state else {
         if args.is_on() {
             warn!("without --state what JSON-RPC requests make is gone with this process");
         }
-        return Ok(Model::default());
+        return Ok(model);
     };
-    let model = model::load(path).map_err(Failure::failed)?;
     let exports = model.exports();
     let is_twice = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
     if let Some(twice) = exports.iter().find(|subsystem| is_twice(&subsystem.nqn)) {
@@ -58,6 +71,17 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
     config.listen.extend(named_only);
     config.subsystems.extend(exports);
     Ok(model)
+}
+
+/// Opens a store of volumes.
+fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
+    let LvStoreArg { name, path, size, lba } = spec;
+    let path = std::path::absolute(path).map_err(Failure::failed)?;
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::failed(format!("--lvstore {name}: {error}"));
+    let store = Store::open(&path, name, *size, lba.unwrap_or(512)).map_err(|e| failed(&e))?;
+    let lvstore = LvStore::new(store, Base::Folder(path), true);
+    model.add_lvstore(lvstore).map_err(|e| failed(&e))
 }
 
 /// Files that RPC may use.

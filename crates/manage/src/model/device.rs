@@ -1,5 +1,6 @@
 //! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
 
+use super::lvstore::VolumeOf;
 use roadtrain_engine::store::{OpenError, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -32,8 +33,8 @@ pub enum DeviceKind {
     Aio(PathBuf),
     /// The same with `bdev_uring_create`.
     Uring(PathBuf),
-    /// What somebody else keeps: its product name, and what it says of itself.
-    Other(&'static str, serde_json::Value),
+    /// A volume of a store, which keeps it.
+    Volume(VolumeOf),
 }
 
 /// How a device is written down.
@@ -85,7 +86,7 @@ impl Device {
     ) -> Result<Device, OpenError> {
         let kind_of_store = match &kind {
             DeviceKind::Malloc => StoreKind::Memory { size: bytes },
-            DeviceKind::Null | DeviceKind::Other(..) => StoreKind::Null { size: bytes },
+            DeviceKind::Null | DeviceKind::Volume(_) => StoreKind::Null { size: bytes },
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
                 let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
                 match is_file {
@@ -124,7 +125,7 @@ impl Device {
             DeviceKind::Null => (KindWord::Null, None),
             DeviceKind::Aio(path) => (KindWord::Aio, Some(path.clone())),
             DeviceKind::Uring(path) => (KindWord::Uring, Some(path.clone())),
-            DeviceKind::Other(..) => return None,
+            DeviceKind::Volume(_) => return None,
         };
         Some(DeviceSpec {
             name: self.name.clone(),
@@ -145,7 +146,7 @@ impl Device {
             DeviceKind::Null => "Null disk",
             DeviceKind::Aio(_) => "AIO disk",
             DeviceKind::Uring(_) => "URING bdev",
-            DeviceKind::Other(product, _) => product,
+            DeviceKind::Volume(_) => "Logical Volume",
         }
     }
 

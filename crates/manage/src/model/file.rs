@@ -54,6 +54,10 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
         model.devices.push(Arc::new(device));
     }
+    for spec in &state.lvstores {
+        let opened = model.open_lvstore(spec);
+        opened.map_err(|problem| unfit(format!("lvstore {}: {problem}", spec.name)))?;
+    }
     Ok(model)
 }
 
@@ -128,7 +132,7 @@ mod tests {
         let devices = vec![Arc::new(device.unwrap())];
         let limits = DeviceLimits { ios: 5, ..DeviceLimits::default() };
         let limits = [("Malloc0".to_owned(), limits)].into();
-        Model { devices, limits, subsystems: vec![subsystem], has_tcp: true }
+        Model { devices, limits, subsystems: vec![subsystem], has_tcp: true, ..Model::default() }
     }
 
     #[test]

@@ -4,11 +4,13 @@
 mod device;
 mod file;
 mod limits;
+mod lvstore;
 mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, save};
 pub use limits::DeviceLimits;
+pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
 use roadtrain_engine::target::Subsystem;
@@ -24,6 +26,8 @@ pub struct Model {
     pub devices: Vec<Arc<Device>>,
     /// What devices may do in a second, by their names.
     pub limits: BTreeMap<String, DeviceLimits>,
+    /// Stores of volumes; each volume is a device, too.
+    pub lvstores: Vec<Arc<LvStore>>,
     /// In that of their NQNs.
     pub subsystems: Vec<SubsystemSpec>,
     /// Somebody has asked for the transport, which is always there.
@@ -43,6 +47,9 @@ pub struct State {
     /// What devices may do in a second, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, DeviceLimits>,
+    /// Stores of volumes.
+    #[serde(rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
+    pub lvstores: Vec<LvStoreSpec>,
     /// Subsystems.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
     pub subsystems: Vec<SubsystemSpec>,
@@ -56,6 +63,7 @@ impl Model {
             tcp: self.has_tcp,
             devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
             limits: self.limits.clone(),
+            lvstores: self.lvstores.iter().filter_map(|store| store.spec()).collect(),
             subsystems: self.subsystems.clone(),
         }
     }

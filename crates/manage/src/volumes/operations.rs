@@ -35,13 +35,14 @@ impl Store {
     /// It is a snapshot itself, the name is taken, a copy would be torn, or there is no room.
     pub fn snapshot(&self, uuid: Uuid, name: &str, quiet: Quiet<'_>) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
+        // First the name: who asks for the same again is told so, and does not wait.
+        let reserved = shared.reserve(name, 0)?;
         let claimed = shared.claim(uuid, Claim::Change)?;
         let source = &claimed.volume;
         if source.snapshot {
             let name = &source.name;
             return Err(VolumeError::Invalid(format!("{name} is a snapshot: clone it")));
         }
-        let reserved = shared.reserve(name, 0)?;
         let new = shared.new_volume(name, source.size)?;
         let snapshot = Volume { snapshot: true, parent: source.parent, thin: source.thin, ..new };
         shared.fill(&claimed, &reserved, &snapshot, quiet)?;
@@ -58,6 +59,7 @@ impl Store {
     /// It is no snapshot, the name is taken, or there is no room.
     pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
+        let reserved = shared.reserve(name, 0)?;
         let claimed = shared.claim(uuid, Claim::Read)?;
         let source = &claimed.volume;
         if !source.snapshot {
@@ -66,7 +68,6 @@ impl Store {
                 "{name} is no snapshot: make one of it first"
             )));
         }
-        let reserved = shared.reserve(name, 0)?;
         let new = shared.new_volume(name, source.size)?;
         let clone = Volume { thin: true, parent: Some(uuid), ..new };
         shared.fill(&claimed, &reserved, &clone, &|| true)?;

@@ -209,6 +209,12 @@ impl Store {
         self.shared.home.file(uuid)
     }
 
+    /// Block size of its volumes: 512 or 4096.
+    #[must_use]
+    pub fn lba(&self) -> u32 {
+        self.shared.lock().contents.lba
+    }
+
     /// Name and UUID.
     #[must_use]
     pub fn identity(&self) -> (String, Uuid) {

@@ -40,10 +40,10 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         timeout: Option<u64>,
     }
     let Asked { name, timeout } = device_params(&params)?;
-    let Some(name) = name else { return Ok(Value::Array(views(manager, |_| true))) };
+    let Some(name) = name else { return Ok(Value::Array(views(manager, None))) };
     let until = Instant::now() + Duration::from_millis(timeout.unwrap_or(0)).min(WAIT_MAX);
     loop {
-        let found = views(manager, |view| is_called(view, &name));
+        let found = views(manager, Some(&name));
         if !found.is_empty() {
             return Ok(Value::Array(found));
         }
@@ -61,9 +61,13 @@ fn is_called(view: &Value, name: &str) -> bool {
 }
 
 /// Devices as they are shown: the configuration file's first.
-fn views(manager: &Manager, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
     let model = manager.model();
-    let own = model.devices.iter().map(|device| {
+    let is_meant = |device: &&Arc<Device>| {
+        name.is_none_or(|name| device.name == name || device.is_called(name))
+    };
+    let mut volumes = super::lvol::specifics(&model, model.devices.iter().filter(is_meant));
+    let own = model.devices.iter().filter(is_meant).map(|device| {
         let specific = match &device.kind {
             DeviceKind::Aio(path) => {
                 let geometry = device.store.geometry();
@@ -73,12 +77,13 @@ fn views(manager: &Manager, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
                 }})
             }
             DeviceKind::Uring(path) => json!({"uring": {"filename": path}}),
-            DeviceKind::Other(_, specific) => specific.clone(),
+            DeviceKind::Volume(_) => volumes.remove(&device.name).unwrap_or_default(),
             DeviceKind::Malloc | DeviceKind::Null => json!({}),
         };
         let geometry = device.store.geometry();
         let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
-        let is_claimed = model.claim(&device.name).is_some();
+        let is_claimed =
+            model.claim(&device.name).is_some() || model.lvstore_on(&device.name).is_some();
         let names = (device.name.as_str(), &device.aliases[..], device.product());
         let mut view = view(names, &device.uuid, shape, is_claimed, specific);
         if let Some(limits) = model.limits.get(&device.name) {
@@ -86,7 +91,11 @@ fn views(manager: &Manager, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         }
         view
     });
-    files_devices(manager).into_iter().chain(own).filter(|view| wanted(view)).collect()
+    files_devices(manager)
+        .into_iter()
+        .filter(|view| name.is_none_or(|name| is_called(view, name)))
+        .chain(own)
+        .collect()
 }
 
 /// The name of a device that the configuration file has, which is a namespace there.
@@ -365,6 +374,12 @@ fn delete(manager: &Manager, params: Params<'_>, is_it: fn(&DeviceKind) -> bool)
     manager.change(RpcError::internal, |model| {
         let device = model.device(&name).filter(|device| is_it(&device.kind));
         let name = device.ok_or_else(|| RpcError::no_device(&name))?.name.clone();
+        if let Some(lvstore) = model.lvstore_on(&name) {
+            return Err(RpcError::busy(format!(
+                "it has the store {}: delete that first",
+                lvstore.name
+            )));
+        }
         model.remove_device(&name);
         Ok(json!(true))
     })
@@ -397,7 +412,7 @@ fn uring_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Gives a device a size, or that of its file, and tells hosts.
-fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
+pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
     let store = &device.store;
     let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
     store.stage(&mut resize).map_err(|error| refused(&error))?;

@@ -58,7 +58,7 @@ fn device_call(device: &Device) -> Option<Value> {
                 "name": name, "filename": path, "block_size": block_size, "uuid": uuid,
             }),
         ),
-        DeviceKind::Other(..) => return None,
+        DeviceKind::Volume(_) => return None,
     })
 }
 

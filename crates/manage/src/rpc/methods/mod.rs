@@ -3,6 +3,8 @@
 mod bdev;
 mod config;
 mod look;
+mod lvol;
+mod lvstore;
 mod nvmf;
 mod place;
 mod qos;
@@ -33,6 +35,8 @@ const TABLES: &[&[Method]] = &[
     config::METHODS,
     bdev::METHODS,
     qos::METHODS,
+    lvstore::METHODS,
+    lvol::METHODS,
     transport::METHODS,
     nvmf::METHODS,
     subsystem::METHODS,

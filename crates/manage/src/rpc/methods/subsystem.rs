@@ -101,6 +101,9 @@ fn add_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         if let Some((other, nsid)) = model.claim(&device) {
             return Err(RpcError::params(format!("{device} is namespace {nsid} of {other}")));
         }
+        if let Some(lvstore) = model.lvstore_on(&device) {
+            return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
+        }
         let subsystem = model.subsystem_mut(&nqn);
         let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
         let most = subsystem.max_namespaces;

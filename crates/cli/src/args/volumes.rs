@@ -1,0 +1,66 @@
+//! `roadtrain ctl volume`
+
+use crate::units::parse_size;
+use clap::Subcommand;
+
+/// What can be done with volumes. STORE/NAME may also be a UUID.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Make a volume.
+    Create {
+        /// STORE/NAME, such as vols/disk.
+        volume: String,
+        /// Its size, rounded up to 4 MiB.
+        #[arg(value_parser = parse_size)]
+        size: u64,
+        /// Take space when it is written, not at once.
+        #[arg(long)]
+        thin: bool,
+    },
+    /// Make a read-only volume of what a volume has by now.
+    Snapshot {
+        /// STORE/NAME.
+        volume: String,
+        /// Name of the snapshot.
+        name: String,
+    },
+    /// Make a volume that begins as a snapshot.
+    Clone {
+        /// STORE/NAME of the snapshot.
+        snapshot: String,
+        /// Name of the volume.
+        name: String,
+    },
+    /// Give a volume all its space, and cut it from its snapshot.
+    Inflate {
+        /// STORE/NAME.
+        volume: String,
+    },
+    /// Make a volume larger; hosts are told.
+    Resize {
+        /// STORE/NAME.
+        volume: String,
+        /// Its new size, rounded up to 4 MiB.
+        #[arg(value_parser = parse_size)]
+        size: u64,
+    },
+    /// Give a volume another name.
+    Rename {
+        /// STORE/NAME.
+        volume: String,
+        /// New name, without the store's.
+        name: String,
+    },
+    /// Delete a volume, its namespace first.
+    Delete {
+        /// STORE/NAME.
+        volume: String,
+    },
+    /// Show volumes.
+    List {
+        /// Name of a store [default: all].
+        store: Option<String>,
+    },
+    /// Show stores, and what is free.
+    Stores,
+}

@@ -1,0 +1,103 @@
+//! Volumes and their stores, by the target's JSON-RPC methods.
+
+use super::objects::Desk;
+use crate::args::VolumeCommand;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use serde_json::{Value, json};
+
+impl Desk<'_> {
+    pub(super) fn volume(&self, command: &VolumeCommand) -> Outcome {
+        match command {
+            VolumeCommand::Create { volume, size, thin } => {
+                let (store, name) = volume.split_once('/').ok_or_else(|| {
+                    Failure::usage(format!("{volume}: write STORE/NAME, such as vols/disk"))
+                })?;
+                let params = json!({
+                    "lvs_name": store, "lvol_name": name, "size": size, "thin_provision": thin,
+                });
+                self.made("bdev_lvol_create", &params, &format!("volume {volume}"))
+            }
+            VolumeCommand::Snapshot { volume, name } => {
+                let params = json!({"lvol_name": volume, "snapshot_name": name});
+                self.made("bdev_lvol_snapshot", &params, &format!("snapshot {name} of {volume}"))
+            }
+            VolumeCommand::Clone { snapshot, name } => {
+                let params = json!({"snapshot_name": snapshot, "clone_name": name});
+                self.made("bdev_lvol_clone", &params, &format!("volume {name} of {snapshot}"))
+            }
+            VolumeCommand::Inflate { volume } => {
+                let done = format!("volume {volume}: has its own space, or gets it by and by");
+                self.change("bdev_lvol_inflate", &json!({"name": volume}), &done)
+            }
+            VolumeCommand::Resize { volume, size } => {
+                let params = json!({"name": volume, "size": size});
+                self.change("bdev_lvol_resize", &params, &format!("volume {volume}: resized"))
+            }
+            VolumeCommand::Rename { volume, name } => {
+                let params = json!({"old_name": volume, "new_name": name});
+                self.change("bdev_lvol_rename", &params, &format!("volume {volume}: now {name}"))
+            }
+            VolumeCommand::Delete { volume } => {
+                let params = json!({"name": volume});
+                self.change("bdev_lvol_delete", &params, &format!("volume {volume}: deleted"))
+            }
+            VolumeCommand::List { store } => self.volumes(store.as_deref()),
+            VolumeCommand::Stores => self.stores(),
+        }
+    }
+
+    /// Something new, which has a UUID.
+    fn made(&self, method: &str, params: &Value, what: &str) -> Outcome {
+        let uuid = self.call(method, params)?;
+        match (self.json, uuid.as_str()) {
+            (false, Some(uuid)) => output::line(&format!("{what}: made, {uuid}")),
+            _ => output::json(&uuid),
+        }
+    }
+
+    fn volumes(&self, store: Option<&str>) -> Outcome {
+        let params = store.map_or(Value::Null, |store| json!({"lvs_name": store}));
+        let volumes = self.call("bdev_lvol_get_lvols", &params)?;
+        let devices = self.call("bdev_get_bdevs", &Value::Null)?;
+        let device = |uuid: &Value| devices.as_array()?.iter().find(|one| one["name"] == *uuid);
+        let rows = volumes.as_array().into_iter().flatten().map(|volume| {
+            let own = device(&volume["uuid"]).cloned().unwrap_or_default();
+            let number = |value: &Value| value.as_u64().unwrap_or(0);
+            let kind = match (&volume["is_snapshot"], &volume["is_thin_provisioned"]) {
+                (Value::Bool(true), _) => "snapshot",
+                (_, Value::Bool(true)) => "thin",
+                _ => "thick",
+            };
+            json!({
+                "name": volume["alias"], "kind": kind,
+                "bytes": number(&own["block_size"]) * number(&own["num_blocks"]),
+                "held": number(&volume["num_allocated_clusters"]) << 22,
+                "parent": own["driver_specific"]["lvol"]["base_snapshot"],
+                "used": own["claimed"], "uuid": volume["uuid"],
+            })
+        });
+        let head = ["NAME", "KIND", "SIZE", "HOLDS", "SNAPSHOT", "NAMESPACE", "UUID"];
+        self.table(
+            &head,
+            &["name", "kind", "bytes", "held", "parent", "used", "uuid"],
+            rows.collect(),
+        )
+    }
+
+    fn stores(&self) -> Outcome {
+        let stores = self.call("bdev_lvol_get_lvstores", &Value::Null)?;
+        let rows = stores.as_array().into_iter().flatten().map(|store| {
+            let octets = |name: &str| {
+                let number = |name: &str| store[name].as_u64().unwrap_or(0);
+                number(name) * number("cluster_size")
+            };
+            json!({
+                "name": store["name"], "bytes": octets("total_data_clusters"),
+                "free": octets("free_clusters"), "at": store["base_bdev"], "uuid": store["uuid"],
+            })
+        });
+        let head = ["NAME", "SIZE", "FREE", "AT", "UUID"];
+        self.table(&head, &["name", "bytes", "free", "at", "uuid"], rows.collect())
+    }
+}

@@ -1,0 +1,207 @@
+//! Stores of volumes in the model: each volume is a device, whose name is its UUID.
+
+use super::{Device, DeviceKind, Model};
+use crate::volumes::{Store, Uuid, Volume};
+use roadtrain_engine::store::{OpenError, StoreKind, StoreSpec, open};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tracing::error;
+
+/// A store of volumes that is open.
+pub struct LvStore {
+    /// Its volumes.
+    pub store: Arc<Store>,
+    /// Its name, which it keeps.
+    pub name: String,
+    /// Its UUID, which it keeps.
+    pub uuid: Uuid,
+    /// Where its volumes are.
+    pub base: Base,
+    /// Was named when the target was started, so RPC does not remove it.
+    pub is_of_start: bool,
+}
+
+/// Where a store's volumes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// In a folder.
+    Folder(PathBuf),
+    /// In memory, in the place of a device of memory.
+    Device(String),
+}
+
+/// How a store is written down. Its folder has all else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LvStoreSpec {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Or the device in whose place it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Octets of a block of its volumes.
+    pub lba: u32,
+}
+
+/// One volume of a store, as what a device is.
+#[derive(Clone)]
+pub struct VolumeOf {
+    /// Its store.
+    pub store: Arc<Store>,
+    /// The volume.
+    pub uuid: Uuid,
+}
+
+impl PartialEq for VolumeOf {
+    fn eq(&self, other: &VolumeOf) -> bool {
+        self.uuid == other.uuid
+    }
+}
+
+impl Eq for VolumeOf {}
+
+impl std::fmt::Debug for VolumeOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("VolumeOf").field(&self.uuid).finish()
+    }
+}
+
+impl std::fmt::Debug for LvStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LvStore").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl LvStore {
+    /// Of a store that is open.
+    #[must_use]
+    pub fn new(store: Store, base: Base, is_of_start: bool) -> LvStore {
+        let (name, uuid) = store.identity();
+        LvStore { store: Arc::new(store), name, uuid, base, is_of_start }
+    }
+
+    /// How it is written down; `None`: the command line has it.
+    #[must_use]
+    pub fn spec(&self) -> Option<LvStoreSpec> {
+        let (path, device) = match &self.base {
+            Base::Folder(path) => (Some(path.clone()), None),
+            Base::Device(name) => (None, Some(name.clone())),
+        };
+        let spec = LvStoreSpec { name: self.name.clone(), path, device, lba: self.store.lba() };
+        (!self.is_of_start).then_some(spec)
+    }
+
+    /// What people call a volume of it.
+    #[must_use]
+    pub fn alias(&self, volume: &str) -> String {
+        format!("{}/{volume}", self.name)
+    }
+
+    /// The device that a volume is.
+    ///
+    /// # Errors
+    /// Its file cannot be opened.
+    pub fn device(&self, volume: &Volume) -> Result<Device, OpenError> {
+        let path = self.store.file(volume.uuid);
+        let kind = StoreKind::File { path, size: None, create: false };
+        let (lba_bytes, read_only) = (self.store.lba(), volume.snapshot);
+        Ok(Device {
+            name: volume.uuid.to_string(),
+            aliases: vec![self.alias(&volume.name)],
+            uuid: volume.uuid.0,
+            kind: DeviceKind::Volume(VolumeOf { store: self.store.clone(), uuid: volume.uuid }),
+            store: open(&StoreSpec { kind, lba_bytes, read_only })?,
+        })
+    }
+}
+
+impl Model {
+    /// The store with that name.
+    #[must_use]
+    pub fn lvstore(&self, name: &str) -> Option<&Arc<LvStore>> {
+        self.lvstores.iter().find(|store| store.name == name)
+    }
+
+    /// The store in the place of that device.
+    #[must_use]
+    pub fn lvstore_on(&self, device: &str) -> Option<&Arc<LvStore>> {
+        let is_it = |base: &Base| matches!(base, Base::Device(name) if name == device);
+        self.lvstores.iter().find(|store| is_it(&store.base))
+    }
+
+    /// The store that a volume is in.
+    #[must_use]
+    pub fn lvstore_of(&self, volume: &VolumeOf) -> Option<&Arc<LvStore>> {
+        self.lvstores.iter().find(|store| Arc::ptr_eq(&store.store, &volume.store))
+    }
+
+    /// Brings the volumes of a store into the order in which they were made: those that are made at the same time come
+    /// in any.
+    pub fn order_volumes(&mut self, lvstore: &LvStore) {
+        let own = |device: &Device| match &device.kind {
+            DeviceKind::Volume(volume) => Arc::ptr_eq(&volume.store, &lvstore.store),
+            _ => false,
+        };
+        let list = lvstore.store.list();
+        let order: BTreeMap<Uuid, usize> =
+            list.iter().enumerate().map(|(at, volume)| (volume.uuid, at)).collect();
+        let place = |device: &Arc<Device>| order.get(&Uuid(device.uuid)).copied();
+        let places: Vec<usize> =
+            (0..self.devices.len()).filter(|&at| own(&self.devices[at])).collect();
+        let mut volumes: Vec<Arc<Device>> =
+            places.iter().map(|&at| self.devices[at].clone()).collect();
+        volumes.sort_by_key(place);
+        for (at, volume) in places.into_iter().zip(volumes) {
+            self.devices[at] = volume;
+        }
+    }
+
+    /// Adds a store with its volumes, which are in the order in which they were made.
+    ///
+    /// # Errors
+    /// There is one of that name.
+    pub fn add_lvstore(&mut self, lvstore: LvStore) -> Result<(), String> {
+        let name = &lvstore.name;
+        if self.lvstore(name).is_some() {
+            return Err(format!("there are two stores of volumes named {name}"));
+        }
+        for volume in lvstore.store.list() {
+            match lvstore.device(&volume) {
+                Ok(device) => self.devices.push(Arc::new(device)),
+                // The others are there all the same.
+                Err(error) => error!("volume {name}/{} cannot be used: {error}", volume.name),
+            }
+        }
+        self.lvstores.push(Arc::new(lvstore));
+        Ok(())
+    }
+
+    /// Opens a store that is written down.
+    ///
+    /// # Errors
+    /// It is not there, or something of it cannot be opened.
+    pub fn open_lvstore(&mut self, spec: &LvStoreSpec) -> Result<(), String> {
+        let open = |path: &PathBuf| {
+            let store = Store::open(path, &spec.name, None, spec.lba);
+            let store = store.map_err(|error| error.to_string())?;
+            Ok::<_, String>((store, Base::Folder(path.clone())))
+        };
+        let (store, base) = match (&spec.path, &spec.device) {
+            (Some(path), None) => open(path)?,
+            (None, Some(name)) => {
+                let device =
+                    self.device(name).ok_or_else(|| format!("there is no device {name}"))?;
+                let bytes = device.store.geometry().bytes();
+                let store = Store::memory(&spec.name, bytes, spec.lba);
+                (store.map_err(|error| error.to_string())?, Base::Device(name.clone()))
+            }
+            _ => return Err("it needs a path or a device".into()),
+        };
+        self.add_lvstore(LvStore::new(store, base, false))
+    }
+}

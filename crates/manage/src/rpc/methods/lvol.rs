@@ -1,0 +1,297 @@
+//! Volumes. A volume is a device, whose name is its UUID.
+
+use super::lvstore::{self, ClearMethod, late};
+use super::{Method, Params, change, device_params, look};
+use crate::model::{Device, DeviceKind, LvStore, Model, VolumeOf};
+use crate::rpc::{Manager, Rpc, RpcError};
+use crate::volumes::{Uuid, VolumeError, VolumeInfo};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) const METHODS: &[Method] = &[
+    look("bdev_lvol_get_lvols", "Volumes, by store in the order in which they were made.", get),
+    change("bdev_lvol_create", "Makes a volume, which is a device.", create),
+    change("bdev_lvol_snapshot", "Makes a read-only volume of what a volume has by now.", snapshot),
+    change("bdev_lvol_clone", "Makes a volume that begins as a snapshot.", clone),
+    change(
+        "bdev_lvol_inflate",
+        "Gives a volume all its space, and cuts it from its snapshot.",
+        inflate,
+    ),
+    change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),
+    change("bdev_lvol_rename", "Gives a volume another name.", rename),
+    change("bdev_lvol_delete", "Deletes a volume, its namespace first.", delete),
+];
+
+/// Resizes take turns.
+static RESIZES: Mutex<()> = Mutex::new(());
+
+/// A volume that somebody has named.
+struct Found {
+    device: Arc<Device>,
+    lvstore: Arc<LvStore>,
+    uuid: Uuid,
+}
+
+/// By its UUID, or by the names of its store and its own.
+fn find(manager: &Manager, name: &str) -> Rpc<Found> {
+    let model = manager.model();
+    let found = model.device(name).and_then(|device| match &device.kind {
+        DeviceKind::Volume(volume) => {
+            let (lvstore, uuid) = (model.lvstore_of(volume)?.clone(), volume.uuid);
+            Some(Found { device: device.clone(), lvstore, uuid })
+        }
+        _ => None,
+    });
+    found.ok_or_else(|| RpcError::no_device(format!("no volume {name}")))
+}
+
+/// SPDK's error of what a volume cannot have; one that is not there, or that is used, has its own.
+fn refused(error: &VolumeError) -> RpcError {
+    match error {
+        VolumeError::NotFound(_) => RpcError::no_device(error),
+        VolumeError::Busy(_) => RpcError::busy(error),
+        _ => late(error),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    lvs_uuid: Option<String>,
+    lvs_name: Option<String>,
+}
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Listed { lvs_uuid, lvs_name } = device_params(&params)?;
+    let stores = match (&lvs_uuid, &lvs_name) {
+        (None, None) => manager.model().lvstores.clone(),
+        (uuid, name) => vec![lvstore::find(manager, uuid.as_deref(), name.as_deref())?],
+    };
+    let views = stores.iter().flat_map(|lvstore| {
+        let view = |info: VolumeInfo| {
+            let volume = &info.volume;
+            json!({
+                "alias": lvstore.alias(&volume.name), "uuid": volume.uuid, "name": volume.name,
+                "is_thin_provisioned": volume.thin, "is_snapshot": volume.snapshot,
+                "is_clone": volume.parent.is_some(), "is_esnap_clone": false, "is_degraded": false,
+                "num_allocated_clusters": info.clusters,
+                "lvs": {"name": lvstore.name, "uuid": lvstore.uuid},
+            })
+        };
+        lvstore.store.volumes().into_iter().map(view).collect::<Vec<_>>()
+    });
+    Ok(Value::Array(views.collect()))
+}
+
+/// What the volumes among `devices` say of themselves, by UUID.
+pub(super) fn specifics<'a>(
+    model: &Model,
+    devices: impl Iterator<Item = &'a Arc<Device>>,
+) -> Map<String, Value> {
+    let mut stores: Vec<&Arc<LvStore>> = Vec::new();
+    for device in devices {
+        if let DeviceKind::Volume(volume) = &device.kind
+            && let Some(lvstore) = model.lvstore_of(volume)
+            && !stores.iter().any(|known| Arc::ptr_eq(known, lvstore))
+        {
+            stores.push(lvstore);
+        }
+    }
+    let all = stores.into_iter().flat_map(|lvstore| {
+        let volumes = lvstore.store.volumes().into_iter();
+        volumes.map(|info| (info.volume.uuid.to_string(), specific(lvstore, &info)))
+    });
+    all.collect()
+}
+
+fn specific(lvstore: &LvStore, info: &VolumeInfo) -> Value {
+    let volume = &info.volume;
+    let mut lvol = json!({
+        "lvol_store_uuid": lvstore.uuid, "base_bdev": lvstore::base(lvstore),
+        "thin_provision": volume.thin, "num_allocated_clusters": info.clusters,
+        "snapshot": volume.snapshot, "clone": volume.parent.is_some(), "esnap_clone": false,
+    });
+    if let Some(parent) = &info.parent {
+        lvol["base_snapshot"] = parent.as_str().into();
+    }
+    if !info.clones.is_empty() {
+        lvol["clones"] = json!(info.clones);
+    }
+    json!({"lvol": lvol})
+}
+
+/// A size in one of two units, the second of which older clients use.
+fn octets(mib: Option<u64>, octets: Option<u64>) -> Rpc<u64> {
+    match (mib, octets) {
+        (Some(mib), None) => {
+            mib.checked_mul(1 << 20).ok_or_else(|| RpcError::invalid(format!("{mib} MiB")))
+        }
+        (None, Some(octets)) => Ok(octets),
+        (None, None) => Err(RpcError::decode("size_in_mib is missing")),
+        (Some(_), Some(_)) => Err(RpcError::invalid("give size_in_mib or size")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    lvol_name: String,
+    size_in_mib: Option<u64>,
+    size: Option<u64>,
+    uuid: Option<String>,
+    lvs_name: Option<String>,
+    thin_provision: Option<bool>,
+    #[allow(dead_code, reason = "a new volume reads as zeroes in any case")]
+    clear_method: Option<ClearMethod>,
+}
+
+fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let new: New = device_params(&params)?;
+    let bytes = octets(new.size_in_mib, new.size)?;
+    let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
+    let made = lvstore.store.create(&new.lvol_name, bytes, new.thin_provision.unwrap_or(false));
+    let uuid = made.map_err(|error| match error {
+        VolumeError::Taken(_) => RpcError::exists(error),
+        VolumeError::Invalid(_) => RpcError::invalid(error),
+        error => refused(&error),
+    })?;
+    show(manager, &lvstore, uuid)
+}
+
+/// Makes a device of a new volume, which goes if that fails.
+fn show(manager: &Manager, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
+    let gone = || RpcError::no_device(format!("no volume {uuid}"));
+    let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
+        let device = lvstore.device(&volume).map_err(RpcError::internal)?;
+        manager.change(RpcError::internal, |model| {
+            if !model.lvstores.iter().any(|one| Arc::ptr_eq(one, lvstore)) {
+                return Err(RpcError::no_device(format!("no store {}", lvstore.name)));
+            }
+            // It may have got another name since it was made.
+            let volume = lvstore.store.volume(uuid).ok_or_else(gone)?;
+            let aliases = vec![lvstore.alias(&volume.name)];
+            model.devices.push(Arc::new(Device { aliases, ..device }));
+            model.order_volumes(lvstore);
+            Ok(())
+        })
+    });
+    shown.inspect_err(|_| drop(lvstore.store.delete(uuid)))?;
+    Ok(json!(uuid))
+}
+
+fn snapshot(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        lvol_name: String,
+        snapshot_name: String,
+    }
+    let Asked { lvol_name, snapshot_name } = device_params(&params)?;
+    let Found { device, lvstore, uuid } = find(manager, &lvol_name)?;
+    let quiet = || {
+        let model = manager.model();
+        let Some((nqn, _)) = model.claim(&device.name) else { return true };
+        let (_, controllers) = manager.server().view();
+        !controllers.iter().any(|controller| *controller.subnqn == *nqn)
+    };
+    let made = lvstore.store.snapshot(uuid, &snapshot_name, &quiet);
+    show(manager, &lvstore, made.map_err(|error| refused(&error))?)
+}
+
+fn clone(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        snapshot_name: String,
+        clone_name: String,
+    }
+    let Asked { snapshot_name, clone_name } = device_params(&params)?;
+    let Found { lvstore, uuid, .. } = find(manager, &snapshot_name)?;
+    let made = lvstore.store.clone_snapshot(uuid, &clone_name);
+    show(manager, &lvstore, made.map_err(|error| refused(&error))?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+fn inflate(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    lvstore.store.inflate(uuid).map_err(|error| refused(&error))?;
+    Ok(json!(true))
+}
+
+fn resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        size_in_mib: Option<u64>,
+        size: Option<u64>,
+    }
+    let Asked { name, size_in_mib, size } = device_params(&params)?;
+    let bytes = octets(size_in_mib, size)?;
+    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    // So that what is looked at last is shown last.
+    let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);
+    lvstore.store.resize(uuid, bytes).map_err(|error| refused(&error))?;
+    // Its file is that long by now, so this is what a look at it finds.
+    super::bdev::resize(manager, &device, None)
+}
+
+fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        old_name: String,
+        new_name: String,
+    }
+    let Asked { old_name, new_name } = device_params(&params)?;
+    let Found { lvstore, uuid, .. } = find(manager, &old_name)?;
+    lvstore.store.rename(uuid, &new_name).map_err(|error| refused(&error))?;
+    manager.change(RpcError::internal, |model| {
+        let volume = VolumeOf { store: lvstore.store.clone(), uuid };
+        // As it is by now: another rename may have been quicker.
+        let Some(now) = lvstore.store.volume(uuid) else { return Ok(json!(true)) };
+        let kind = DeviceKind::Volume(volume);
+        for device in model.devices.iter_mut().filter(|device| device.kind == kind) {
+            let Device { name, uuid, store, .. } = &**device;
+            *device = Arc::new(Device {
+                name: name.clone(),
+                aliases: vec![lvstore.alias(&now.name)],
+                uuid: *uuid,
+                kind: kind.clone(),
+                store: store.clone(),
+            });
+        }
+        Ok(json!(true))
+    })
+}
+
+fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    // Hosts lose it before its blocks go.
+    manager.change(RpcError::internal, |model| {
+        model.remove_device(&device.name);
+        Ok(())
+    })?;
+    match lvstore.store.delete(uuid) {
+        Ok(()) => Ok(json!(true)),
+        Err(error) => {
+            if !matches!(error, VolumeError::NotFound(_)) {
+                let again = |model: &mut Model| {
+                    model.devices.push(device.clone());
+                    Ok(())
+                };
+                manager.change(RpcError::internal, again)?;
+            }
+            Err(refused(&error))
+        }
+    }
+}

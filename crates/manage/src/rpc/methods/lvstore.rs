@@ -1,0 +1,182 @@
+//! Stores of volumes.
+
+use super::{Method, Params, change, device_params, look};
+use crate::model::{Base, DeviceKind, LvStore};
+use crate::rpc::{Manager, Rpc, RpcError};
+use crate::volumes::{CLUSTER_BYTES, Store, VolumeError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) const METHODS: &[Method] = &[
+    look("bdev_lvol_get_lvstores", "Stores of volumes, with what is free.", get),
+    change(
+        "bdev_lvol_create_lvstore",
+        "Makes a store of volumes in a folder, or of a device of memory.",
+        create,
+    ),
+    change("bdev_lvol_delete_lvstore", "Removes a store with all its volumes.", delete),
+];
+
+/// By which a store is named: one of both.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    uuid: Option<String>,
+    lvs_name: Option<String>,
+}
+
+/// The store with that UUID or name; one of both has to be given.
+pub(super) fn find(manager: &Manager, uuid: Option<&str>, name: Option<&str>) -> Rpc<Arc<LvStore>> {
+    let model = manager.model();
+    let found = match (uuid, name) {
+        (Some(uuid), None) => model.lvstores.iter().find(|one| one.uuid.to_string() == uuid),
+        (None, Some(name)) => model.lvstore(name),
+        _ => return Err(RpcError::invalid("name a store by its UUID or by its name")),
+    };
+    let name = uuid.or(name).unwrap_or_default();
+    found.cloned().ok_or_else(|| RpcError::no_device(format!("no store {name}")))
+}
+
+/// SPDK's answer to what fails while it is under way: its words for the number, and ours.
+pub(super) fn late(error: &VolumeError) -> RpcError {
+    let words = std::io::Error::from_raw_os_error(error.errno()).to_string();
+    let words = words.split(" (os error").next().unwrap_or_default();
+    RpcError::new(-32602, words, error)
+}
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { uuid, lvs_name } = device_params(&params)?;
+    let stores = match (&uuid, &lvs_name) {
+        (None, None) => manager.model().lvstores.clone(),
+        (uuid, name) => vec![find(manager, uuid.as_deref(), name.as_deref())?],
+    };
+    let views: Rpc<Vec<Value>> = stores.iter().map(|store| view(store)).collect();
+    views.map(Value::Array)
+}
+
+/// What a store's volumes are in, in words.
+pub(super) fn base(store: &LvStore) -> String {
+    match &store.base {
+        Base::Folder(path) => path.display().to_string(),
+        Base::Device(name) => name.clone(),
+    }
+}
+
+fn view(lvstore: &LvStore) -> Rpc<Value> {
+    let info = lvstore.store.info().map_err(|error| RpcError::io(error))?;
+    Ok(json!({
+        "uuid": lvstore.uuid, "name": lvstore.name, "base_bdev": base(lvstore),
+        "total_data_clusters": info.total_clusters, "free_clusters": info.free_clusters,
+        "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
+        "max_growable_size": info.total_clusters * CLUSTER_BYTES,
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    bdev_name: String,
+    lvs_name: String,
+    cluster_sz: Option<u64>,
+    #[allow(dead_code, reason = "a new volume reads as zeroes whatever was there")]
+    clear_method: Option<ClearMethod>,
+    #[allow(dead_code, reason = "there is no metadata on the device")]
+    num_md_pages_per_cluster_ratio: Option<u32>,
+    #[allow(dead_code, reason = "there is no metadata on the device")]
+    md_page_size: Option<u32>,
+}
+
+/// How SPDK clears what becomes a volume.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ClearMethod {
+    /// Not at all.
+    None,
+    /// By discarding it.
+    Unmap,
+    /// By writing zeroes.
+    WriteZeroes,
+}
+
+fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let New { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
+    if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
+        return Err(RpcError::invalid(format!(
+            "clusters have {CLUSTER_BYTES} octets: leave cluster_sz out"
+        )));
+    }
+    let taken = || RpcError::exists(format!("store {lvs_name}"));
+    if manager.model().lvstore(&lvs_name).is_some() {
+        return Err(taken());
+    }
+    let lvstore = match bdev_name.starts_with('/') {
+        true => in_folder(manager, &bdev_name, &lvs_name)?,
+        false => in_memory(manager, &bdev_name, &lvs_name)?,
+    };
+    let uuid = lvstore.uuid;
+    manager.change(RpcError::internal, |model| {
+        if model.lvstore(&lvs_name).is_some() {
+            return Err(taken());
+        }
+        if let Base::Device(device) = &lvstore.base
+            && (model.claim(device).is_some() || model.lvstore_on(device).is_some())
+        {
+            return Err(RpcError::invalid(format!("{device} is in use")));
+        }
+        model.add_lvstore(lvstore).map_err(RpcError::invalid)
+    })?;
+    Ok(json!(uuid))
+}
+
+/// The folder has to be there.
+fn in_folder(manager: &Manager, path: &str, name: &str) -> Rpc<LvStore> {
+    let missing = |error: RpcError| match error.code {
+        -2 => RpcError::no_device(error.message),
+        _ => error,
+    };
+    let path = manager.allowed(Path::new(path)).map_err(missing)?;
+    if !path.is_dir() {
+        return Err(RpcError::invalid(format!("{}: is not a folder", path.display())));
+    }
+    let store = Store::open(&path, name, None, 512).map_err(|error| RpcError::invalid(error))?;
+    Ok(LvStore::new(store, Base::Folder(path), false))
+}
+
+fn in_memory(manager: &Manager, name: &str, lvs_name: &str) -> Rpc<LvStore> {
+    let model = manager.model();
+    let device = model.device(name).ok_or_else(|| RpcError::no_device(name))?;
+    if device.kind != DeviceKind::Malloc {
+        let advice = "name a device of memory, or the absolute path of a folder";
+        return Err(RpcError::invalid(format!("{name}: {advice}")));
+    }
+    let geometry = device.store.geometry();
+    let store = Store::memory(lvs_name, geometry.bytes(), geometry.lba_bytes());
+    let store = store.map_err(|error| RpcError::invalid(error))?;
+    Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
+}
+
+fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { uuid, lvs_name } = device_params(&params)?;
+    let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
+    let name = &lvstore.name;
+    if lvstore.is_of_start {
+        let how = "take it out of the command line first";
+        return Err(RpcError::not_permitted(format!("{name} is of --lvstore: {how}")));
+    }
+    // Gone before its volumes are, so that no new ones come: another answer is that it is not there.
+    manager.change(RpcError::internal, |model| {
+        let is_there = model.lvstores.iter().any(|one| Arc::ptr_eq(one, &lvstore));
+        if !is_there {
+            return Err(RpcError::no_device(format!("no store {name}")));
+        }
+        for volume in lvstore.store.list() {
+            model.remove_device(&volume.uuid.to_string());
+        }
+        model.lvstores.retain(|one| !Arc::ptr_eq(one, &lvstore));
+        Ok(())
+    })?;
+    lvstore.store.destroy().map_err(|error| RpcError::io(error))?;
+    Ok(json!(true))
+}
