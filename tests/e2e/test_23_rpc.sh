@@ -18,8 +18,8 @@ test_rpc_spdk_clients() {
     s thread_get_stats && holds s.json '.threads[0].name == "nvmf_tgt_poll_group_000"'
     s framework_wait_init
     s bdev_wait_for_examine
-    s bdev_malloc_create 64 512 -b disk -u 11111111-2222-3333-4444-555555555555 && holds s.json '. == "disk"' || fail "$(cat s.json)"
-    s bdev_malloc_create 8 4096 && holds s.json '. == "Malloc0"'
+    s bdev_malloc_create 64 512 -b disk -u 11111111-2222-3333-4444-555555555555 && grep -qx disk s.json
+    s bdev_malloc_create 8 4096 && grep -qx Malloc0 s.json
     s bdev_null_create nothing 100 512
     truncate -s 32M files/disk.img files/other.img
     s bdev_aio_create "$work/files/disk.img" file 512
@@ -33,7 +33,7 @@ test_rpc_spdk_clients() {
         holds s.json '.[0].assigned_rate_limits | .rw_ios_per_sec == 20000 and .w_mbytes_per_sec == 100'
     truncate -s 48M files/disk.img
     s bdev_aio_rescan file && s bdev_get_bdevs -b file && holds s.json '.[0].num_blocks == 98304'
-    s nvmf_create_transport -t TCP -u 16384
+    s nvmf_create_transport -t TCP
     s nvmf_get_transports && holds s.json '.[0].trtype == "TCP"'
     s nvmf_create_subsystem "$a" -s SERIAL -d 'A model' -m 4
     s nvmf_create_subsystem "$b" -a -r
@@ -60,6 +60,20 @@ test_rpc_spdk_clients() {
     grep -q 'A model' identify.json || fail "$(cat identify.json)"
     refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$((port + 1))" -n "$a" -q "$host"
     s nvmf_subsystem_get_controllers "$a" && holds s.json '. == []'
+    # A host at work is seen.
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$b" --rw write --bs 4k --size 1MiB --seconds 3 --json >bench.out 2>&1 &
+    local bench=$!
+    for _ in $(seq 60); do
+        s nvmf_subsystem_get_qpairs "$b"
+        [ "$(cat s.json)" = "[]" ] || break
+        sleep 0.05
+    done
+    holds s.json '.[0] | .state == "enabled" and .qid == 1 and .listen_address.trsvcid == $port and .peer_address.traddr == "127.0.0.1"' --arg port "$port"
+    s nvmf_subsystem_get_controllers "$b" && holds s.json '.[0].num_io_qpairs >= 1'
+    s nvmf_get_stats && holds s.json '.poll_groups[0].io_qpairs >= 1'
+    wait "$bench" || fail "$(cat bench.out)"
+    s bdev_get_iostat && holds s.json '.bdevs[] | select(.name == "Malloc0") | .num_write_ops > 0 and .bytes_written == .num_write_ops * 4096'
+    s bdev_get_iostat --names disk && holds s.json '(.bdevs | length) == 1 and .bdevs[0].num_read_ops == 0'
     s save_config && cp s.json saved.json
     # spdk-cli cuts the tree off without a word where a call fails.
     "$spdk/spdk-cli" -s "$rpc" ls >cli.txt 2>&1 || fail "$(cat cli.txt)"
@@ -69,9 +83,9 @@ test_rpc_spdk_clients() {
     managed
     s save_config && cmp s.json saved.json || fail 'another configuration after kill -9'
     s nvmf_subsystem_remove_host "$a" "$host"
-    s nvmf_subsystem_allow_any_host -e "$a"
+    s nvmf_subsystem_allow_any_host --allow-any-host "$a"
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" >identify.txt
-    s nvmf_subsystem_allow_any_host -d "$a"
+    s nvmf_subsystem_allow_any_host --no-allow-any-host "$a"
     s nvmf_subsystem_remove_ns "$a" 3
     s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
     s nvmf_delete_subsystem "$a"
@@ -230,10 +244,11 @@ until_attached() {
 test_rpc_many_clients() {
     managed
     port=$(free_port)
-    python3 "$top/tests/e2e/rpc_many.py" "$rpc" "$port" "$work/files" first 2>many.log & 
-    local clients=$!
-    for _ in $(seq 400); do
-        [ "$(grep -c . answered.txt 2>/dev/null || true)" -lt 300 ] 2>/dev/null || break
+    : >answered.txt
+    background many.log python3 "$top/tests/e2e/rpc_many.py" "$rpc" "$port" "$work/files" first
+    local clients=$pid
+    for _ in $(seq 600); do
+        [ "$(wc -l <answered.txt)" -lt 300 ] || break
         sleep 0.05
     done
     kill -KILL "$target" && ended "$target" 10

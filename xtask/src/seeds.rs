@@ -21,6 +21,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         written += write_authentications(&corpus, &name, &pdus)?;
     }
     written += write_nbd(&corpus)?;
+    written += write_rpc(&corpus)?;
     written += write_fixed(&corpus)?;
     println!("seeds: {written} files in {}", corpus.display());
     Ok(())
@@ -116,6 +117,18 @@ fn write_fixed(corpus: &Path) -> Result<usize> {
         }
     }
     Ok(written)
+}
+
+/// Requests as SPDK's clients send them: several at once, indented, an array, and what is none.
+fn write_rpc(corpus: &Path) -> Result<usize> {
+    let calls = concat!(
+        r#"{"jsonrpc": "2.0", "method": "bdev_malloc_create", "id": 1, "params": {"num_blocks": 8, "block_size": 512}}"#,
+        "\n",
+        r#"[{"method": "nvmf_create_subsystem", "params": {"nqn": "nqn.x:y"}, "id": "a"}, {"method": "eat"}, 3]"#,
+        "{\n  \"method\": \"rpc_get_methods\",\n  \"id\": null\n}\n{\"a\\\"\": [[[]]]} ]",
+    );
+    save(corpus, "rpc", "clients", &[b"\x07", calls.as_bytes()].concat())?;
+    Ok(1)
 }
 
 /// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.

@@ -221,3 +221,69 @@ fn operations(exports: &TargetConfig<Export>, old: &Model, next: &Model) -> Vec<
     }));
     operations
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::message;
+    use roadtrain_engine::target::ServerConfig;
+
+    struct Alone(Arc<Server>);
+
+    impl Plane for Alone {
+        fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>> {
+            self.0.apply(operations).map(drop).map_err(Some)
+        }
+
+        fn server(&self) -> Arc<Server> {
+            self.0.clone()
+        }
+    }
+
+    /// A target, and the file that it writes.
+    fn manager(folder: &Path) -> Manager {
+        let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
+        let server = Arc::new(Server::start(config).unwrap());
+        let files = Files { state: Some(folder.join("state.toml")), roots: Vec::new() };
+        Manager::new(Box::new(Alone(server)), Model::default(), files)
+    }
+
+    fn ask(manager: &Manager, method: &str, params: Value) -> Value {
+        let request = serde_json::json!({"method": method, "params": params, "id": 1});
+        let answered = message::answer(request.to_string().as_bytes(), manager);
+        serde_json::from_str(&answered.text.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_written_down_is_undone() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let nqn = |name: &str| serde_json::json!({"nqn": format!("nqn.2025-01.io.example:{name}")});
+        assert_eq!(ask(&manager, "nvmf_create_subsystem", nqn("a"))["result"], true);
+        let before = model::load(&folder.path().join("state.toml")).unwrap().state();
+        assert_eq!(before, manager.model().state());
+        drop(folder); // nothing can be written there any more
+        let refused = ask(&manager, "nvmf_create_subsystem", nqn("b"));
+        assert_eq!(refused["error"]["code"], -5, "{refused}");
+        assert_eq!(manager.server().exports().subsystems.len(), 1);
+        assert_eq!(manager.model().state(), before);
+    }
+
+    #[test]
+    fn a_device_is_in_one_namespace() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let device = serde_json::json!({"name": "m", "num_blocks": 8, "block_size": 512});
+        assert_eq!(ask(&manager, "bdev_malloc_create", device)["result"], "m");
+        for name in ["a", "b"] {
+            let nqn = format!("nqn.2025-01.io.example:{name}");
+            ask(&manager, "nvmf_create_subsystem", serde_json::json!({"nqn": nqn}));
+            let namespace = serde_json::json!({"nqn": nqn, "namespace": {"bdev_name": "m"}});
+            let answer = ask(&manager, "nvmf_subsystem_add_ns", namespace);
+            let expected = if name == "a" { Value::from(1) } else { Value::Null };
+            assert_eq!(answer["result"], expected, "{answer}");
+        }
+        ask(&manager, "bdev_malloc_delete", serde_json::json!({"name": "m"}));
+        assert_eq!(manager.server().view().0.subsystems[0].namespaces, []);
+    }
+}

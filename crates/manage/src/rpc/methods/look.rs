@@ -1,7 +1,9 @@
 //! What the target is, and what it can do.
 
+use super::stats::ticks;
 use super::{Method, all, look, none, params_of};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Manager, Rpc};
+use roadtrain_engine::metrics::ReactorSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ pub(super) const METHODS: &[Method] = &[
     look("framework_get_subsystems", "What framework_get_config can be asked for.", subsystems),
     look("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
     look("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
-    look("framework_get_reactors", "The reactors, and the CPU time of the process.", reactors),
+    look("framework_get_reactors", "The reactors and their CPU time.", reactors),
     look("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
 ];
 
@@ -52,57 +54,6 @@ fn nothing(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// User and system time of a thread of this process by its name, in nanoseconds.
-fn cpu_times() -> Vec<(String, u32, u64, u64)> {
-    let ticks = rustix::param::clock_ticks_per_second().max(1);
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let time = |task: std::fs::DirEntry| {
-        let tid: u32 = task.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-        let mut fields = rest.split_whitespace().skip(11);
-        let mut next = || fields.next()?.parse::<u64>().ok().map(|t| t * TICK_RATE / ticks);
-        Some((name.to_owned(), tid, next()?, next()?))
-    };
-    let mut times: Vec<_> = tasks.filter_map(time).collect();
-    times.sort_unstable_by_key(|time| time.1);
-    times
-}
-
-/// A reactor's thread and its time.
-pub(super) struct ReactorTime {
-    pub(super) core: Option<usize>,
-    pub(super) tid: u32,
-    pub(super) user: u64,
-    pub(super) system: u64,
-    /// Since the target began.
-    pub(super) idle: u64,
-}
-
-impl ReactorTime {
-    pub(super) fn busy(&self) -> u64 {
-        self.user + self.system
-    }
-
-    fn core(&self, number: usize) -> usize {
-        self.core.unwrap_or(number)
-    }
-}
-
-/// Reactors in their order.
-pub(super) fn reactor_times(manager: &Manager) -> Vec<ReactorTime> {
-    let elapsed = u64::try_from(manager.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let threads = cpu_times().into_iter();
-    let reactors = threads.filter_map(|(name, tid, user, system)| {
-        // The kernel keeps 15 octets of a name: "roadtrain-targe".
-        let core = name.strip_prefix("roadtrain-").filter(|core| !core.is_empty())?;
-        let core = if "target".starts_with(core) { None } else { Some(core.parse().ok()?) };
-        let idle = elapsed.saturating_sub(user + system);
-        Some(ReactorTime { core, tid, user, system, idle })
-    });
-    reactors.collect()
-}
-
 /// What SPDK calls the thread of a reactor.
 pub(super) fn group_name(number: usize) -> String {
     format!("nvmf_tgt_poll_group_{number:03}")
@@ -114,36 +65,40 @@ fn mask(core: usize) -> String {
 
 fn reactors(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
-    let times = reactor_times(manager);
-    let reactors = times.iter().enumerate().map(|(number, time)| {
-        let core = time.core(number);
+    let seen = manager.server().snapshot();
+    let reactors = seen.reactors.iter().map(|one| {
+        let core = one.core.unwrap_or(one.reactor);
+        let (busy, idle) = times(one);
         let thread = json!({
-            "name": group_name(number), "id": number + 1, "cpumask": mask(core),
-            "elapsed": time.busy() + time.idle,
+            "name": group_name(one.reactor), "id": one.reactor + 1, "cpumask": mask(core),
+            "elapsed": busy + idle,
         });
         json!({
-            "lcore": core, "numa_id": 0, "tid": time.tid, "busy": time.busy(), "idle": time.idle,
-            "in_interrupt": false, "irq": 0, "sys": time.system, "usr": time.user,
-            "lw_threads": [thread],
+            "lcore": core, "numa_id": one.node.unwrap_or(0), "tid": one.thread, "busy": busy,
+            "idle": idle, "in_interrupt": false, "irq": 0, "sys": ticks(one.system_seconds),
+            "usr": ticks(one.user_seconds), "lw_threads": [thread],
         })
     });
     let reactors: Vec<Value> = reactors.collect();
     Ok(json!({"tick_rate": TICK_RATE, "pid": std::process::id(), "reactors": reactors}))
 }
 
+/// How long a reactor has worked, and how long it has looked for work or slept.
+fn times(reactor: &ReactorSample) -> (u64, u64) {
+    (ticks(reactor.busy_seconds), ticks(reactor.idle_seconds + reactor.spin_seconds))
+}
+
 fn threads(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
-    let times = reactor_times(manager);
-    let threads = times.iter().enumerate().map(|(number, time)| {
+    let seen = manager.server().snapshot();
+    let threads = seen.reactors.iter().map(|one| {
+        let (busy, idle) = times(one);
         json!({
-            "name": group_name(number), "id": number + 1, "cpumask": mask(time.core(number)),
-            "busy": time.busy(), "idle": time.idle, "active_pollers_count": 1,
-            "timed_pollers_count": 0, "paused_pollers_count": 0,
+            "name": group_name(one.reactor), "id": one.reactor + 1,
+            "cpumask": mask(one.core.unwrap_or(one.reactor)), "busy": busy, "idle": idle,
+            "active_pollers_count": 1, "timed_pollers_count": 0, "paused_pollers_count": 0,
         })
     });
     let threads: Vec<Value> = threads.collect();
-    match threads.is_empty() {
-        true => Err(RpcError::internal("no reactor runs")),
-        false => Ok(json!({"tick_rate": TICK_RATE, "threads": threads})),
-    }
+    Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
 }

@@ -8,6 +8,7 @@ mod lvstore;
 mod nvmf;
 mod place;
 mod qos;
+mod stats;
 mod subsystem;
 mod transport;
 
@@ -37,6 +38,7 @@ const TABLES: &[&[Method]] = &[
     qos::METHODS,
     lvstore::METHODS,
     lvol::METHODS,
+    stats::METHODS,
     transport::METHODS,
     nvmf::METHODS,
     subsystem::METHODS,

@@ -174,7 +174,9 @@ fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Valu
     let spec = model.subsystem(nqn);
     let hosts = spec.map(|spec| &spec.hosts).or(subsystem.allowed_hosts.as_ref());
     let hosts = hosts.into_iter().flatten().map(|host| json!({"nqn": host}));
-    let namespaces = subsystem.namespaces.iter().map(|one| namespace(nqn, spec, one));
+    let mut by_nsid: Vec<&NamespaceConfig> = subsystem.namespaces.iter().collect();
+    by_nsid.sort_by_key(|one| one.nsid);
+    let namespaces = by_nsid.into_iter().map(|one| namespace(nqn, spec, one));
     json!({
         "nqn": nqn, "subtype": "NVMe", "listen_addresses": addresses(spec, &seen.listeners),
         "allow_any_host": subsystem.allowed_hosts.is_none(), "hosts": hosts.collect::<Vec<_>>(),

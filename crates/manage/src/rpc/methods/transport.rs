@@ -75,7 +75,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         if !OPTIONS.contains(&name.as_str()) || !is_simple {
             return Err(RpcError::params(name));
         }
-        if !value.is_null() {
+        if !value.is_null() && *value != false {
             warn!("nvmf_create_transport: {name} is left as serve has it");
         }
     }
