@@ -162,17 +162,15 @@ impl Meter {
     /// The answer to a command has left.
     #[inline]
     pub(super) fn end(&mut self, (meters, reactor): (&Meters, usize), now: Instant, slot: u16) {
-        let Some(begun) = self.begun.get_mut(usize::from(slot)) else { return };
-        let begun = {
-            let copy = *begun;
-            begun.nsid = 0;
-            begun.is_counted = false;
-            copy
+        let Meter { account: Some(account), namespaces, begun } = self else { return };
+        let Some(begun) = begun.get_mut(usize::from(slot)).filter(|begun| begun.nsid > 0) else {
+            return;
         };
-        let Some(account) = self.account.as_ref().filter(|_| begun.nsid > 0) else { return };
-        let Some(namespace) = self.namespaces.get(begun.nsid).filter(|_| begun.is_counted) else {
-            return ended_elsewhere((meters, reactor), account, &begun);
+        let nsid = mem::take(&mut begun.nsid);
+        let Some(namespace) = namespaces.get(nsid).filter(|_| begun.is_counted) else {
+            return ended_elsewhere((meters, reactor), account, nsid, begun);
         };
+        begun.is_counted = false;
         let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
         cells.io().add_in_flight(-1);
         if !begun.status.is_success() {
@@ -213,9 +211,14 @@ impl Meter {
 
 /// A command whose namespace is not in reach any more, or never was.
 #[cold]
-fn ended_elsewhere((meters, reactor): (&Meters, usize), account: &Account, begun: &Begun) {
-    if begun.is_counted
-        && let Some(cells) = meters.known(&account.nqn, begun.nsid)
+fn ended_elsewhere(
+    (meters, reactor): (&Meters, usize),
+    account: &Account,
+    nsid: u32,
+    begun: &mut Begun,
+) {
+    if mem::take(&mut begun.is_counted)
+        && let Some(cells) = meters.known(&account.nqn, nsid)
     {
         cells[reactor].io().add_in_flight(-1);
     }
