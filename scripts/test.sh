@@ -15,7 +15,7 @@ add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)
 # succeed is seen when they are used.
 build() {
     {
-        cargo build --quiet --release --package roadtrain --package roadtrain-exercise &&
+        cargo build --quiet --release --package roadtrain --package roadtrain-exercise --package roadtrain-capi &&
             cargo test --quiet --release --package roadtrain-engine --lib --no-run
     } 2>/dev/null &
     cargo test --workspace --no-run || true
