@@ -12,7 +12,6 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
 use tracing::{debug, error, info};
 
 /// The control plane of a running target.
@@ -43,7 +42,6 @@ pub struct Manager {
     model: RwLock<Arc<Model>>,
     /// Changes take turns.
     turn: Mutex<()>,
-    pub(super) begun: Instant,
 }
 
 impl Manager {
@@ -51,7 +49,7 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        Manager { plane, files, model, turn: Mutex::new(()), begun: Instant::now() }
+        Manager { plane, files, model, turn: Mutex::new(()) }
     }
 
     /// What RPC has made, as it is now.
