@@ -10,11 +10,6 @@ stand_at() {
     until_line "$1.log" '^ready' "$target"
 }
 
-# ana_of NAME: the state of its namespace
-ana_of() {
-    env ROADTRAIN_RUNTIME_DIR="$work/$1" "$ROADTRAIN" status --json | jq -r '.[0].subsystems[0].namespaces[0].ana'
-}
-
 # serves NAME: it has the disk, soon
 serves() {
     local n

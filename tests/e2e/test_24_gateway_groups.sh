@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Gateways of a group: one configuration in a real Ceph cluster of one machine, and images shared out among them.
 
+# shellcheck disable=SC2120
 group_lab() {
     ceph_lab "$@"
     nqn=nqn.2026-11.test:gates

@@ -31,16 +31,16 @@ set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
 nqn=nqn.2025-01.io.example:disk
 unit=/lib/systemd/system/roadtrain-serve.service
-fail() { echo "failed: $*"; cat /tmp/*.log 2>/dev/null; exit 1; }
-dpkg() { command dpkg --no-triggers "$@" >>/tmp/dpkg.out 2>&1 || { cat /tmp/dpkg.out; fail "dpkg $*"; }; }
+end_with() { echo "failed: $*"; cat /tmp/*.log 2>/dev/null; exit 1; }
+dpkg() { command dpkg --no-triggers "$@" >>/tmp/dpkg.out 2>&1 || { cat /tmp/dpkg.out; end_with "dpkg $*"; }; }
 value() { sed -n "s/^$1=//p" "$unit"; }
 
 dpkg -i /tmp/debs/first/roadtrain_*.deb
 man -w roadtrain-serve >/dev/null 2>&1 || [ -e /usr/share/man/man1/roadtrain-serve.1.gz ]
 systemd-analyze verify "$unit" /lib/systemd/system/roadtrain-attach@.service \
-    /lib/systemd/system/roadtrain-serve@.service 2>/tmp/verify.log || fail 'a unit is wrong'
-! grep roadtrain /tmp/verify.log || fail 'a unit is wrong'
-[ "$(stat -c %U:%a /var/lib/roadtrain)" = roadtrain:750 ] || fail 'the folder of disks is not its own'
+    /lib/systemd/system/roadtrain-serve@.service 2>/tmp/verify.log || end_with 'a unit is wrong'
+! grep roadtrain /tmp/verify.log || end_with 'a unit is wrong'
+[ "$(stat -c %U:%a /var/lib/roadtrain)" = roadtrain:750 ] || end_with 'the folder of disks is not its own'
 # What an administrator changes stays.
 echo '# ours' >>/etc/roadtrain/serve.toml
 
@@ -52,9 +52,9 @@ as_service() {
 }
 read -ra command <<<"$(value ExecStart)"
 as_service "${command[@]}" >/tmp/serve.log 2>&1 &
-until grep -q '^ready' /tmp/serve.log; do kill -0 $! || fail 'the service has ended'; sleep 0.1; done
+until grep -q '^ready' /tmp/serve.log; do kill -0 $! || end_with 'the service has ended'; sleep 0.1; done
 first=$!
-[ "$(stat -c %U:%s /var/lib/roadtrain/disk.img)" = roadtrain:1073741824 ] || fail 'no disk'
+[ "$(stat -c %U:%s /var/lib/roadtrain/disk.img)" = roadtrain:1073741824 ] || end_with 'no disk'
 
 # A new version, under load that is checked octet for octet.
 roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16 --verify --seconds 6 --json \
@@ -62,23 +62,23 @@ roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16
 load=$!
 sleep 1.5
 dpkg -i /tmp/debs/second/roadtrain_*.deb
-! grep 'goes on with the old version' /tmp/dpkg.out || fail 'not upgraded'
-wait $load || fail 'the load has failed'
-[ "$(jq .errors /tmp/bench.json)" = 0 ] || fail "$(cat /tmp/bench.json)"
+! grep 'goes on with the old version' /tmp/dpkg.out || end_with 'not upgraded'
+wait $load || end_with 'the load has failed'
+[ "$(jq .errors /tmp/bench.json)" = 0 ] || end_with "$(cat /tmp/bench.json)"
 for n in $(seq 100); do ! kill -0 $first 2>/dev/null || { sleep 0.1; continue; }; break; done
-now=$(pgrep -u roadtrain -x roadtrain) || fail 'nobody serves'
-[ "$now" != $first ] || fail 'the old process serves'
-! readlink /proc/"$now"/exe | grep deleted || fail 'the old program serves'
-roadtrain discover -a 127.0.0.1 >/dev/null || fail 'it does not answer'
-grep -q '^# ours' /etc/roadtrain/serve.toml || fail 'the configuration has been overwritten'
+now=$(pgrep -u roadtrain -x roadtrain) || end_with 'nobody serves'
+[ "$now" != $first ] || end_with 'the old process serves'
+! readlink /proc/"$now"/exe | grep deleted || end_with 'the old program serves'
+roadtrain discover -a 127.0.0.1 >/dev/null || end_with 'it does not answer'
+grep -q '^# ours' /etc/roadtrain/serve.toml || end_with 'the configuration has been overwritten'
 
 kill "$now"
 while kill -0 "$now" 2>/dev/null; do sleep 0.1; done
 dpkg -r roadtrain
-[ -e /etc/roadtrain/serve.toml ] && [ ! -e /usr/bin/roadtrain ] || fail 'removed too little or too much'
+[ -e /etc/roadtrain/serve.toml ] && [ ! -e /usr/bin/roadtrain ] || end_with 'removed too little or too much'
 dpkg -P roadtrain
-[ ! -e /etc/roadtrain ] || fail '/etc/roadtrain is left'
-[ -e /var/lib/roadtrain/disk.img ] || fail 'the disk was removed'
+[ ! -e /etc/roadtrain ] || end_with '/etc/roadtrain is left'
+[ -e /var/lib/roadtrain/disk.img ] || end_with 'the disk was removed'
 rm /var/lib/roadtrain/disk.img*
 INSIDE
 }
