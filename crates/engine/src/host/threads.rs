@@ -56,6 +56,9 @@ impl Drop for ReactorHandle {
     }
 }
 
+/// Where a reactor shows what it learns of waiting, and what it counts.
+type Shown = (Arc<Meter>, Arc<ReactorCounters>);
+
 /// Starts a reactor; it runs when this returns.
 ///
 /// # Errors
@@ -67,7 +70,7 @@ pub(super) fn spawn(
     front: Box<dyn Front + Send>,
     reports: Vec<Outbox<Report>>,
     reactors: usize,
-    (counters, (meter, own)): (Arc<[LaneCounters]>, (Arc<Meter>, Arc<ReactorCounters>)),
+    (counters, (meter, own)): (Arc<[LaneCounters]>, Shown),
 ) -> Result<ReactorHandle, HostError> {
     let system = |what| move |source| HostError::System { what, source };
     let (orders, inbox) = mailbox().map_err(system("mailbox"))?;

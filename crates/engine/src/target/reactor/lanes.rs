@@ -363,7 +363,10 @@ impl Lanes {
         }
         // Perhaps access was taken away while it was on its way: nothing of it is in a store.
         self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
-        self.use_lane(id.0, |lane, shared| Ok(lane.review(shared)));
+        self.use_lane(id.0, |lane, shared| {
+            lane.review(shared);
+            Ok(())
+        });
         // What its commands waited for may have been told to all while it was on its way.
         self.use_lane(id.0, TargetLane::connect_again);
         self.set_ready(id.0);
