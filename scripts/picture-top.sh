@@ -26,7 +26,7 @@ load() {
         >"$work/$1.log" 2>&1 &
     pids+=($!)
 }
-load database --nsid 2 --rw randread --bs 4k --lanes 2 --depth 4 --step depth=1:16,period-ms=3000
+load database --nsid 2 --rw randread --bs 4k --lanes 2 --step depth=1:16,period-ms=3000
 load backup --rw read --bs 64k --lanes 1 --depth 4 --rate 900
 load mail --rw randrw --bs 8k --lanes 1 --depth 4 --rate 1500
 
