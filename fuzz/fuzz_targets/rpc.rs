@@ -23,7 +23,7 @@ fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Unframed>) {
     for piece in stream.chunks(piece) {
         framer.feed(piece);
         loop {
-            match framer.next() {
+            match framer.take() {
                 Ok(Some(request)) => found.push(request),
                 Ok(None) => break,
                 Err(error) => return (found, Some(error)),

@@ -48,8 +48,7 @@ Examples:
   roadtrain status fuse0 --json
   roadtrain status target0
   roadtrain status -a 192.0.2.7:4420 --json
-  roadtrain status --prometheus > /var/lib/prometheus/node-exporter/roadtrain.prom.new &&
-      mv /var/lib/prometheus/node-exporter/roadtrain.prom.new /var/lib/prometheus/node-exporter/roadtrain.prom
+  cd /var/lib/prometheus/node-exporter && roadtrain status --prometheus > new && mv new roadtrain.prom
   roadtrain status /dev/ublkb0 --watch=5";
 
 /// Options of `roadtrain status`.

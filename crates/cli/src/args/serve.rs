@@ -49,7 +49,8 @@ Examples:
       --tls required --tls-key nqn.2025-01.io.example:host=host.tls
   roadtrain serve -a 127.0.0.1,127.0.0.2 -n nqn.2025-01.io.example:disk --namespace file:disk.img \\
       --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
-  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB --metrics 127.0.0.1:9420
+  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB \\
+      --metrics 127.0.0.1:9420
   roadtrain serve -a 192.0.2.7 --gateway-group gates --pool disks --ceph-id gate
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml

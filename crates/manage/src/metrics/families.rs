@@ -8,6 +8,9 @@ use roadtrain_engine::metrics::{
 };
 use std::fmt;
 
+/// What a family shows of a thing.
+type Of<T, V> = fn(&T) -> V;
+
 /// All of a snapshot.
 pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let revision = option_env!("ROADTRAIN_REVISION").unwrap_or("unknown");
@@ -65,7 +68,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         ([("reactor", name.as_str()), ("core", core.as_str()), ("node", node.as_str())], 1u64)
     });
     out.gauges(("roadtrain_reactor_info", "A reactor with its core and memory node"), info)?;
-    let modes: [(&str, fn(&ReactorSample) -> f64); 3] =
+    let modes: [(&str, Of<ReactorSample, f64>); 3] =
         [("busy", |r| r.busy_seconds), ("idle", |r| r.idle_seconds), ("spin", |r| r.spin_seconds)];
     let seconds = of().flat_map(|([name, ..], r)| {
         modes.map(|(mode, value)| ([("name", name.as_str()), ("mode", mode)], value(r)))
@@ -77,7 +80,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         modes.map(|(mode, seconds)| ([("reactor", name.as_str()), ("mode", mode)], seconds))
     });
     out.counters(("roadtrain_reactor_cpu_seconds", "CPU time of a reactor's thread"), cpu)?;
-    let gauges: [(&str, &str, fn(&ReactorSample) -> u64); 3] = [
+    let gauges: [(&str, &str, Of<ReactorSample, u64>); 3] = [
         ("roadtrain_reactor_lanes", "Lanes on a reactor", |r| r.lanes),
         ("roadtrain_reactor_buffer_bytes", "Memory of data in flight", |r| r.buffer_bytes),
         ("roadtrain_reactor_buffer_limit_bytes", "The most that may be", |r| r.buffer_limit_bytes),
@@ -86,7 +89,7 @@ fn reactors(reactors: &[ReactorSample], out: &mut Out<'_>) -> fmt::Result {
         let (name, rows) = one(name, help, value);
         out.gauges(name, rows)?;
     }
-    let counters: [(&str, &str, fn(&ReactorSample) -> u64); 4] = [
+    let counters: [(&str, &str, Of<ReactorSample, u64>); 4] = [
         ("roadtrain_reactor_turns", "Turns of a reactor", |r| r.turns),
         ("roadtrain_reactor_waits", "Sleeps of a reactor", |r| r.waits),
         ("roadtrain_reactor_buffer_waits", "Requests that waited for a buffer", |r| r.buffer_waits),
@@ -112,7 +115,7 @@ fn names(reactor: &ReactorSample) -> [String; 3] {
 
 /// How requests travel, by one label.
 fn batching(rows: &[([(&'static str, &str); 1], Batching)], out: &mut Out<'_>) -> fmt::Result {
-    let counters: [(&str, &str, fn(&Batching) -> u64); 6] = [
+    let counters: [(&str, &str, Of<Batching, u64>); 6] = [
         ("roadtrain_requests", "Requests answered, admin commands among them", |b| b.requests),
         ("roadtrain_caravans", "Caravans sent", |b| b.caravans),
         ("roadtrain_caravan_requests", "Requests or answers in caravans", |b| b.caravan_requests),
@@ -185,7 +188,7 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     };
     let capacity = by_name(|n| n.capacity_bytes);
     out.gauges(("roadtrain_bdev_capacity_bytes", "Capacity of a device"), capacity)?;
-    let counters: [(&str, &str, fn(&NamespaceSample) -> u64); 4] = [
+    let counters: [(&str, &str, Of<NamespaceSample, u64>); 4] = [
         ("roadtrain_bdev_reads_completed", "Reads completed", |n| n.io.reads),
         ("roadtrain_bdev_writes_completed", "Writes completed", |n| n.io.writes),
         ("roadtrain_bdev_read_bytes", "Octets read", |n| n.io.read_bytes),
@@ -194,7 +197,7 @@ fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     for (name, help, value) in counters {
         out.counters((name, help), by_name(value))?;
     }
-    let seconds: [(&str, &str, fn(&NamespaceSample) -> f64); 2] = [
+    let seconds: [(&str, &str, Of<NamespaceSample, f64>); 2] = [
         ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |n| {
             n.io.read_latency.seconds
         }),
@@ -279,14 +282,14 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     let rows = |value: fn(&NamespaceSample) -> u64| {
         all.iter().enumerate().map(move |(at, n)| (at, value(n)))
     };
-    let gauges: [(&str, &str, fn(&NamespaceSample) -> u64); 2] = [
+    let gauges: [(&str, &str, Of<NamespaceSample, u64>); 2] = [
         ("roadtrain_namespace_capacity_bytes", "Capacity of a namespace", |n| n.capacity_bytes),
         ("roadtrain_namespace_in_flight", "Commands under way", |n| n.io.in_flight.max(0) as u64),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), rows(value).map(|(at, value)| (labels(at), value)))?;
     }
-    let counters: [(&str, &str, fn(&NamespaceSample) -> u64); 7] = [
+    let counters: [(&str, &str, Of<NamespaceSample, u64>); 7] = [
         ("roadtrain_namespace_reads_completed", "Reads that ended well", |n| n.io.reads),
         ("roadtrain_namespace_writes_completed", "Writes that ended well", |n| n.io.writes),
         ("roadtrain_namespace_flushes_completed", "Flushes that ended well", |n| n.io.flushes),
@@ -323,14 +326,14 @@ fn hosts(hosts: &[HostSample], out: &mut Out<'_>) -> fmt::Result {
     let labels = |h: &'_ HostSample| -> [(&'static str, String); 2] {
         [("nqn", h.nqn.clone()), ("host_nqn", h.host_nqn.clone())]
     };
-    let gauges: [(&str, &str, fn(&HostSample) -> u64); 2] = [
+    let gauges: [(&str, &str, Of<HostSample, u64>); 2] = [
         ("roadtrain_host_io_queues", "I/O queues of a host", |h| h.io_queues),
         ("roadtrain_host_in_flight", "Commands under way", |h| h.io.in_flight.max(0) as u64),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), hosts.iter().map(|h| (labels(h), value(h))))?;
     }
-    let counters: [(&str, &str, fn(&HostSample) -> u64); 3] = [
+    let counters: [(&str, &str, Of<HostSample, u64>); 3] = [
         ("roadtrain_host_read_bytes", "Octets read by a host", |h| h.io.read_bytes),
         ("roadtrain_host_written_bytes", "Octets written by a host", |h| h.io.written_bytes),
         ("roadtrain_host_connects", "Controllers that a host has connected", |h| h.connects),

@@ -65,7 +65,7 @@ impl Framer {
     ///
     /// # Errors
     /// There will be none: the stream ends here.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, Unframed> {
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, Unframed> {
         if self.depth == 0 {
             let is_blank = |octet: &u8| matches!(octet, b' ' | b'\t' | b'\r' | b'\n');
             let blanks = self.buffer.iter().take_while(|octet| is_blank(octet)).count();
@@ -150,7 +150,7 @@ mod tests {
         for piece in stream.chunks(piece.max(1)) {
             framer.feed(piece);
             loop {
-                match framer.next() {
+                match framer.take() {
                     Ok(Some(value)) => found.push(String::from_utf8(value).unwrap()),
                     Ok(None) => break,
                     Err(error) => return (found, Some(error)),
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn bounds_hold() {
         let deep = "[".repeat(DEPTH_MAX) + &"]".repeat(DEPTH_MAX);
-        assert_eq!(all(deep.as_bytes(), 7).0, [deep.clone()]);
+        assert_eq!(all(deep.as_bytes(), 7).0, std::slice::from_ref(&deep));
         assert_eq!(all("[".repeat(DEPTH_MAX + 1).as_bytes(), 7).1, Some(Unframed::TooDeep));
         let many = |count: usize| format!("[{}]", vec!["1"; count].join(","));
         assert_eq!(all(many(VALUES_MAX - 1).as_bytes(), 512).0.len(), 1);

@@ -141,7 +141,7 @@ async fn connection(mut stream: UnixStream, manager: &Arc<Manager>) {
     let mut piece = vec![0; 16 << 10];
     let mut until = None;
     loop {
-        let answered = match framer.next() {
+        let answered = match framer.take() {
             Ok(None) => {
                 let read = stream.read(&mut piece);
                 until = framer.is_within().then(|| until.unwrap_or(Instant::now() + PATIENCE));

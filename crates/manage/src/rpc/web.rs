@@ -98,7 +98,6 @@ struct Desk {
 }
 
 /// Answers at any path.
-#[must_use]
 pub fn router(manager: Arc<Manager>, credentials: Credentials) -> Router {
     let desk = Desk { manager, credentials, burst: Mutex::default() };
     Router::new().fallback(answer).with_state(Arc::new(desk))
@@ -138,7 +137,7 @@ async fn answer(
 fn call(body: &Bytes, manager: &Manager) -> Answered {
     let mut framer = Framer::default();
     framer.feed(body);
-    match framer.next() {
+    match framer.take() {
         Ok(Some(_)) => message::answer(body, manager),
         Ok(None) => message::broken("the value does not end"),
         Err(unframed) => message::broken(unframed),

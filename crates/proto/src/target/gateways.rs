@@ -114,7 +114,7 @@ mod tests {
         (0..size).map(|n| format!("gate{n}")).collect()
     }
 
-    fn place<'a>(image: usize, members: &'a [String]) -> &'a str {
+    fn place(image: usize, members: &[String]) -> &str {
         preferred(&format!("disks/image{image}"), members.iter().map(String::as_str)).unwrap()
     }
 

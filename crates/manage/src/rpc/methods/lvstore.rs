@@ -65,7 +65,7 @@ pub(super) fn base(store: &LvStore) -> String {
 }
 
 fn view(lvstore: &LvStore) -> Rpc<Value> {
-    let info = lvstore.store.info().map_err(|error| RpcError::io(error))?;
+    let info = lvstore.store.info().map_err(RpcError::io)?;
     Ok(json!({
         "uuid": lvstore.uuid, "name": lvstore.name, "base_bdev": base(lvstore),
         "total_data_clusters": info.total_clusters, "free_clusters": info.free_clusters,
@@ -140,7 +140,7 @@ fn in_folder(manager: &Manager, path: &str, name: &str) -> Rpc<LvStore> {
     if !path.is_dir() {
         return Err(RpcError::invalid(format!("{}: is not a folder", path.display())));
     }
-    let store = Store::open(&path, name, None, 512).map_err(|error| RpcError::invalid(error))?;
+    let store = Store::open(&path, name, None, 512).map_err(RpcError::invalid)?;
     Ok(LvStore::new(store, Base::Folder(path), false))
 }
 
@@ -153,7 +153,7 @@ fn in_memory(manager: &Manager, name: &str, lvs_name: &str) -> Rpc<LvStore> {
     }
     let geometry = device.store.geometry();
     let store = Store::memory(lvs_name, geometry.bytes(), geometry.lba_bytes());
-    let store = store.map_err(|error| RpcError::invalid(error))?;
+    let store = store.map_err(RpcError::invalid)?;
     Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
 }
 
@@ -177,6 +177,6 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         model.lvstores.retain(|one| !Arc::ptr_eq(one, &lvstore));
         Ok(())
     })?;
-    lvstore.store.destroy().map_err(|error| RpcError::io(error))?;
+    lvstore.store.destroy().map_err(RpcError::io)?;
     Ok(json!(true))
 }
