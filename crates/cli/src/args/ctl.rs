@@ -49,6 +49,7 @@ pub struct CtlArgs {
 
 /// What a target can be told while it runs.
 #[derive(Clone, Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it lives as long as the program")]
 pub enum CtlCommand {
     /// Say how good the way to the namespaces is that a listener gives (asymmetric namespace access).
     Ana {

@@ -6,6 +6,7 @@ use clap::Subcommand;
 
 /// `roadtrain ctl device`
 #[derive(Clone, Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it lives as long as the program")]
 pub enum DeviceCommand {
     /// Make a device.
     Add {

@@ -28,7 +28,7 @@ pub(super) fn open_files(machine: &Machine) -> Vec<Finding> {
     let found = format!("{} descriptors, one for each connection", shown(hard));
     vec![match hard {
         ..OPEN_FILES_LEAST => Finding::problem("open files", found, advice),
-        ..OPEN_FILES => Finding::advice("open files", found, advice),
+        OPEN_FILES_LEAST..OPEN_FILES => Finding::advice("open files", found, advice),
         _ => Finding::ok("open files", found),
     }]
 }

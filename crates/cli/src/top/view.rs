@@ -36,6 +36,9 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "end"),
 ];
 
+/// A curve: its name, what it says last, its values, and how it is drawn.
+type Chart = (&'static str, String, fn(&Past) -> f64, Style);
+
 /// How things look.
 struct Theme {
     accent: Style,
@@ -127,7 +130,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
     let areas: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).areas(area);
     let past: Vec<Past> = key.map_or_else(Vec::new, |key| board.history(key).collect());
     let last = past.last().copied().unwrap_or_default();
-    let charts: [(&str, String, fn(&Past) -> f64, Style); 3] = [
+    let charts: [Chart; 3] = [
         ("IOPS", count(last.iops), |past| past.iops, theme.accent),
         ("bandwidth", bandwidth(last.bytes_per_second), |past| past.bytes_per_second, theme.accent),
         ("p99", time(Some(last.p99_us).filter(|us| *us > 0.0)), |past| past.p99_us, theme.second),
