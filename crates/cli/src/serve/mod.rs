@@ -62,6 +62,8 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&args.rpc, &config)?;
     let source = (config, file, member.clone());
+    // What RPC has made is the running server's alone: a device that is removed is to be closed.
+    engine_config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.allow_empty(args.rpc.is_on());
     let management = management::start(&args.rpc, served.clone(), model, files)?;
