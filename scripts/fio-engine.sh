@@ -14,11 +14,13 @@ version=$(dpkg-query -W -f '${source:Version}' fio 2>/dev/null) || version=
 
 # fetch FOLDER: Debian's source package of the installed version, with lists of its own: the system's stay as they are
 fetch() {
-    local apt suite
+    local apt suite mirror
     # shellcheck source=/dev/null
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
     mkdir -p "$1/lists/partial" "$1/cache/archives/partial" "$1/source"
-    echo "deb-src http://deb.debian.org/debian $suite main" >"$1/sources.list"
+    # Where the system's packages come from.
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -- -security | head -n 1)
+    echo "deb-src $mirror $suite main" >"$1/sources.list"
     apt=(-qq -o "Dir::Etc::SourceList=$1/sources.list" -o Dir::Etc::SourceParts=/dev/null
         -o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache" -o APT::Sandbox::User=root)
     apt-get "${apt[@]}" update
