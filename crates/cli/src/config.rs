@@ -301,6 +301,10 @@ impl ServeConfig {
             file_roots: args.rpc.file_roots.clone(),
             subsystems: subsystem.into_iter().collect(),
         };
+        let member = &args.member;
+        if member.gateway_group.is_none() && (member.pool.is_some() || member.gateway.is_some()) {
+            return Err("--pool and --gateway go with --gateway-group".into());
+        }
         // Of a group everything is checked when its object has been read.
         if args.member.gateway_group.is_none() {
             config.check(args.rpc.is_on())?;

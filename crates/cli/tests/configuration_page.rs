@@ -71,6 +71,9 @@ fn the_page_has_every_key_and_no_other() {
     assert_eq!(on_page("discovery.referral"), expected_keys(&referral));
     let namespace = format!("{HEAD}[[subsystem.namespace]]\nnonsense = 1\n");
     assert_eq!(on_page("subsystem.namespace"), expected_keys(&namespace));
+    let rates =
+        "[[subsystem.namespace]]\nkind = \"mem\"\n[subsystem.namespace.rates]\nnonsense = 1\n";
+    assert_eq!(on_page("subsystem.namespace.rates"), expected_keys(&format!("{HEAD}{rates}")));
     assert_eq!(on_page("limits"), option_keys("Limits"));
     assert_eq!(on_page("batching"), option_keys("Batching"));
     assert_eq!(on_page("tls"), expected_keys(&format!("{HEAD}[tls]\nnonsense = 1\n")));
@@ -100,6 +103,10 @@ fn file_with(row: &Row<'_>, line: &str) -> String {
         }
         "subsystem.namespace" => {
             format!("{HEAD}[[subsystem.namespace]]\nnsid = 1\nkind = \"ssd\"\nsize = 4096\n{line}")
+        }
+        "subsystem.namespace.rates" => {
+            let namespace = "[[subsystem.namespace]]\nnsid = 1\nkind = \"mem\"\nsize = 4096\n";
+            format!("{HEAD}{namespace}[subsystem.namespace.rates]\n{line}")
         }
         "batching" => {
             let policy = policy.expect("a setting has a policy");

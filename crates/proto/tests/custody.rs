@@ -51,15 +51,19 @@ fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>)
     let mut serves = Vec::new();
     let mut from = 0;
     let gives_up = timing.gives_up.as_millis() as u64;
+    let blind = timing.blind.as_millis() as u64;
     let mut confirmed = 0;
     for [begun, _, back] in beats {
-        assert_eq!(owner.standing(at(confirmed + gives_up - 1)), Standing::Serves);
+        let last = confirmed + gives_up - 1;
+        let expected = if last >= from { Standing::Serves } else { Standing::CutOff };
+        assert_eq!(owner.standing(at(last)), expected);
         assert_eq!(owner.standing(at(confirmed + gives_up)), Standing::CutOff);
-        if *back > confirmed + gives_up {
+        if *back >= confirmed + gives_up {
             serves.push((from, confirmed + gives_up));
-            from = *back;
+            // A look from before this beat is answered by then, or counts for nothing.
+            from = *back + blind;
         }
-        owner.confirmed(at(*begun));
+        owner.confirmed(at(*begun), at(*back));
         confirmed = *begun;
         // An answer that is older than that changes nothing.
         if *back >= begun + gives_up {
@@ -127,13 +131,16 @@ proptest! {
 fn who_was_fenced_stays_so() {
     let mut owner = Owner::new(Timing::default(), at(0));
     assert_eq!(owner.standing(at(3_999)), Standing::Serves);
-    owner.confirmed(at(3_000));
-    owner.confirmed(at(2_000));
+    owner.confirmed(at(3_000), at(3_010));
+    owner.confirmed(at(2_000), at(3_020));
     assert_eq!(owner.standing(at(6_999)), Standing::Serves);
     assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
+    owner.confirmed(at(8_000), at(8_010));
+    assert_eq!(owner.standing(at(10_009)), Standing::CutOff, "somebody may be about to take it");
+    assert_eq!(owner.standing(at(10_010)), Standing::Serves);
     owner.fenced();
-    owner.confirmed(at(8_000));
-    assert_eq!(owner.standing(at(8_000)), Standing::Fenced);
+    owner.confirmed(at(10_000), at(10_020));
+    assert_eq!(owner.standing(at(10_020)), Standing::Fenced);
 }
 
 #[test]

@@ -48,7 +48,7 @@ Examples:
   roadtrain status fuse0 --json
   roadtrain status target0
   roadtrain status -a 192.0.2.7:4420 --json
-  cd /var/lib/prometheus/node-exporter && roadtrain status --prometheus > new && mv new roadtrain.prom
+  roadtrain status --prometheus > roadtrain.new && mv roadtrain.new roadtrain.prom
   roadtrain status /dev/ublkb0 --watch=5";
 
 /// Options of `roadtrain status`.

@@ -315,7 +315,6 @@ mod tests {
             "serve --config x.toml --policy i10",
             "serve -a h -n nqn.x:y --namespace mem",
             "serve -a h --gateway-group gates",
-            "serve -a h --pool disks -n nqn.x:y --namespace mem:1GiB",
             "serve -a h --gateway-group gates --pool disks -n nqn.x:y",
             "serve --gateway-group gates --pool disks",
             "serve -a h --gateway-group a/b --pool disks",

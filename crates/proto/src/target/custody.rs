@@ -62,6 +62,9 @@ pub struct Owner {
     timing: Timing,
     /// When the newest beat began that was confirmed.
     confirmed: Instant,
+    /// After it was cut off: when it serves again. Who stands by may have looked before the beat that came through, and
+    /// hear of it only now. An answer to a look that takes longer than `blind` counts for nothing.
+    resumes: Instant,
     is_fenced: bool,
 }
 
@@ -69,11 +72,14 @@ impl Owner {
     /// It has got them by what it has begun at `begun`.
     #[must_use]
     pub fn new(timing: Timing, begun: Instant) -> Owner {
-        Owner { timing, confirmed: begun, is_fenced: false }
+        Owner { timing, confirmed: begun, resumes: Instant::default(), is_fenced: false }
     }
 
-    /// The cluster has confirmed the beat that began at `begun`.
-    pub fn confirmed(&mut self, begun: Instant) {
+    /// The cluster has confirmed the beat that began at `begun`, as is heard `now`.
+    pub fn confirmed(&mut self, begun: Instant, now: Instant) {
+        if now.since(self.confirmed) >= self.timing.gives_up {
+            self.resumes = now + self.timing.blind;
+        }
         self.confirmed = self.confirmed.max(begun);
     }
 
@@ -85,7 +91,7 @@ impl Owner {
     /// How it stands.
     #[must_use]
     pub fn standing(&self, now: Instant) -> Standing {
-        match now.since(self.confirmed) < self.timing.gives_up {
+        match now.since(self.confirmed) < self.timing.gives_up && now >= self.resumes {
             _ if self.is_fenced => Standing::Fenced,
             true => Standing::Serves,
             false => Standing::CutOff,

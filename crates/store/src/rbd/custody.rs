@@ -130,8 +130,7 @@ impl Held {
         header.beat(0, &address)?;
         let ms = clock::now().since(begun).as_millis();
         info!(image = image.name(), as = address, "has it, after {ms} ms");
-        let mut owner = Owner::new(timing, begun);
-        owner.confirmed(last);
+        let owner = Owner::new(timing, last);
         let turns = Turns::new((owner, Standing::Serves));
         let (shared, name) = (turns.clone(), image.name().to_owned());
         let beats = move || {
@@ -140,7 +139,7 @@ impl Held {
                 number += 1;
                 let begun = clock::now();
                 match header.beat(number, &address) {
-                    Ok(()) => shared.lock().0.0.confirmed(begun),
+                    Ok(()) => shared.lock().0.0.confirmed(begun, clock::now()),
                     Err(failure) if failure.errno == Some(libc::ESHUTDOWN) => {
                         error!(image = name, "another target has taken it over");
                         shared.lock().0.0.fenced();

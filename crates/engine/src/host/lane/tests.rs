@@ -91,8 +91,13 @@ fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
 
 fn receive(lane: &mut HostLane, shared: &mut Shared) {
     let mut rx = RxBuffer::new().unwrap();
-    while let (_, Some(rest)) = lane.receive(&mut rx, crate::tuning::RX_BUFFER_BYTES).unwrap() {
-        assert!(lane.parse(shared, rest, usize::MAX).unwrap().is_none());
+    while let (_, mut rest @ Some(_)) =
+        lane.receive(&mut rx, crate::tuning::RX_BUFFER_BYTES).unwrap()
+    {
+        // It pauses where one is sampled.
+        while let Some(octets) = rest {
+            rest = lane.parse(shared, octets, usize::MAX).unwrap();
+        }
     }
     lane.end_turn(shared).unwrap();
 }
