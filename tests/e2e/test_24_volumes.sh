@@ -153,6 +153,7 @@ refused_with() {
 test_volumes_cinder() {
     local how=shares web
     cinder
+    needs_space 16
     if ! xfs; then how=copies xfs=$work; fi
     mkdir -p io
     port=$(free_port) web=$(free_port)
@@ -165,13 +166,20 @@ test_volumes_cinder() {
 
 # The calls of the CSI driver in its order: fifty at once that are to be done once, twenty volumes at once.
 test_volumes_csi() {
+    needs_space 6
     managed --lvstore "vols=$work/vols,size=4GiB"
     python3 "$top/tests/e2e/volumes_csi.py" "$rpc" "$(free_port)" >csi.log 2>&1 || { cat target.log; fail "$(cat csi.log)"; }
+}
+
+# needs_space GIB: skips a test of stores that would be larger than what is free
+needs_space() {
+    [ "$(($(stat -f -c '%a * %S' .) >> 30))" -ge "$1" ] || skip "needs $1 GiB of free space in $work"
 }
 
 # A thousand volumes by eight clients, and a kill in the middle.
 test_volumes_killed() {
     local port
+    needs_space 10
     port=$(free_port)
     managed --lvstore "vols=$work/vols,size=8GiB" --log-level warn
     python3 "$top/tests/e2e/volumes_killed.py" "$rpc" "$work/vols" "$port" "$ROADTRAIN" 1000 "$target" >known.json 2>killed.log ||
