@@ -57,7 +57,12 @@ fn config() -> TargetConfig {
         vec![NamespaceConfig::new(1, 1 << 20, 9), NamespaceConfig::new(7, 1 << 10, 12)];
     TargetConfig {
         subsystems: vec![subsystem],
-        listeners: vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }],
+        listeners: vec![Listener {
+            portid: 1,
+            address: LOCAL,
+            tls: TlsUse::Off,
+            named_only: false,
+        }],
         ..TargetConfig::default()
     }
 }

@@ -214,6 +214,17 @@ impl Control {
 
     // ---- What reactors tell ----
 
+    #[cfg_attr(
+        not(feature = "ether"),
+        allow(unreachable_code, unused_variables, reason = "without Ethernet none is found")
+    )]
+    fn link_found(&mut self, found: Found) {
+        let theirs = found.after(self.seat.ports_before);
+        self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });
+        found.tell(&mut self.fence);
+        self.found.push(found);
+    }
+
     fn read_reports(&mut self) {
         self.inbox.acknowledge();
         while let Some(report) = self.inbox.take() {
@@ -229,12 +240,7 @@ impl Control {
                 }
                 Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
                 Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
-                Report::Found(found) => {
-                    let theirs = found.after(self.seat.ports_before);
-                    self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });
-                    found.tell(&mut self.fence);
-                    self.found.push(found);
-                }
+                Report::Found(found) => self.link_found(found),
                 Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
                 Report::IsBack { path } => {
                     self.association.withdraw(path);
