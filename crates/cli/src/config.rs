@@ -10,8 +10,8 @@ pub use discovery::{DiscoverySpec, ReferralSpec};
 
 use crate::addresses::Addresses;
 use crate::args::{
-    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, PlacementName, PolicyArgs,
-    ServeArgs, SlowOverName, TlsAt, TlsMode, Transport, WaitArgs,
+    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, MemberArgs, PlacementName,
+    PolicyArgs, ServeArgs, SlowOverName, TlsAt, TlsMode, Transport, WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
@@ -241,6 +241,7 @@ impl ServeConfig {
 
     fn from_flags(args: &ServeArgs) -> Result<ServeConfig, String> {
         args.policy.check_options(None)?;
+        check_member(&args.member)?;
         let ExportArgs {
             transport,
             traddr,
@@ -301,10 +302,6 @@ impl ServeConfig {
             file_roots: args.rpc.file_roots.clone(),
             subsystems: subsystem.into_iter().collect(),
         };
-        let member = &args.member;
-        if member.gateway_group.is_none() && (member.pool.is_some() || member.gateway.is_some()) {
-            return Err("--pool and --gateway go with --gateway-group".into());
-        }
         // Of a group everything is checked when its object has been read.
         if args.member.gateway_group.is_none() {
             config.check(args.rpc.is_on())?;
@@ -555,6 +552,15 @@ impl ServeConfig {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What a gateway of a group is told makes no sense without one.
+fn check_member(member: &MemberArgs) -> Result<(), String> {
+    let says = member.pool.is_some() || member.gateway.is_some();
+    match member.gateway_group.is_none() && says {
+        true => Err("--pool and --gateway go with --gateway-group".into()),
+        false => Ok(()),
     }
 }
 

@@ -92,7 +92,7 @@ pub enum CtlCommand {
         #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
         nqn: Option<String>,
     },
-    /// Write what was recorded of slow requests as a trace, for https://ui.perfetto.dev or chrome://tracing.
+    /// Write what was recorded of slow requests as a trace, for ui.perfetto.dev or chrome://tracing.
     Trace {
         /// File [default: stdout].
         #[arg(short = 'o', long, value_name = "FILE")]
