@@ -52,7 +52,7 @@ frozen() {
     is_soon one inaccessible
 }
 
-cut() {
+cut_off() {
     fault=$(date +%s%3N)
     cut_storage
     is_soon one inaccessible
@@ -90,7 +90,7 @@ test_gateways_owner_frozen() {
 
 test_gateways_owner_cut_off() {
     both_gateways
-    with_load cut
+    with_load cut_off
 }
 
 test_gateways_taken_over_on_command() {
