@@ -145,7 +145,7 @@ cinder.delete_snapshot(snapshot)
 for one in [first, second, third]:
     cinder.delete_volume(one)
 # What is deleted is given back to the file system in the background.
-for _ in range(50):
+for _ in range(300):
     if free(cinder) == before:
         break
     time.sleep(0.1)
