@@ -1,6 +1,7 @@
 //! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
 
 use super::lvstore::VolumeOf;
+use crate::volumes::Uuid;
 use roadtrain_engine::store::{OpenError, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -162,19 +163,13 @@ impl Device {
 /// # Errors
 /// There are no random numbers.
 pub fn new_uuid() -> io::Result<[u8; 16]> {
-    let mut uuid = [0; 16];
-    rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())?;
-    // RFC 9562: version 4.
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    Ok(uuid)
+    Uuid::random().map(|uuid| uuid.0)
 }
 
 /// As everybody writes it.
 #[must_use]
 pub fn show_uuid(uuid: &[u8; 16]) -> String {
-    let hex = format!("{:032x}", u128::from_be_bytes(*uuid));
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    Uuid(*uuid).to_string()
 }
 
 /// With or without hyphens; zeroes are none.
