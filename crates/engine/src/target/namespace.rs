@@ -91,8 +91,14 @@ impl ByNsid {
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<&Rc<LocalNamespace>> {
         if self.last.as_ref().is_none_or(|(last, _)| *last != nsid) {
-            self.last = Some((nsid, self.all.get(&nsid)?.clone()));
+            self.look_up(nsid)?;
         }
         self.last.as_ref().map(|(_, namespace)| namespace)
+    }
+
+    #[cold]
+    fn look_up(&mut self, nsid: u32) -> Option<()> {
+        self.last = Some((nsid, self.all.get(&nsid)?.clone()));
+        Some(())
     }
 }

@@ -466,11 +466,11 @@ impl TargetLane {
                 if is_sample {
                     left.record((execution, meter), recorder, true);
                 }
-                if meter.is_slow(slot, recorder.slow_before(now)) {
+                let slow_before = recorder.slow_before(now);
+                if meter.end((&shared.meters, shared.number), (now, slow_before), slot) {
                     left.record((execution, meter), recorder, false);
                 }
                 execution.release(slot, |buffer| shared.pool.give(buffer));
-                meter.end((&shared.meters, shared.number), now, slot);
             }
         });
         if let Some(piece) = last.take() {

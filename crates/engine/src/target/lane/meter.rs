@@ -5,7 +5,7 @@ use crate::metrics::{Done, Ended};
 use crate::recorded::first_block;
 use crate::stats::LaneStats;
 use crate::target::meters::{LaneCells, Meters};
-use crate::target::namespace::{ByNsid, NamespaceTable};
+use crate::target::namespace::{ByNsid, LocalNamespace, NamespaceTable};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::target::Connected;
@@ -15,7 +15,18 @@ use roadtrain_wire::status::Status;
 use std::mem;
 use std::sync::Arc;
 
-/// A command that has come. `nsid` is 0 when there is none.
+/// Whether a command is among those that its namespace has in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There is none, or its answer has left.
+    #[default]
+    Over,
+    InFlight,
+    /// It is not, as its namespace was not in reach.
+    Elsewhere,
+}
+
+/// A command that has come. `nsid` is 0 when it is none that is counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     since: Instant,
@@ -26,8 +37,43 @@ struct Begun {
     class: Class,
     status: Status,
     deallocates: bool,
-    /// It is among those that its namespace has in flight.
-    is_counted: bool,
+    state: State,
+}
+
+impl Begun {
+    /// Its answer has left.
+    #[inline]
+    fn end(&self, namespace: &LocalNamespace, (account, reactor): (&Account, usize), now: Instant) {
+        let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
+        cells.io().add_in_flight(-1);
+        if !self.status.is_success() {
+            cells.io().failed();
+            cells.statuses.count(self.status);
+            return lane.failed();
+        }
+        let (done, ns) = (Done::of(self.opcode), now.0.saturating_sub(self.since.0));
+        let bytes = (u64::from(self.blocks) + 1) << namespace.geometry.lba_shift;
+        let ended = Ended::new(done, bytes, ns);
+        cells.of(self.class).ended(ended);
+        lane.ended(ended);
+        if self.opcode == opcode::WRITE_ZEROES && self.deallocates {
+            cells.io().discarded(bytes);
+        }
+    }
+
+    /// The same for one whose namespace is not in reach any more, or never was.
+    #[cold]
+    fn end_elsewhere(&self, (meters, reactor): (&Meters, usize), account: &Account, state: State) {
+        if state == State::InFlight
+            && let Some(cells) = meters.known(&account.nqn, self.nsid)
+        {
+            cells[reactor].io().add_in_flight(-1);
+        }
+        match self.status.is_success() {
+            true => account.cells.io.ended(Ended::new(Done::Other, 0, 0)),
+            false => account.cells.io.failed(),
+        }
+    }
 }
 
 /// A queue's account.
@@ -80,7 +126,7 @@ impl Meter {
         let (nsid, code) = (sqe.nsid.get(), sqe.opcode);
         let Some(account) = self.account.as_ref().filter(|account| account.is_io) else { return };
         if code == opcode::FABRICS || nsid == 0 {
-            return;
+            return self.forget(slot);
         }
         let namespace = self.namespaces.get(nsid);
         let own = namespace.and_then(|namespace| namespace.class).unwrap_or(account.class);
@@ -98,7 +144,7 @@ impl Meter {
             class: said.unwrap_or(own),
             status: Status::SUCCESS,
             deallocates: cdw12 & cdw12::DEAC != 0,
-            is_counted: namespace.is_some(),
+            state: if namespace.is_some() { State::InFlight } else { State::Elsewhere },
         };
         if let Some(namespace) = namespace {
             namespace.cells[shared.number].io().add_in_flight(1);
@@ -110,6 +156,14 @@ impl Meter {
         self.begun[slot] = begun;
     }
 
+    /// A command has come that is not counted.
+    #[cold]
+    fn forget(&mut self, slot: u16) {
+        if let Some(begun) = self.begun.get_mut(usize::from(slot)) {
+            *begun = Begun::default();
+        }
+    }
+
     /// A command is answered with that.
     #[inline]
     pub(super) fn answered(&mut self, slot: u16, status: Status) {
@@ -118,13 +172,6 @@ impl Meter {
         {
             begun.status = status;
         }
-    }
-
-    /// Whether a command, one that is counted, had come by then.
-    #[inline]
-    pub(super) fn is_slow(&self, slot: u16, slow_before: Instant) -> bool {
-        let begun = self.begun.get(usize::from(slot));
-        begun.is_some_and(|begun| begun.since <= slow_before && begun.nsid > 0)
     }
 
     /// What there is to record of a command whose answer has left, if it is one that is counted: when it was where, after
@@ -159,33 +206,26 @@ impl Meter {
         })
     }
 
-    /// The answer to a command has left.
+    /// The answer to a command has left. Whether it is counted and had come by `slow_before`: then it may be told by
+    /// [`Meter::record`], until the slot is used again.
     #[inline]
-    pub(super) fn end(&mut self, (meters, reactor): (&Meters, usize), now: Instant, slot: u16) {
-        let Meter { account: Some(account), namespaces, begun } = self else { return };
-        let Some(begun) = begun.get_mut(usize::from(slot)).filter(|begun| begun.nsid > 0) else {
-            return;
-        };
-        let nsid = mem::take(&mut begun.nsid);
-        let Some(namespace) = namespaces.get(nsid).filter(|_| begun.is_counted) else {
-            return ended_elsewhere((meters, reactor), account, nsid, begun);
-        };
-        begun.is_counted = false;
-        let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
-        cells.io().add_in_flight(-1);
-        if !begun.status.is_success() {
-            cells.io().failed();
-            cells.statuses.count(begun.status);
-            return lane.failed();
+    pub(super) fn end(
+        &mut self,
+        (meters, reactor): (&Meters, usize),
+        (now, slow_before): (Instant, Instant),
+        slot: u16,
+    ) -> bool {
+        let Meter { account: Some(account), namespaces, begun } = self else { return false };
+        let Some(begun) = begun.get_mut(usize::from(slot)) else { return false };
+        let state = mem::take(&mut begun.state);
+        if state == State::Over {
+            return false;
         }
-        let (done, ns) = (Done::of(begun.opcode), now.0.saturating_sub(begun.since.0));
-        let bytes = (u64::from(begun.blocks) + 1) << namespace.geometry.lba_shift;
-        let ended = Ended::new(done, bytes, ns);
-        cells.of(begun.class).ended(ended);
-        lane.ended(ended);
-        if begun.opcode == opcode::WRITE_ZEROES && begun.deallocates {
-            cells.io().discarded(bytes);
+        match namespaces.get(begun.nsid).filter(|_| state == State::InFlight) {
+            Some(namespace) => begun.end(namespace, (account, reactor), now),
+            None => begun.end_elsewhere((meters, reactor), account, state),
         }
+        begun.since <= slow_before
     }
 
     /// A turn is over.
@@ -200,7 +240,7 @@ impl Meter {
     /// The lane ends, and nobody hears of its commands any more.
     pub(super) fn leave(&mut self, (meters, reactor): (&Meters, usize), why: &'static str) {
         let Some(account) = self.account.take() else { return };
-        for begun in mem::take(&mut self.begun).into_iter().filter(|begun| begun.is_counted) {
+        for begun in mem::take(&mut self.begun).into_iter().filter(|begun| begun.state == State::InFlight) {
             if let Some(cells) = meters.known(&account.nqn, begun.nsid) {
                 cells[reactor].io().add_in_flight(-1);
             }
@@ -209,21 +249,3 @@ impl Meter {
     }
 }
 
-/// A command whose namespace is not in reach any more, or never was.
-#[cold]
-fn ended_elsewhere(
-    (meters, reactor): (&Meters, usize),
-    account: &Account,
-    nsid: u32,
-    begun: &mut Begun,
-) {
-    if mem::take(&mut begun.is_counted)
-        && let Some(cells) = meters.known(&account.nqn, nsid)
-    {
-        cells[reactor].io().add_in_flight(-1);
-    }
-    match begun.status.is_success() {
-        true => account.cells.io.ended(Ended::new(Done::Other, 0, 0)),
-        false => account.cells.io.failed(),
-    }
-}

@@ -71,12 +71,11 @@ impl Tcp {
         let caravan = self.caravan;
         self.qpair.sent(|slot, cid, answered| {
             self.connection.stats.requests += 1;
-            if meter.is_slow(slot, slow_before) {
+            if meter.end((meters, *number), (now, slow_before), slot) {
                 let left = Left { slot, cid, answered, caravan, sent: now };
                 left.record((execution, meter), recorder, false);
             }
             execution.release(slot, |buffer| pool.give(buffer));
-            meter.end((meters, *number), now, slot);
         });
     }
 
