@@ -2,6 +2,7 @@
 //! with it, and the page that reports both.
 
 mod apps;
+mod bars;
 mod command;
 mod cores;
 mod ether;
@@ -16,6 +17,7 @@ mod impair;
 mod interrupt;
 mod links;
 mod machine;
+mod manage;
 mod measure;
 mod noise;
 mod noted;
@@ -67,6 +69,8 @@ enum Command {
     Impair(impair::Args),
     /// Check what several paths have to reach, bar by bar (as root)
     Paths(paths::Args),
+    /// Check what managing and limiting may cost, bar by bar
+    Manage(manage::Args),
     /// Run a command at each end of links between two network namespaces (as root)
     Links(links::Args),
     /// Read files by threads, and say how fast
@@ -94,6 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Impair(args) => impair::main(&args),
         Command::Links(args) => links::main(&args),
         Command::Paths(args) => paths::main(&args),
+        Command::Manage(args) => manage::main(&args),
         Command::Scan(args) => apps::scan_main(&args),
         Command::HandOver(args) => hand_over::main(&args),
         Command::Tsockets(args) => return Ok(tsockets::main(args)),

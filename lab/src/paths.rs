@@ -4,7 +4,7 @@
 //! Pauses at faults are measured by the end-to-end tests `faults_of_paths_are_pauses`, `ana_*` and `takeover_*`, which
 //! print them.
 
-use crate::grid::{self, Grid};
+use crate::bars::{self, Bar, Row};
 use crate::impair::Impairment;
 use crate::links::{self, Links, Shape, Wiring};
 use crate::measure::{Measure, median};
@@ -41,21 +41,6 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-/// A figure and its bar.
-struct Row {
-    check: &'static str,
-    what: String,
-    measured: f64,
-    unit: &'static str,
-    bar: Bar,
-}
-
-#[derive(Clone, Copy)]
-enum Bar {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
 /// Compares; prints a table.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
@@ -68,28 +53,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         }
     }
     ensure!(!rows.is_empty(), "there are links, delay and layer");
-    let mut table: Grid = vec![grid::strings(&["check", "figure", "measured", "unit", "bar", ""])];
-    table.extend(rows.iter().map(Row::line));
-    let mut out = String::new();
-    grid::write(&mut out, &table);
-    print!("{out}");
+    bars::print(&rows);
     Ok(())
 }
 
 type Check = fn(&Args) -> anyhow::Result<Vec<Row>>;
-
-impl Row {
-    fn line(&self) -> Vec<String> {
-        let (bar, is_kept) = match self.bar {
-            Bar::AtLeast(bar) => (format!(">= {bar}"), self.measured >= bar),
-            Bar::AtMost(bar) => (format!("<= {bar}"), self.measured <= bar),
-        };
-        let verdict = if is_kept { "kept" } else { "**MISSED**" };
-        let (what, measured) = (self.what.clone(), format!("{:.3}", self.measured));
-        let [check, unit, verdict] = [self.check, self.unit, verdict].map(str::to_owned);
-        vec![check, what, measured, unit, bar, verdict]
-    }
-}
 
 /// Ends of links, or of the loopback, with a target.
 struct Lab {

@@ -240,7 +240,9 @@ impl Meter {
     /// The lane ends, and nobody hears of its commands any more.
     pub(super) fn leave(&mut self, (meters, reactor): (&Meters, usize), why: &'static str) {
         let Some(account) = self.account.take() else { return };
-        for begun in mem::take(&mut self.begun).into_iter().filter(|begun| begun.state == State::InFlight) {
+        for begun in
+            mem::take(&mut self.begun).into_iter().filter(|begun| begun.state == State::InFlight)
+        {
             if let Some(cells) = meters.known(&account.nqn, begun.nsid) {
                 cells[reactor].io().add_in_flight(-1);
             }
@@ -248,4 +250,3 @@ impl Meter {
         meters.leave(account.number, why);
     }
 }
-

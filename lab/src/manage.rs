@@ -1,0 +1,246 @@
+//! What managing and limiting may cost, and how well limits are kept: the data path of a target that is watched (its
+//! metrics scraped each second, requests recorded, a management call each millisecond) against one that is not, rate
+//! limits against what they say, and a host without a limit beside one with. Host on core 0, target on core 1.
+
+use crate::bars::{self, Bar, Row};
+use crate::measure::{Measure, median};
+use crate::product;
+use crate::service::{Service, free_port};
+use crate::undo::Folder;
+use crate::{command, interrupt};
+use anyhow::{Context, ensure};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NQN: &str = "nqn.2026-11.io.roadtrain:manage";
+/// Beyond measuring: connecting, ending.
+const SLACK: Duration = Duration::from_secs(30);
+const LIMITS: [u64; 4] = [1_000, 10_000, 100_000, 500_000];
+/// Of the one beside which another is measured.
+const LIMITED: u64 = 20_000;
+
+/// Checks the bars.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The product
+    #[arg(long, default_value = "target/release/roadtrain")]
+    program: PathBuf,
+    /// Only these checks: watched, limit, neighbour (comma-separated)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Runs of each side, alternately; medians count
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Measured seconds of each run
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+}
+
+type Check = fn(&Args) -> anyhow::Result<Vec<Row>>;
+
+/// Compares; prints a table.
+pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
+    ensure!(args.program.exists(), "no {}: build it first", args.program.display());
+    interrupt::watch();
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let mut rows = Vec::new();
+    for (name, check) in
+        [("watched", watched as Check), ("limit", limits), ("neighbour", neighbour)]
+    {
+        if wanted(name) {
+            rows.extend(check(args)?);
+        }
+    }
+    ensure!(!rows.is_empty(), "there are watched, limit and neighbour");
+    bars::print(&rows);
+    Ok(())
+}
+
+/// A target, and hosts of it.
+struct Lab<'a> {
+    args: &'a Args,
+    scratch: Folder,
+    port: u16,
+    metrics: u16,
+}
+
+impl<'a> Lab<'a> {
+    fn new(args: &'a Args) -> anyhow::Result<Self> {
+        let scratch = std::env::temp_dir().join(format!("roadtrain-manage-{}", std::process::id()));
+        let (port, metrics) = (free_port()?, free_port()?);
+        Ok(Lab { args, scratch: Folder::new(scratch)?, port, metrics })
+    }
+
+    fn serve(&self, namespaces: &str) -> anyhow::Result<Service> {
+        let Lab { port, metrics, .. } = self;
+        let line = format!(
+            "serve -a 127.0.0.1 -s {port} -n {NQN} --cores 1 {namespaces} --metrics 127.0.0.1:{metrics} --rpc {}",
+            self.rpc().display(),
+        );
+        let mut command = Command::new(&self.args.program);
+        command.args(line.split_whitespace());
+        let mut service = Service::start(&mut command, &self.scratch.path().join("target"))?;
+        service.until_line("ready").context("the target")?;
+        Ok(service)
+    }
+
+    fn rpc(&self) -> PathBuf {
+        self.scratch.path().join("rpc.sock")
+    }
+
+    fn load(&self, load: &str, seconds: f64) -> Command {
+        let line = format!(
+            "bench -t tcp -a 127.0.0.1 -s {} -n {NQN} --cores 0 --lanes 1 {load} --ramp 0.5 --seconds {seconds} --json",
+            self.port,
+        );
+        let mut command = Command::new(&self.args.program);
+        command.args(line.split_whitespace());
+        command
+    }
+
+    fn bench(&self, load: &str) -> anyhow::Result<Measure> {
+        let seconds = self.args.seconds;
+        let limit = Duration::from_secs_f64(seconds) + SLACK;
+        product::measure(command::run(&mut self.load(load, seconds), limit)?.as_bytes())
+    }
+}
+
+/// Somebody who looks at a target all the time.
+struct Watcher {
+    is_over: AtomicBool,
+    calls: AtomicU64,
+    scrapes: AtomicU64,
+}
+
+impl Watcher {
+    /// A call each millisecond.
+    fn call(&self, path: &Path) -> anyhow::Result<()> {
+        let mut socket = UnixStream::connect(path)?;
+        let mut answer = [0; 4096];
+        let mut next = Instant::now();
+        while !self.is_over.load(Ordering::Relaxed) {
+            let call = br#"{"jsonrpc": "2.0", "id": 1, "method": "spdk_get_version"}"#;
+            socket.write_all(call)?;
+            ensure!(socket.read(&mut answer)? > 0, "the target hung up");
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            next += Duration::from_millis(1);
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// A scrape each second.
+    fn scrape(&self, port: u16) -> anyhow::Result<()> {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+            socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            let mut page = Vec::new();
+            socket.read_to_end(&mut page)?;
+            ensure!(page.starts_with(b"HTTP/1.1 200 "), "no metrics");
+            self.scrapes.fetch_add(1, Ordering::Relaxed);
+            thread::sleep(Duration::from_secs(1));
+        }
+        Ok(())
+    }
+
+    /// Runs `work` meanwhile.
+    fn beside<T>(lab: &Lab<'_>, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let (is_over, calls, scrapes) = Default::default();
+        let watcher = Watcher { is_over, calls, scrapes };
+        let began = Instant::now();
+        let done = thread::scope(|scope| {
+            let caller = scope.spawn(|| watcher.call(&lab.rpc()));
+            let scraper = scope.spawn(|| watcher.scrape(lab.metrics));
+            let done = work();
+            watcher.is_over.store(true, Ordering::Relaxed);
+            for thread in [caller, scraper] {
+                thread.join().expect("it does not panic")?;
+            }
+            done
+        })?;
+        let rate = watcher.calls.into_inner() as f64 / began.elapsed().as_secs_f64();
+        ensure!(rate > 700.0, "only {rate:.0} calls a second");
+        ensure!(watcher.scrapes.into_inner() > 1, "nothing was scraped");
+        Ok(done)
+    }
+}
+
+/// A target that is watched, and records, beside one for which neither is so.
+fn watched(args: &Args) -> anyhow::Result<Vec<Row>> {
+    let lab = Lab::new(args)?;
+    let mut rows = Vec::new();
+    for (rw, depth) in [("randread", 128), ("randwrite", 128), ("randread", 1)] {
+        let load = format!("--rw {rw} --bs 4k --depth {depth}");
+        let mut ratios = Vec::new();
+        for round in 0..args.rounds.max(1) {
+            let mut iops = [0.0; 2];
+            for is_watched in if round % 2 == 0 { [false, true] } else { [true, false] } {
+                let slow_over = if is_watched { "p99" } else { "off" };
+                let _target =
+                    lab.serve(&format!("--namespace mem:256MiB --slow-over {slow_over}"))?;
+                let load = format!("{load} --slow-over {slow_over}");
+                let measured = match is_watched {
+                    true => Watcher::beside(&lab, || lab.bench(&load)),
+                    false => lab.bench(&load),
+                }?;
+                iops[usize::from(is_watched)] = measured.iops;
+            }
+            ratios.push(iops[1] / iops[0]);
+        }
+        let measured = median(ratios).context("no rounds")?;
+        let what = format!("4 KiB {rw}, depth {depth}: IOPS while watched");
+        let (unit, bar) = ("x unwatched", Bar::AtLeast(0.98));
+        rows.push(Row { check: "watched", what, measured, unit, bar });
+    }
+    Ok(rows)
+}
+
+/// What a host gets of what its namespace is limited to.
+fn limits(args: &Args) -> anyhow::Result<Vec<Row>> {
+    let lab = Lab::new(args)?;
+    let mut rows = Vec::new();
+    for limit in LIMITS {
+        let _target = lab.serve(&format!("--namespace mem:256MiB,iops={limit}"))?;
+        let mut worst = 0.0_f64;
+        for _ in 0..args.rounds.max(1) {
+            let iops = lab.bench("--rw randread --bs 4k --depth 128")?.iops;
+            worst = worst.max((iops / limit as f64 - 1.0).abs() * 100.0);
+        }
+        let what = format!("limited to {limit} IOPS: how far off, at most");
+        rows.push(Row { check: "limit", what, measured: worst, unit: "%", bar: Bar::AtMost(3.0) });
+    }
+    Ok(rows)
+}
+
+/// A host of a namespace without a limit, alone and while another host exhausts its own one's.
+fn neighbour(args: &Args) -> anyhow::Result<Vec<Row>> {
+    let lab = Lab::new(args)?;
+    let _target =
+        lab.serve(&format!("--namespace mem:256MiB --namespace mem:256MiB,iops={LIMITED}"))?;
+    let mut rows = Vec::new();
+    for depth in [1, 16] {
+        let load = format!("--nsid 1 --rw randread --bs 4k --depth {depth}");
+        let mut ratios = Vec::new();
+        for _ in 0..args.rounds.max(1) {
+            let alone = lab.bench(&load)?;
+            let mut beside =
+                lab.load("--nsid 2 --rw randread --bs 4k --depth 128", args.seconds + 60.0);
+            let other = Service::start(&mut beside, &lab.scratch.path().join("other"))?;
+            thread::sleep(Duration::from_millis(500));
+            let measured = lab.bench(&load)?;
+            drop(other.stopped_by(libc::SIGINT));
+            ratios.push(measured.latency_us_p99 / alone.latency_us_p99);
+        }
+        let measured = median(ratios).context("no rounds")?;
+        let what = format!("p99 at depth {depth} beside a host that is limited to {LIMITED} IOPS");
+        let (unit, bar) = ("x alone", Bar::AtMost(1.2));
+        rows.push(Row { check: "neighbour", what, measured, unit, bar });
+    }
+    Ok(rows)
+}
