@@ -1,6 +1,9 @@
 //! What managing and limiting may cost, and how well limits are kept: the data path of a target that is watched (its
 //! metrics scraped each second, requests recorded, a management call each millisecond) against one that is not, rate
 //! limits against what they say, and a host without a limit beside one with. Host on core 0, target on core 1.
+//!
+//! With two cores whoever calls and whoever answers takes time from the data path, whatever the answer. So the same
+//! calls to a server that answers with a fixed text are measured, too.
 
 use crate::bars::{self, Bar, Row};
 use crate::measure::{Measure, median};
@@ -11,7 +14,7 @@ use crate::{command, interrupt};
 use anyhow::{Context, ensure};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -150,13 +153,17 @@ impl Watcher {
     }
 
     /// Runs `work` meanwhile.
-    fn beside<T>(lab: &Lab<'_>, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    fn beside<T>(
+        path: &Path,
+        metrics: Option<u16>,
+        work: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let (is_over, calls, scrapes) = Default::default();
         let watcher = Watcher { is_over, calls, scrapes };
         let began = Instant::now();
         let done = thread::scope(|scope| {
-            let caller = scope.spawn(|| watcher.call(&lab.rpc()));
-            let scraper = scope.spawn(|| watcher.scrape(lab.metrics));
+            let caller = scope.spawn(|| watcher.call(path));
+            let scraper = scope.spawn(|| metrics.map_or(Ok(()), |port| watcher.scrape(port)));
             let done = work();
             watcher.is_over.store(true, Ordering::Relaxed);
             for thread in [caller, scraper] {
@@ -166,9 +173,49 @@ impl Watcher {
         })?;
         let rate = watcher.calls.into_inner() as f64 / began.elapsed().as_secs_f64();
         ensure!(rate > 700.0, "only {rate:.0} calls a second");
-        ensure!(watcher.scrapes.into_inner() > 1, "nothing was scraped");
+        ensure!(metrics.is_none() || watcher.scrapes.into_inner() > 1, "nothing was scraped");
         Ok(done)
     }
+}
+
+/// Answers whatever comes with the same text, until the one that calls hangs up.
+fn echo(listener: &UnixListener) -> anyhow::Result<()> {
+    let (mut socket, _) = listener.accept()?;
+    let mut call = [0; 4096];
+    while socket.read(&mut call)? > 0 {
+        socket.write_all(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#)?;
+    }
+    Ok(())
+}
+
+/// Who is called while the data path is measured.
+#[derive(Clone, Copy, PartialEq)]
+enum Called {
+    Nobody,
+    /// A server that does nothing.
+    Echo,
+    /// The target, which also records and is scraped.
+    Target,
+}
+
+fn watched_once(lab: &Lab<'_>, load: &str, called: Called) -> anyhow::Result<f64> {
+    let slow_over = if called == Called::Target { "p99" } else { "off" };
+    let _target = lab.serve(&format!("--namespace mem:256MiB --slow-over {slow_over}"))?;
+    let bench = || lab.bench(&format!("{load} --slow-over {slow_over}"));
+    let measured = match called {
+        Called::Nobody => bench()?,
+        Called::Target => Watcher::beside(&lab.rpc(), Some(lab.metrics), bench)?,
+        Called::Echo => {
+            let path = lab.scratch.path().join("echo.sock");
+            let listener = UnixListener::bind(&path)?;
+            let answers = thread::spawn(move || echo(&listener));
+            let measured = Watcher::beside(&path, None, bench)?;
+            answers.join().expect("it does not panic")?;
+            std::fs::remove_file(path)?;
+            measured
+        }
+    };
+    Ok(measured.iops)
 }
 
 /// A target that is watched, and records, beside one for which neither is so.
@@ -177,26 +224,22 @@ fn watched(args: &Args) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (rw, depth) in [("randread", 128), ("randwrite", 128), ("randread", 1)] {
         let load = format!("--rw {rw} --bs 4k --depth {depth}");
-        let mut ratios = Vec::new();
-        for round in 0..args.rounds.max(1) {
-            let mut iops = [0.0; 2];
-            for is_watched in if round % 2 == 0 { [false, true] } else { [true, false] } {
-                let slow_over = if is_watched { "p99" } else { "off" };
-                let _target =
-                    lab.serve(&format!("--namespace mem:256MiB --slow-over {slow_over}"))?;
-                let load = format!("{load} --slow-over {slow_over}");
-                let measured = match is_watched {
-                    true => Watcher::beside(&lab, || lab.bench(&load)),
-                    false => lab.bench(&load),
-                }?;
-                iops[usize::from(is_watched)] = measured.iops;
+        let mut iops: [Vec<f64>; 3] = Default::default();
+        let mut order = [Called::Nobody, Called::Echo, Called::Target];
+        for _ in 0..args.rounds.max(1) {
+            order.rotate_left(1);
+            for called in order {
+                iops[called as usize].push(watched_once(&lab, &load, called)?);
             }
-            ratios.push(iops[1] / iops[0]);
         }
-        let measured = median(ratios).context("no rounds")?;
-        let what = format!("4 KiB {rw}, depth {depth}: IOPS while watched");
-        let (unit, bar) = ("x unwatched", Bar::AtLeast(0.98));
-        rows.push(Row { check: "watched", what, measured, unit, bar });
+        let against = |other: usize| {
+            median(iops[2].iter().zip(&iops[other]).map(|(mine, other)| mine / other))
+        };
+        for (other, unit) in [(0, "x unwatched"), (1, "x calls to nothing")] {
+            let measured = against(other).context("no rounds")?;
+            let what = format!("4 KiB {rw}, depth {depth}: IOPS while watched");
+            rows.push(Row { check: "watched", what, measured, unit, bar: Bar::AtLeast(0.98) });
+        }
     }
     Ok(rows)
 }
@@ -218,29 +261,37 @@ fn limits(args: &Args) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A host of a namespace without a limit, alone and while another host exhausts its own one's.
+/// A host of a namespace without a limit: alone, while another host exhausts its own one's, and while the other asks
+/// for just so much without a limit. Both hosts share a core.
 fn neighbour(args: &Args) -> anyhow::Result<Vec<Row>> {
     let lab = Lab::new(args)?;
-    let _target =
-        lab.serve(&format!("--namespace mem:256MiB --namespace mem:256MiB,iops={LIMITED}"))?;
+    let limited = format!("--namespace mem:256MiB,iops={LIMITED}");
+    let _target = lab.serve(&format!("--namespace mem:256MiB {limited} --namespace mem:256MiB"))?;
+    let others = [
+        ("--nsid 2 --depth 128".to_owned(), "x alone"),
+        (format!("--nsid 3 --depth 128 --rate {LIMITED}"), "x beside as much without a limit"),
+    ];
     let mut rows = Vec::new();
     for depth in [1, 16] {
         let load = format!("--nsid 1 --rw randread --bs 4k --depth {depth}");
-        let mut ratios = Vec::new();
+        let mut p99: [Vec<f64>; 3] = Default::default();
         for _ in 0..args.rounds.max(1) {
-            let alone = lab.bench(&load)?;
-            let mut beside =
-                lab.load("--nsid 2 --rw randread --bs 4k --depth 128", args.seconds + 60.0);
-            let other = Service::start(&mut beside, &lab.scratch.path().join("other"))?;
-            thread::sleep(Duration::from_millis(500));
-            let measured = lab.bench(&load)?;
-            drop(other.stopped_by(libc::SIGINT));
-            ratios.push(measured.latency_us_p99 / alone.latency_us_p99);
+            p99[0].push(lab.bench(&load)?.latency_us_p99);
+            for (other, p99) in others.iter().zip(&mut p99[1..]) {
+                let other = format!("{} --rw randread --bs 4k", other.0);
+                let mut other = lab.load(&other, args.seconds + 60.0);
+                let other = Service::start(&mut other, &lab.scratch.path().join("other"))?;
+                thread::sleep(Duration::from_millis(500));
+                p99.push(lab.bench(&load)?.latency_us_p99);
+                drop(other.stopped_by(libc::SIGINT));
+            }
         }
-        let measured = median(ratios).context("no rounds")?;
-        let what = format!("p99 at depth {depth} beside a host that is limited to {LIMITED} IOPS");
-        let (unit, bar) = ("x alone", Bar::AtMost(1.2));
-        rows.push(Row { check: "neighbour", what, measured, unit, bar });
+        for (against, (_, unit)) in [0, 2].into_iter().zip(others.iter()) {
+            let ratios = p99[1].iter().zip(&p99[against]).map(|(mine, other)| mine / other);
+            let measured = median(ratios).context("no rounds")?;
+            let what = format!("p99 at depth {depth} beside a host limited to {LIMITED} IOPS");
+            rows.push(Row { check: "neighbour", what, measured, unit, bar: Bar::AtMost(1.2) });
+        }
     }
     Ok(rows)
 }
