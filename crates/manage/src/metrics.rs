@@ -9,10 +9,12 @@
 
 mod encode;
 mod families;
+mod managed;
 mod process;
 mod textfile;
 
 pub use encode::{Format, text};
+pub use managed::{Calls, Managed, StoreSample};
 pub use textfile::textfile;
 
 use crate::http::Server;
@@ -36,6 +38,11 @@ const PAGE_MAY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-sr
 pub trait Source: Send + Sync + 'static {
     /// All counters. It must not wait for reactors.
     fn snapshot(&self) -> Snapshot;
+
+    /// What its management has come to, if it is managed.
+    fn managed(&self) -> Option<Managed> {
+        None
+    }
 
     /// What is wrong; nothing when all is well. It may wait a second for reactors that do not answer.
     fn problems(&self) -> Vec<String>;
@@ -73,7 +80,10 @@ async fn page() -> Response {
 async fn metrics(State(source): State<Shared>, headers: HeaderMap) -> Response {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let format = Format::of(accepts);
-    answer(format.content_type(), move || text(&source.snapshot(), format)).await
+    answer(format.content_type(), move || {
+        text(&source.snapshot(), source.managed().as_ref(), format)
+    })
+    .await
 }
 
 async fn snapshot(State(source): State<Shared>) -> Response {

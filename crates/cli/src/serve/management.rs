@@ -19,6 +19,7 @@ use tracing::{info, warn};
 pub(super) struct Management {
     _unix: Option<UnixServer>,
     _http: Option<http::Server>,
+    pub(super) manager: Option<Arc<Manager>>,
 }
 
 struct OfServed(Arc<Served>);
@@ -117,7 +118,7 @@ pub(super) fn start(
     };
     let _unix = args.rpc.as_ref().map(unix).transpose()?;
     let _http = args.rpc_http.map(|address| web(args, address, manager.clone())).transpose()?;
-    Ok(Management { _unix, _http })
+    Ok(Management { _unix, _http, manager: Some(manager) })
 }
 
 /// Answers over HTTP.

@@ -22,6 +22,7 @@ use handover::End;
 use observed::Observed;
 use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
 use roadtrain_manage::http;
+use roadtrain_manage::rpc::Manager;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if announces {
         served.announce()?;
     }
-    let _metrics = metrics(args, &served)?;
+    let _metrics = metrics(args, &served, management.manager.as_ref())?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
@@ -114,11 +115,16 @@ fn join(
 }
 
 /// Answers HTTP, if that is asked for: on the command line, or in the file.
-fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
+fn metrics(
+    args: &ServeArgs,
+    served: &Arc<Served>,
+    manager: Option<&Arc<Manager>>,
+) -> Outcome<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
+    let observed = Observed { served: served.clone(), manager: manager.cloned() };
     loop {
-        match roadtrain_manage::metrics::serve(address, Observed(served.clone())) {
+        match roadtrain_manage::metrics::serve(address, observed.clone()) {
             Ok(server) => {
                 info!("metrics at http://{}/", server.address());
                 return Ok(Some(server));

@@ -1,6 +1,7 @@
 //! A snapshot as text for Prometheus.
 
-use super::families;
+use super::managed::Managed;
+use super::{families, managed};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, prometheus_text, text,
@@ -39,11 +40,11 @@ impl Format {
     }
 }
 
-/// All metrics of a target or an attachment.
+/// All metrics of a target, with those of its management if it is managed, or of an attachment.
 #[must_use]
-pub fn text(snapshot: &Snapshot, format: Format) -> String {
+pub fn text(snapshot: &Snapshot, managed: Option<&Managed>, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Shown(snapshot.clone())));
+    registry.register_collector(Box::new(Shown(snapshot.clone(), managed.cloned())));
     let mut out = String::new();
     let written = match format {
         Format::Plain => prometheus_text::encode(&mut out, &registry),
@@ -54,11 +55,13 @@ pub fn text(snapshot: &Snapshot, format: Format) -> String {
 }
 
 #[derive(Debug)]
-struct Shown(Snapshot);
+struct Shown(Snapshot, Option<Managed>);
 
 impl Collector for Shown {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        families::all(&self.0, &mut Out(encoder))
+        let mut out = Out(encoder);
+        families::all(&self.0, &mut out)?;
+        self.1.as_ref().map_or(Ok(()), |shown| managed::all(shown, &mut out))
     }
 }
 

@@ -471,6 +471,7 @@ fn process(out: &mut Out<'_>) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::super::encode::{Format, text};
+    use super::super::managed::{Calls, Managed, StoreSample};
     use super::*;
     use roadtrain_engine::metrics::{ConnectionCount, LaneSample, TransportSample};
     use std::collections::{BTreeMap, BTreeSet};
@@ -539,6 +540,16 @@ mod tests {
         }
     }
 
+    fn managed() -> Managed {
+        let call = Calls {
+            method: "spdk_get_version".into(),
+            codes: vec![(0, 5), (-32602, 1)],
+            latency: io().read_latency,
+        };
+        let store = StoreSample { name: "lvs0".into(), ..StoreSample::default() };
+        Managed { calls: vec![call], state_write_errors: 1, stores: vec![store] }
+    }
+
     /// Families with their kind and labels.
     type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
@@ -574,7 +585,8 @@ mod tests {
 
     #[test]
     fn the_page_has_every_metric_with_its_labels() {
-        let shown = [Kind::Target, Kind::Attachment].map(|kind| text(&full(kind), Format::Plain));
+        let shown = [Kind::Target, Kind::Attachment]
+            .map(|kind| text(&full(kind), Some(&managed()), Format::Plain));
         let mut shown: Vec<Families> = shown.iter().map(|text| families(text)).collect();
         let mut all = shown.remove(0);
         for (name, (kind, labels)) in shown.remove(0) {
@@ -594,7 +606,7 @@ mod tests {
     #[test]
     fn names_and_numbers_are_as_prometheus_wants_them() {
         for kind in [Kind::Target, Kind::Attachment] {
-            let text = text(&full(kind), Format::Plain);
+            let text = text(&full(kind), Some(&managed()), Format::Plain);
             let mut series = BTreeSet::new();
             for line in text.lines().filter(|line| !line.starts_with('#')) {
                 let (name, value) = line.rsplit_once(' ').unwrap();
@@ -614,7 +626,7 @@ mod tests {
         let one = snapshot.namespaces[0].clone();
         let number = |nsid| NamespaceSample { nsid, name: format!("{nsid}"), ..one.clone() };
         snapshot.namespaces = (1..=1000).map(number).collect();
-        let text = text(&snapshot, Format::Plain);
+        let text = text(&snapshot, None, Format::Plain);
         let lines =
             text.lines().filter(|line| line.contains("nsid=") || line.contains("bdev_name="));
         assert_eq!(lines.count(), 1000 * (8 + 1 + 9 + 1 + 2 * 13));

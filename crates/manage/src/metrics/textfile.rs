@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub fn textfile(snapshots: &[Snapshot]) -> String {
     let mut families: BTreeMap<String, (String, String)> = BTreeMap::new();
     for snapshot in snapshots {
-        let text = text(snapshot, Format::Plain);
+        let text = text(snapshot, None, Format::Plain);
         let mut family = String::new();
         for line in text.lines() {
             if let Some(comment) = line.strip_prefix("# ") {

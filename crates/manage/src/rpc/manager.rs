@@ -1,9 +1,12 @@
 //! Who changes what RPC has made, and who knows it.
 
+use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use super::message::{Methods, Params};
 use super::methods;
+use crate::metrics::{Managed, StoreSample};
 use crate::model::{self, Model};
+use crate::volumes::CLUSTER_BYTES;
 use roadtrain_engine::target::{
     ConfigError, Export, Listener, Operation, Server, Subsystem, TlsUse,
 };
@@ -11,7 +14,9 @@ use roadtrain_proto::target::TargetConfig;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 use tracing::{debug, error, info};
 
 /// The control plane of a running target.
@@ -42,6 +47,8 @@ pub struct Manager {
     model: RwLock<Arc<Model>>,
     /// Changes take turns.
     turn: Mutex<()>,
+    calls: CallCounts,
+    state_write_errors: AtomicU64,
 }
 
 impl Manager {
@@ -49,7 +56,28 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        Manager { plane, files, model, turn: Mutex::new(()) }
+        let (turn, calls, state_write_errors) = Default::default();
+        Manager { plane, files, model, turn, calls, state_write_errors }
+    }
+
+    /// What requests and stores have come to.
+    #[must_use]
+    pub fn managed(&self) -> Managed {
+        let stores = self.model();
+        let stores = stores.lvstores.iter().filter_map(|lvstore| {
+            let info = lvstore.store.info().ok()?;
+            Some(StoreSample {
+                name: info.name,
+                capacity_bytes: info.total_clusters * CLUSTER_BYTES,
+                free_bytes: info.free_clusters * CLUSTER_BYTES,
+                volumes: lvstore.store.volumes().len() as u64,
+            })
+        });
+        Managed {
+            calls: self.calls.all(),
+            state_write_errors: self.state_write_errors.load(Relaxed),
+            stores: stores.collect(),
+        }
     }
 
     /// What RPC has made, as it is now.
@@ -145,6 +173,7 @@ impl Manager {
             return Ok(());
         };
         model::save(path, &state).map_err(|error| {
+            self.state_write_errors.fetch_add(1, Relaxed);
             error!("{}: {error}: the change is undone", path.display());
             // Perhaps it has its new content already.
             let _ = model::save(path, &was);
@@ -154,7 +183,10 @@ impl Manager {
 
     fn save_now(&self, model: &Model) -> Rpc<()> {
         let Some(path) = &self.files.state else { return Ok(()) };
-        let failed = |error| RpcError::io(format!("{}: {error}", path.display()));
+        let failed = |error| {
+            self.state_write_errors.fetch_add(1, Relaxed);
+            RpcError::io(format!("{}: {error}", path.display()))
+        };
         model::save(path, &model.state()).map_err(failed)
     }
 
@@ -179,7 +211,10 @@ impl Manager {
 impl Methods for Manager {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
         let method = methods::find(name).ok_or_else(|| RpcError::method(""))?;
+        let began = Instant::now();
         let result = (method.run)(self, params);
+        let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
+        self.calls.count(method.name, code, began.elapsed());
         match &result {
             Ok(_) if method.changes => info!("RPC: {name}"),
             Ok(_) => debug!("RPC: {name}"),

@@ -1,6 +1,7 @@
 //! JSON-RPC management in the language of SPDK's clients: framing and requests without sockets, the table of methods,
 //! and the ways in, a Unix socket and HTTP.
 
+mod calls;
 pub mod client;
 mod error;
 pub mod framing;

@@ -1,0 +1,71 @@
+//! What JSON-RPC requests and stores of volumes have come to: the families of a target that is managed.
+
+use super::encode::{Buckets, Out};
+use roadtrain_engine::metrics::Latency;
+use std::fmt;
+
+/// What there is to show of the management of a target.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Managed {
+    /// By method.
+    pub calls: Vec<Calls>,
+    /// Changes that could not be written to the state file.
+    pub state_write_errors: u64,
+    /// Stores of volumes.
+    pub stores: Vec<StoreSample>,
+}
+
+/// Calls of one method.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Calls {
+    /// Its name.
+    pub method: String,
+    /// How often each code was answered; 0: it was done.
+    pub codes: Vec<(i32, u64)>,
+    /// How long they took.
+    pub latency: Latency,
+}
+
+/// A store of volumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreSample {
+    /// Its name.
+    pub name: String,
+    /// Octets that it may have.
+    pub capacity_bytes: u64,
+    /// Octets that new volumes may have.
+    pub free_bytes: u64,
+    /// Volumes, snapshots among them.
+    pub volumes: u64,
+}
+
+/// All of it.
+pub(super) fn all(shown: &Managed, out: &mut Out<'_>) -> fmt::Result {
+    let codes: Vec<_> = shown
+        .calls
+        .iter()
+        .flat_map(|calls| {
+            calls.codes.iter().map(move |(code, count)| (calls, code.to_string(), *count))
+        })
+        .collect();
+    let requests = codes.iter().map(|(calls, code, count)| {
+        ([("method", calls.method.as_str()), ("code", code.as_str())], *count)
+    });
+    let help = "JSON-RPC requests by method and code of their answer; 0: done";
+    out.counters(("roadtrain_rpc_requests", help), requests)?;
+    let latencies =
+        shown.calls.iter().map(|calls| ([("method", calls.method.as_str())], &calls.latency));
+    out.latencies(("roadtrain_rpc_seconds", "How long they took"), Buckets::Coarse, latencies)?;
+    let help = "Changes that could not be written to the state file, and were undone";
+    let errors = [([("", ""); 0], shown.state_write_errors)];
+    out.counters(("roadtrain_state_write_errors", help), errors)?;
+    let of = |value: fn(&StoreSample) -> u64| {
+        shown.stores.iter().map(move |store| ([("lvstore", store.name.as_str())], value(store)))
+    };
+    let help = "Octets that a store of volumes may have";
+    out.gauges(("roadtrain_store_capacity_bytes", help), of(|store| store.capacity_bytes))?;
+    let help = "Octets that new volumes may have";
+    out.gauges(("roadtrain_store_free_bytes", help), of(|store| store.free_bytes))?;
+    let help = "Volumes of a store, snapshots among them";
+    out.gauges(("roadtrain_store_volumes", help), of(|store| store.volumes))
+}

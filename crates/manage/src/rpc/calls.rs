@@ -1,0 +1,41 @@
+//! What has become of requests, by method.
+
+use crate::metrics::Calls;
+use roadtrain_engine::metrics::{BUCKETS, Latency, bounds};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Counts.
+#[derive(Debug, Default)]
+pub(super) struct CallCounts(Mutex<BTreeMap<&'static str, Of>>);
+
+#[derive(Debug, Default)]
+struct Of {
+    codes: BTreeMap<i32, u64>,
+    latency: Latency,
+}
+
+impl CallCounts {
+    /// A call of a method, one that exists, was answered with that code (0: it was done) after `took`.
+    pub(super) fn count(&self, method: &'static str, code: i32, took: Duration) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Of { codes, latency } = all.entry(method).or_default();
+        *codes.entry(code).or_default() += 1;
+        let seconds = took.as_secs_f64();
+        latency.buckets.resize(BUCKETS, 0);
+        latency.buckets[bounds().partition_point(|bound| *bound < seconds)] += 1;
+        latency.seconds += seconds;
+    }
+
+    /// What was counted.
+    pub(super) fn all(&self) -> Vec<Calls> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = all.iter().map(|(method, Of { codes, latency })| Calls {
+            method: (*method).to_owned(),
+            codes: codes.iter().map(|(code, count)| (*code, *count)).collect(),
+            latency: latency.clone(),
+        });
+        calls.collect()
+    }
+}
