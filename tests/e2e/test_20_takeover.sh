@@ -178,3 +178,49 @@ test_takeover_by_upgrade() {
     grep -q 'exit status: 7' failed.log || fail "$(cat failed.log)"
     alive "$target" || fail 'it has ended'
 }
+
+# A target that JSON-RPC requests have made, with volumes: taken over under load, and taken back.
+test_takeover_of_what_rpc_has_made() {
+    local load n rc=0 disk=nqn.2026-11.test:volume
+    local managed=(--rpc "$work/rpc.sock" --state "$work/state.toml" --lvstore "vols=$work/vols,size=256MiB" --id managed)
+    ask() { "$ROADTRAIN" rpc --rpc "$work/rpc.sock" "$@" >ask.json 2>ask.log || fail "rpc $1: $(cat ask.log)"; }
+    serve_managed() {  # LOG OPTIONS...
+        background "$1" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve "${managed[@]}" "${@:2}"
+        new=$pid
+    }
+    port=$(free_port)
+    serve_managed target.log && target=$new
+    until_line target.log '^ready' "$target"
+    ask bdev_lvol_create '{"lvs_name": "vols", "lvol_name": "disk", "size_in_mib": 128}'
+    ask nvmf_create_subsystem "{\"nqn\": \"$disk\", \"allow_any_host\": true}"
+    ask nvmf_subsystem_add_ns "{\"nqn\": \"$disk\", \"namespace\": {\"bdev_name\": \"vols/disk\", \"nsid\": 1}}"
+    ask nvmf_subsystem_add_listener "{\"nqn\": \"$disk\", \"listen_address\":
+        {\"trtype\": \"tcp\", \"adrfam\": \"ipv4\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    nqn=$disk bench_at bench.log --depth 16 --seconds 10
+    sleep 1
+    # One that finds out too late that it cannot serve: the old one has everything again.
+    truncate -s 1000 odd.img
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve "${managed[@]}" --takeover -n nqn.2026-11.test:odd -a 127.0.0.1 \
+        -s "$(free_port)" --namespace "file:$work/odd.img" 2>failed.log || rc=$?
+    [ $rc = 1 ] && grep -q 'odd.img: 1000 bytes' failed.log || fail "status $rc: $(cat failed.log)"
+    until_line target.log 'this process serves again' "$target"
+    ask bdev_lvol_create '{"lvs_name": "vols", "lvol_name": "later", "size_in_mib": 4}'
+    for n in 1 2 3; do
+        serve_managed "new$n.log" --takeover
+        taken_over "new$n.log"
+        ask bdev_lvol_get_lvols
+        holds ask.json '[.[].alias] == ["vols/disk", "vols/later"]'
+        ask nvmf_get_subsystems
+        holds ask.json '.[1] | .nqn == $q and (.namespaces | length) == 1 and (.listen_addresses | length) == 1' --arg q "$disk"
+        sleep 0.5
+    done
+    ask bdev_lvol_delete '{"name": "vols/later"}'
+    bench_ended bench.log
+    echo "measured: the longest pause of 3 takeovers and one that failed: $(longest_pause bench.json) ms"
+    # What would be lost.
+    ask bdev_malloc_create '{"name": "Malloc0", "num_blocks": 2048, "block_size": 512}'
+    rc=0
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve "${managed[@]}" --takeover 2>refused.log || rc=$?
+    [ $rc = 2 ] && grep -q 'device Malloc0 is in this process' refused.log || fail "status $rc: $(cat refused.log)"
+    ask bdev_malloc_delete '{"name": "Malloc0"}'
+}

@@ -116,7 +116,7 @@ pub struct ServeArgs {
     pub id: Option<String>,
     /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
     /// of --id: its sockets are taken over, so hosts see a pause and no refused connection.
-    #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin", "rpc", "rpc_http", "state"])]
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["check_config", "print_config", "control_stdin"])]
     pub takeover: bool,
     /// How it is managed while it runs.
     #[command(flatten)]

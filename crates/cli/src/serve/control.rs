@@ -24,6 +24,7 @@ use roadtrain_engine::target::{
     ServerError, Subsystem,
 };
 #[cfg(feature = "rbd")]
+use roadtrain_manage::rpc::Manager;
 use roadtrain_proto::target::SubsystemConfig;
 use roadtrain_proto::target::TargetConfig;
 use roadtrain_proto::target::rate::Rates;
@@ -33,7 +34,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::{info, warn};
@@ -66,6 +67,8 @@ pub(super) struct Served {
     reloaded: AtomicBool,
     /// RPC may bring what is served, so the file need not.
     is_managed: AtomicBool,
+    /// Who answers to RPC, as long as somebody does.
+    manager: Mutex<Weak<Manager>>,
     /// What the local network is told, if it is.
     announcement: Mutex<Option<Announcement>>,
 }
@@ -91,6 +94,7 @@ impl Served {
             begun: Instant::now(),
             reloaded: AtomicBool::new(true),
             is_managed: AtomicBool::new(false),
+            manager: Mutex::default(),
             announcement: Mutex::default(),
         }
     }
@@ -98,6 +102,16 @@ impl Served {
     /// Whether the configuration file may say nothing, because RPC brings what is served.
     pub(super) fn allow_empty(&self, is_managed: bool) {
         self.is_managed.store(is_managed, Ordering::Relaxed);
+    }
+
+    /// That one answers to RPC from now on.
+    pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
+        *lock(&self.manager) = Arc::downgrade(manager);
+    }
+
+    /// Who answers to RPC.
+    pub(super) fn manager(&self) -> Option<Arc<Manager>> {
+        lock(&self.manager).upgrade()
     }
 
     /// Does all of what RPC has asked for, or nothing.

@@ -15,22 +15,24 @@
 //! makes sure that the other one is gone, and serves again.
 
 use super::control::Served;
-use super::upgrade;
+use super::{Mine, management, upgrade};
 use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
 use crate::failure::{Failure, Outcome};
 use crate::notify::{self, NotifyState};
-use crate::registry::{Process, TargetPlace};
+use crate::registry::Process;
 use crate::signals::{self, Signal, Signals};
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{
     Blocks, ConfigError, Export, HandOverError, Inherited, Reserved, Server, ServerConfig,
     ServerError,
 };
+use roadtrain_manage::rpc::LetGo;
 use roadtrain_proto::target::TargetConfig;
 use serde_json::json;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
@@ -43,6 +45,8 @@ const SERVING_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(5);
 /// How long files and devices may be in use after that, and the pause between two looks.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
+/// How long a request may have a store of volumes.
+const VOLUMES_WAIT: Duration = Duration::from_secs(30);
 pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
 
 /// The process that wants to go on.
@@ -74,6 +78,8 @@ impl Served {
             ));
         }
         check_kept(&self.server().exports())?;
+        let managed = self.manager().map_or(Ok(()), |manager| manager.check_kept());
+        managed.map_err(|lost| Refusal::new(Why::Invalid, lost))?;
         let process = Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned());
         let stream = asker.try_clone().map_err(failed)?;
         if !self.set_successor(Successor { stream, process }) {
@@ -137,9 +143,9 @@ impl Successor {
 /// # Errors
 /// Nobody serves any more; this process is to end.
 pub(super) fn run(
-    served: &Served,
+    served: &Arc<Served>,
     successor: &Successor,
-    (place, signals): (&mut Option<TargetPlace>, &Signals),
+    (mine, signals): (&mut Mine<'_>, &Signals),
 ) -> Outcome<End> {
     let pid = successor.process.pid;
     let Some(sockets) = asked_to_proceed(served, successor) else {
@@ -148,9 +154,13 @@ pub(super) fn run(
     };
     info!(pid, "another process takes over");
     let server = served.server();
-    let config = served.engine_config().as_changed(&server.exports(), server.addresses());
+    let mut config = served.engine_config().as_changed(&server.exports(), server.addresses());
+    management::unload(&mut config); // it has volumes open
+    let released = mine.management.release();
     let (reservations, ended) =
         server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));
+    drop(server);
+    let ended = ended.and_then(|()| released.map_or(Ok(()), |released| gone(&released)));
     let lost = match ended {
         Ok(()) => None,
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
@@ -168,14 +178,14 @@ pub(super) fn run(
     {
         Ok(Some(Call::Serving)) => {
             notify::tell(NotifyState::MainPid(pid));
-            drop(place.take());
+            drop(mine.place.take());
             let _ = socket::reply_to(&successor.stream, Ok(json!({})));
             upgrade::done(served, pid);
             info!(pid, "the other process serves");
             Ok(End::Over(lost))
         }
-        Ok(_) => take_back(served, successor, (config, inherited), "it has ended"),
-        Err(error) => take_back(served, successor, (config, inherited), &error.to_string()),
+        Ok(_) => take_back(served, (successor, mine), (config, inherited), "it has ended"),
+        Err(error) => take_back(served, (successor, mine), (config, inherited), &error.to_string()),
     }
 }
 
@@ -206,19 +216,39 @@ fn known(reservations: &[Reserved]) -> Vec<Known> {
     reservations.iter().map(known).collect()
 }
 
+/// Waits until no request has a store of volumes any more: only one process has it.
+fn gone(released: &LetGo) -> Result<(), HandOverError> {
+    let until = Instant::now() + VOLUMES_WAIT;
+    while !released.is_gone() {
+        if Instant::now() >= until {
+            return Err(HandOverError::Held(
+                "a JSON-RPC request about a volume does not end".into(),
+            ));
+        }
+        thread::sleep(OPEN_LOOK);
+    }
+    Ok(())
+}
+
 /// Serves again what was served before.
 fn take_back(
-    served: &Served,
-    successor: &Successor,
-    (config, inherited): (ServerConfig, Inherited),
+    served: &Arc<Served>,
+    (successor, mine): (&Successor, &mut Mine<'_>),
+    (mut config, inherited): (ServerConfig, Inherited),
     why: &str,
 ) -> Outcome<End> {
     let pid = successor.process.pid;
     warn!(pid, "the new process does not serve: {why}");
     successor.end()?;
-    let server = open_soon(&config, &inherited, OPEN_WAIT)
-        .map_err(|error| Failure::failed(format!("this process cannot serve again: {error}")))?;
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::failed(format!("this process cannot serve again: {error}"))
+    };
+    let model = management::load(&mine.args.rpc, &mut config);
+    let model = model.map_err(|failure| failed(&failure.message))?;
+    let server = open_soon(&config, &inherited, OPEN_WAIT).map_err(|error| failed(&error))?;
     served.replace(server);
+    let (args, files) = (&mine.args.rpc, mine.files.clone());
+    mine.management = management::start(args, served.clone(), model, files)?;
     warn!("this process serves again");
     Ok(End::Back)
 }

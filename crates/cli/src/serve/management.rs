@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
 use roadtrain_manage::http;
 use roadtrain_manage::model::{self, Base, LvStore, Model};
-use roadtrain_manage::rpc::{Credentials, Files, Manager, Plane, UnixServer, router};
+use roadtrain_manage::rpc::{Credentials, Files, LetGo, Manager, Plane, UnixServer, router};
 use roadtrain_manage::volumes::Store;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +19,16 @@ use tracing::{info, warn};
 pub(super) struct Management {
     _unix: Option<UnixServer>,
     _http: Option<http::Server>,
-    pub(super) manager: Option<Arc<Manager>>,
+    manager: Option<Arc<Manager>>,
+}
+
+impl Management {
+    /// Nobody answers any more, and what was open is let go: another process goes on with it.
+    pub(super) fn release(&mut self) -> Option<LetGo> {
+        let Management { _unix, _http, manager } = std::mem::take(self);
+        drop((_unix, _http));
+        manager.map(|manager| manager.release())
+    }
 }
 
 struct OfServed(Arc<Served>);
@@ -74,6 +83,23 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
     Ok(model)
 }
 
+/// Where what RPC has made listens, as far as the state file says.
+///
+/// # Errors
+/// The file makes no sense.
+pub(super) fn addresses(args: &RpcServeArgs) -> Outcome<Vec<SocketAddr>> {
+    let Some(path) = &args.state else { return Ok(Vec::new()) };
+    let state = model::read(path).map_err(Failure::failed)?;
+    Ok(state.addresses().into_iter().collect())
+}
+
+/// A configuration without what RPC has brought into it.
+pub(super) fn unload(config: &mut ServerConfig) {
+    config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
+    let named_only = std::mem::take(&mut config.named_only);
+    config.listen.retain(|address| !named_only.contains(address));
+}
+
 /// Opens a store of volumes.
 fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
     let LvStoreArg { name, path, size, lba } = spec;
@@ -109,7 +135,8 @@ pub(super) fn start(
     if !args.is_on() {
         return Ok(Management::default());
     }
-    let manager = Arc::new(Manager::new(Box::new(OfServed(served)), model, files));
+    let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
+    served.managed_by(&manager);
     let unix = |path: &std::path::PathBuf| {
         let server = UnixServer::start(path, manager.clone());
         let server = server.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;

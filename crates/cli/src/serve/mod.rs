@@ -19,10 +19,12 @@ use crate::{logs, notify, output};
 use control::{Served, interfaces, listeners};
 use group::Member;
 use handover::End;
+use management::Management;
 use observed::Observed;
 use roadtrain_engine::target::{ConfigError, Server, ServerConfig, ServerError};
 use roadtrain_manage::http;
-use roadtrain_manage::rpc::Manager;
+use roadtrain_manage::model::Model;
+use roadtrain_manage::rpc::Files;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
@@ -51,14 +53,15 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
-    let model = management::load(&args.rpc, &mut engine_config)?;
-    let (server, name) = match args.takeover {
-        true => take_over(args, &engine_config, &signals)?,
-        false => (Server::start(engine_config.clone())?, args.id.clone()),
+    let (server, name, model) = match args.takeover {
+        true => take_over(args, &mut engine_config, &signals)?,
+        false => {
+            let model = management::load(&args.rpc, &mut engine_config)?;
+            (Server::start(engine_config.clone())?, args.id.clone(), model)
+        }
     };
     let listeners = listeners(&server, &interfaces(&config));
-    let mut place =
-        if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
+    let place = if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let ready = ready(&listeners, &config);
     let (file, announces) = (args.config.as_deref(), config.mdns);
     let files = management::files(&args.rpc, &config)?;
@@ -67,7 +70,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     engine_config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.allow_empty(args.rpc.is_on());
-    let management = management::start(&args.rpc, served.clone(), model, files)?;
+    let management = management::start(&args.rpc, served.clone(), model, files.clone())?;
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -78,15 +81,16 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if announces {
         served.announce()?;
     }
-    let _metrics = metrics(args, &served, management.manager.as_ref())?;
+    let _metrics = metrics(args, &served)?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
-    if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut place)? {
+    let mut mine = Mine { place, management, args, files };
+    if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
     served.withdraw();
-    drop(management);
+    drop(mine.management);
     member.iter().for_each(|member| member.leave(&served));
     let server = served.server();
     // A second signal ends the wait.
@@ -115,16 +119,11 @@ fn join(
 }
 
 /// Answers HTTP, if that is asked for: on the command line, or in the file.
-fn metrics(
-    args: &ServeArgs,
-    served: &Arc<Served>,
-    manager: Option<&Arc<Manager>>,
-) -> Outcome<Option<http::Server>> {
+fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Server>> {
     let Some(address) = args.metrics.or(served.metrics_address()) else { return Ok(None) };
     let until = Instant::now() + PREDECESSOR_WAIT;
-    let observed = Observed { served: served.clone(), manager: manager.cloned() };
     loop {
-        match roadtrain_manage::metrics::serve(address, observed.clone()) {
+        match roadtrain_manage::metrics::serve(address, Observed(served.clone())) {
             Ok(server) => {
                 info!("metrics at http://{}/", server.address());
                 return Ok(Some(server));
@@ -145,15 +144,22 @@ fn metrics(
 /// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.
 fn take_over(
     args: &ServeArgs,
-    config: &ServerConfig,
+    config: &mut ServerConfig,
     signals: &Signals,
-) -> Outcome<(Server, Option<String>)> {
-    let (server, predecessor) = signals.guard(|| {
-        let mut predecessor = Predecessor::find(args, config)?;
-        let server = predecessor.succeed(config)?;
-        Ok::<_, Failure>((server, predecessor))
+) -> Outcome<(Server, Option<String>, Model)> {
+    let (server, model, predecessor) = signals.guard(|| {
+        let mut seen = config.clone();
+        // They are there already.
+        let named = management::addresses(&args.rpc)?.into_iter();
+        seen.listen.extend(named.filter(|address| !config.listen.contains(address)));
+        let mut predecessor = Predecessor::find(args, &seen)?;
+        let patience = predecessor.released()?;
+        // What RPC has made does not change any more, and nobody has it open.
+        let model = management::load(&args.rpc, config)?;
+        let server = predecessor.succeed(config, patience)?;
+        Ok::<_, Failure>((server, model, predecessor))
     })?;
-    Ok((server, Some(predecessor.dismiss())))
+    Ok((server, Some(predecessor.dismiss()), model))
 }
 
 /// A place where others find it. What has no name of its own does without when there is none.
@@ -185,12 +191,16 @@ enum Until {
     TakenOver(Option<String>),
 }
 
+/// What a process that serves has besides the target.
+struct Mine<'a> {
+    place: Option<TargetPlace>,
+    management: Management,
+    args: &'a ServeArgs,
+    files: Files,
+}
+
 /// Serves until somebody says that it is enough, or another process does it.
-fn until_ended(
-    signals: &Signals,
-    served: &Served,
-    place: &mut Option<TargetPlace>,
-) -> Outcome<Until> {
+fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine<'_>) -> Outcome<Until> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
         match signals.wait() {
@@ -206,7 +216,7 @@ fn until_ended(
                 // The other one announces the same.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
-                if let End::Over(lost) = handover::run(served, &successor, (place, signals))? {
+                if let End::Over(lost) = handover::run(served, &successor, (mine, signals))? {
                     return Ok(Until::TakenOver(lost));
                 }
                 drop((successor, waiting));

@@ -64,11 +64,11 @@ impl Predecessor {
         Ok(Predecessor { stream, entry, inherited, drain })
     }
 
-    /// Has it end its connections, and serves in its place.
+    /// Has it end its connections and give up what it has open. How long that may be in use yet.
     ///
     /// # Errors
-    /// This process cannot serve. The other one serves again.
-    pub(super) fn succeed(&mut self, config: &ServerConfig) -> Outcome<Server> {
+    /// It does not. It serves again.
+    pub(super) fn released(&mut self) -> Outcome<Duration> {
         let (id, pid) = (&self.entry.id, self.entry.process.pid);
         info!("takes over from {id} (process {pid})");
         let within = self.drain + RELEASE_WAIT;
@@ -89,6 +89,14 @@ impl Predecessor {
             }
             Err(error) => return Err(silent(&self.entry, &error)),
         }
+        Ok(patience)
+    }
+
+    /// Serves in its place.
+    ///
+    /// # Errors
+    /// This process cannot serve. The other one serves again.
+    pub(super) fn succeed(&self, config: &ServerConfig, patience: Duration) -> Outcome<Server> {
         Ok(open_soon(config, &self.inherited, patience)?)
     }
 

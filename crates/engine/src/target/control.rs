@@ -647,7 +647,12 @@ impl Control {
 
     /// What is exported, as it was asked for.
     pub(super) fn exports(&self) -> TargetConfig<Export> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_exports().clone()
+    }
+
+    /// The same; nothing changes as long as they are locked.
+    pub(super) fn lock_exports(&self) -> MutexGuard<'_, TargetConfig<Export>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What hosts see of it, and the controllers that there are.
@@ -663,7 +668,7 @@ impl Control {
         looked: impl Fn(&str, u32) -> bool,
         next: impl FnOnce(&TargetConfig<Export>) -> Result<TargetConfig<Export>, ConfigError>,
     ) -> Result<Vec<Operation>, ConfigError> {
-        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.lock_exports();
         let next = next(&exports)?;
         next.check()?;
         let changes = self.switch(&exports, &next, looked)?;

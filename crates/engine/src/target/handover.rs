@@ -11,6 +11,7 @@
 use super::control::Control;
 use super::drain::Leave;
 use super::error::ServerError;
+use super::export::{Blocks, Export};
 use super::listeners::ListenSocket;
 use super::order::Order;
 use super::server::Server;
@@ -114,7 +115,8 @@ impl Server {
     }
 
     /// Ends as [`Server::drain`] and [`Server::shut_down`] do, but closes no socket that connections come to, and has
-    /// closed all files and devices when it returns. What namespaces know of reservations then. `pause` as there.
+    /// closed all files and devices when it returns. Stores that were given to it open have to be let go by whoever has
+    /// them besides, before. What namespaces know of reservations then. `pause` as there.
     ///
     /// # Errors
     /// Something may be lost, or is not given up.
@@ -148,8 +150,11 @@ impl Control {
 
     /// Closes all files and devices, which nobody uses any more.
     fn release(&self) -> Result<(), String> {
-        // A change that has begun is over then; none begins that opens anything.
-        drop(self.exports());
+        // A change that has begun is over then; none begins that opens anything. Exports have stores open, too.
+        for subsystem in &mut self.lock_exports().subsystems {
+            let is_open = |export: &Export| matches!(export.blocks, Blocks::Store(_));
+            subsystem.namespaces.retain(|export| !is_open(export));
+        }
         let stores = std::mem::take(&mut self.lock().stores);
         let held: Vec<_> = stores.all().map(|(_, _, open)| Arc::downgrade(open.store())).collect();
         drop(stores);

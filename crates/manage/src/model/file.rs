@@ -29,20 +29,29 @@ impl std::fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-/// Opens everything that the file at `path` names; a file that is not there is empty.
+/// What the file at `path` says; a file that is not there is empty.
+///
+/// # Errors
+/// It cannot be read or makes no sense.
+pub fn read(path: &Path) -> Result<State, StateError> {
+    let unfit = |problem: String| StateError { path: path.into(), problem };
+    let text = match fs::metadata(path) {
+        Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too long")),
+        Ok(_) => fs::read_to_string(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+        Err(error) => Err(error),
+    };
+    let text = text.map_err(|error| unfit(error.to_string()))?;
+    toml::from_str(&text).map_err(|error| unfit(error.to_string()))
+}
+
+/// Opens everything that the file at `path` names.
 ///
 /// # Errors
 /// It cannot be read or makes no sense, or something that it names cannot be opened.
 pub fn load(path: &Path) -> Result<Model, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
-    let text = match fs::metadata(path) {
-        Ok(metadata) if metadata.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too long")),
-        Ok(_) => fs::read_to_string(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Model::default()),
-        Err(error) => Err(error),
-    };
-    let text = text.map_err(|error| unfit(error.to_string()))?;
-    let state: State = toml::from_str(&text).map_err(|error| unfit(error.to_string()))?;
+    let state = read(path)?;
     let mut model = Model {
         has_tcp: state.tcp,
         limits: state.limits,

@@ -8,7 +8,7 @@ mod lvstore;
 mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
-pub use file::{StateError, load, save};
+pub use file::{StateError, load, read, save};
 pub use limits::DeviceLimits;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
@@ -104,6 +104,21 @@ impl Model {
         self.limits.remove(name);
     }
 
+    /// Whether another process finds everything that is there.
+    ///
+    /// # Errors
+    /// What would be lost, and what to do.
+    pub fn check_kept(&self) -> Result<(), String> {
+        let memory = self.devices.iter().find(|device| device.kind == DeviceKind::Malloc);
+        let store = self.lvstores.iter().find(|lvstore| matches!(lvstore.base, Base::Device(_)));
+        let what = match (memory, store) {
+            (Some(device), _) => format!("device {}", device.name),
+            (None, Some(lvstore)) => format!("the store of volumes {}", lvstore.name),
+            (None, None) => return Ok(()),
+        };
+        Err(format!("{what} is in this process's memory, and would be lost: remove it first"))
+    }
+
     /// What the engine exports for it.
     #[must_use]
     pub fn exports(&self) -> Vec<Subsystem> {
@@ -113,7 +128,19 @@ impl Model {
     /// Every address that a subsystem names.
     #[must_use]
     pub fn addresses(&self) -> BTreeSet<SocketAddr> {
-        let listeners = self.subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
-        listeners.filter_map(ListenerSpec::address).collect()
+        addresses(&self.subsystems)
     }
+}
+
+impl State {
+    /// Every address that a subsystem names.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+        addresses(&self.subsystems)
+    }
+}
+
+fn addresses(subsystems: &[SubsystemSpec]) -> BTreeSet<SocketAddr> {
+    let listeners = subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
+    listeners.filter_map(ListenerSpec::address).collect()
 }

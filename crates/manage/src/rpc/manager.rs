@@ -5,8 +5,8 @@ use super::error::{Rpc, RpcError};
 use super::message::{Methods, Params};
 use super::methods;
 use crate::metrics::{Managed, StoreSample};
-use crate::model::{self, Model};
-use crate::volumes::CLUSTER_BYTES;
+use crate::model::{self, Model, State};
+use crate::volumes::{CLUSTER_BYTES, Store};
 use roadtrain_engine::target::{
     ConfigError, Export, Listener, Operation, Server, Subsystem, TlsUse,
 };
@@ -14,8 +14,8 @@ use roadtrain_proto::target::TargetConfig;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Instant;
 use tracing::{debug, error, info};
 
@@ -49,6 +49,19 @@ pub struct Manager {
     turn: Mutex<()>,
     calls: CallCounts,
     state_write_errors: AtomicU64,
+    /// Another process goes on with what it had.
+    is_released: AtomicBool,
+}
+
+/// What was let go, and may be in use by a request yet.
+pub struct LetGo(Vec<Weak<Store>>);
+
+impl LetGo {
+    /// Whether nobody has any of it any more.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.iter().all(|store| store.strong_count() == 0)
+    }
 }
 
 impl Manager {
@@ -56,8 +69,32 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        let (turn, calls, state_write_errors) = Default::default();
-        Manager { plane, files, model, turn, calls, state_write_errors }
+        let (turn, calls, state_write_errors, is_released) = Default::default();
+        Manager { plane, files, model, turn, calls, state_write_errors, is_released }
+    }
+
+    /// Whether another process could go on with all that there is.
+    ///
+    /// # Errors
+    /// What would be lost, and what to do.
+    pub fn check_kept(&self) -> Result<(), String> {
+        let model = self.model();
+        model.check_kept()?;
+        match self.files.state.is_none() && model.state() != State::default() {
+            true => Err("what JSON-RPC requests have made is in this process's memory: without --state it would be \
+                 lost"
+                .into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Lets go of everything, for another process. Requests find nothing, and change nothing, from now on.
+    pub fn release(&self) -> LetGo {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_released.store(true, Relaxed);
+        let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+        let model = std::mem::take(&mut *model);
+        LetGo(model.lvstores.iter().map(|lvstore| Arc::downgrade(&lvstore.store)).collect())
     }
 
     /// What requests and stores have come to.
@@ -123,6 +160,9 @@ impl Manager {
         edit: impl FnOnce(&mut Model) -> Rpc<T>,
     ) -> Rpc<T> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_released.load(Relaxed) {
+            return Err(RpcError::busy("another process has taken over"));
+        }
         let old = self.model();
         let mut next = (*old).clone();
         let result = edit(&mut next)?;
