@@ -106,9 +106,9 @@ pub fn watch_peer(socket: &impl AsFd, timeout: Duration, end_after: Duration) ->
     socket.set_tcp_user_timeout(Some(end_after.min(Duration::from_millis(i32::MAX as u64))))
 }
 
-/// Lets reactors go first from now on: this thread, and those that it starts, have time. It alone is concerned, on Linux.
-/// Without it the thread would be as eager as they are. Where it has a lower rank already it keeps that.
-pub fn give_way() {
+/// Lets reactors go first from now on: this thread, and it alone on Linux, computes for long. Without it the thread
+/// would be as eager as they are. Where it has a lower rank already it keeps that.
+pub(crate) fn give_way() {
     let mut attributes = scheduling();
     if attributes.sched_policy == libc::SCHED_IDLE as u32 {
         return;

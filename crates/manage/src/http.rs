@@ -8,7 +8,6 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use roadtrain_engine::tuning::give_way;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -48,7 +47,6 @@ impl Server {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
-            give_way();
             let served = runtime.block_on(serve(socket, router, stopped));
             served.unwrap_or_else(|error| warn!("HTTP at {address}: {error}"));
             // Handlers that block are not waited for.

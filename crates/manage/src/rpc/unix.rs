@@ -3,7 +3,6 @@
 use super::framing::Framer;
 use super::manager::Manager;
 use super::message::{self, Answered};
-use roadtrain_engine::tuning::give_way;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -59,7 +58,6 @@ impl UnixServer {
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = Builder::new().name("roadtrain-rpc".into()).spawn(move || {
-            give_way();
             let served = runtime.block_on(serve(socket, manager, stopped));
             served.unwrap_or_else(|error| warn!("RPC: {error}"));
             runtime.shutdown_background();
