@@ -4,11 +4,15 @@ use super::control::Served;
 use crate::args::{LvStoreArg, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
+use roadtrain_engine::target::{
+    ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
+};
 use roadtrain_manage::http;
 use roadtrain_manage::model::{self, Base, LvStore, Model};
-use roadtrain_manage::rpc::{Credentials, Files, Manager, Plane, UnixServer, router};
+use roadtrain_manage::rpc::{Credentials, Files, Manager, Plane, Psks, UnixServer, router};
 use roadtrain_manage::volumes::Store;
+use roadtrain_proto::security::TlsKeys;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +28,12 @@ pub(super) struct Management {
 struct OfServed(Arc<Served>);
 
 impl Plane for OfServed {
-    fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>> {
-        self.0.apply_all(operations)
+    fn apply(
+        &self,
+        operations: &[Operation<Export>],
+        psks: Option<Psks>,
+    ) -> Result<(), Option<ConfigError>> {
+        self.0.apply_all(operations, psks)
     }
 
     fn server(&self) -> Arc<Server> {
@@ -51,6 +59,13 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
     for spec in &args.lvstores {
         add_lvstore(&mut model, spec)?;
     }
+    if args.is_on() {
+        // A listener with TLS may come at any time.
+        let (tls, keys) = (TlsUse::Off, TlsKeys::default());
+        let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
+        tls.keys.at = model.psks();
+    }
+    config.authentication.keys_at = model.keys_at();
     let Some(path) = &args.state else {
         if args.is_on() {
             warn!("without --state what JSON-RPC requests make is gone with this process");
@@ -66,10 +81,13 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
         )));
     }
     let addresses = model.addresses().into_iter();
-    let named_only: Vec<_> = addresses.filter(|at| !config.listen.contains(at)).collect();
-    config.named_only.extend(&named_only);
-    config.listen.extend(named_only);
+    let named_only = addresses.filter(|(at, _)| !config.listen.contains(at));
+    let named_only: BTreeMap<SocketAddr, TlsUse> = named_only.collect();
+    config.named_only.extend(named_only.keys());
+    config.listen.extend(named_only.keys());
+    config.tls.iter_mut().for_each(|tls| tls.at.extend(&named_only));
     config.subsystems.extend(exports);
+    config.referrals.extend(model.referrals.iter().map(SocketAddr::from));
     Ok(model)
 }
 

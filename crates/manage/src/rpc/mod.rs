@@ -11,6 +11,6 @@ mod unix;
 mod web;
 
 pub use error::{Rpc, RpcError};
-pub use manager::{Files, Manager, Plane};
+pub use manager::{Files, Manager, Plane, Psks};
 pub use unix::UnixServer;
 pub use web::{Credentials, router};

@@ -2,12 +2,15 @@
 
 mod bdev;
 mod config;
+mod host;
+mod keyring;
 mod look;
 mod lvol;
 mod lvstore;
 mod nvmf;
 mod place;
 mod qos;
+mod referral;
 mod stats;
 mod subsystem;
 mod transport;
@@ -34,6 +37,7 @@ pub struct Method {
 const TABLES: &[&[Method]] = &[
     look::METHODS,
     config::METHODS,
+    keyring::METHODS,
     bdev::METHODS,
     qos::METHODS,
     lvstore::METHODS,
@@ -41,7 +45,9 @@ const TABLES: &[&[Method]] = &[
     stats::METHODS,
     transport::METHODS,
     nvmf::METHODS,
+    referral::METHODS,
     subsystem::METHODS,
+    host::METHODS,
 ];
 
 /// All methods.
