@@ -361,3 +361,78 @@ test_rpc_referrals() {
     "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" >discover.txt
     ! grep -q '192\.0\.2\.1' discover.txt || fail "$(cat discover.txt)"
 }
+
+# `roadtrain ctl`: each kind of object once, in JSON as well.
+test_rpc_ctl() {
+    local n=nqn.2026-11.test:ctl host=nqn.2026-11.test:host at
+    managed --lvstore "vols=$work/vols,size=64MiB"
+    port=$(free_port)
+    at=127.0.0.1:$port
+    c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
+    no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }
+    truncate -s 4M files/disk.img
+    c device add disk "file:$work/files/disk.img" && is '. == "disk"'
+    c device add void null:1MiB
+    c device resize void 2MiB
+    c device list && is '[.[] | [.name, .bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
+    c subsystem add $n --serial S1 --any-host --ana && is '. == true'
+    c subsystem list && is '.[0] | .nqn == $n and .serial == "S1" and .any_host and .namespaces == 0' --arg n $n
+    c namespace add $n disk --nsid 5 && is '. == 5'
+    truncate -s 8M files/disk.img
+    c namespace resize $n 5
+    c namespace list $n && is '.[0] | .nsid == 5 and .bdev_name == "disk"'
+    c listener add $n "$at"
+    c listener list && is '.[0] | .traddr == "127.0.0.1" and .trsvcid == $p' --arg p "$port"
+    c host allow $n $host
+    c host deny $n --any
+    c host list $n && is '[.[].host] == [$h]' --arg h $host
+    c volume create vols/v 8MiB --thin && is 'length == 36'
+    c volume snapshot vols/v s
+    c volume clone vols/s k
+    c volume rename vols/k other
+    c volume resize vols/v 12MiB
+    c volume inflate vols/v
+    c volume list vols && is '[.[] | [.name, .kind, .bytes]] | index([["vols/v", "thick", 12582912]]) and index([["vols/s", "snapshot", 8388608]])'
+    c volume stores && is '.[0] | .name == "vols" and .bytes == 67108864'
+    # Who is connected; a volume in use stays unless it is forced.
+    c namespace add $n vols/v
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $n -q $host --nsid 1 --rw read --bs 4k --size 1MiB --seconds 30 >bench.out 2>&1 &
+    local bench=$!
+    for _ in $(seq 100); do
+        c connections $n
+        [ "$(cat r.json)" = "[]" ] || break
+        sleep 0.05
+    done
+    is '.[0] | .nqn == $n and .hostnqn == $h' --arg n $n --arg h $host
+    no 1 'Device or resource busy' volume delete vols/v
+    c volume delete vols/v --force
+    kill -TERM $bench
+    wait $bench || true
+    c volume delete vols/other
+    no 1 'No such device' volume delete vols/v
+    c host deny $n $host
+    c listener remove $n "$at"
+    c namespace remove $n 5
+    c subsystem remove $n
+    c device remove disk
+    c device remove void
+    c device list && is '[.[].name] | index("disk") == null'
+    no 2 'ADDRESS' listener add $n nowhere
+}
+
+# The log's level, and the end.
+test_rpc_process() {
+    managed
+    r log_get_print_level && is '. == "NOTICE"'
+    r log_set_level '{"level": "DEBUG"}'
+    r log_get_level && is '. == "DEBUG"'
+    r spdk_get_version
+    grep -q 'RPC: spdk_get_version' target.log || fail "$(cat target.log)"
+    r log_set_print_level '{"level": "ERROR"}'
+    r rpc_get_methods
+    ! grep -q 'RPC: rpc_get_methods' target.log || fail 'it is logged'
+    wrong -32602 'Invalid parameters' spdk_kill_instance '{"sig_name": "SIGKILL"}'
+    r spdk_kill_instance '{"sig_name": "SIGTERM"}' && is '. == true'
+    ended "$target" 10
+    wait "$target" || fail "status $?"
+}

@@ -4,6 +4,7 @@ use super::control::Served;
 use crate::args::{LvStoreArg, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
+use crate::{logs, signals};
 use roadtrain_engine::target::{
     ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
 };
@@ -16,7 +17,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use tracing::{info, warn};
+
+/// Time for the answer to whoever stops the process.
+const ANSWER: Duration = Duration::from_millis(100);
 
 /// Who answers, until it is dropped.
 #[derive(Default)]
@@ -38,6 +44,19 @@ impl Plane for OfServed {
 
     fn server(&self) -> Arc<Server> {
         self.0.server()
+    }
+
+    fn stop(&self) {
+        let stop = || {
+            thread::sleep(ANSWER);
+            signals::stop_self();
+        };
+        let stopping = thread::Builder::new().name("roadtrain-stop".into()).spawn(stop);
+        stopping.map_or_else(|_| signals::stop_self(), drop);
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<(), String> {
+        logs::set_level(level)
     }
 }
 

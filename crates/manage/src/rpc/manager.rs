@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tracing::{debug, error, info};
 
 /// Keys of hosts for TLS, by the NQNs of host and subsystem.
@@ -32,6 +32,15 @@ pub trait Plane: Send + Sync {
 
     /// The target that runs.
     fn server(&self) -> Arc<Server>;
+
+    /// Asks the process to stop, as a signal does.
+    fn stop(&self);
+
+    /// Logs what is of that level or above: error, warn, info, debug.
+    ///
+    /// # Errors
+    /// Why not.
+    fn set_log_level(&self, level: &str) -> Result<(), String>;
 }
 
 /// Files that RPC may use.
@@ -50,6 +59,8 @@ pub struct Manager {
     model: RwLock<Arc<Model>>,
     /// Changes take turns.
     turn: Mutex<()>,
+    /// The log level as RPC has set it last.
+    log_level: Mutex<Option<&'static str>>,
 }
 
 impl Manager {
@@ -57,7 +68,8 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        Manager { plane, files, model, turn: Mutex::new(()) }
+        let (turn, log_level) = (Mutex::new(()), Mutex::new(None));
+        Manager { plane, files, model, turn, log_level }
     }
 
     /// What RPC has made, as it is now.
@@ -70,6 +82,17 @@ impl Manager {
     #[must_use]
     pub fn server(&self) -> Arc<Server> {
         self.plane.server()
+    }
+
+    /// The control plane.
+    #[must_use]
+    pub fn plane(&self) -> &dyn Plane {
+        &*self.plane
+    }
+
+    /// The log level as RPC has set it last.
+    pub fn log_level(&self) -> MutexGuard<'_, Option<&'static str>> {
+        self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the target exports that RPC has not made: it is the configuration file's.
@@ -279,6 +302,12 @@ mod tests {
         fn server(&self) -> Arc<Server> {
             self.0.clone()
         }
+
+        fn stop(&self) {}
+
+        fn set_log_level(&self, level: &str) -> Result<(), String> {
+            if level == "debug" { Err("not here".into()) } else { Ok(()) }
+        }
     }
 
     /// A target, and the file that it writes.
@@ -412,5 +441,22 @@ mod tests {
         let message = remove()["error"]["message"].clone();
         assert!(message.as_str().unwrap().starts_with("Unable to remove a referral."));
         assert_eq!(manager.server().view().0.referrals, []);
+    }
+
+    #[test]
+    fn log_levels_are_those_of_spdk() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let set = |level: &str| ask(&manager, "log_set_print_level", json!({"level": level}));
+        assert_eq!(set("WARNING")["result"], true);
+        for method in ["log_get_level", "log_get_print_level"] {
+            assert_eq!(ask(&manager, method, Value::Null)["result"], "WARNING");
+        }
+        assert_eq!(set("loud")["error"]["code"], -32602);
+        assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
+        assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+        let kill = |name: &str| ask(&manager, "spdk_kill_instance", json!({"sig_name": name}));
+        assert_eq!(kill("SIGKILL")["error"]["code"], -32602);
+        assert_eq!(kill("SIGTERM")["result"], true);
     }
 }

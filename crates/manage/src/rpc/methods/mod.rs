@@ -9,6 +9,7 @@ mod lvol;
 mod lvstore;
 mod nvmf;
 mod place;
+mod process;
 mod qos;
 mod referral;
 mod stats;
@@ -36,6 +37,7 @@ pub struct Method {
 /// Every table.
 const TABLES: &[&[Method]] = &[
     look::METHODS,
+    process::METHODS,
     config::METHODS,
     keyring::METHODS,
     bdev::METHODS,
