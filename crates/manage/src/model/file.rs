@@ -48,6 +48,7 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
         limits: state.limits,
         subsystems: state.subsystems,
         referrals: state.referrals,
+        rbd_clusters: state.rbd_clusters,
         ..Model::default()
     };
     for spec in state.keys {

@@ -6,6 +6,7 @@ mod file;
 mod key;
 mod limits;
 mod lvstore;
+mod rbd;
 mod referral;
 mod subsystem;
 
@@ -14,6 +15,7 @@ pub use file::{StateError, load, save};
 pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
 pub use limits::DeviceLimits;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
+pub use rbd::{RbdAccess, RbdCluster, RbdOf};
 pub use referral::ReferralSpec;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
@@ -30,6 +32,8 @@ pub struct Model {
     pub keys: Vec<Arc<Key>>,
     /// In the order in which they were made.
     pub devices: Vec<Arc<Device>>,
+    /// Ceph clusters, by which some devices are reached.
+    pub rbd_clusters: Vec<RbdCluster>,
     /// What devices may do in a second, by their names.
     pub limits: BTreeMap<String, DeviceLimits>,
     /// Stores of volumes; each volume is a device, too.
@@ -52,6 +56,9 @@ pub struct State {
     /// Where keys are.
     #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeySpec>,
+    /// Ceph clusters.
+    #[serde(rename = "rbd_cluster", skip_serializing_if = "Vec::is_empty")]
+    pub rbd_clusters: Vec<RbdCluster>,
     /// Devices.
     #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<device::DeviceSpec>,
@@ -77,6 +84,7 @@ impl Model {
             tcp: self.has_tcp,
             keys: self.keys.iter().map(|key| key.spec.clone()).collect(),
             devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
+            rbd_clusters: self.rbd_clusters.clone(),
             limits: self.limits.clone(),
             lvstores: self.lvstores.iter().filter_map(|store| store.spec()).collect(),
             subsystems: self.subsystems.clone(),

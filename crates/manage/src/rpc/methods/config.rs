@@ -4,7 +4,7 @@ use super::{Method, Params, look, params_of};
 use crate::model::{
     Device, DeviceKind, DeviceLimits, HostKeys, KeySpec, Model, SubsystemSpec, show_uuid,
 };
-use crate::rpc::methods::{place, qos};
+use crate::rpc::methods::{place, qos, rbd};
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,8 +31,12 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
             keys.map(add).collect()
         }
         "bdev" => {
+            let clusters = model
+                .rbd_clusters
+                .iter()
+                .map(|cluster| call("bdev_rbd_register_cluster", rbd::cluster_params(cluster)));
             let devices = model.devices.iter().filter_map(|device| device_call(device));
-            devices.chain(model.limits.iter().map(limits_call)).collect()
+            clusters.chain(devices).chain(model.limits.iter().map(limits_call)).collect()
         }
         "nvmf" => nvmf_calls(&model),
         _ => return Err(RpcError::params(format!("no subsystem {name}"))),
@@ -66,8 +70,22 @@ fn device_call(device: &Device) -> Option<Value> {
                 "name": name, "filename": path, "block_size": block_size, "uuid": uuid,
             }),
         ),
+        DeviceKind::Rbd(image) => {
+            let params = rbd::params(image);
+            let own = json!({
+                "name": name, "block_size": block_size, "read_only": geometry.read_only, "uuid": uuid,
+            });
+            call("bdev_rbd_create", merged(params, own))
+        }
         DeviceKind::Volume(_) => return None,
     })
+}
+
+fn merged(mut params: Value, more: Value) -> Value {
+    if let (Value::Object(params), Value::Object(more)) = (&mut params, more) {
+        params.extend(more);
+    }
+    params
 }
 
 fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {

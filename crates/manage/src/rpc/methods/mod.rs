@@ -11,6 +11,7 @@ mod nvmf;
 mod place;
 mod process;
 mod qos;
+mod rbd;
 mod referral;
 mod stats;
 mod subsystem;
@@ -41,6 +42,7 @@ const TABLES: &[&[Method]] = &[
     config::METHODS,
     keyring::METHODS,
     bdev::METHODS,
+    rbd::METHODS,
     qos::METHODS,
     lvstore::METHODS,
     lvol::METHODS,
