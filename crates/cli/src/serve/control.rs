@@ -660,6 +660,9 @@ mod tests {
             Operation::SetSubsystem { .. } => "set_subsystem",
             // RPC only.
             Operation::SetListeners { .. } => "set_listeners",
+            Operation::SetKeys { .. } => "set_keys",
+            Operation::AddReferral(_) => "add_referral",
+            Operation::RemoveReferral(_) => "remove_referral",
             Operation::AddNamespace { .. } => "add_namespace",
             Operation::RemoveNamespace { .. } => "remove_namespace",
             Operation::ReplaceNamespace { .. } => "replace_namespace",
