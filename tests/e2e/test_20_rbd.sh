@@ -209,3 +209,39 @@ test_rbd_snapshots() {
     snapshot list 1 >list.log
     [ "$(cat list.log)" = 'one 67108864 bytes' ] || fail "$(cat list.log)"
 }
+
+# A device by RPC: its cluster has a name, and both are there after a restart.
+test_rbd_by_rpc() {
+    ceph_lab
+    local a=nqn.2026-11.test:rbd
+    rbd_tool create rbd/disk --size 64M
+    managed --file-root "$PWD/ceph"
+    port=$(free_port)
+    wrong -1 'Operation not permitted' bdev_rbd_register_cluster '{"name": "lab", "config_file": "/etc/passwd"}'
+    r bdev_rbd_register_cluster "{\"name\": \"lab\", \"user_id\": \"tenant\", \"config_file\": \"$PWD/ceph/ceph.conf\"}" && is '. == "lab"'
+    wrong -17 'File exists' bdev_rbd_register_cluster '{"name": "lab"}'
+    r bdev_rbd_get_clusters_info '{"name": "lab"}' && is '.[0] | .cluster_name == "lab" and .user_id == "tenant"'
+    wrong -22 'Invalid argument' bdev_rbd_create '{"pool_name": "rbd", "rbd_name": "none", "block_size": 512, "cluster_name": "lab"}'
+    r bdev_rbd_create '{"pool_name": "rbd", "rbd_name": "disk", "block_size": 4096, "cluster_name": "lab"}' && is '. == "Ceph0"'
+    r bdev_get_bdevs '{"name": "Ceph0"}' && is '.[0] | .product_name == "Ceph Rbd Disk" and .num_blocks == 16384 and
+        .driver_specific.rbd.pool_name == "rbd" and .driver_specific.rbd.rbd_name == "disk"'
+    wrong -16 'Device or resource busy' bdev_rbd_unregister_cluster '{"name": "lab"}'
+    r nvmf_create_subsystem "{\"nqn\": \"$a\", \"allow_any_host\": true}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$a\", \"namespace\": {\"bdev_name\": \"Ceph0\"}}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$a" --rw randrw --bs 4k --depth 16 --seconds 1 --verify --json >bench.json
+    holds bench.json '.errors == 0 and .iops > 0'
+    # Another size is the cluster's to give.
+    wrong -22 'Invalid argument' bdev_rbd_resize '{"name": "Ceph0", "new_size": 96}'
+    rbd_tool resize rbd/disk --size 96M >resize.log
+    r bdev_rbd_resize '{"name": "Ceph0", "new_size": 96}'
+    r bdev_get_bdevs '{"name": "Ceph0"}' && is '.[0].num_blocks == 24576'
+    r framework_get_config '{"name": "bdev"}' && cp r.json saved.json
+    kill -TERM "$target" && ended "$target" 15
+    managed --file-root "$PWD/ceph"
+    r framework_get_config '{"name": "bdev"}' && cmp r.json saved.json || fail 'another configuration after a restart'
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" >identify.txt
+    r bdev_rbd_delete '{"name": "Ceph0"}'
+    r bdev_rbd_unregister_cluster '{"name": "lab"}'
+    [ "$(rbd_tool ls)" = disk ] || fail 'the image is gone'
+}

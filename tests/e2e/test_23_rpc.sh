@@ -53,6 +53,12 @@ test_rpc_spdk_clients() {
         .listen_addresses == [{trtype: "TCP", adrfam: "IPv4", traddr: "127.0.0.1", trsvcid: $port}])' \
         --arg a "$a" --arg b "$b" --arg host "$host" --arg port "$port"
     s nvmf_discovery_get_referrals && holds s.json '. == []'
+    s nvmf_discovery_add_referral -t tcp -a 192.0.2.1 -f ipv4 -s 8009
+    (umask 077 && "$ROADTRAIN" keys dhchap >files/host.key)
+    s keyring_file_add_key key "$work/files/host.key"
+    s nvmf_subsystem_add_host "$b" "$host" --dhchap-key key
+    s nvmf_subsystem_set_keys "$b" "$host" --dhchap-key key --dhchap-ctrlr-key key
+    s keyring_get_keys && holds s.json '.[0] | .name == "key" and .removed == false and .refcnt == 2'
     # Hosts see that: each subsystem where it listens, and to whom.
     "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n "$b" --json >list.json || fail "$(cat list.json)"
     refused 'host' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a"
@@ -90,6 +96,8 @@ test_rpc_spdk_clients() {
     s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
     s nvmf_delete_subsystem "$a"
     s nvmf_delete_subsystem "$b"
+    s nvmf_discovery_remove_referral -t tcp -a 192.0.2.1 -f ipv4 -s 8009
+    s keyring_file_remove_key key
     s bdev_malloc_delete disk && s bdev_malloc_delete Malloc0 && s bdev_null_delete nothing
     s bdev_aio_delete file && s bdev_uring_delete ring
     s bdev_get_bdevs && holds s.json '. == []'
@@ -260,4 +268,171 @@ test_rpc_many_clients() {
     while read -r n; do
         "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n "$n" >list.txt || fail "$n: $(cat list.txt)"
     done <nqns.txt
+}
+
+# Keys by name: a host authenticates with one that came by RPC, and with TLS; after kill -9, too, and SIGHUP.
+test_rpc_keys() {
+    local n=nqn.2026-11.test:keys other=nqn.2026-11.test:open host=nqn.2026-11.test:host at tls key
+    printf 'file_roots = ["%s/files"]\n' "$work" >target.toml
+    rpc=$work/rpc.sock
+    mkdir -p files
+    serve_keys() {
+        background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --config target.toml --rpc "$rpc" --state state.toml
+        target=$pid
+        until_line target.log '^ready' "$target"
+    }
+    serve_keys
+    port=$(free_port)
+    tls=$(free_port)
+    (umask 077 && for key in host ctrl wrong; do "$ROADTRAIN" keys dhchap >files/$key.key || exit 1; done &&
+        "$ROADTRAIN" keys tls >files/host.tls && "$ROADTRAIN" keys tls >files/wrong.tls)
+    for key in host.key ctrl.key host.tls; do
+        r keyring_file_add_key "{\"name\": \"$key\", \"path\": \"$work/files/$key\"}"
+    done
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
+    r nvmf_create_subsystem "{\"nqn\": \"$n\"}"
+    r nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
+    at="{\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": $at}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$other\", \"listen_address\": $at}"
+    wrong -32602 'Invalid parameters' nvmf_subsystem_add_host "{\"nqn\": \"$n\", \"host\": \"$host\", \"dhchap_key\": \"none\"}"
+    r nvmf_subsystem_add_host "{\"nqn\": \"$n\", \"host\": \"$host\", \"dhchap_key\": \"host.key\", \"dhchap_ctrlr_key\": \"ctrl.key\", \"psk\": \"host.tls\"}"
+    r nvmf_get_subsystems "{\"nqn\": \"$n\"}" && is '.[0].hosts == [{nqn: $h, dhchap_key: "host.key", dhchap_ctrlr_key: "ctrl.key"}]' --arg h "$host"
+    at="{\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$tls\"}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": $at, \"secure_channel\": true}"
+    wrong -32602 'Invalid parameters' nvmf_subsystem_add_listener "{\"nqn\": \"$other\", \"listen_address\": $at}"
+    r framework_get_config '{"name": "nvmf"}' && cp r.json saved.json
+    # What this says holds at first, when the file was read again, and after kill -9.
+    keys_hold
+    kill -HUP "$target"
+    until_line target.log 'reloaded' "$target"
+    keys_hold
+    kill -KILL "$target" && ended "$target" 10
+    serve_keys
+    r framework_get_config '{"name": "nvmf"}' && cmp r.json saved.json || fail 'another configuration after kill -9'
+    keys_hold
+    ! grep -rqE 'DHHC|NVMeTLSkey' state.toml target.log || fail 'a key is written down'
+    # Another key, and none.
+    r keyring_file_add_key "{\"name\": \"new\", \"path\": \"$work/files/wrong.key\"}"
+    r nvmf_subsystem_set_keys "{\"nqn\": \"$n\", \"host\": \"$host\", \"dhchap_key\": \"new\"}"
+    by_key wrong.key >by_key.log
+    refused 'key' by_key host.key
+    wrong -16 'Device or resource busy' keyring_file_remove_key '{"name": "new"}'
+    r nvmf_subsystem_set_keys "{\"nqn\": \"$n\", \"host\": \"$host\"}"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$n" -q "$host" >identify.txt
+    r keyring_file_remove_key '{"name": "new"}'
+    r keyring_get_keys && is '[.[].name] == ["host.key", "ctrl.key", "host.tls"]'
+}
+
+# by_key FILE, by_tls FILE: the host identifies the subsystem of test_rpc_keys
+by_key() { "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$n" -q "$host" --dhchap-secret "files/$1" "${@:2}"; }
+by_tls() { "$ROADTRAIN" identify -a 127.0.0.1 -s "$tls" -n "$n" -q "$host" --tls --tls-key "files/$1" --dhchap-secret files/host.key; }
+
+# keys_hold: hosts are let in by their keys, and by no others
+keys_hold() {
+    by_key host.key --dhchap-ctrl-secret files/ctrl.key >by_key.log || fail "$(cat by_key.log)"
+    refused 'key' by_key wrong.key
+    refused '.' by_key host.key --dhchap-ctrl-secret files/wrong.key
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$n" -q "$host"
+    # The key is for that subsystem only.
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$other" -q "$host" >identify.txt
+    by_tls host.tls >by_tls.log || fail "$(cat by_tls.log)"
+    refused '.' by_tls wrong.tls
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$tls" -n "$n" -q "$host" --dhchap-secret files/host.key
+}
+
+# Hosts see referrals in the discovery log.
+test_rpc_referrals() {
+    local n=nqn.2026-11.test:rpc
+    local other='{"address": {"trtype": "tcp", "traddr": "192.0.2.1", "trsvcid": "8010"}}'
+    managed
+    port=$(free_port)
+    r nvmf_create_subsystem "{\"nqn\": \"$n\", \"allow_any_host\": true}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    r nvmf_discovery_add_referral "$other"
+    kill -KILL "$target" && ended "$target" 10
+    managed
+    "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" >discover.txt
+    grep -q '192\.0\.2\.1' discover.txt && grep -q 8010 discover.txt || fail "$(cat discover.txt)"
+    r nvmf_discovery_get_referrals && is '.[0] | .address.trsvcid == "8010" and .secure_channel == false'
+    r nvmf_discovery_remove_referral "$other"
+    wrong -32603 'Unable to remove a referral.' nvmf_discovery_remove_referral "$other"
+    "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" >discover.txt
+    ! grep -q '192\.0\.2\.1' discover.txt || fail "$(cat discover.txt)"
+}
+
+# `roadtrain ctl`: each kind of object once, in JSON as well.
+test_rpc_ctl() {
+    local n=nqn.2026-11.test:ctl host=nqn.2026-11.test:host at
+    managed --lvstore "vols=$work/vols,size=64MiB"
+    port=$(free_port)
+    at=127.0.0.1:$port
+    c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
+    no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }
+    truncate -s 4M files/disk.img
+    c device add disk "file:$work/files/disk.img" && is '. == "disk"'
+    c device add void null:1MiB
+    c device resize void 2MiB
+    c device list && is '[.[] | [.name, .bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
+    c subsystem add $n --serial S1 --any-host --ana && is '. == true'
+    c subsystem list && is '.[0] | .nqn == $n and .serial == "S1" and .any_host and .namespaces == 0' --arg n $n
+    c namespace add $n disk --nsid 5 && is '. == 5'
+    truncate -s 8M files/disk.img
+    c namespace resize $n 5
+    c namespace list $n && is '.[0] | .nsid == 5 and .bdev_name == "disk"'
+    c listener add $n "$at"
+    c listener list && is '.[0] | .traddr == "127.0.0.1" and .trsvcid == $p' --arg p "$port"
+    c host allow $n $host
+    c host deny $n --any
+    c host list $n && is '[.[].host] == [$h]' --arg h $host
+    c volume create vols/v 8MiB --thin && is 'length == 36'
+    c volume snapshot vols/v s
+    c volume clone vols/s k
+    c volume rename vols/k other
+    c volume resize vols/v 12MiB
+    c volume inflate vols/v
+    c volume list vols && is '[.[] | [.name, .kind, .bytes]] | index([["vols/v", "thick", 12582912]]) and index([["vols/s", "snapshot", 8388608]])'
+    c volume stores && is '.[0] | .name == "vols" and .bytes == 67108864'
+    # Who is connected; a volume in use stays unless it is forced.
+    c namespace add $n vols/v
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $n -q $host --nsid 1 --rw read --bs 4k --size 1MiB --seconds 30 >bench.out 2>&1 &
+    local bench=$!
+    for _ in $(seq 100); do
+        c connections $n
+        [ "$(cat r.json)" = "[]" ] || break
+        sleep 0.05
+    done
+    is '.[0] | .nqn == $n and .hostnqn == $h' --arg n $n --arg h $host
+    no 1 'Device or resource busy' volume delete vols/v
+    c volume delete vols/v --force
+    kill -TERM $bench
+    wait $bench || true
+    c volume delete vols/other
+    no 1 'No such device' volume delete vols/v
+    c host deny $n $host
+    c listener remove $n "$at"
+    c namespace remove $n 5
+    c subsystem remove $n
+    c device remove disk
+    c device remove void
+    c device list && is '[.[].name] | index("disk") == null'
+    no 2 'ADDRESS' listener add $n nowhere
+}
+
+# The log's level, and the end.
+test_rpc_process() {
+    managed
+    r log_get_print_level && is '. == "NOTICE"'
+    r log_set_level '{"level": "DEBUG"}'
+    r log_get_level && is '. == "DEBUG"'
+    r spdk_get_version
+    grep -q 'RPC: spdk_get_version' target.log || fail "$(cat target.log)"
+    r log_set_print_level '{"level": "ERROR"}'
+    r rpc_get_methods
+    ! grep -q 'RPC: rpc_get_methods' target.log || fail 'it is logged'
+    wrong -32602 'Invalid parameters' spdk_kill_instance '{"sig_name": "SIGKILL"}'
+    r spdk_kill_instance '{"sig_name": "SIGTERM"}' && is '. == true'
+    ended "$target" 10
+    wait "$target" || fail "status $?"
 }

@@ -4,22 +4,51 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
 
 /// Starts logging to stderr at `level`, raised by `-v`, overridden by RUST_LOG.
 pub(crate) fn start(level: &str, verbose: u8) {
     let logger = tracing_subscriber::fmt().with_env_filter(filter(level, verbose));
     if is_journal() {
-        logger.with_ansi(false).event_format(Journal).with_writer(io::stderr).init();
+        let logger = logger.with_ansi(false).event_format(Journal).with_writer(io::stderr);
+        let logger = logger.with_filter_reloading();
+        keep(logger.reload_handle());
+        logger.init();
     } else {
         let ansi = io::stderr().is_terminal();
-        logger.with_target(false).with_ansi(ansi).with_writer(io::stderr).init();
+        let logger = logger.with_target(false).with_ansi(ansi).with_writer(io::stderr);
+        let logger = logger.with_filter_reloading();
+        keep(logger.reload_handle());
+        logger.init();
     }
+}
+
+/// Sets another level.
+type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Whether and how it can be set: logs begin once in a process.
+static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
+
+fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>) {
+    let set = move |level: &str| {
+        let new = EnvFilter::try_new(level).map_err(|error| error.to_string())?;
+        handle.reload(new).map_err(|error| error.to_string())
+    };
+    let _ = SET_LEVEL.set(Box::new(set));
+}
+
+/// Logs what is of that level or above from now on, whatever was asked for at the start.
+///
+/// # Errors
+/// This process cannot.
+pub(crate) fn set_level(level: &str) -> Result<(), String> {
+    let set = SET_LEVEL.get().ok_or("this process does not log to stderr")?;
+    set(level)
 }
 
 /// As [`start`], but to a file.

@@ -65,7 +65,7 @@ impl TlsSpec {
         let named = |(host, file): (&String, &String)| Ok((host.clone(), keys("--tls-key", file)?));
         let configured = self.keys.iter().map(named).collect::<Outcome<_>>()?;
         let keyring = self.keyring.as_deref().map(keyring::read).transpose()?.unwrap_or_default();
-        let keys = TlsKeys { configured, keyring };
+        let keys = TlsKeys { configured, keyring, ..TlsKeys::default() };
         Ok(TlsConfig { tls: self.mode.into(), at, keys })
     }
 }

@@ -51,10 +51,13 @@ pub enum VolumeCommand {
         /// New name, without the store's.
         name: String,
     },
-    /// Delete a volume, its namespace first.
+    /// Delete a volume, its namespace first; one that a host uses only by force.
     Delete {
         /// STORE/NAME.
         volume: String,
+        /// Also while a host uses it.
+        #[arg(long)]
+        force: bool,
     },
     /// Show volumes.
     List {

@@ -22,14 +22,14 @@ impl ServeConfig {
     /// The same of keys that have been read, from a keyring as well.
     pub(crate) fn check_keys(&self, keys: &TlsKeys) -> Result<(), String> {
         let hosts = keys.hosts();
-        if self.uses_tls() && hosts.is_empty() && !self.concatenates() {
+        if self.uses_tls() && hosts.everywhere.is_empty() && !self.concatenates() {
             let keyring = self.tls.as_ref().and_then(|tls| tls.keyring.as_deref());
             let keyring = keyring.unwrap_or_default();
             return Err(format!(
                 "keyring {keyring}: it has no PSK of a host, so nobody could connect with TLS"
             ));
         }
-        self.check_hosts(|host| hosts.contains(host))
+        self.check_hosts(|host| hosts.everywhere.contains(host))
     }
 
     /// Hosts that may use what is secured have a key for it.

@@ -71,6 +71,7 @@ impl Desk<'_> {
                     "Malloc disk" => "bdev_malloc_delete",
                     "Null disk" => "bdev_null_delete",
                     "URING bdev" => "bdev_uring_delete",
+                    "Ceph Rbd Disk" => "bdev_rbd_delete",
                     // Whatever else it is, the target says why not.
                     _ => "bdev_aio_delete",
                 };

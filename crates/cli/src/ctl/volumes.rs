@@ -38,8 +38,11 @@ impl Desk<'_> {
                 let params = json!({"old_name": volume, "new_name": name});
                 self.change("bdev_lvol_rename", &params, &format!("volume {volume}: now {name}"))
             }
-            VolumeCommand::Delete { volume } => {
-                let params = json!({"name": volume});
+            VolumeCommand::Delete { volume, force } => {
+                let mut params = json!({"name": volume});
+                if *force {
+                    params["force"] = true.into();
+                }
                 self.change("bdev_lvol_delete", &params, &format!("volume {volume}: deleted"))
             }
             VolumeCommand::List { store } => self.volumes(store.as_deref()),

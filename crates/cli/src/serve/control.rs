@@ -23,8 +23,9 @@ use roadtrain_engine::target::{
     AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerConfig,
     ServerError, Subsystem,
 };
+use roadtrain_manage::rpc::{Manager, Psks};
+use roadtrain_proto::security::TlsKeys;
 #[cfg(feature = "rbd")]
-use roadtrain_manage::rpc::Manager;
 use roadtrain_proto::target::SubsystemConfig;
 use roadtrain_proto::target::TargetConfig;
 use roadtrain_proto::target::rate::Rates;
@@ -114,17 +115,25 @@ impl Served {
         lock(&self.manager).upgrade()
     }
 
-    /// Does all of what RPC has asked for, or nothing.
+    /// Does all of what RPC has asked for, or nothing; hosts have `psks` then, if they are given.
     ///
     /// # Errors
     /// What cannot be; `None`: nothing may change now.
     pub(super) fn apply_all(
         &self,
         operations: &[Operation<Export>],
+        psks: Option<Psks>,
     ) -> Result<(), Option<ConfigError>> {
         let _config = lock(&self.config);
         self.check_stays().map_err(|_| None)?;
-        let changes = self.server().apply(operations)?;
+        let server = self.server();
+        let changes = server.apply(operations)?;
+        if let Some(psks) = psks {
+            if let Some(tls) = &mut lock(&self.engine_config).tls {
+                tls.keys.at.clone_from(&psks);
+            }
+            server.set_tls_keys_at(psks);
+        }
         info!(changes = changes.len(), "changed by RPC");
         self.write_listeners();
         Ok(())
@@ -343,7 +352,8 @@ impl Served {
         };
         let changes = changes.map_err(ServerError::from)?;
         if let Some(tls) = &mut lock(&self.engine_config).tls {
-            tls.keys = keys.clone();
+            let at = std::mem::take(&mut tls.keys.at);
+            tls.keys = TlsKeys { at, ..keys.clone() };
         }
         server.set_tls_keys(keys);
         info!(changes = changes.len(), "reloaded {from}");
@@ -663,6 +673,9 @@ mod tests {
             Operation::SetSubsystem { .. } => "set_subsystem",
             // RPC only.
             Operation::SetListeners { .. } => "set_listeners",
+            Operation::SetKeys { .. } => "set_keys",
+            Operation::AddReferral(_) => "add_referral",
+            Operation::RemoveReferral(_) => "remove_referral",
             Operation::AddNamespace { .. } => "add_namespace",
             Operation::RemoveNamespace { .. } => "remove_namespace",
             Operation::ReplaceNamespace { .. } => "replace_namespace",

@@ -155,7 +155,7 @@ pub(super) fn run(
     info!(pid, "another process takes over");
     let server = served.server();
     let mut config = served.engine_config().as_changed(&server.exports(), server.addresses());
-    management::unload(&mut config); // it has volumes open
+    mine.management.unload(&mut config); // it has volumes open
     let released = mine.management.release();
     let (reservations, ended) =
         server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));

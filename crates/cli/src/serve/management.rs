@@ -4,15 +4,25 @@ use super::control::Served;
 use crate::args::{LvStoreArg, RpcServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
+use crate::{logs, signals};
+use roadtrain_engine::target::{
+    ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
+};
 use roadtrain_manage::http;
 use roadtrain_manage::model::{self, Base, LvStore, Model};
-use roadtrain_manage::rpc::{Credentials, Files, LetGo, Manager, Plane, UnixServer, router};
+use roadtrain_manage::rpc::{Credentials, Files, LetGo, Manager, Plane, Psks, UnixServer, router};
 use roadtrain_manage::volumes::Store;
+use roadtrain_proto::security::TlsKeys;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use tracing::{info, warn};
+
+/// Time for the answer to whoever stops the process.
+const ANSWER: Duration = Duration::from_millis(100);
 
 /// Who answers, until it is dropped.
 #[derive(Default)]
@@ -23,6 +33,18 @@ pub(super) struct Management {
 }
 
 impl Management {
+    /// Takes out of a configuration what RPC has brought into it.
+    pub(super) fn unload(&self, config: &mut ServerConfig) {
+        let Some(manager) = &self.manager else { return };
+        config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
+        let named_only = std::mem::take(&mut config.named_only);
+        config.listen.retain(|address| !named_only.contains(address));
+        config.tls.iter_mut().for_each(|tls| tls.at.retain(|at, _| !named_only.contains(at)));
+        let model = manager.model();
+        let ours: Vec<SocketAddr> = model.referrals.iter().map(SocketAddr::from).collect();
+        config.referrals.retain(|referral| !ours.contains(referral));
+    }
+
     /// Nobody answers any more, and what was open is let go: another process goes on with it.
     pub(super) fn release(&mut self) -> Option<LetGo> {
         let Management { _unix, _http, manager } = std::mem::take(self);
@@ -34,12 +56,29 @@ impl Management {
 struct OfServed(Arc<Served>);
 
 impl Plane for OfServed {
-    fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>> {
-        self.0.apply_all(operations)
+    fn apply(
+        &self,
+        operations: &[Operation<Export>],
+        psks: Option<Psks>,
+    ) -> Result<(), Option<ConfigError>> {
+        self.0.apply_all(operations, psks)
     }
 
     fn server(&self) -> Arc<Server> {
         self.0.server()
+    }
+
+    fn stop(&self) {
+        let stop = || {
+            thread::sleep(ANSWER);
+            signals::stop_self();
+        };
+        let stopping = thread::Builder::new().name("roadtrain-stop".into()).spawn(stop);
+        stopping.map_or_else(|_| signals::stop_self(), drop);
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<(), String> {
+        logs::set_level(level)
     }
 }
 
@@ -61,6 +100,13 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
     for spec in &args.lvstores {
         add_lvstore(&mut model, spec)?;
     }
+    if args.is_on() {
+        // A listener with TLS may come at any time.
+        let (tls, keys) = (TlsUse::Off, TlsKeys::default());
+        let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
+        tls.keys.at = model.psks();
+    }
+    config.authentication.keys_at = model.keys_at();
     let Some(path) = &args.state else {
         if args.is_on() {
             warn!("without --state what JSON-RPC requests make is gone with this process");
@@ -76,10 +122,13 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
         )));
     }
     let addresses = model.addresses().into_iter();
-    let named_only: Vec<_> = addresses.filter(|at| !config.listen.contains(at)).collect();
-    config.named_only.extend(&named_only);
-    config.listen.extend(named_only);
+    let named_only = addresses.filter(|(at, _)| !config.listen.contains(at));
+    let named_only: BTreeMap<SocketAddr, TlsUse> = named_only.collect();
+    config.named_only.extend(named_only.keys());
+    config.listen.extend(named_only.keys());
+    config.tls.iter_mut().for_each(|tls| tls.at.extend(&named_only));
     config.subsystems.extend(exports);
+    config.referrals.extend(model.referrals.iter().map(SocketAddr::from));
     Ok(model)
 }
 
@@ -90,14 +139,7 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
 pub(super) fn addresses(args: &RpcServeArgs) -> Outcome<Vec<SocketAddr>> {
     let Some(path) = &args.state else { return Ok(Vec::new()) };
     let state = model::read(path).map_err(Failure::failed)?;
-    Ok(state.addresses().into_iter().collect())
-}
-
-/// A configuration without what RPC has brought into it.
-pub(super) fn unload(config: &mut ServerConfig) {
-    config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
-    let named_only = std::mem::take(&mut config.named_only);
-    config.listen.retain(|address| !named_only.contains(address));
+    Ok(state.addresses().into_keys().collect())
 }
 
 /// Opens a store of volumes.

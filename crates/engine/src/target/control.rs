@@ -18,7 +18,7 @@ use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
-use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks};
+use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
@@ -30,7 +30,7 @@ use roadtrain_system::random;
 use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -677,7 +677,7 @@ impl Control {
     }
 
     /// The hosts that have keys for TLS: those that have none any more end.
-    pub(super) fn set_tls_hosts(&self, hosts: BTreeSet<String>) {
+    pub(super) fn set_tls_hosts(&self, hosts: TlsHosts) {
         let mut state = self.lock();
         state.target.set_tls_hosts(hosts);
         self.publish(state);

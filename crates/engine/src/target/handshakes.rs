@@ -5,7 +5,7 @@ use crate::clock;
 use crate::handshakes::{self, Candidate};
 use crate::mailbox::Outbox;
 use crate::stream::Stream;
-use roadtrain_proto::security::{GeneratedPsks, SecuredAs, TlsKeys, TlsPsk};
+use roadtrain_proto::security::{GeneratedPsks, SecuredAs, TlsHosts, TlsKeys, TlsPsk};
 use roadtrain_tls::{Acceptor, Error, Keys};
 use std::io;
 use std::net::SocketAddr;
@@ -59,9 +59,11 @@ impl Handshakes {
         Ok(Handshakes { thread: handshakes::Handshakes::start(acceptor, timeout)?, keys })
     }
 
-    /// From the next handshake on.
-    pub(super) fn set_keys(&self, keys: TlsKeys) {
-        *self.keys.configured.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    /// Changes the keys from the next handshake on. The hosts that have one then.
+    pub(super) fn change_keys(&self, change: impl FnOnce(&mut TlsKeys)) -> TlsHosts {
+        let mut keys = self.keys.configured.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut keys);
+        keys.hosts()
     }
 
     pub(super) fn secure(&self) -> Secure {

@@ -28,7 +28,7 @@ use crate::stats::LaneStats;
 use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
-use roadtrain_proto::security::TlsKeys;
+use roadtrain_proto::security::{TlsKey, TlsKeys};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::{
     AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Listener,
@@ -193,12 +193,10 @@ impl ServerConfig {
         now: &TargetConfig<Export>,
         addresses: Vec<SocketAddr>,
     ) -> ServerConfig {
-        let changed = |tls: &TlsConfig| TlsConfig {
-            tls: now.tls,
-            at: now.tls_at.clone(),
-            keys: tls.keys.clone(),
-        };
         let named_only = now.listeners.iter().filter(|listener| listener.named_only);
+        let named_at = named_only.clone().map(|listener| (listener.address, listener.tls));
+        let at = now.tls_at.clone().into_iter().chain(named_at).collect();
+        let changed = |tls: &TlsConfig| TlsConfig { tls: now.tls, at, keys: tls.keys.clone() };
         ServerConfig {
             listen: addresses,
             named_only: named_only.map(|listener| listener.address).collect(),
@@ -229,6 +227,12 @@ fn with_named(
     (subsystems, listeners(old, &all, &named_only))
 }
 
+/// The same with the keys that hosts have for one subsystem: they have come in another way, and stay.
+fn with_keys_at(authentication: &Authentication, old: &TargetConfig<Export>) -> Authentication {
+    let keys_at = old.authentication.keys_at.clone();
+    Authentication { keys_at, ..authentication.clone() }
+}
+
 /// Listeners at `addresses`, of which some are for subsystems that name them.
 fn listeners(
     config: &TargetConfig<Export>,
@@ -238,6 +242,11 @@ fn listeners(
     let mut listeners = config.listeners_at(addresses);
     for listener in &mut listeners {
         listener.named_only = named_only.contains(&listener.address);
+        // What others ask for does not hold for these.
+        let there = config.listeners.iter().find(|one| one.address == listener.address);
+        if let Some(there) = there.filter(|there| there.named_only && listener.named_only) {
+            listener.tls = there.tls;
+        }
     }
     listeners
 }
@@ -320,8 +329,8 @@ impl Server {
             Arc::new(Meters::new(affinities.len())),
         );
         let control = control.map_err(system)?;
-        let hosts = config.tls.iter().flat_map(|tls| tls.keys.hosts());
-        control.set_tls_hosts(hosts.collect());
+        let hosts = config.tls.as_ref().map(|tls| tls.keys.hosts());
+        control.set_tls_hosts(hosts.unwrap_or_default());
         let health = Arc::<Health>::default();
         let (psks, time) = (control.psks(), config.connect_timeout);
         let secure = |TlsConfig { keys, .. }| Handshakes::start(keys, psks, time);
@@ -387,7 +396,7 @@ impl Server {
         let next = |old: &TargetConfig<Export>| {
             let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
             let (subsystems, listeners) = with_named(old, subsystems, listen);
-            let (authentication, ana) = (authentication.clone(), ana.clone());
+            let (authentication, ana) = (with_keys_at(authentication, old), ana.clone());
             TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
         };
         self.change(|_, _| true, |old| Ok(next(old)))
@@ -403,19 +412,34 @@ impl Server {
         subsystems: &[Subsystem],
         authentication: &Authentication,
     ) -> Result<Vec<Operation>, ConfigError> {
-        let (subsystems, authentication) = (subsystems.to_vec(), authentication.clone());
+        let subsystems = subsystems.to_vec();
         self.change(
             |_, _| false,
-            |old| Ok(TargetConfig { subsystems, authentication, ..old.clone() }),
+            |old| {
+                let authentication = with_keys_at(authentication, old);
+                Ok(TargetConfig { subsystems, authentication, ..old.clone() })
+            },
         )
     }
 
     /// Lets in the hosts with `keys`, and no others, from now on. Connections of hosts that have no key any more end,
-    /// others live on. Nothing happens at a target that was started without TLS.
+    /// others live on. Keys for one subsystem stay. Nothing happens at a target that was started without TLS.
     pub fn set_tls_keys(&self, keys: TlsKeys) {
+        self.change_tls_keys(|old| {
+            let at = std::mem::take(&mut old.at);
+            *old = TlsKeys { at, ..keys };
+        });
+    }
+
+    /// Gives hosts these keys for one subsystem each, by NQN of host and subsystem, and takes the others of that kind
+    /// away. Keys for all subsystems stay.
+    pub fn set_tls_keys_at(&self, at: BTreeMap<(String, String), TlsKey>) {
+        self.change_tls_keys(|old| old.at = at);
+    }
+
+    fn change_tls_keys(&self, change: impl FnOnce(&mut TlsKeys)) {
         if let Some(handshakes) = &self.handshakes {
-            let hosts = keys.hosts();
-            handshakes.set_keys(keys);
+            let hosts = handshakes.change_keys(change);
             // Whoever was let in meanwhile with a key that is gone is refused at Connect.
             self.control.set_tls_hosts(hosts);
         }

@@ -1,6 +1,7 @@
 //! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
 
 use super::lvstore::VolumeOf;
+use super::rbd::RbdOf;
 use crate::volumes::Uuid;
 use roadtrain_engine::store::{OpenError, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub enum DeviceKind {
     Aio(PathBuf),
     /// The same with `bdev_uring_create`.
     Uring(PathBuf),
+    /// An image of a Ceph cluster.
+    Rbd(RbdOf),
     /// A volume of a store, which keeps it.
     Volume(VolumeOf),
 }
@@ -44,7 +47,7 @@ pub enum DeviceKind {
 pub struct DeviceSpec {
     /// Its name.
     pub name: String,
-    /// What it is: `mem`, `null`, `aio` or `uring`.
+    /// What it is: `mem`, `null`, `aio`, `uring` or `rbd`.
     pub kind: KindWord,
     /// Its file or device node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +62,9 @@ pub struct DeviceSpec {
     pub read_only: bool,
     /// Its UUID.
     pub uuid: String,
+    /// Its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rbd: Option<RbdOf>,
 }
 
 /// What a device is, in the file.
@@ -73,6 +79,8 @@ pub enum KindWord {
     Aio,
     /// The same by another name.
     Uring,
+    /// An image of a Ceph cluster.
+    Rbd,
 }
 
 impl Device {
@@ -86,6 +94,7 @@ impl Device {
         (lba_bytes, bytes, read_only): (u32, u64, bool),
     ) -> Result<Device, OpenError> {
         let kind_of_store = match &kind {
+            DeviceKind::Rbd(image) => image.store()?,
             DeviceKind::Malloc => StoreKind::Memory { size: bytes },
             DeviceKind::Null | DeviceKind::Volume(_) => StoreKind::Null { size: bytes },
             DeviceKind::Aio(path) | DeviceKind::Uring(path) => {
@@ -111,6 +120,10 @@ impl Device {
             KindWord::Null => DeviceKind::Null,
             KindWord::Aio => DeviceKind::Aio(path()?),
             KindWord::Uring => DeviceKind::Uring(path()?),
+            KindWord::Rbd => {
+                let image = spec.rbd.clone();
+                DeviceKind::Rbd(image.ok_or_else(|| "it needs an image".to_owned())?)
+            }
         };
         let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
         let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
@@ -126,16 +139,23 @@ impl Device {
             DeviceKind::Null => (KindWord::Null, None),
             DeviceKind::Aio(path) => (KindWord::Aio, Some(path.clone())),
             DeviceKind::Uring(path) => (KindWord::Uring, Some(path.clone())),
+            DeviceKind::Rbd(_) => (KindWord::Rbd, None),
             DeviceKind::Volume(_) => return None,
+        };
+        let has_size = matches!(kind, KindWord::Mem | KindWord::Null);
+        let rbd = match &self.kind {
+            DeviceKind::Rbd(image) => Some(image.clone()),
+            _ => None,
         };
         Some(DeviceSpec {
             name: self.name.clone(),
             kind,
-            size: path.is_none().then(|| geometry.bytes()),
+            size: has_size.then(|| geometry.bytes()),
             path,
             lba: geometry.lba_bytes(),
             read_only: geometry.read_only,
             uuid: show_uuid(&self.uuid),
+            rbd,
         })
     }
 
@@ -147,6 +167,7 @@ impl Device {
             DeviceKind::Null => "Null disk",
             DeviceKind::Aio(_) => "AIO disk",
             DeviceKind::Uring(_) => "URING bdev",
+            DeviceKind::Rbd(_) => "Ceph Rbd Disk",
             DeviceKind::Volume(_) => "Logical Volume",
         }
     }

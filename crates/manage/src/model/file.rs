@@ -3,7 +3,7 @@
 //! A file is written anew, beside the old one, brought to stable storage, and then given the old one's name, which is
 //! brought to stable storage as well. So it has the old content or the new one, whatever happens.
 
-use super::{Device, Model, State};
+use super::{Device, Key, Model, State};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -56,8 +56,16 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
         has_tcp: state.tcp,
         limits: state.limits,
         subsystems: state.subsystems,
+        referrals: state.referrals,
+        rbd_clusters: state.rbd_clusters,
         ..Model::default()
     };
+    for spec in state.keys {
+        let what = format!("key {}: {}", spec.name, spec.path.display());
+        let key = Key::open(spec).map_err(|error| unfit(format!("{what}: {error}")))?;
+        model.keys.push(Arc::new(key));
+    }
+    model.check_keys().map_err(&unfit)?;
     for spec in &state.devices {
         let device = Device::from_spec(spec);
         let device = device.map_err(|problem| unfit(format!("device {}: {problem}", spec.name)))?;
@@ -107,7 +115,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, DeviceKind, DeviceLimits, ListenerSpec, NamespaceSpec, SubsystemSpec, new_uuid,
+        AnaWord, DeviceKind, DeviceLimits, HostKeys, ListenerSpec, NamespaceSpec, SubsystemSpec,
+        new_uuid,
     };
 
     fn model() -> Model {
@@ -123,7 +132,12 @@ mod tests {
             nguid: Some("00112233445566778899aabbccddeeff".into()),
             reservations: None,
         };
-        let listener = |port, ana| ListenerSpec { address: "127.0.0.1".into(), port, ana };
+        let listener = |port, ana| ListenerSpec {
+            address: "127.0.0.1".into(),
+            port,
+            ana,
+            secure: port == 4421,
+        };
         let subsystem = SubsystemSpec {
             nqn: "nqn.2025-01.io.example:a".into(),
             serial: Some("S".into()),
@@ -132,6 +146,7 @@ mod tests {
             allow_any_host: false,
             hosts: ["nqn.2025-01.io.example:h".to_owned()].into(),
             ana_reporting: true,
+            host_keys: [("nqn.2025-01.io.example:h".to_owned(), HostKeys::default())].into(),
             namespaces: vec![namespace],
             listeners: vec![
                 listener(4420, AnaWord::Optimized),

@@ -1,21 +1,27 @@
-//! What was made by RPC: devices, and subsystems with their namespaces, hosts and listeners. It is a value: whoever
+//! What was made by RPC: keys, devices, and subsystems with their namespaces, hosts and listeners. It is a value: whoever
 //! changes something changes a copy, and [`Manager::change`](crate::rpc::Manager::change) makes it so, or nothing.
 
 mod device;
 mod file;
+mod key;
 mod limits;
 mod lvstore;
+mod rbd;
+mod referral;
 mod subsystem;
 
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
+pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
 pub use limits::DeviceLimits;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
+pub use rbd::{RbdAccess, RbdCluster, RbdOf};
+pub use referral::ReferralSpec;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
-use roadtrain_engine::target::Subsystem;
+use roadtrain_engine::target::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -23,13 +29,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// In the order in which they were made.
+    pub keys: Vec<Arc<Key>>,
+    /// In the order in which they were made.
     pub devices: Vec<Arc<Device>>,
+    /// Ceph clusters, by which some devices are reached.
+    pub rbd_clusters: Vec<RbdCluster>,
     /// What devices may do in a second, by their names.
     pub limits: BTreeMap<String, DeviceLimits>,
     /// Stores of volumes; each volume is a device, too.
     pub lvstores: Vec<Arc<LvStore>>,
     /// In that of their NQNs.
     pub subsystems: Vec<SubsystemSpec>,
+    /// Other discovery controllers, to which hosts are referred.
+    pub referrals: Vec<ReferralSpec>,
     /// Somebody has asked for the transport, which is always there.
     pub has_tcp: bool,
 }
@@ -41,6 +53,12 @@ pub struct State {
     /// Somebody has asked for the transport.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp: bool,
+    /// Where keys are.
+    #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeySpec>,
+    /// Ceph clusters.
+    #[serde(rename = "rbd_cluster", skip_serializing_if = "Vec::is_empty")]
+    pub rbd_clusters: Vec<RbdCluster>,
     /// Devices.
     #[serde(rename = "device", skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<device::DeviceSpec>,
@@ -53,6 +71,9 @@ pub struct State {
     /// Subsystems.
     #[serde(rename = "subsystem", skip_serializing_if = "Vec::is_empty")]
     pub subsystems: Vec<SubsystemSpec>,
+    /// Other discovery controllers.
+    #[serde(rename = "referral", skip_serializing_if = "Vec::is_empty")]
+    pub referrals: Vec<ReferralSpec>,
 }
 
 impl Model {
@@ -61,10 +82,13 @@ impl Model {
     pub fn state(&self) -> State {
         State {
             tcp: self.has_tcp,
+            keys: self.keys.iter().map(|key| key.spec.clone()).collect(),
             devices: self.devices.iter().filter_map(|device| device.spec()).collect(),
+            rbd_clusters: self.rbd_clusters.clone(),
             limits: self.limits.clone(),
             lvstores: self.lvstores.iter().filter_map(|store| store.spec()).collect(),
             subsystems: self.subsystems.clone(),
+            referrals: self.referrals.clone(),
         }
     }
 
@@ -125,22 +149,22 @@ impl Model {
         self.subsystems.iter().map(|subsystem| subsystem.export(self)).collect()
     }
 
-    /// Every address that a subsystem names.
+    /// Every address that a subsystem names, and whether its connections are secured.
     #[must_use]
-    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+    pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
         addresses(&self.subsystems)
     }
 }
 
 impl State {
-    /// Every address that a subsystem names.
+    /// Every address that a subsystem names, and whether its connections are secured.
     #[must_use]
-    pub fn addresses(&self) -> BTreeSet<SocketAddr> {
+    pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
         addresses(&self.subsystems)
     }
 }
 
-fn addresses(subsystems: &[SubsystemSpec]) -> BTreeSet<SocketAddr> {
+fn addresses(subsystems: &[SubsystemSpec]) -> BTreeMap<SocketAddr, TlsUse> {
     let listeners = subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
-    listeners.filter_map(ListenerSpec::address).collect()
+    listeners.filter_map(|one| Some((one.address()?, one.tls()))).collect()
 }

@@ -1,9 +1,9 @@
 //! Subsystems that were made by RPC.
 
-use super::{Model, parse_uuid};
-use roadtrain_engine::target::{AnaState, Export, ReservationPlace, Subsystem};
+use super::{HostKeys, Model, parse_uuid};
+use roadtrain_engine::target::{AnaState, Export, ReservationPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// A subsystem as it is written down.
@@ -29,6 +29,9 @@ pub struct SubsystemSpec {
     /// Listeners may have states of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ana_reporting: bool,
+    /// Keys of hosts, by their NQNs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_keys: BTreeMap<String, HostKeys>,
     /// Its namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<NamespaceSpec>,
@@ -67,6 +70,9 @@ pub struct ListenerSpec {
     /// How good the way is.
     #[serde(default, skip_serializing_if = "AnaWord::is_best")]
     pub ana: AnaWord,
+    /// Only connections with TLS are taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secure: bool,
 }
 
 /// ANA states that can be set, in SPDK's words.
@@ -104,6 +110,12 @@ impl ListenerSpec {
     pub fn address(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.address.parse().ok()?;
         Some(SocketAddr::new(ip, self.port))
+    }
+
+    /// Whether its connections are secured.
+    #[must_use]
+    pub fn tls(&self) -> TlsUse {
+        if self.secure { TlsUse::Required } else { TlsUse::Off }
     }
 }
 

@@ -7,28 +7,45 @@ use super::methods;
 use crate::metrics::{Managed, StoreSample};
 use crate::model::{self, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
-use roadtrain_engine::target::{
-    ConfigError, Export, Listener, Operation, Server, Subsystem, TlsUse,
-};
+use roadtrain_engine::target::{ConfigError, Export, Listener, Operation, Server, Subsystem};
+use roadtrain_proto::security::TlsKey;
+use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::target::TargetConfig;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Instant;
 use tracing::{debug, error, info};
 
+/// Keys of hosts for TLS, by the NQNs of host and subsystem.
+pub type Psks = BTreeMap<(String, String), TlsKey>;
+
 /// The control plane of a running target.
 pub trait Plane: Send + Sync {
-    /// Does all of `operations`, or nothing.
+    /// Does all of `operations`, or nothing; hosts have `psks` then, if they are given.
     ///
     /// # Errors
     /// The first that cannot be; or (`Err(None)`) nothing may change now.
-    fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>>;
+    fn apply(
+        &self,
+        operations: &[Operation<Export>],
+        psks: Option<Psks>,
+    ) -> Result<(), Option<ConfigError>>;
 
     /// The target that runs.
     fn server(&self) -> Arc<Server>;
+
+    /// Asks the process to stop, as a signal does.
+    fn stop(&self);
+
+    /// Logs what is of that level or above: error, warn, info, debug.
+    ///
+    /// # Errors
+    /// Why not.
+    fn set_log_level(&self, level: &str) -> Result<(), String>;
 }
 
 /// Files that RPC may use.
@@ -47,6 +64,8 @@ pub struct Manager {
     model: RwLock<Arc<Model>>,
     /// Changes take turns.
     turn: Mutex<()>,
+    /// The log level as RPC has set it last.
+    log_level: Mutex<Option<&'static str>>,
     calls: CallCounts,
     state_write_errors: AtomicU64,
     /// Another process goes on with what it had.
@@ -69,8 +88,8 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        let (turn, calls, state_write_errors, is_released) = Default::default();
-        Manager { plane, files, model, turn, calls, state_write_errors, is_released }
+        let (turn, log_level, calls, state_write_errors, is_released) = Default::default();
+        Manager { plane, files, model, turn, log_level, calls, state_write_errors, is_released }
     }
 
     /// Whether another process could go on with all that there is.
@@ -127,6 +146,17 @@ impl Manager {
     #[must_use]
     pub fn server(&self) -> Arc<Server> {
         self.plane.server()
+    }
+
+    /// The control plane.
+    #[must_use]
+    pub fn plane(&self) -> &dyn Plane {
+        &*self.plane
+    }
+
+    /// The log level as RPC has set it last.
+    pub fn log_level(&self) -> MutexGuard<'_, Option<&'static str>> {
+        self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the target exports that RPC has not made: it is the configuration file's.
@@ -194,16 +224,17 @@ impl Manager {
             Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
         let looked: Vec<_> = looked.collect();
-        self.plane.apply(&looked).map_err(|error| refusal(error, &RpcError::internal))?;
+        self.plane.apply(&looked, None).map_err(|error| refusal(error, &RpcError::internal))?;
         self.save_now(&model)
     }
 
     fn apply(&self, old: &Model, next: &Model, refused: &impl Fn(String) -> RpcError) -> Rpc<()> {
         let operations = operations(&self.server().exports(), old, next);
-        if operations.is_empty() {
+        let psks = Some(next.psks()).filter(|psks| *psks != old.psks());
+        if operations.is_empty() && psks.is_none() {
             return Ok(());
         }
-        self.plane.apply(&operations).map_err(|error| refusal(error, refused))
+        self.plane.apply(&operations, psks).map_err(|error| refusal(error, refused))
     }
 
     /// What is on stable storage is `next` when this returns, or `old` after an error.
@@ -275,24 +306,48 @@ fn refusal(error: Option<ConfigError>, refused: &impl Fn(String) -> RpcError) ->
 fn operations(exports: &TargetConfig<Export>, old: &Model, next: &Model) -> Vec<Operation<Export>> {
     let only = |model: &Model| TargetConfig {
         subsystems: model.exports(),
+        referrals: model.referrals.iter().map(SocketAddr::from).collect(),
         ..TargetConfig::<Export>::default()
     };
     let mut operations = Vec::new();
     let (had, wanted) = (old.addresses(), next.addresses());
-    let gone = |listener: &&Listener| listener.named_only && !wanted.contains(&listener.address);
+    let gone =
+        |listener: &&Listener| listener.named_only && !wanted.contains_key(&listener.address);
     operations.extend(exports.listeners.iter().filter(gone).map(|one| Operation::Unlisten(*one)));
+    operations.extend(key_changes(old, next));
     operations.extend(only(old).operations_to(&only(next)));
     let is_there =
         |address: &SocketAddr| exports.listeners.iter().any(|one| one.address == *address);
     let mut portids =
         (1..=u16::MAX).filter(|id| exports.listeners.iter().all(|listener| listener.portid != *id));
-    let come = wanted.difference(&had).filter(|address| !is_there(address));
-    operations.extend(come.filter_map(|address| {
+    let come = wanted.iter().filter(|(address, _)| !had.contains_key(*address));
+    let come = come.filter(|(address, _)| !is_there(address));
+    operations.extend(come.filter_map(|(address, tls)| {
         let portid = portids.next()?;
-        let (tls, named_only) = (TlsUse::Off, true);
-        Some(Operation::Listen(Listener { portid, address: *address, tls, named_only }))
+        let (address, tls, named_only) = (*address, *tls, true);
+        Some(Operation::Listen(Listener { portid, address, tls, named_only }))
     }));
     operations
+}
+
+/// What hosts authenticate with at subsystems.
+fn key_changes(old: &Model, next: &Model) -> Vec<Operation<Export>> {
+    let (had, have) = (old.keys_at(), next.keys_at());
+    let all = |keys: &BTreeMap<String, BTreeMap<String, Keys>>| {
+        let pairs =
+            keys.iter().flat_map(|(nqn, hosts)| hosts.keys().map(|h| (nqn.clone(), h.clone())));
+        pairs.collect::<BTreeSet<_>>()
+    };
+    let of = |keys: &BTreeMap<String, BTreeMap<String, Keys>>, nqn: &str, host: &str| {
+        keys.get(nqn)?.get(host).cloned()
+    };
+    let pairs = &all(&had) | &all(&have);
+    let changed = pairs.into_iter().filter_map(|(nqn, host)| {
+        let keys = of(&have, &nqn, &host);
+        let is_same = keys == of(&had, &nqn, &host);
+        (!is_same).then_some(Operation::SetKeys { nqn, host, keys })
+    });
+    changed.collect()
 }
 
 #[cfg(test)]
@@ -300,16 +355,32 @@ mod tests {
     use super::*;
     use crate::rpc::message;
     use roadtrain_engine::target::ServerConfig;
+    use roadtrain_proto::security::DhchapKey;
+    use serde_json::json;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     struct Alone(Arc<Server>);
 
     impl Plane for Alone {
-        fn apply(&self, operations: &[Operation<Export>]) -> Result<(), Option<ConfigError>> {
-            self.0.apply(operations).map(drop).map_err(Some)
+        fn apply(
+            &self,
+            operations: &[Operation<Export>],
+            psks: Option<Psks>,
+        ) -> Result<(), Option<ConfigError>> {
+            self.0.apply(operations).map_err(Some)?;
+            psks.into_iter().for_each(|psks| self.0.set_tls_keys_at(psks));
+            Ok(())
         }
 
         fn server(&self) -> Arc<Server> {
             self.0.clone()
+        }
+
+        fn stop(&self) {}
+
+        fn set_log_level(&self, level: &str) -> Result<(), String> {
+            if level == "debug" { Err("not here".into()) } else { Ok(()) }
         }
     }
 
@@ -358,5 +429,108 @@ mod tests {
         }
         ask(&manager, "bdev_malloc_delete", serde_json::json!({"name": "m"}));
         assert_eq!(manager.server().view().0.subsystems[0].namespaces, []);
+    }
+
+    /// A file with a key, and a manager that may read it.
+    fn with_key(folder: &Path) -> (Manager, String) {
+        let path = folder.join("host.key");
+        let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
+        std::fs::write(&path, &*line).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let plain = manager(folder);
+        let files = Files { roots: vec![folder.into()], ..plain.files };
+        (Manager { files, ..plain }, path.display().to_string())
+    }
+
+    #[test]
+    fn keys_come_and_go_by_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (manager, path) = with_key(folder.path());
+        let [nqn, host] = ["a", "h"].map(|name| format!("nqn.2025-01.io.example:{name}"));
+        let add = json!({"name": "k", "path": path});
+        assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["result"], true);
+        assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["error"]["code"], -17);
+        ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
+        let with = |key: &str, name: &str| json!({"nqn": nqn, "host": host, key: name});
+        for (key, name, code) in [
+            ("dhchap_key", "none", -32602),
+            ("psk", "k", -32602), // it is for authentication
+            ("dhchap_ctrlr_key", "k", -32603),
+        ] {
+            let refused = ask(&manager, "nvmf_subsystem_add_host", with(key, name));
+            assert_eq!(refused["error"]["code"], code, "{refused}");
+        }
+        let added = ask(&manager, "nvmf_subsystem_add_host", with("dhchap_key", "k"));
+        assert_eq!(added["result"], true, "{added}");
+        let keys_at = || manager.server().exports().authentication.keys_at;
+        assert!(keys_at()[&nqn][&host].host.is_some());
+        let shown = ask(&manager, "nvmf_get_subsystems", json!({"nqn": nqn}));
+        assert_eq!(shown["result"][0]["hosts"], json!([{"nqn": host, "dhchap_key": "k"}]));
+        let shown = ask(&manager, "keyring_get_keys", Value::Null);
+        assert_eq!(shown["result"][0]["refcnt"], 2, "{shown}");
+        let used = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+        assert_eq!(used["error"]["code"], -16, "{used}");
+        let calls = ask(&manager, "framework_get_config", json!({"name": "keyring"}));
+        assert_eq!(calls["result"], json!([{"method": "keyring_file_add_key", "params": add}]));
+        let kept = model::load(&folder.path().join("state.toml")).unwrap();
+        assert_eq!((kept.state(), kept.keys_at()), (manager.model().state(), keys_at()));
+        ask(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
+        assert!(keys_at().is_empty());
+        let removed = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+        assert_eq!(removed["result"], true, "{removed}");
+        let none = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
+        assert_eq!(none["error"]["code"], -126, "{none}");
+    }
+
+    #[test]
+    fn keys_that_others_can_read_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (manager, path) = with_key(folder.path());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        for (path, code) in
+            [(path.as_str(), -1), ("host.key", -1), ("/etc/passwd", -1), ("/nowhere/at/all", -2)]
+        {
+            let refused = ask(&manager, "keyring_file_add_key", json!({"name": "k", "path": path}));
+            assert_eq!(refused["error"]["code"], code, "{refused}");
+        }
+        assert_eq!(ask(&manager, "keyring_get_keys", Value::Null)["result"], json!([]));
+    }
+
+    #[test]
+    fn referrals_are_in_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let other = json!({"address": {"trtype": "tcp", "traddr": "192.0.2.1"}});
+        let add = || ask(&manager, "nvmf_discovery_add_referral", other.clone());
+        assert_eq!(add()["result"], true);
+        assert_eq!(add()["error"]["code"], -32603, "twice");
+        let expected: Vec<SocketAddr> = vec!["192.0.2.1:8009".parse().unwrap()];
+        assert_eq!(manager.server().view().0.referrals, expected);
+        let shown = ask(&manager, "nvmf_discovery_get_referrals", Value::Null);
+        assert_eq!(shown["result"][0]["address"]["trsvcid"], "8009", "{shown}");
+        let kept = model::load(&folder.path().join("state.toml")).unwrap();
+        assert_eq!(kept.state(), manager.model().state());
+        let remove = || ask(&manager, "nvmf_discovery_remove_referral", other.clone());
+        assert_eq!(remove()["result"], true);
+        let message = remove()["error"]["message"].clone();
+        assert!(message.as_str().unwrap().starts_with("Unable to remove a referral."));
+        assert_eq!(manager.server().view().0.referrals, []);
+    }
+
+    #[test]
+    fn log_levels_are_those_of_spdk() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let set = |level: &str| ask(&manager, "log_set_print_level", json!({"level": level}));
+        assert_eq!(set("WARNING")["result"], true);
+        for method in ["log_get_level", "log_get_print_level"] {
+            assert_eq!(ask(&manager, method, Value::Null)["result"], "WARNING");
+        }
+        assert_eq!(set("loud")["error"]["code"], -32602);
+        assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
+        assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+        let kill = |name: &str| ask(&manager, "spdk_kill_instance", json!({"sig_name": name}));
+        assert_eq!(kill("SIGKILL")["error"]["code"], -32602);
+        assert_eq!(kill("SIGTERM")["result"], true);
     }
 }

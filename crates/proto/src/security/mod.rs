@@ -31,7 +31,7 @@ pub use interchange::KeyError;
 pub use keyring::{Keyring, KeyringError};
 pub use secret::Secret;
 pub use tls_key::{Derivation, GeneratedPsk, IdentityVersion, RetainedPsk, Suite, TlsKey, TlsPsk};
-pub use tls_keys::{Channel, SecuredAs, TlsKeys};
+pub use tls_keys::{Channel, SecuredAs, TlsHosts, TlsKeys};
 
 /// What NQNs are followed by where a secret is bound to them.
 const SEED: &[u8] = b"NVMe-over-Fabrics";

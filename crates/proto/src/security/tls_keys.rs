@@ -2,6 +2,7 @@
 
 use super::keyring::Keyring;
 use super::tls_key::{Derivation, IdentityVersion, TlsKey, TlsPsk};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whom a stream was secured with.
@@ -31,22 +32,60 @@ pub enum Channel<'a> {
 pub struct TlsKeys {
     /// Configured PSKs by the NQN of their host: one, or two while it is changed.
     pub configured: BTreeMap<String, Vec<TlsKey>>,
+    /// Configured PSKs for one subsystem: by the NQNs of host and subsystem. They are good for discovery, too.
+    pub at: BTreeMap<(String, String), TlsKey>,
     /// PSKs that were derived of configured ones elsewhere.
     pub keyring: Keyring,
 }
 
+/// The hosts that have a key for TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsHosts {
+    /// For every subsystem.
+    pub everywhere: BTreeSet<String>,
+    /// For one subsystem: NQNs of host and subsystem.
+    pub at: BTreeSet<(String, String)>,
+}
+
+impl<const N: usize> From<[String; N]> for TlsHosts {
+    fn from(everywhere: [String; N]) -> Self {
+        TlsHosts { everywhere: everywhere.into(), at: BTreeSet::new() }
+    }
+}
+
+impl TlsHosts {
+    /// Whether a host has a key for that subsystem.
+    #[must_use]
+    pub fn has(&self, hostnqn: &str, subnqn: &str) -> bool {
+        let is_it = |host: &str, subsystem: &str| {
+            host == hostnqn && (subsystem == subnqn || subnqn == DISCOVERY_NQN)
+        };
+        self.everywhere.contains(hostnqn) || self.at.iter().any(|(h, s)| is_it(h, s))
+    }
+}
+
 impl<const N: usize> From<[(String, Vec<TlsKey>); N]> for TlsKeys {
     fn from(configured: [(String, Vec<TlsKey>); N]) -> Self {
-        TlsKeys { configured: configured.into(), keyring: Keyring::default() }
+        TlsKeys { configured: configured.into(), ..TlsKeys::default() }
     }
 }
 
 impl TlsKeys {
     /// The hosts that have a key.
     #[must_use]
-    pub fn hosts(&self) -> BTreeSet<String> {
+    pub fn hosts(&self) -> TlsHosts {
         let configured = self.configured.keys().map(String::as_str);
-        configured.chain(self.keyring.hosts()).map(str::to_owned).collect()
+        TlsHosts {
+            everywhere: configured.chain(self.keyring.hosts()).map(str::to_owned).collect(),
+            at: self.at.keys().cloned().collect(),
+        }
+    }
+
+    /// The configured keys that a host may have for a subsystem.
+    fn keys_of(&self, hostnqn: &str, subnqn: &str) -> impl Iterator<Item = &TlsKey> {
+        let is_it = move |subsystem: &str| subsystem == subnqn || subnqn == DISCOVERY_NQN;
+        let own = self.at.iter().filter(move |((host, at), _)| host == hostnqn && is_it(at));
+        own.map(|(_, key)| key).chain(self.configured.get(hostnqn).into_iter().flatten())
     }
 
     /// The PSK that an identity names, and whose it is. The digest in an identity of version 1 says which of the two
@@ -66,12 +105,11 @@ impl TlsKeys {
         };
         let mut words = names.split(' ').skip(1);
         let (hostnqn, subnqn) = (words.next()?, words.next()?);
-        let keys = self.configured.get(hostnqn)?.iter();
-        let psks = keys.flat_map(|key| {
+        let mut psks = self.keys_of(hostnqn, subnqn).flat_map(|key| {
             let psk = |compat| key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat });
             [false, true].map(psk)
         });
-        let psk = psks.into_iter().find(|psk| psk.identity == identity)?;
+        let psk = psks.find(|psk| psk.identity == identity)?;
         let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
         Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
     }
@@ -119,6 +157,29 @@ mod tests {
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);
             assert_eq!(found, is_good.then_some(psk));
         }
+    }
+
+    /// A key for one subsystem is good there and for discovery.
+    #[test]
+    fn a_key_of_one_subsystem_is_no_key_of_another() {
+        let [one, other] = [1, 2].map(|fill| TlsKey::new(Some(Hash::Sha256), &[fill; 32]).unwrap());
+        let at = |subsystem: &str| ("nqn.host".to_owned(), subsystem.to_owned());
+        let at = [(at("nqn.one"), one.clone()), (at("nqn.other"), other.clone())].into();
+        let keys = TlsKeys { at, ..TlsKeys::default() };
+        for (key, subsystem, is_good) in [
+            (&one, "nqn.one", true),
+            (&one, "nqn.other", false),
+            (&other, "nqn.other", true),
+            (&one, DISCOVERY_NQN, true),
+            (&other, DISCOVERY_NQN, true),
+            (&one, "nqn.third", false),
+        ] {
+            let psk = key.tls_psk("nqn.host", subsystem);
+            assert_eq!(keys.look_up(&psk.identity).is_some(), is_good, "{subsystem}");
+        }
+        let hosts = keys.hosts();
+        assert!(hosts.has("nqn.host", "nqn.one") && hosts.has("nqn.host", DISCOVERY_NQN));
+        assert!(!hosts.has("nqn.host", "nqn.third") && !hosts.has("nqn.guest", "nqn.one"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::target_event::CloseReason;
 use crate::security::dhchap::{
     Concatenation, Controller, Keys, Offer, Parties, Progress, Random, State, Work,
 };
-use crate::security::{Channel, DhchapKey, FrameSecret, GeneratedPsk, SealUse, Secret};
+use crate::security::{Channel, DhchapKey, FrameSecret, GeneratedPsk, SealUse, Secret, TlsHosts};
 use roadtrain_wire::auth::{Explanation, RECEIVE_BYTES};
 use roadtrain_wire::fabrics::{self, Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::Sqe;
@@ -28,9 +28,30 @@ pub struct Authentication {
     pub keys: BTreeMap<String, Keys>,
     /// Keys that these hosts may have as well, while they are changed.
     pub former: BTreeMap<String, DhchapKey>,
+    /// Keys of hosts for one subsystem, by its NQN; they go before those of `keys`.
+    pub keys_at: BTreeMap<String, BTreeMap<String, Keys>>,
 }
 
 impl Authentication {
+    /// The keys of a host at a subsystem, and another key that it may have.
+    fn keys_of(&self, hostnqn: &str, subnqn: &str) -> Option<(&Keys, Option<&DhchapKey>)> {
+        let own = self.keys_at.get(subnqn).and_then(|hosts| hosts.get(hostnqn));
+        let everywhere = || Some((self.keys.get(hostnqn)?, self.former.get(hostnqn)));
+        own.map(|keys| (keys, None)).or_else(everywhere)
+    }
+
+    fn has_key(&self, hostnqn: &str, subnqn: &str) -> bool {
+        self.keys_of(hostnqn, subnqn).is_some()
+    }
+
+    /// Gives a host other keys for one subsystem, or none.
+    pub fn set_keys(&mut self, subnqn: &str, hostnqn: &str, keys: Option<Keys>) {
+        let hosts = self.keys_at.entry(subnqn.to_owned()).or_default();
+        hosts.remove(hostnqn);
+        hosts.extend(keys.map(|keys| (hostnqn.to_owned(), keys)));
+        self.keys_at.retain(|_, hosts| !hosts.is_empty());
+    }
+
     /// What a queue of the host is asked for; `None`: nothing. A host that has no key here is asked as any other, and
     /// fails, so that nobody finds out which hosts there are.
     #[must_use]
@@ -41,15 +62,16 @@ impl Authentication {
         is_discovery: bool,
         concatenation: Concatenation,
     ) -> Option<Asked> {
-        let keys = self.keys.get(hostnqn);
+        let keys = self.keys_of(hostnqn, subnqn);
         let is_required = self.required
             || self.required_at.contains(subnqn)
             || concatenation == Concatenation::Required;
         if !is_required && (keys.is_none() || is_discovery) {
             return None;
         }
-        let former = self.former.get(hostnqn).map(|key| key.transform(hostnqn));
-        let parties = keys.cloned().unwrap_or_default().parties(hostnqn, subnqn);
+        let former = keys.and_then(|(_, former)| former).map(|key| key.transform(hostnqn));
+        let keys = keys.map(|(keys, _)| keys.clone()).unwrap_or_default();
+        let parties = keys.parties(hostnqn, subnqn);
         Some(Asked { parties, former, offer: self.offer.clone(), concatenation })
     }
 
@@ -72,8 +94,12 @@ impl Authentication {
     /// Whether a host that was authenticated with what `self` says would be with `next`, too.
     #[must_use]
     pub fn has_same_keys(&self, next: &Self, hostnqn: &str) -> bool {
+        fn own<'a>(one: &'a Authentication, hostnqn: &str) -> Vec<(&'a String, &'a Keys)> {
+            let at = one.keys_at.iter();
+            at.filter_map(|(subnqn, hosts)| Some((subnqn, hosts.get(hostnqn)?))).collect()
+        }
         let of = |one: &Self| (one.keys.get(hostnqn).cloned(), one.former.get(hostnqn).cloned());
-        of(self) == of(next)
+        of(self) == of(next) && own(self, hostnqn) == own(next, hostnqn)
     }
 }
 
@@ -255,23 +281,34 @@ impl super::Target {
 impl super::Target {
     /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
     /// that were secured and are not any controller's yet.
-    pub fn set_tls_hosts(&mut self, hosts: BTreeSet<String>) {
-        let gone: Vec<String> = self.tls_hosts.difference(&hosts).cloned().collect();
-        self.tls_hosts = hosts;
-        self.end_hosts(|hostnqn| gone.iter().any(|host| host == hostnqn));
+    pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
+        let had = std::mem::replace(&mut self.tls_hosts, hosts);
+        let have = self.tls_hosts.clone();
+        self.end_hosts(|host, subnqn| had.has(host, subnqn) && !have.has(host, subnqn));
     }
 
     /// Ends the controllers of hosts that have a key now, and none in `next`.
     pub(super) fn end_keyless(&mut self, next: &Authentication) {
-        let (had, have) = (&self.config.authentication.keys, &next.keys);
-        let gone: Vec<String> =
-            had.keys().filter(|host| !have.contains_key(*host)).cloned().collect();
-        self.end_hosts(|hostnqn| gone.iter().any(|host| host == hostnqn));
+        let had = &self.config.authentication;
+        let ended = self.controllers_of(|host, subnqn| {
+            had.has_key(host, subnqn) && !next.has_key(host, subnqn)
+        });
+        self.end(ended);
     }
 
-    fn end_hosts(&mut self, is_gone: impl Fn(&str) -> bool) {
-        let ended = self.controllers.values().filter(|controller| is_gone(&controller.hostnqn));
-        let ended: Vec<u16> = ended.map(|controller| controller.cntlid).collect();
+    fn end_hosts(&mut self, is_gone: impl Fn(&str, &str) -> bool) {
+        let ended = self.controllers_of(is_gone);
+        self.end(ended);
+    }
+
+    /// The controllers of such hosts at such subsystems.
+    fn controllers_of(&self, is_meant: impl Fn(&str, &str) -> bool) -> Vec<u16> {
+        let all = self.controllers.values();
+        let meant = all.filter(|one| is_meant(&one.hostnqn, &one.subnqn));
+        meant.map(|one| one.cntlid).collect()
+    }
+
+    fn end(&mut self, ended: Vec<u16>) {
         for cntlid in ended {
             self.drop_controller(cntlid, CloseReason::KeyRemoved);
         }
@@ -292,8 +329,8 @@ impl super::Target {
         let authentication = &self.config.authentication;
         if let Channel::Secured(by) = channel {
             let has_key = match by.by_generated {
-                true => authentication.keys.contains_key(&by.hostnqn),
-                false => self.tls_hosts.contains(&by.hostnqn),
+                true => authentication.has_key(&by.hostnqn, &by.subnqn),
+                false => self.tls_hosts.has(&by.hostnqn, &by.subnqn),
             };
             return match has_key {
                 true => Ok(()),
@@ -307,7 +344,9 @@ impl super::Target {
                 // Without TLS only to make the PSK that is for it.
                 let qid = Connect::parse(sqe).qid;
                 let concatenation = authentication.concatenation(channel, qid, nqn);
-                match concatenation == Concatenation::Required && !authentication.keys.is_empty() {
+                let has_keys =
+                    !authentication.keys.is_empty() || authentication.keys_at.contains_key(nqn);
+                match concatenation == Concatenation::Required && has_keys {
                     true => Ok(()),
                     false => refused("SUBNQN", format!("{nqn}, which needs TLS")),
                 }
@@ -324,7 +363,7 @@ impl super::Target {
     /// Whether a host has to prove by TLS that it is the one it says. It need not where it proves that by another key,
     /// nor to look which listeners have TLS.
     fn needs_tls(&self, hostnqn: &str, subnqn: &str) -> bool {
-        let proves_itself = self.config.authentication.keys.contains_key(hostnqn);
-        self.tls_hosts.contains(hostnqn) && !proves_itself && subnqn != DISCOVERY_NQN
+        let proves_itself = self.config.authentication.has_key(hostnqn, subnqn);
+        self.tls_hosts.has(hostnqn, subnqn) && !proves_itself && subnqn != DISCOVERY_NQN
     }
 }

@@ -10,11 +10,12 @@ use super::operations::{ConfigError, Operation};
 use super::property::Issuer;
 use super::subsystem::Subsystem;
 use super::target_event::{CloseReason, TargetEvent};
+use crate::security::TlsHosts;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cross_reset::{ControllerInstance, IMMEDIATE};
 use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Everything a target exports, and everybody who uses it.
@@ -30,7 +31,7 @@ pub struct Target {
     /// From its first controller on.
     pub(super) issuer: Option<Issuer>,
     /// Those that have a key for TLS.
-    pub(super) tls_hosts: BTreeSet<String>,
+    pub(super) tls_hosts: TlsHosts,
     pub(super) started: Instant,
     /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
     timer: Option<Instant>,
@@ -58,7 +59,7 @@ impl Target {
             genctr: 1,
             cntlid_last: 0,
             issuer: None,
-            tls_hosts: BTreeSet::new(),
+            tls_hosts: TlsHosts::default(),
             started: now,
             timer: None,
             departing: false,
@@ -306,9 +307,10 @@ impl Target {
         self.admit(&next);
         self.end_keyless(&next.authentication);
         operations.iter().for_each(|operation| self.execute(operation));
-        let listens_elsewhere = self.config.listeners != next.listeners;
+        let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
+        let is_another_log = log(&self.config) != log(&next);
         self.config = next;
-        if listens_elsewhere {
+        if is_another_log {
             self.discovery_changed();
         }
         self.update_ana();
@@ -383,6 +385,9 @@ impl Target {
             | Operation::Unlisten(_)
             | Operation::SetTls(_)
             | Operation::SetAna { .. }
+            | Operation::SetKeys { .. }
+            | Operation::AddReferral(_)
+            | Operation::RemoveReferral(_)
             | Operation::SetAuthentication(_) => {}
         }
     }

@@ -172,6 +172,34 @@ fn another_key_is_not_the_same() {
     assert!(!one.has_same_keys(&Authentication { former, ..authentication(1) }, HOST));
 }
 
+/// Keys for one subsystem go before those for all, and are asked for nowhere else.
+#[test]
+fn a_host_has_keys_of_its_own_at_a_subsystem() {
+    let keys = |octet| Some(Keys { host: Some(key(octet)), controller: None });
+    let set = |host: &str, keys| {
+        let (nqn, host) = (NQN.to_owned(), host.to_owned());
+        [Operation::SetKeys { nqn, host, keys }]
+    };
+    let mut script = script(authentication(1));
+    script.target.apply(&set(HOST, keys(2))).unwrap();
+    script.target.apply(&set(STRANGER, keys(3))).unwrap();
+    let mut asks = |nqn, host| {
+        let asked = admin(&mut script, Channel::Plain, nqn, host).asked;
+        asked.map(|asked| asked.parties.host_key.unwrap())
+    };
+    assert_eq!(asks(NQN, HOST), Some(key(2).transform(HOST)));
+    assert_eq!(asks(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
+    assert_eq!(asks(NQN, STRANGER), Some(key(3).transform(STRANGER)));
+    assert_eq!(ended(&mut script), [0; 0]);
+    // One has still the key for all, the other has none.
+    let own = admin(&mut script, Channel::Plain, NQN, STRANGER).cntlid;
+    script.target.apply(&set(HOST, None)).unwrap();
+    assert_eq!(ended(&mut script), [0; 0]);
+    script.target.apply(&set(STRANGER, None)).unwrap();
+    assert!(ended(&mut script).contains(&own));
+    assert!(!script.target.config().authentication.has_same_keys(&authentication(2), HOST));
+}
+
 /// A session of the host that has to prove who it is.
 fn authenticating() -> Session {
     let connected = admin(&mut script(authentication(1)), Channel::Plain, NQN, HOST);

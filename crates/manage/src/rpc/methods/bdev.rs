@@ -77,6 +77,7 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
                 }})
             }
             DeviceKind::Uring(path) => json!({"uring": {"filename": path}}),
+            DeviceKind::Rbd(image) => json!({"rbd": super::rbd::show(image)}),
             DeviceKind::Volume(_) => volumes.remove(&device.name).unwrap_or_default(),
             DeviceKind::Malloc | DeviceKind::Null => json!({}),
         };
@@ -224,7 +225,7 @@ fn create(manager: &Manager, new: New, kind: DeviceKind) -> Rpc<Value> {
 }
 
 /// As given, or a new one.
-fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
+pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
     match given {
         Some(text) => parse_uuid(text).ok_or_else(|| RpcError::decode(format!("uuid {text:?}"))),
         None => new_uuid().map_err(RpcError::internal),
@@ -232,7 +233,7 @@ fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
 }
 
 /// Adds a device; one without a name gets one.
-fn add(
+pub(super) fn add(
     manager: &Manager,
     name: Option<String>,
     uuid: [u8; 16],
@@ -266,7 +267,7 @@ fn add(
 }
 
 /// Why a store cannot be had.
-fn refused(error: &OpenError) -> RpcError {
+pub(super) fn refused(error: &OpenError) -> RpcError {
     match error {
         OpenError::InUse { .. } => RpcError::busy(error),
         OpenError::Memory { .. } => RpcError::new(-12, "Cannot allocate memory", error),
@@ -323,7 +324,7 @@ fn uring(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// 0 and nothing are the default.
-fn block_size_of(given: Option<u32>) -> Rpc<u32> {
+pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
     match given.unwrap_or(0) {
         0 => Ok(512),
         size @ (512 | 4096) => Ok(size),
@@ -368,7 +369,11 @@ pub(super) fn find(
     found.cloned().ok_or_else(|| RpcError::no_device(name))
 }
 
-fn delete(manager: &Manager, params: Params<'_>, is_it: fn(&DeviceKind) -> bool) -> Rpc<Value> {
+pub(super) fn delete(
+    manager: &Manager,
+    params: Params<'_>,
+    is_it: fn(&DeviceKind) -> bool,
+) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     find(manager, &name, is_it)?;
     manager.change(RpcError::internal, |model| {

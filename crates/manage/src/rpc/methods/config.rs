@@ -1,8 +1,10 @@
 //! What RPC has made, as the calls that make it again.
 
 use super::{Method, Params, look, params_of};
-use crate::model::{Device, DeviceKind, DeviceLimits, Model, SubsystemSpec, show_uuid};
-use crate::rpc::methods::{place, qos};
+use crate::model::{
+    Device, DeviceKind, DeviceLimits, HostKeys, KeySpec, Model, SubsystemSpec, show_uuid,
+};
+use crate::rpc::methods::{place, qos, rbd};
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,10 +23,20 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Asked { name, .. } = params_of(&params)?;
     let model = manager.model();
     let calls = match name.as_str() {
-        "keyring" => Vec::new(),
+        "keyring" => {
+            let keys = model.keys.iter().map(|key| &key.spec);
+            let add = |key: &KeySpec| {
+                call("keyring_file_add_key", json!({"name": key.name, "path": key.path}))
+            };
+            keys.map(add).collect()
+        }
         "bdev" => {
+            let clusters = model
+                .rbd_clusters
+                .iter()
+                .map(|cluster| call("bdev_rbd_register_cluster", rbd::cluster_params(cluster)));
             let devices = model.devices.iter().filter_map(|device| device_call(device));
-            devices.chain(model.limits.iter().map(limits_call)).collect()
+            clusters.chain(devices).chain(model.limits.iter().map(limits_call)).collect()
         }
         "nvmf" => nvmf_calls(&model),
         _ => return Err(RpcError::params(format!("no subsystem {name}"))),
@@ -58,8 +70,22 @@ fn device_call(device: &Device) -> Option<Value> {
                 "name": name, "filename": path, "block_size": block_size, "uuid": uuid,
             }),
         ),
+        DeviceKind::Rbd(image) => {
+            let params = rbd::params(image);
+            let own = json!({
+                "name": name, "block_size": block_size, "read_only": geometry.read_only, "uuid": uuid,
+            });
+            call("bdev_rbd_create", merged(params, own))
+        }
         DeviceKind::Volume(_) => return None,
     })
+}
+
+fn merged(mut params: Value, more: Value) -> Value {
+    if let (Value::Object(params), Value::Object(more)) = (&mut params, more) {
+        params.extend(more);
+    }
+    params
 }
 
 fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {
@@ -71,6 +97,11 @@ fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {
 fn nvmf_calls(model: &Model) -> Vec<Value> {
     let transport = model.has_tcp.then(|| call("nvmf_create_transport", json!({"trtype": "TCP"})));
     let mut calls: Vec<Value> = transport.into_iter().collect();
+    let referrals = model.referrals.iter().map(|one| {
+        let address = place::show(one.into());
+        call("nvmf_discovery_add_referral", json!({"address": address}))
+    });
+    calls.extend(referrals);
     model.subsystems.iter().for_each(|subsystem| subsystem_calls(subsystem, &mut calls));
     calls
 }
@@ -88,10 +119,10 @@ fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
         }
     }
     calls.push(call("nvmf_create_subsystem", params));
-    let hosts = subsystem.hosts.iter();
-    calls.extend(
-        hosts.map(|host| call("nvmf_subsystem_add_host", json!({"nqn": nqn, "host": host}))),
-    );
+    calls.extend(subsystem.hosts.iter().map(|host| {
+        let keys = subsystem.host_keys.get(host).cloned().unwrap_or_default();
+        call("nvmf_subsystem_add_host", host_params((nqn, host), keys))
+    }));
     calls.extend(subsystem.namespaces.iter().map(|one| {
         let mut namespace = json!({"nsid": one.nsid, "bdev_name": one.device});
         for (name, value) in [("uuid", &one.uuid), ("nguid", &one.nguid)] {
@@ -109,6 +140,22 @@ fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
         if subsystem.ana_reporting {
             params["ana_state"] = json!(one.ana);
         }
+        if one.secure {
+            params["secure_channel"] = true.into();
+        }
         call("nvmf_subsystem_add_listener", params)
     }));
+}
+
+fn host_params((nqn, host): (&str, &str), keys: HostKeys) -> Value {
+    let mut params = json!({"nqn": nqn, "host": host});
+    let HostKeys { dhchap_key, dhchap_ctrlr_key, psk } = keys;
+    for (name, key) in
+        [("psk", psk), ("dhchap_key", dhchap_key), ("dhchap_ctrlr_key", dhchap_ctrlr_key)]
+    {
+        if let Some(key) = key {
+            params[name] = key.into();
+        }
+    }
+    params
 }

@@ -21,7 +21,11 @@ pub(super) const METHODS: &[Method] = &[
     ),
     change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),
     change("bdev_lvol_rename", "Gives a volume another name.", rename),
-    change("bdev_lvol_delete", "Deletes a volume, its namespace first.", delete),
+    change(
+        "bdev_lvol_delete",
+        "Deletes a volume, its namespace first; one that a host uses only by force.",
+        delete,
+    ),
 ];
 
 /// Resizes take turns.
@@ -190,14 +194,18 @@ fn snapshot(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let Asked { lvol_name, snapshot_name } = device_params(&params)?;
     let Found { device, lvstore, uuid } = find(manager, &lvol_name)?;
-    let quiet = || {
-        let model = manager.model();
-        let Some((nqn, _)) = model.claim(&device.name) else { return true };
-        let (_, controllers) = manager.server().view();
-        !controllers.iter().any(|controller| *controller.subnqn == *nqn)
-    };
+    let quiet = || in_use(manager, &device).is_none();
     let made = lvstore.store.snapshot(uuid, &snapshot_name, &quiet);
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
+}
+
+/// The subsystem at which a host is connected to it, if one is.
+fn in_use(manager: &Manager, device: &Device) -> Option<String> {
+    let model = manager.model();
+    let (nqn, _) = model.claim(&device.name)?;
+    let (_, controllers) = manager.server().view();
+    let is_used = controllers.iter().any(|controller| *controller.subnqn == *nqn);
+    is_used.then(|| nqn.to_owned())
 }
 
 fn clone(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -274,8 +282,18 @@ fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        force: Option<bool>,
+    }
+    let Asked { name, force } = device_params(&params)?;
     let Found { device, lvstore, uuid } = find(manager, &name)?;
+    if let Some(nqn) = in_use(manager, &device).filter(|_| force != Some(true)) {
+        let what = format!("a host uses it at {nqn}: disconnect that, or add force");
+        return Err(RpcError::busy(what));
+    }
     // Hosts lose it before its blocks go.
     manager.change(RpcError::internal, |model| {
         model.remove_device(&device.name);

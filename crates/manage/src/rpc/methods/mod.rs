@@ -2,12 +2,17 @@
 
 mod bdev;
 mod config;
+mod host;
+mod keyring;
 mod look;
 mod lvol;
 mod lvstore;
 mod nvmf;
 mod place;
+mod process;
 mod qos;
+mod rbd;
+mod referral;
 mod stats;
 mod subsystem;
 mod transport;
@@ -33,15 +38,20 @@ pub struct Method {
 /// Every table.
 const TABLES: &[&[Method]] = &[
     look::METHODS,
+    process::METHODS,
     config::METHODS,
+    keyring::METHODS,
     bdev::METHODS,
+    rbd::METHODS,
     qos::METHODS,
     lvstore::METHODS,
     lvol::METHODS,
     stats::METHODS,
     transport::METHODS,
     nvmf::METHODS,
+    referral::METHODS,
     subsystem::METHODS,
+    host::METHODS,
 ];
 
 /// All methods.

@@ -3,7 +3,7 @@
 use super::bdev::name_in_file;
 use super::place;
 use super::transport::check_target;
-use super::{Method, Params, change, look, none, params_of};
+use super::{Method, Params, change, look, params_of};
 use crate::model::{ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_proto::target::{
@@ -11,14 +11,13 @@ use roadtrain_proto::target::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::warn;
 
 pub(super) const METHODS: &[Method] = &[
     change("nvmf_create_subsystem", "Makes a subsystem.", create),
     change("nvmf_delete_subsystem", "Removes a subsystem; its connections end.", delete),
     look("nvmf_get_subsystems", "Subsystems, discovery first, then by NQN.", get),
-    look("nvmf_discovery_get_referrals", "Other discovery controllers.", referrals),
 ];
 
 /// The NQN of the discovery service.
@@ -100,6 +99,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         allow_any_host: new.allow_any_host == Some(true),
         hosts: BTreeSet::new(),
         ana_reporting: new.ana_reporting == Some(true),
+        host_keys: BTreeMap::new(),
         namespaces: Vec::new(),
         listeners: Vec::new(),
     };
@@ -173,7 +173,7 @@ fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Valu
     let nqn = &subsystem.nqn;
     let spec = model.subsystem(nqn);
     let hosts = spec.map(|spec| &spec.hosts).or(subsystem.allowed_hosts.as_ref());
-    let hosts = hosts.into_iter().flatten().map(|host| json!({"nqn": host}));
+    let hosts = hosts.into_iter().flatten().map(|nqn| host(spec, nqn));
     let mut by_nsid: Vec<&NamespaceConfig> = subsystem.namespaces.iter().collect();
     by_nsid.sort_by_key(|one| one.nsid);
     let namespaces = by_nsid.into_iter().map(|one| namespace(nqn, spec, one));
@@ -186,6 +186,20 @@ fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Valu
         "max_cntlid": seen.limits.cntlid_max, "dmrsl": 0, "wzsl": 0,
         "namespaces": namespaces.collect::<Vec<_>>(),
     })
+}
+
+/// A host that may use a subsystem.
+fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
+    let mut shown = json!({"nqn": nqn});
+    let keys = spec.and_then(|spec| spec.host_keys.get(nqn)).cloned().unwrap_or_default();
+    for (name, key) in
+        [("dhchap_key", keys.dhchap_key), ("dhchap_ctrlr_key", keys.dhchap_ctrlr_key)]
+    {
+        if let Some(key) = key {
+            shown[name] = key.into();
+        }
+    }
+    shown
 }
 
 /// Where a subsystem can be reached.
@@ -211,24 +225,6 @@ fn namespace(nqn: &str, spec: Option<&SubsystemSpec>, one: &NamespaceConfig) -> 
         shown["anagrpid"] = one.nsid.into();
     }
     shown
-}
-
-fn referrals(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    if none(&params).is_err() {
-        let Target { tgt_name } = params_of(&params)?;
-        check_target(tgt_name.as_deref())?;
-    }
-    let referrals = manager.server().exports().referrals;
-    let shown = referrals.into_iter().map(|address| {
-        json!({"address": place::show(address), "secure_channel": false, "subnqn": DISCOVERY})
-    });
-    Ok(Value::Array(shown.collect()))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Target {
-    tgt_name: Option<String>,
 }
 
 /// Whether both are one place.

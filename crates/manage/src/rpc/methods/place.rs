@@ -18,6 +18,8 @@ pub(super) struct Address {
 
 /// The NVMe/TCP port.
 const PORT: u16 = 4420;
+/// That of discovery controllers.
+const DISCOVERY_PORT: u16 = 8009;
 
 impl Address {
     /// As it is kept.
@@ -25,6 +27,19 @@ impl Address {
     /// # Errors
     /// It is no address of TCP.
     pub(super) fn listener(&self) -> Rpc<ListenerSpec> {
+        self.listener_or(PORT)
+    }
+
+    /// The same of a discovery controller.
+    ///
+    /// # Errors
+    /// It is no address of TCP.
+    pub(super) fn discovery(&self) -> Rpc<SocketAddr> {
+        let listener = self.listener_or(DISCOVERY_PORT)?;
+        listener.address().ok_or_else(|| RpcError::params("traddr"))
+    }
+
+    fn listener_or(&self, port: u16) -> Rpc<ListenerSpec> {
         let bad = |field: &str, value: &str| Err(RpcError::params(format!("{field} {value:?}")));
         if !self.trtype.eq_ignore_ascii_case("tcp") {
             return bad("trtype", &self.trtype);
@@ -38,13 +53,14 @@ impl Address {
             return bad("adrfam", family);
         }
         let port = match self.trsvcid.as_deref() {
-            None => PORT,
+            None => port,
             Some(text) => match text.parse() {
                 Ok(port) if port > 0 => port,
                 _ => return bad("trsvcid", text),
             },
         };
-        Ok(ListenerSpec { address: self.traddr.clone(), port, ana: Default::default() })
+        let (address, ana) = (self.traddr.clone(), Default::default());
+        Ok(ListenerSpec { address, port, ana, secure: false })
     }
 }
 

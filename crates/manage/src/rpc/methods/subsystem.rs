@@ -1,4 +1,4 @@
-//! What a subsystem has: namespaces, listeners, hosts, controllers.
+//! What a subsystem has: namespaces, listeners, controllers.
 
 use super::nvmf::{DISCOVERY, addresses, is_same};
 use super::place::{self, Address};
@@ -6,8 +6,8 @@ use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::target::TlsUse;
 use roadtrain_proto::target::ControllerKind;
-use roadtrain_proto::target::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -32,18 +32,11 @@ pub(super) const METHODS: &[Method] = &[
         "Says how good the way of a listener is.",
         set_ana,
     ),
-    change("nvmf_subsystem_add_host", "Lets a host use a subsystem.", add_host),
-    change("nvmf_subsystem_remove_host", "Takes that back; its connections end.", remove_host),
-    change(
-        "nvmf_subsystem_allow_any_host",
-        "Lets any host use a subsystem, or only those that are named.",
-        allow_any_host,
-    ),
     look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
 
 /// Does `edit` with a subsystem that RPC has made. `refused` is for what the target cannot do.
-fn edit<T>(
+pub(super) fn edit<T>(
     manager: &Manager,
     (nqn, tgt_name): (&str, Option<&str>),
     refused: impl Fn(String) -> RpcError,
@@ -163,15 +156,15 @@ struct AddListener {
 
 fn add_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let asked: AddListener = params_of(&params)?;
-    let listener = asked.listen_address.listener()?;
-    if asked.secure_channel == Some(true) || asked.sock_impl.as_deref() == Some("ssl") {
-        return Err(RpcError::params(
-            "no secure_channel here: a listener with TLS is of serve's own",
-        ));
+    let secure = asked.secure_channel == Some(true);
+    let listener = ListenerSpec { secure, ..asked.listen_address.listener()? };
+    if !secure && asked.sock_impl.as_deref() == Some("ssl") {
+        return Err(RpcError::params("sock_impl ssl needs secure_channel"));
     }
     if asked.nqn == DISCOVERY {
         return discovery_listener(manager, &listener);
     }
+    check_security(manager, &listener)?;
     edit(manager, (&asked.nqn, asked.tgt_name.as_deref()), RpcError::params, |subsystem| {
         if subsystem.listeners.iter().any(|other| is_same(other, &listener)) {
             return Err(RpcError::params("it listens there already"));
@@ -183,6 +176,25 @@ fn add_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         subsystem.listeners.push(ListenerSpec { ana, ..listener });
         Ok(json!(true))
     })
+}
+
+/// An address asks the same of all subsystems that are there.
+fn check_security(manager: &Manager, listener: &ListenerSpec) -> Rpc<()> {
+    let (address, model) = (listener.address(), manager.model());
+    let there = model.addresses().into_iter().find(|(one, _)| Some(*one) == address);
+    if there.is_some_and(|(_, tls)| tls != listener.tls()) {
+        return Err(RpcError::params(
+            "another subsystem has that address, with another secure_channel",
+        ));
+    }
+    let exports = manager.server().exports();
+    let mut of_file = exports.listeners.iter().filter(|one| !one.named_only);
+    match of_file.find(|one| Some(one.address) == address) {
+        Some(one) if listener.secure && one.tls != TlsUse::Required => Err(RpcError::params(
+            "that address is of the configuration file, which does not require TLS there",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The discovery service is at every listener.
@@ -286,68 +298,6 @@ fn set_ana(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         }
         let known = subsystem.listeners.iter_mut().find(|other| is_same(other, &listener));
         known.ok_or_else(|| RpcError::params("it does not listen there"))?.ana = ana_state;
-        Ok(json!(true))
-    })
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AddHost {
-    nqn: String,
-    host: String,
-    tgt_name: Option<String>,
-    psk: Option<String>,
-    dhchap_key: Option<String>,
-    dhchap_ctrlr_key: Option<String>,
-}
-
-fn add_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    let asked: AddHost = params_of(&params)?;
-    if let Some(key) = asked.psk.or(asked.dhchap_key).or(asked.dhchap_ctrlr_key) {
-        return Err(RpcError::params(format!("no key {key}: hosts with keys are of serve's own")));
-    }
-    if !is_nqn(&asked.host) {
-        return Err(RpcError::internal(format!("host {:?} is no NQN", asked.host)));
-    }
-    edit(manager, (&asked.nqn, asked.tgt_name.as_deref()), RpcError::internal, |subsystem| {
-        // While any host may, those that are named are kept for later.
-        match subsystem.hosts.insert(asked.host.clone()) {
-            true => Ok(json!(true)),
-            false => Err(RpcError::internal(format!("{} is allowed already", asked.host))),
-        }
-    })
-}
-
-fn remove_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Asked {
-        nqn: String,
-        host: String,
-        tgt_name: Option<String>,
-        #[allow(dead_code, reason = "its connections end at once")]
-        timeout_ms: Option<u64>,
-    }
-    let Asked { nqn, host, tgt_name, .. } = params_of(&params)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
-        match subsystem.hosts.remove(&host) {
-            true => Ok(json!(true)),
-            false => Err(RpcError::params(format!("{host} is not among the hosts"))),
-        }
-    })
-}
-
-fn allow_any_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Asked {
-        nqn: String,
-        allow_any_host: bool,
-        tgt_name: Option<String>,
-    }
-    let Asked { nqn, allow_any_host, tgt_name } = params_of(&params)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
-        subsystem.allow_any_host = allow_any_host;
         Ok(json!(true))
     })
 }

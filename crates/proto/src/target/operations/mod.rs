@@ -18,6 +18,7 @@ use super::config::{
     check_namespace,
 };
 use super::rate::Rates;
+use crate::security::dhchap::Keys;
 use core::fmt;
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,6 +107,16 @@ pub enum Operation<N = NamespaceConfig> {
     },
     /// Asks hosts for authentication as this says, when they connect and when they begin again.
     SetAuthentication(Authentication),
+    /// Gives a host other keys for one subsystem, or (`None`) no keys of its own there.
+    SetKeys {
+        nqn: String,
+        host: String,
+        keys: Option<Keys>,
+    },
+    /// Refers hosts to another discovery controller.
+    AddReferral(SocketAddr),
+    /// Refers hosts to it no more.
+    RemoveReferral(SocketAddr),
 }
 
 impl<N: Description> Operation<N> {
@@ -127,12 +138,16 @@ impl<N: Description> Operation<N> {
             | Operation::ResizeNamespace { nqn, nsid, .. } => Place::namespace(nqn, *nsid),
             Operation::AllowHost { nqn, host }
             | Operation::DisallowHost { nqn, host }
+            | Operation::SetKeys { nqn, host, .. }
             | Operation::LimitHost { nqn, host, .. } => Place::Host(nqn.clone(), host.clone()),
             Operation::Listen(listener)
             | Operation::Unlisten(listener)
             | Operation::SetTls(listener) => Place::Listener(listener.address),
             Operation::SetAna { listener, .. } => Place::Ana(*listener),
             Operation::SetAuthentication(_) => Place::Authentication,
+            Operation::AddReferral(address) | Operation::RemoveReferral(address) => {
+                Place::Referral(*address)
+            }
         }
     }
 }
@@ -141,12 +156,14 @@ impl<N: Description> Operation<N> {
 impl<N: Description> fmt::Display for Operation<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
-            Operation::AddSubsystem(_) | Operation::AddNamespace { .. } | Operation::Listen(_) => {
-                "added"
-            }
+            Operation::AddSubsystem(_)
+            | Operation::AddNamespace { .. }
+            | Operation::Listen(_)
+            | Operation::AddReferral(_) => "added",
             Operation::RemoveSubsystem { .. }
             | Operation::RemoveNamespace { .. }
-            | Operation::Unlisten(_) => "removed",
+            | Operation::Unlisten(_)
+            | Operation::RemoveReferral(_) => "removed",
             Operation::SetSubsystem { .. } => "has another serial or model number",
             Operation::SetListeners { .. } => "can be reached at other listeners",
             Operation::ReplaceNamespace { .. } => "replaced",
@@ -170,6 +187,7 @@ impl<N: Description> fmt::Display for Operation<N> {
             }
             Operation::SetAna { state: None, .. } => "no ANA state of its own",
             Operation::SetAuthentication(_) => "other keys or requirements",
+            Operation::SetKeys { .. } => "other keys",
         };
         write!(f, "{}: {what}", self.place())
     }
@@ -221,6 +239,19 @@ impl<N: Description> TargetConfig<N> {
             }
             Operation::SetAuthentication(authentication) => {
                 self.authentication = authentication.clone();
+                Ok(())
+            }
+            Operation::SetKeys { nqn, host, keys } => {
+                self.authentication.set_keys(nqn, host, keys.clone());
+                Ok(())
+            }
+            Operation::AddReferral(address) => {
+                self.referrals.push(*address);
+                Ok(())
+            }
+            Operation::RemoveReferral(address) => {
+                let at = self.referrals.iter().position(|other| other == address);
+                self.referrals.remove(at.ok_or_else(|| ConfigError::Unknown(operation.place()))?);
                 Ok(())
             }
             Operation::SetSubsystem { nqn, .. }
@@ -317,6 +348,9 @@ impl<N: Description> SubsystemConfig<N> {
             | Operation::Unlisten(_)
             | Operation::SetTls(_)
             | Operation::SetAna { .. }
+            | Operation::SetKeys { .. }
+            | Operation::AddReferral(_)
+            | Operation::RemoveReferral(_)
             | Operation::SetAuthentication(_) => {}
         }
         Ok(())
@@ -359,6 +393,10 @@ impl<N: Description> TargetConfig<N> {
         if self.authentication != wanted.authentication {
             operations.push(Operation::SetAuthentication(wanted.authentication.clone()));
         }
+        let gone = self.referrals.iter().filter(|one| !wanted.referrals.contains(one));
+        operations.extend(gone.map(|address| Operation::RemoveReferral(*address)));
+        let come = wanted.referrals.iter().filter(|one| !self.referrals.contains(one));
+        operations.extend(come.map(|address| Operation::AddReferral(*address)));
         let gone = old.keys().filter(|nqn| !new.contains(*nqn));
         operations.extend(gone.map(|nqn| Operation::RemoveSubsystem { nqn: (*nqn).to_owned() }));
         let both = || {

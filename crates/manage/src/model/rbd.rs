@@ -1,0 +1,89 @@
+//! Images of Ceph clusters, and how clusters are reached.
+
+use super::{DeviceKind, Model};
+use roadtrain_engine::store::{OpenError, StoreKind};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A cluster that RPC has named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RbdCluster {
+    /// Unique.
+    pub name: String,
+    /// How it is reached.
+    #[serde(flatten)]
+    pub access: RbdAccess,
+}
+
+/// How a cluster is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RbdAccess {
+    /// Whose rights we have, without `client.`; `None`: admin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The cluster's configuration file; `None`: Ceph's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conf: Option<PathBuf>,
+    /// File with the key; `None`: as the configuration file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keyring: Option<PathBuf>,
+}
+
+/// An image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RbdOf {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub image: String,
+    /// The cluster, if it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// How the cluster is reached.
+    #[serde(flatten)]
+    pub access: RbdAccess,
+}
+
+impl RbdOf {
+    /// What is opened.
+    #[cfg(feature = "rbd")]
+    pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
+        let RbdAccess { id, conf, keyring } = self.access.clone();
+        Ok(StoreKind::Rbd(roadtrain_engine::store::RbdImage {
+            pool: self.pool.clone(),
+            image: self.image.clone(),
+            id,
+            conf,
+            keyring,
+            ..Default::default()
+        }))
+    }
+
+    #[cfg(not(feature = "rbd"))]
+    pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
+        let image = format!("{}/{}", self.pool, self.image);
+        let problem = "this program was built without images of Ceph clusters".into();
+        Err(OpenError::Rbd { image, problem })
+    }
+}
+
+impl Model {
+    /// The cluster with that name.
+    #[must_use]
+    pub fn rbd_cluster(&self, name: &str) -> Option<&RbdCluster> {
+        self.rbd_clusters.iter().find(|cluster| cluster.name == name)
+    }
+
+    /// A device that is an image of the cluster with that name.
+    #[must_use]
+    pub fn device_of_cluster(&self, name: &str) -> Option<&str> {
+        let is_of_it = |kind: &DeviceKind| match kind {
+            DeviceKind::Rbd(image) => image.cluster.as_deref() == Some(name),
+            _ => false,
+        };
+        let device = self.devices.iter().find(|device| is_of_it(&device.kind))?;
+        Some(&device.name)
+    }
+}

@@ -1,0 +1,120 @@
+//! Hosts that may use a subsystem, and their keys.
+
+use super::subsystem::edit;
+use super::{Method, Params, change, params_of};
+use crate::model::HostKeys;
+use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_proto::target::is_nqn;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+pub(super) const METHODS: &[Method] = &[
+    change("nvmf_subsystem_add_host", "Lets a host use a subsystem.", add),
+    change("nvmf_subsystem_remove_host", "Takes that back; its connections end.", remove),
+    change("nvmf_subsystem_set_keys", "Gives a host other keys for authentication, or none.", set),
+    change(
+        "nvmf_subsystem_allow_any_host",
+        "Lets any host use a subsystem, or only those that are named.",
+        allow_any_host,
+    ),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Add {
+    nqn: String,
+    host: String,
+    tgt_name: Option<String>,
+    psk: Option<String>,
+    dhchap_key: Option<String>,
+    dhchap_ctrlr_key: Option<String>,
+}
+
+/// What keys a host is to have. `odd` says what is wrong with keys that do not go together.
+fn check(manager: &Manager, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
+    manager.model().check_host_keys(keys).map_err(RpcError::params)?;
+    match (&keys.dhchap_key, &keys.dhchap_ctrlr_key) {
+        (None, Some(_)) => Err(odd("dhchap_ctrlr_key needs a dhchap_key")),
+        _ => Ok(()),
+    }
+}
+
+fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Add { nqn, host, tgt_name, psk, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
+    if !is_nqn(&host) {
+        return Err(RpcError::internal(format!("host {host:?} is no NQN")));
+    }
+    let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, psk };
+    check(manager, &keys, |what| RpcError::internal(what))?;
+    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::internal, |subsystem| {
+        // While any host may, those that are named are kept for later.
+        if !subsystem.hosts.insert(host.clone()) {
+            return Err(RpcError::internal(format!("{host} is allowed already")));
+        }
+        if !keys.is_empty() {
+            subsystem.host_keys.insert(host, keys);
+        }
+        Ok(json!(true))
+    })
+}
+
+fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: String,
+        host: String,
+        tgt_name: Option<String>,
+        #[allow(dead_code, reason = "its connections end at once")]
+        timeout_ms: Option<u64>,
+    }
+    let Asked { nqn, host, tgt_name, .. } = params_of(&params)?;
+    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+        subsystem.host_keys.remove(&host);
+        match subsystem.hosts.remove(&host) {
+            true => Ok(json!(true)),
+            false => Err(RpcError::params(format!("{host} is not among the hosts"))),
+        }
+    })
+}
+
+fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: String,
+        host: String,
+        tgt_name: Option<String>,
+        dhchap_key: Option<String>,
+        dhchap_ctrlr_key: Option<String>,
+    }
+    let Asked { nqn, host, tgt_name, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
+    let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, psk: None };
+    check(manager, &keys, |what| RpcError::params(what))?;
+    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+        if !subsystem.hosts.contains(&host) {
+            return Err(RpcError::params(format!("{host} is not among the hosts")));
+        }
+        let psk = subsystem.host_keys.remove(&host).and_then(|keys| keys.psk);
+        let keys = HostKeys { psk, ..keys };
+        if !keys.is_empty() {
+            subsystem.host_keys.insert(host, keys);
+        }
+        Ok(json!(true))
+    })
+}
+
+fn allow_any_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: String,
+        allow_any_host: bool,
+        tgt_name: Option<String>,
+    }
+    let Asked { nqn, allow_any_host, tgt_name } = params_of(&params)?;
+    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+        subsystem.allow_any_host = allow_any_host;
+        Ok(json!(true))
+    })
+}

@@ -1,0 +1,92 @@
+//! Keys of hosts, by name.
+
+use super::{Method, Params, change, look, none, params_of};
+use crate::model::{Key, KeyFileError, KeySpec};
+use crate::rpc::{Manager, Rpc, RpcError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) const METHODS: &[Method] = &[
+    change("keyring_file_add_key", "Reads a key, and gives it a name.", add),
+    change("keyring_file_remove_key", "Forgets a key that no host has.", remove),
+    look("keyring_get_keys", "The names of the keys, never the keys.", get),
+];
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 255;
+
+fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        path: PathBuf,
+    }
+    let Asked { name, path } = params_of(&params)?;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+        return Err(RpcError::params(format!("name {name:?}: use 1 to {NAME_BYTES_MAX} octets")));
+    }
+    if !path.is_absolute() {
+        return Err(RpcError::not_permitted(format!("{} is not absolute", path.display())));
+    }
+    let path = manager.allowed(&path)?;
+    manager.change(RpcError::internal, |model| {
+        if model.key(&name).is_some() {
+            return Err(RpcError::exists(format!("key {name}")));
+        }
+        let shown = path.display().to_string();
+        let key = Key::open(KeySpec { name, path }).map_err(|error| refused(&shown, &error))?;
+        model.keys.push(Arc::new(key));
+        Ok(json!(true))
+    })
+}
+
+fn refused(path: &str, error: &KeyFileError) -> RpcError {
+    let what = format!("{path}: {error}");
+    match error {
+        KeyFileError::Exposed => RpcError::not_permitted(what),
+        KeyFileError::Unfit(_) => RpcError::invalid(what),
+        KeyFileError::Unreadable(error) => match error.kind() {
+            ErrorKind::NotFound => RpcError::no_file(what),
+            ErrorKind::PermissionDenied => RpcError::new(-13, "Permission denied", what),
+            _ => RpcError::io(what),
+        },
+    }
+}
+
+fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+    }
+    let Asked { name } = params_of(&params)?;
+    manager.change(RpcError::internal, |model| {
+        if model.key(&name).is_none() {
+            return Err(RpcError::no_key(format!("no key {name}")));
+        }
+        // What is written down would name a key that is nowhere.
+        if let (_, Some((nqn, host))) = model.users_of_key(&name) {
+            return Err(RpcError::busy(format!("host {host} of {nqn} has it")));
+        }
+        model.keys.retain(|key| key.spec.name != name);
+        Ok(json!(true))
+    })
+}
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    none(&params)?;
+    let model = manager.model();
+    let shown = model.keys.iter().map(|key| {
+        let KeySpec { name, path } = &key.spec;
+        let (uses, _) = model.users_of_key(name);
+        json!({
+            "name": name, "module": "keyring_file", "removed": false, "probed": false,
+            "refcnt": uses + 1, "path": path,
+        })
+    });
+    Ok(shown.collect())
+}

@@ -1,0 +1,84 @@
+//! Other discovery controllers, to which the discovery log refers hosts.
+
+use super::nvmf::DISCOVERY;
+use super::place::{self, Address};
+use super::transport::check_target;
+use super::{Method, Params, change, look, none, params_of};
+use crate::rpc::{Manager, Rpc, RpcError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+pub(super) const METHODS: &[Method] = &[
+    look("nvmf_discovery_get_referrals", "Other discovery controllers.", get),
+    change("nvmf_discovery_add_referral", "Refers hosts to another discovery controller.", add),
+    change("nvmf_discovery_remove_referral", "Refers hosts to it no more.", remove),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Referral {
+    address: Address,
+    tgt_name: Option<String>,
+    secure_channel: Option<bool>,
+    subnqn: Option<String>,
+}
+
+impl Referral {
+    fn check(&self) -> Rpc<SocketAddr> {
+        check_target(self.tgt_name.as_deref())?;
+        if self.secure_channel == Some(true) {
+            return Err(RpcError::params("no secure_channel of referrals here"));
+        }
+        if self.subnqn.as_deref().is_some_and(|nqn| nqn != DISCOVERY) {
+            return Err(RpcError::params(format!("subnqn is {DISCOVERY} here")));
+        }
+        self.address.discovery()
+    }
+}
+
+fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let address = params_of::<Referral>(&params)?.check()?;
+    manager.change(RpcError::internal, |model| {
+        // Also one of the configuration file.
+        if manager.server().exports().referrals.contains(&address) {
+            return Err(RpcError::internal(format!("referral {address} is there already")));
+        }
+        model.referrals.push(address.into());
+        Ok(json!(true))
+    })
+}
+
+fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let address = params_of::<Referral>(&params)?.check()?;
+    manager.change(RpcError::internal, |model| {
+        let at = model.referrals.iter().position(|one| SocketAddr::from(one) == address);
+        match at {
+            Some(at) => model.referrals.remove(at),
+            None if manager.server().exports().referrals.contains(&address) => {
+                let what = format!("{address} is of the configuration file: change it there");
+                return Err(RpcError::not_permitted(what));
+            }
+            None => return Err(RpcError::new(-32603, "Unable to remove a referral.", address)),
+        };
+        Ok(json!(true))
+    })
+}
+
+fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    if none(&params).is_err() {
+        let Target { tgt_name } = params_of(&params)?;
+        check_target(tgt_name.as_deref())?;
+    }
+    let referrals = manager.server().exports().referrals;
+    let shown = referrals.into_iter().map(|address| {
+        json!({"address": place::show(address), "secure_channel": false, "subnqn": DISCOVERY})
+    });
+    Ok(shown.collect())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    tgt_name: Option<String>,
+}
