@@ -142,7 +142,7 @@ impl<T: Transport> Host<T> {
         Host {
             hostid,
             association: Association::new(now, rules(plan, hostid)),
-            waits_for_first: number % plan.paths > 0,
+            waits_for_first: !number.is_multiple_of(plan.paths),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
