@@ -137,12 +137,13 @@ order() {
     local task cpu
     cpu=$(($(nproc --all) - 1))
     for task in /proc/"$gateway_one"/task/*; do
-        taskset -cp "$cpu" "${task##*/}" >taskset.log
-        case $(cat "$task/comm") in
+        # Threads of librbd come and go.
+        taskset -cp "$cpu" "${task##*/}" >>order.log 2>&1 || continue
+        case $(cat "$task/comm" 2>>order.log) in
             roadtrain-stand | roadtrain-rbd) chrt "$2" -p 0 "${task##*/}" ;;
             # It takes a permission that root may lack.
-            *) chrt "$1" -p "$3" "${task##*/}" 2>chrt.log || true ;;
-        esac
+            *) chrt "$1" -p "$3" "${task##*/}" ;;
+        esac >>order.log 2>&1 || true
     done
 }
 
