@@ -144,6 +144,39 @@ test_group_shares_images_out() {
     ! grep -h 'panicked' ./?.log || fail 'a panic'
 }
 
+# One that stands still has its images taken from it. When it goes on it finds itself fenced, and gets them back by the
+# placement.
+test_group_survives_a_gateway_that_stands_still() {
+    group_lab
+    local images=() n fault pause
+    for ((n = 0; n < 3; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
+    group add -n "$nqn" "${images[@]}" >add.log
+    member a
+    member b
+    group_soon "$shared and (.gateways | map(.serves) | add == 3 and all(. > 0))"
+    attach_group --output-format=json --output=fio.json
+    sleep 1
+    fault=$(date +%s%3N)
+    stopped "$gateway_b"
+    group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"
+    echo "measured: a had all images $(($(date +%s%3N) - fault)) ms after b stood still"
+    sleep 1
+    kill -CONT "$gateway_b"
+    group_soon "$shared and (.gateways[1] | .state == \"there\" and .serves > 0)"
+    sleep 1
+    : >enough
+    ended "$load" 60
+    wait "$load" || { cat fio.log; tail -n 20 ./?.log attach.log; fail 'the load failed'; }
+    ! grep -E 'err= *[1-9]|verify:' fio.log || fail 'the load failed'
+    holds fio.json '.jobs[0].error == 0 and .jobs[0].write.total_ios > 1000 and .jobs[0].read.total_ios > 1000'
+    pause=$(jq '[.jobs[0].write, .jobs[0].read] | map(.clat_ns.max) | max / 1e6 | floor' fio.json)
+    echo "measured: requests paused for $pause ms"
+    # What was in the frozen gateway's hands had to wait for the fence; with no pause nothing was tested.
+    ((pause >= 1000 && pause <= 15000)) || fail "paused for $pause ms"
+    ! grep -h 'panicked' ./?.log || fail 'a panic'
+}
+
+# attach_group [OPTIONS of fio]
 # Verified load goes to the image that b has, by the paths of a and b, from now on; leaves its process in $load.
 attach_group() {
     local nsid socket=$work/group.sock
@@ -153,6 +186,6 @@ attach_group() {
         -a "127.0.0.1:$port_b" -n "$nqn" --nsid "$nsid" --as "nbd:unix:$socket" --keep-alive-tmo 1 --reconnect-delay 1
     until_line attach.log '^ready' "$pid"
     background fio.log fio --name=load --ioengine=nbd --uri="nbd+unix:///?socket=$socket" --rw=randwrite --bs=4k --size=4M \
-        --iodepth=8 --verify=crc32c --verify_fatal=1 --loops=100000 --trigger-file=enough --eta=never
+        --iodepth=8 --verify=crc32c --verify_fatal=1 --loops=100000 --trigger-file=enough --eta=never "$@"
     load=$pid
 }

@@ -82,14 +82,14 @@ is_soon() {
     fail "$1 is $(ana_of "$1"), not $2"
 }
 
-# host NAME ADDRESS...: attaches by these; $uri leads to the disk
+# host NAME ADDRESS...: attaches by these; $uri leads to the disk. $patience: seconds until it gives a connection up
 host() {
     local name=$1 paths=() address
     shift
     for address; do paths+=(-a "$address:$port"); done
     uri="nbd+unix:///?socket=$work/$name.sock"
     background "$name.log" "${in_main[@]}" env ROADTRAIN_RUNTIME_DIR="$work/$name.run" "$ROADTRAIN" attach -t tcp \
-        "${paths[@]}" -n "$nqn" --as "nbd:unix:$work/$name.sock" --keep-alive-tmo 1 --reconnect-delay 1
+        "${paths[@]}" -n "$nqn" --as "nbd:unix:$work/$name.sock" --keep-alive-tmo "${patience-1}" --reconnect-delay 1
     until_line "$name.log" '^ready' "$pid"
 }
 

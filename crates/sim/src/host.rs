@@ -65,6 +65,8 @@ pub struct Past {
     pub expresses_refused: u64,
     /// Requests that took one.
     pub expressed: u64,
+    /// Of those, what had not ended when its connection was lost.
+    pub express_lost: u64,
 }
 
 impl AddAssign for Past {
@@ -83,6 +85,7 @@ impl AddAssign for Past {
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
         self.expressed += other.expressed;
+        self.express_lost += other.express_lost;
     }
 }
 
@@ -102,6 +105,8 @@ pub struct Host<T: Transport> {
     plan: Plan,
     rng: Rng,
     association: Association<Lost>,
+    /// It connects when the host's first path has: that path tells what namespaces the others have to lead to.
+    waits_for_first: bool,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -137,6 +142,7 @@ impl<T: Transport> Host<T> {
         Host {
             hostid,
             association: Association::new(now, rules(plan, hostid)),
+            waits_for_first: !number.is_multiple_of(plan.paths),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
@@ -176,6 +182,9 @@ impl<T: Transport> Host<T> {
     /// # Errors
     /// What may not be.
     pub fn turn(&mut self, now: Instant, network: &mut T, load: &mut Load) -> Result<(), String> {
+        if self.waits_for_first {
+            return Ok(());
+        }
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
         self.act(now, network, load);
@@ -456,6 +465,9 @@ impl<T: Transport> Host<T> {
 
     /// When something is due.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
+        if self.waits_for_first {
+            return None;
+        }
         let end = Instant(0) + self.plan.chaos;
         let association = self.association.deadline();
         let lanes = self.lanes.iter_mut().flat_map(|lane| {

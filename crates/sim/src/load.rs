@@ -77,8 +77,11 @@ impl Request {
                 Traffic::Plain => Traffic::Critical, // so that express connections have something to do
                 other => other,
             },
-            // A namespace of the simulation has no large writes: any is bulk.
-            opcode::WRITE => Traffic::Bulk(octets),
+            // A namespace of the simulation has no large writes: any is bulk that is not latency-critical.
+            opcode::WRITE => match class {
+                Class::Latency => Traffic::Critical,
+                Class::Bulk | Class::Normal => Traffic::Bulk(octets),
+            },
             _ => Traffic::Plain,
         }
     }
@@ -150,6 +153,8 @@ pub struct Load {
     pub counting: Counting,
     /// Who takes the namespace from others.
     pub tenures: Tenures,
+    /// Writes have classes, too, as there are express connections.
+    pub classes: bool,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -162,8 +167,8 @@ impl Load {
     pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
         let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
-        let tenures = Tenures::default();
-        Load { blocks, rng, open, pinned, counting, tenures, history, tally }
+        let (tenures, classes) = (Tenures::default(), false);
+        Load { blocks, rng, open, pinned, counting, tenures, classes, history, tally }
     }
 
     /// Requests that have not completed.
@@ -214,7 +219,12 @@ impl Load {
         if self.rng.chance(3) {
             request.urgency = Urgency::Urgent;
         }
-        if matches!(kind, Kind::Read { .. }) && self.rng.chance(20) {
+        let has_class = match request.sqe.opcode {
+            opcode::READ => matches!(kind, Kind::Read { .. }),
+            opcode::WRITE => self.classes,
+            _ => false,
+        };
+        if has_class && self.rng.chance(20) {
             let class = if self.rng.chance(50) { Class::Latency } else { Class::Bulk };
             request.sqe.cdw13 = class.to_dsm().into();
             request.urgency = class.urgency();

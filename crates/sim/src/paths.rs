@@ -39,6 +39,12 @@ impl Paths {
         network: &mut T,
         load: &mut Load,
     ) -> Result<(), String> {
+        if let Some((first, others)) = paths.split_first_mut()
+            && others.iter().any(|other| other.waits_for_first())
+            && let Some(beside) = first.of_first()
+        {
+            others.iter_mut().for_each(|other| other.begin(now, beside.clone()));
+        }
         if !self.is_early {
             exchange(now, paths, network, load);
         }

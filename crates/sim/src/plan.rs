@@ -292,6 +292,8 @@ pub enum Sabotage {
     NoDrain,
     /// Not the target: hosts try everything on another path at once when one is lost, and do not have it ended there.
     EarlyMove,
+    /// Not the target: hosts try at once on another path what a lost express connection had.
+    EarlyExpress,
     /// It only says that it has reset another controller of the host.
     NoReset,
     /// Commands that have to be alone with their blocks are not.

@@ -135,6 +135,7 @@ fn load(plan: &Plan, rng: Rng) -> Load {
     let kind = kinds[plan.depth % kinds.len()];
     let counting = Counting::new(plan.hosts, shared..plan.blocks);
     let mut load = Load::new(blocks, counting, rng);
+    load.classes = plan.express_rules().is_some();
     load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();

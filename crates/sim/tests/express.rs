@@ -7,8 +7,10 @@ use common::sum_of_seeds;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
 use roadtrain_sim::scenario::{
-    Scenario, forgetting, half_open, killing, lost_resets, mixing, replaced, stalling, unread,
+    Scenario, fence, forgetting, half_open, killing, late_write, lost_resets, mixing, paths,
+    replaced, stalling, unread,
 };
+use roadtrain_sim::world::Summary;
 
 #[test]
 fn lanes_with_express_connections_end_well() {
@@ -44,4 +46,41 @@ fn a_target_that_does_not_wait_is_found_beside_express_connections() {
     });
     let what = found.expect("it goes wrong with some seed").what;
     assert!(what.contains("which is none of"), "{what}");
+}
+
+/// A scenario with two paths, whose lanes open and close express connections all the time.
+fn on_paths(scenario: Scenario) -> impl Fn(&mut Plan) {
+    move |plan| {
+        scenario(plan);
+        mixing(plan);
+    }
+}
+
+/// Paths stall, are cut and return while each path's lanes have express connections.
+#[test]
+fn express_connections_of_paths_end_well() {
+    let scenarios: [(Scenario, u64); 3] = [(paths, 100), (late_write, 60), (fence, 60)];
+    for (scenario, seeds) in scenarios {
+        let run = |seed| run_changed(seed, on_paths(scenario));
+        let Some(Summary { past, .. }) = sum_of_seeds(seeds, run) else { return };
+        assert!(past.expressed > 2_000 && past.expresses > 200, "{past:?}");
+        // Connections were lost that had something, and requests have moved.
+        assert!(past.express_lost > 50 && past.moved > 500, "{past:?}");
+    }
+}
+
+/// The judge finds a host that tries at once on another path what a lost express connection had.
+#[test]
+fn what_a_lost_express_connection_had_is_not_tried_early() {
+    for scenario in [late_write as Scenario, fence] {
+        let found = (0..300).find_map(|seed| {
+            let wrong = |plan: &mut Plan| {
+                on_paths(scenario)(plan);
+                plan.sabotage = Some(Sabotage::EarlyExpress);
+            };
+            run_changed(seed, wrong).err()
+        });
+        let what = found.expect("it goes wrong with some seed").what;
+        assert!(what.contains("which is none of"), "{what}");
+    }
 }

@@ -42,7 +42,7 @@ fn another_path_has_the_lost_controller_ended() {
     let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, fence)) else { return };
     println!("longest pause of what a lost path had: {:?}", sum.past.longest_hold);
     assert!(sum.past.helped > 200 && sum.past.moved > 200, "{sum:?}");
-    assert!(sum.past.longest_hold < Duration::from_millis(20), "{sum:?}");
+    assert!(sum.past.longest_hold < Duration::from_millis(30), "{sum:?}");
 }
 
 /// Without the fence, or with one that is only said to be there, old data comes behind new.

@@ -4,6 +4,7 @@ use super::lane::Lane;
 use super::{Host, PATH};
 use crate::load::Load;
 use crate::network::Lost;
+use crate::plan::Sabotage;
 use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::requests::StaleNsids;
@@ -38,10 +39,20 @@ impl<T: Transport> Host<T> {
         lane.requests.take(now, request, lane.link.as_mut());
     }
 
+    /// A lane's express connection.
+    pub(super) fn express_of(&self, home: usize) -> Option<&Lane<T::Host>> {
+        let mut expresses = self.expresses.iter();
+        expresses.find(|express| express.home == home).map(|express| &express.lane)
+    }
+
+    pub(super) fn express_of_mut(&mut self, home: usize) -> Option<&mut Lane<T::Host>> {
+        let mut expresses = self.expresses.iter_mut();
+        expresses.find(|express| express.home == home).map(|express| &mut express.lane)
+    }
+
     /// Requests of a lane and its express connection.
     pub(super) fn outstanding(&self, number: usize) -> usize {
-        let express = self.expresses.iter().find(|express| express.home == number);
-        let on_express = express.map_or(0, |express| express.lane.outstanding());
+        let on_express = self.express_of(number).map_or(0, Lane::outstanding);
         (self.lanes[number].outstanding() + on_express) as usize
     }
 
@@ -118,6 +129,10 @@ impl<T: Transport> Host<T> {
     pub(super) fn lose_expresses(&mut self, now: Instant, network: &mut T) {
         for mut express in std::mem::take(&mut self.expresses) {
             express.lane.detach(now, network);
+            self.past.express_lost += express.lane.requests.waiting() as u64;
+            if self.plan.sabotage == Some(Sabotage::EarlyExpress) {
+                express.lane.requests.release();
+            }
             self.lanes[express.home].requests.absorb(&mut express.lane.requests);
         }
         self.lanes.iter_mut().for_each(|lane| lane.express.lost(now));

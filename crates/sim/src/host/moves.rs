@@ -1,8 +1,11 @@
 //! What a path of the simulated host gives to another one.
 
-use super::{Host, PATH};
+use super::lane::Lane;
+use super::{Host, PATH, rules};
 use crate::load::{Load, Request};
 use crate::transport::{HostEnd, Transport};
+use roadtrain_proto::host::association::{Association, Beside, Config};
+use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::paths::{Offer, WayState};
 use roadtrain_proto::host::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
@@ -49,12 +52,45 @@ pub(crate) fn exchange<T: Transport>(
     }
 }
 
+/// What one connection of a lane offers.
+fn offer_of<L: HostEnd>(now: Instant, lane: &Lane<L>, request: &Request) -> Offer {
+    let meter = lane.requests.meter().expect("there are other paths");
+    Offer {
+        room: 1,
+        in_flight: lane.link.as_ref().map_or(0, Queue::in_flight),
+        expected: meter.expected(now, request.traffic()),
+        wants_probe: meter.wants_probe(now, request.traffic()),
+        is_last: false,
+    }
+}
+
 impl<T: Transport> Host<T> {
     /// What was sent over lost connections may be tried again.
     pub(super) fn end_hold(&mut self, now: Instant) {
         if let Some(since) = self.held_since.take() {
             self.past.longest_hold = self.past.longest_hold.max(now.since(since));
         }
+    }
+
+    /// What further paths of the host have to lead to, once it has been connected.
+    pub(crate) fn of_first(&self) -> Option<Beside> {
+        let info = self.association.info()?;
+        let transfer_bytes = info.transfer_bytes_max;
+        Some(Beside { namespaces: info.namespaces.clone(), transfer_bytes })
+    }
+
+    /// A further path begins to connect, as the first one has; it has begun before, or begins now.
+    pub(crate) fn begin(&mut self, now: Instant, first: Beside) {
+        if std::mem::take(&mut self.waits_for_first) {
+            let rules = rules(&self.plan, self.hostid);
+            self.association = Association::new(now, Config { beside: Some(first), ..rules });
+            self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
+        }
+    }
+
+    /// Whether it has not begun to connect.
+    pub(crate) fn waits_for_first(&self) -> bool {
+        self.waits_for_first
     }
 
     /// How it stands with a lane.
@@ -68,14 +104,17 @@ impl<T: Transport> Host<T> {
 
     /// What a lane offers to one more request.
     pub(crate) fn offer(&self, now: Instant, lane: usize, request: &Request) -> Offer {
-        let lane = &self.lanes[lane];
-        let meter = lane.requests.meter().expect("there are other paths");
+        let own = offer_of(now, &self.lanes[lane], request);
+        let express = self.express_of(lane).filter(|_| request.traffic() == Traffic::Critical);
+        let Some(express) = express.map(|express| offer_of(now, express, request)) else {
+            return own;
+        };
+        // As in the engine: what is latency-critical takes the express connection.
         Offer {
-            room: 1,
-            in_flight: lane.link.as_ref().map_or(0, Queue::in_flight),
-            expected: meter.expected(now, request.traffic()),
-            wants_probe: meter.wants_probe(now, request.traffic()),
-            is_last: false,
+            in_flight: own.in_flight + express.in_flight,
+            expected: own.expected.min(express.expected),
+            wants_probe: own.wants_probe && express.wants_probe,
+            ..own
         }
     }
 
@@ -91,9 +130,13 @@ impl<T: Transport> Host<T> {
         lane.requests.take_free()
     }
 
-    /// Requests of a lane that its path has refused.
+    /// Requests of a lane, and of its express connection, that its path has refused.
     pub(crate) fn take_diverted(&mut self, lane: usize) -> Vec<Moved<Request>> {
-        self.lanes[lane].requests.take_diverted()
+        let mut diverted = self.lanes[lane].requests.take_diverted();
+        if let Some(express) = self.express_of_mut(lane) {
+            diverted.append(&mut express.requests.take_diverted());
+        }
+        diverted
     }
 
     /// A request stays.
