@@ -1,17 +1,20 @@
 //! What follows an answer: files of deleted volumes go, and inflated volumes get space of their own.
 
 use super::contents::Volume;
-use super::store::{Shared, State};
+use super::store::{Claim, Shared, State};
 use super::uuid::Uuid;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::Duration;
 use tracing::{info, warn};
 
 /// Octets that a volume gets at once: what its hosts wait for meanwhile.
 const CHUNK: u64 = 4 << 20;
+/// Between two looks at whether a volume is copied yet.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is to be done, and by whom.
 #[derive(Default)]
@@ -130,6 +133,11 @@ impl Shared {
         let Inflation { file, at, uuid } = &mut inflation;
         let to = (*at + CHUNK).min(volume.size);
         if *at < to {
+            // Who copies it meanwhile would find that something has moved.
+            let Ok(_claimed) = self.claim(*uuid, Claim::Change) else {
+                sleep(PAUSE);
+                return Ok(Some(inflation));
+            };
             // Where nothing is unshared, nothing is shared, or writes find their space as ever.
             self.home.unshare(file, *at, to)?;
             self.home.allocate(file, *at, to)?;
