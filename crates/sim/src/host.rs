@@ -18,6 +18,7 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
+use roadtrain_proto::host::pins::Pinned;
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue, StaleNsids};
@@ -107,6 +108,8 @@ pub struct Host<T: Transport> {
     association: Association<Lost>,
     /// It connects when the host's first path has: that path tells what namespaces the others have to lead to.
     waits_for_first: bool,
+    /// What all paths mean by an NSID.
+    pinned: Pinned,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -139,9 +142,11 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
+        let pinned = Pinned::default();
         Host {
             hostid,
-            association: Association::new(now, rules(plan, hostid)),
+            association: Association::new(now, rules(plan, hostid, &pinned)),
+            pinned,
             waits_for_first: !number.is_multiple_of(plan.paths),
             queues: BTreeMap::new(),
             running: None,
@@ -519,7 +524,9 @@ impl<T: Transport> Host<T> {
     }
 }
 
-fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
+/// How a path of a host is kept, whose NSIDs mean what is `pinned`.
+fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config {
+    let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
             concatenates: false,
@@ -540,6 +547,6 @@ fn rules(plan: &Plan, host_id: [u8; 16]) -> association::Config {
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
         fast_io_fail_timeout: None,
-        beside: (plan.paths > 1).then(Beside::default),
+        beside: (plan.paths > 1).then(beside),
     }
 }

@@ -353,7 +353,6 @@ fn two_paths(plan: &mut Plan) {
     (plan.blocks, plan.express, plan.controller_loss_timeout) = (16, None, None);
     // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
-    // Nobody kills a part of a host. Nor does a namespace appear later: paths do not tell one another what that means,
-    // so one that looks after it was replaced takes another one for it.
-    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. } | Fault::Namespace));
+    // Nobody kills a part of a host.
+    plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. }));
 }

@@ -103,8 +103,8 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         (reports, inbox): (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules = config
-            .association(seat.lanes as u32, config.has_paths().then(|| of_first(&view.info())));
+        let rules =
+            config.association(seat.lanes as u32, config.has_paths().then(|| of_first(&view)));
         let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
         let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
         Control { queues: admin.queues, ..control }

@@ -132,7 +132,7 @@ impl PathSet {
         told: SyncSender<Result<(), HostError>>,
     ) -> Result<(), HostError> {
         let Some((inbox, ended)) = place.inbox.take() else { return Ok(()) };
-        let first = of_first(&self.view.info());
+        let first = of_first(&self.view);
         let beside = self.view.address_of(self.view.teller());
         let seat = self.seat(path, Some(Welcome { told, first, address: beside }));
         let mailbox = (self.reports[path].clone(), inbox);

@@ -8,6 +8,7 @@ use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use roadtrain_proto::host::paths::AnaTable;
+use roadtrain_proto::host::pins::Pinned;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,6 +18,8 @@ use std::time::Instant;
 pub struct ControllerView {
     info: Arc<Mutex<ControllerInfo>>,
     ways: Arc<[Way]>,
+    /// What all paths mean by an NSID.
+    pinned: Pinned,
     /// The path whose controller tells of the namespaces.
     teller: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
@@ -48,6 +51,11 @@ impl Way {
 }
 
 impl ControllerView {
+    /// What all paths mean by an NSID.
+    pub(super) fn pinned(&self) -> Pinned {
+        self.pinned.clone()
+    }
+
     /// With a path to each address, of which `first` is connected, and places for those that come later.
     pub(super) fn new(
         info: ControllerInfo,
@@ -67,6 +75,7 @@ impl ControllerView {
             info: Arc::new(Mutex::new(info)),
             counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
             ways,
+            pinned: Pinned::default(),
             teller: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),

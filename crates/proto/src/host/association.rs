@@ -271,8 +271,9 @@ impl<E: Send + 'static> Association<E> {
             transitions: Transitions::default(),
             psk: None,
         };
-        let mut pins = Pins::default();
-        pins.check(config.beside.as_ref().map_or(&[], |beside| &beside.namespaces[..]));
+        let beside = config.beside.as_ref();
+        let mut pins = Pins::new(beside.map(|beside| beside.pinned.clone()).unwrap_or_default());
+        pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
         Association {
             config,
             paths: vec![path],

@@ -5,28 +5,42 @@
 //! it holds would be taken for what was read before. So the NSID is *stale*: its requests fail, also those that
 //! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is stale
 //! as well: the target would refuse its requests only until something else comes there.
+//!
+//! All paths of a host mean the same: what one of them has seen first is what counts for the others.
 
 use super::bringup::NamespaceInfo;
 use super::requests::StaleNsids;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// What was first seen under each NSID.
+/// What was first seen under each NSID, by whichever path of a host. Its clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Pinned(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
+
+/// What is to be had of it by one path.
 #[derive(Debug, Default)]
 pub struct Pins {
-    by_nsid: BTreeMap<u32, NamespaceInfo>,
+    pinned: Pinned,
     stale: StaleNsids,
 }
 
 impl Pins {
+    /// Of a path of the host to which that is pinned.
+    #[must_use]
+    pub fn new(pinned: Pinned) -> Pins {
+        Pins { pinned, ..Pins::default() }
+    }
+
     /// Looks at the namespaces that there are; whether other NSIDs are stale now.
     pub fn check(&mut self, namespaces: &[NamespaceInfo]) -> bool {
+        let mut by_nsid = self.pinned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for now in namespaces {
-            self.by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
+            by_nsid.entry(now.nsid).or_insert_with(|| now.clone());
         }
         let is_there = |pinned: &NamespaceInfo| {
             namespaces.iter().any(|now| now.nsid == pinned.nsid && now.is_same(pinned))
         };
-        let pinned = self.by_nsid.values().filter(|pinned| !is_there(pinned));
+        let pinned = by_nsid.values().filter(|pinned| !is_there(pinned));
         let stale: Vec<u32> = pinned.map(|pinned| pinned.nsid).collect();
         let has_changed = *self.stale != *stale;
         if has_changed {
@@ -66,6 +80,18 @@ mod tests {
         let grown = NamespaceInfo { blocks: 7, ..namespace(1, 1) };
         let coarse = NamespaceInfo { block_bytes: 4096, ..namespace(2, 2) };
         assert_eq!(look(&[grown, coarse, namespace(3, 3)]), [2], "another block is another place");
+    }
+
+    #[test]
+    fn what_one_path_has_seen_counts_for_the_others() {
+        let pinned = Pinned::default();
+        let [mut one, mut other] = [Pins::new(pinned.clone()), Pins::new(pinned)];
+        one.check(&[namespace(1, 1), namespace(5, 5)]);
+        other.check(&[namespace(1, 1), namespace(5, 6)]);
+        assert_eq!(*one.stale(), []);
+        assert_eq!(*other.stale(), [5], "another one has come there meanwhile");
+        one.check(&[namespace(1, 1), namespace(5, 6)]);
+        assert_eq!(*one.stale(), [5]);
     }
 
     #[test]

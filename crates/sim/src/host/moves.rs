@@ -76,13 +76,15 @@ impl<T: Transport> Host<T> {
     pub(crate) fn of_first(&self) -> Option<Beside> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
-        Some(Beside { namespaces: info.namespaces.clone(), transfer_bytes })
+        let pinned = self.pinned.clone();
+        Some(Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes })
     }
 
     /// A further path begins to connect, as the first one has; it has begun before, or begins now.
     pub(crate) fn begin(&mut self, now: Instant, first: Beside) {
         if std::mem::take(&mut self.waits_for_first) {
-            let rules = rules(&self.plan, self.hostid);
+            self.pinned = first.pinned.clone();
+            let rules = rules(&self.plan, self.hostid, &self.pinned);
             self.association = Association::new(now, Config { beside: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }

@@ -7,7 +7,7 @@ use crate::host::counters::LinkState;
 use crate::host::view::ControllerView;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::host::association::{Association, Beside};
-use roadtrain_proto::host::bringup::{ControllerInfo, Fencing, NamespaceInfo};
+use roadtrain_proto::host::bringup::{Fencing, NamespaceInfo};
 use roadtrain_wire::cross_reset::ControllerInstance;
 use std::sync::mpsc::SyncSender;
 use tracing::{info, warn};
@@ -21,8 +21,10 @@ pub(in crate::host) struct Welcome {
 }
 
 /// What other paths have to lead to.
-pub(in crate::host) fn of_first(info: &ControllerInfo) -> Beside {
-    Beside { namespaces: info.namespaces.clone(), transfer_bytes: info.transfer_bytes_max }
+pub(in crate::host) fn of_first(view: &ControllerView) -> Beside {
+    let info = view.info();
+    let transfer_bytes = info.transfer_bytes_max;
+    Beside { namespaces: info.namespaces.clone(), pinned: view.pinned(), transfer_bytes }
 }
 
 impl Control {
@@ -34,7 +36,7 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         mailbox: (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules = config.association(seat.lanes as u32, Some(of_first(&view.info())));
+        let rules = config.association(seat.lanes as u32, Some(of_first(&view)));
         let association = Association::new(clock::now(), rules);
         Control::with(config, seat, view, association, reactors, mailbox)
     }

@@ -8,6 +8,7 @@
 use super::{Action, Association, Done, PathId};
 use crate::host::bringup::{self, ControllerInfo, NamespaceInfo};
 use crate::host::paths::AnaTable;
+use crate::host::pins::Pinned;
 use crate::host::procedure::{Driver, Failure};
 use crate::time::Instant;
 use core::time::Duration;
@@ -18,6 +19,8 @@ use roadtrain_wire::identify::IdentifyController;
 pub struct Beside {
     /// Other namespaces than these are stale.
     pub namespaces: Vec<NamespaceInfo>,
+    /// So are others than those that any of them has seen first.
+    pub pinned: Pinned,
     /// A controller that takes less data in a command is not used.
     pub transfer_bytes: u32,
 }
