@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo demo-ceph test unit instructions e2e vm-test bench eval lint fuzz docs man install sbom deb clean
+.PHONY: help build demo demo-ceph test unit instructions e2e ceph-test vm-test bench eval lint fuzz docs man install sbom deb clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,9 +20,9 @@ demo-ceph: ## a Ceph cluster of one machine from nothing, a gateway to it, a dis
 	@scripts/setup.sh build ceph
 	scripts/demo-ceph.sh
 
-test: ## all tests: unit, instructions, e2e, vm-test
-	@scripts/setup.sh build instructions e2e vm
-	scripts/test.sh unit instructions e2e vm
+test: ## all tests: unit, instructions, e2e, ceph-test, vm-test
+	@scripts/setup.sh build instructions e2e ceph vm
+	scripts/test.sh unit instructions e2e vm+ceph
 
 unit: ## unit, golden and property tests of all crates
 	@scripts/setup.sh build
@@ -35,6 +35,10 @@ instructions: ## instructions per request, counted by callgrind, against xtask/i
 e2e: ## the program with fio, qemu-img, nbdcopy; kill -9; reload
 	@scripts/setup.sh build e2e
 	scripts/test.sh e2e
+
+ceph-test: ## images and gateways on a Ceph cluster of one machine
+	@scripts/setup.sh build e2e ceph
+	scripts/test.sh ceph
 
 vm-test: ## against the real Linux kernel, as host and as target, in a virtual machine
 	@scripts/setup.sh build vm

@@ -1,12 +1,14 @@
 #!/bin/bash
-# Runs the tests and adds them up: test.sh [unit] [instructions] [e2e] [vm]; e2e and vm may be followed by =NAME,... to
-# run only some. The last line says "N passed, N failed, N skipped".
+# Runs the tests and adds them up: test.sh [unit] [instructions] [e2e] [ceph] [vm] [vm+ceph]; e2e, ceph and vm may be
+# followed by =NAME,... to run only some; vm+ceph runs both at the same time. The last line says "N passed, N failed, N
+# skipped".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+beside=$(mktemp)
+trap 'rm -f "$log" "$beside"' EXIT
 
 # add PASSED FAILED SKIPPED
 add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
@@ -48,13 +50,27 @@ instructions() {
     else add 0 1 0; fi
 }
 
-# scripts FOLDER [NAMES]: each prints its own "N passed, N failed, N skipped"
-scripts() {
-    local rc=0 sums
-    "tests/$1/run.sh" "${2-}" 2>&1 | tee "$log" || rc=$?
-    sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$log")
+# add_of LOG: what it says last, "N passed, N failed, N skipped"
+add_of() {
+    local sums
+    sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$1")
     # shellcheck disable=SC2086
     add ${sums:-0 1 0}
+}
+
+# scripts FOLDER [NAMES]
+scripts() {
+    "tests/$1/run.sh" "${2-}" 2>&1 | tee "$log" || true
+    add_of "$log"
+}
+
+# together FOLDER OTHER: neither has to be in time. The other one's lines come when the first has ended.
+together() {
+    "tests/$2/run.sh" >"$beside" 2>&1 &
+    scripts "$1"
+    wait $! || true
+    cat "$beside"
+    add_of "$beside"
 }
 
 [ "${1-}" != unit ] || [ $# = 1 ] || build
@@ -62,8 +78,9 @@ for suite; do
     echo "=== $suite"
     case $suite in
     unit | instructions) "$suite" ;;
-    e2e | vm) scripts "$suite" ;;
-    e2e=* | vm=*) scripts "${suite%%=*}" "${suite#*=}" ;;
+    e2e | ceph | vm) scripts "$suite" ;;
+    vm+ceph) together vm ceph ;;
+    e2e=* | ceph=* | vm=*) scripts "${suite%%=*}" "${suite#*=}" ;;
     *) echo "test.sh: no suite '$suite'" >&2; exit 2 ;;
     esac
 done
