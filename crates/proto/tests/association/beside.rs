@@ -171,7 +171,8 @@ fn a_controller_ends_with_the_process_that_had_it() {
 fn a_namespace_that_another_path_does_not_see_is_stale() {
     let other = NamespaceInfo { nsid: 1, nguid: [9; 16], block_bytes: 512, ..Default::default() };
     let mut harness = Harness::new(|config| {
-        config.beside = Some(Beside { namespaces: vec![other], transfer_bytes: 1 })
+        config.beside =
+            Some(Beside { namespaces: vec![other], transfer_bytes: 1, ..Beside::default() })
     });
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
