@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Images of a real Ceph cluster of one machine: served, attached, resized, taken away.
 
+# shellcheck source=tests/lib/rpc.sh
+. "$top/tests/lib/rpc.sh"
+
 cluster=$top/tests/ceph/cluster.sh
 
 # ceph_lab [OPTIONS of `cluster.sh start`]: a cluster of this test's own in $PWD/ceph; $image begins a namespace

@@ -2,6 +2,9 @@
 # A file system on an image of a real Ceph cluster, while OSD and gateway are killed: what was said to be on stable
 # storage is there.
 
+# shellcheck source=tests/lib/fuse.sh
+. "$top/tests/lib/fuse.sh"
+
 # ext4_gone: what a failed test leaves
 ext4_gone() {
     ! mountpoint -q fs || umount -l fs

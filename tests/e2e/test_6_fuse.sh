@@ -1,17 +1,9 @@
 # shellcheck shell=bash
 # Namespaces as files of a FUSE mount, and as loop devices over them, under unmodified programs. Everything
-# over the classic device and over io_uring. $mnt is the mountpoint, $file the file of namespace 1, $loop the
-# loop device over it.
+# over the classic device and over io_uring.
 
-need_mount() {
-    [ "$(id -u)" = 0 ] || skip 'mounting needs root'
-    [ -c /dev/fuse ] || skip 'no /dev/fuse'
-}
-
-need_loop() {
-    need_mount
-    [ -c /dev/loop-control ] || skip 'no loop devices'
-}
+# shellcheck source=tests/lib/fuse.sh
+. "$top/tests/lib/fuse.sh"
 
 # each_way FUNCTION: in a folder of its own for each way that requests can come
 each_way() {
@@ -23,38 +15,6 @@ each_way() {
     fi
     way=on
     mkdir on && (cd on && "$1")
-}
-
-# attach_fuse [OPTIONS]: mounts at $mnt, over io_uring if $way is on
-attach_fuse() {
-    mnt=$PWD/mnt file=$PWD/mnt/nvme0n1 loop=
-    trap clean_up EXIT
-    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "fuse:$mnt" \
-        --fuse-uring "$way" --reconnect-delay 1 "$@"
-    attached=$pid
-    until_line attach.log '^ready' "$attached"
-    loop=$(grep -o '/dev/loop[0-9]*' attach.log | tail -n 1 || true)
-}
-
-# What a failed test leaves, or its folder could not be removed.
-clean_up() {
-    local device backing
-    kill -KILL "$attached" 2>/dev/null || true
-    ! mountpoint -q fs || umount -l fs
-    [ ! -b "${loop}p1" ] || delpart "$loop" 1 || true
-    [ ! -b "/dev/mapper/rt-${loop##*/}" ] || remove_dm || true
-    losetup -n -O NAME,BACK-FILE | while read -r device backing; do
-        case $backing in "$mnt"/*) losetup -d "$device" ;; esac
-    done
-    umount -lf "$mnt" 2>/dev/null || true
-}
-
-# detach_fuse: asks it to end, which takes all away
-detach_fuse() {
-    kill -TERM "$attached"
-    ended "$attached" 15
-    ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
-    [ -z "$loop" ] || ! losetup "$loop" 2>/dev/null || fail "$loop is still there"
 }
 
 # loop_gone: it ends when the last one who has it open has closed it
@@ -318,14 +278,6 @@ add_dm() {
     echo "0 100000 linear $loop 2048" | dmsetup create "rt-${loop##*/}" >/dev/null
     dmsetup mknodes
     echo "/dev/mapper/rt-${loop##*/}"
-}
-remove_dm() { dmsetup remove "rt-${loop##*/}"; }
-fuse_detach_dm() { stacked add_dm remove_dm; }
-test_fuse_detach_mounted_device_mapper() {
-    need_loop
-    command -v dmsetup >/dev/null || skip 'dmsetup is not installed'
-    grep -qw device-mapper /proc/devices || skip 'this kernel has no device mapper'
-    each_way fuse_detach_dm
 }
 
 test_fuse_switch_is_turned_back() {

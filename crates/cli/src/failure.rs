@@ -1,7 +1,6 @@
 //! How a command ends: an exit status and one line that says what to do.
 
 use std::fmt;
-use std::process::ExitCode;
 
 /// What went wrong, as scripts see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +56,12 @@ impl Failure {
     }
 
     /// The process's exit status.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self.kind {
+    pub fn status(&self) -> u8 {
+        match self.kind {
             Kind::Failed => 1,
             Kind::Usage => 2,
             Kind::Connect => 3,
-        })
+        }
     }
 }
 

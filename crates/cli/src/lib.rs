@@ -88,20 +88,23 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     if first_steps::are_asked_for(&arguments) {
         eprint!("{}", first_steps::OF_SERVE);
-        return Failure::usage("").exit_code();
+        return ExitCode::from(Failure::usage("").status());
     }
     let cli = Cli::parse_from(arguments);
     // Connections take descriptors; what cannot be raised may do all the same.
     let _ = roadtrain_engine::platform::raise_open_files();
-    match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+    let status = match run(&cli) {
+        Ok(()) => 0,
         Err(failure) => {
             if !failure.message.is_empty() {
                 eprintln!("{failure}");
             }
-            failure.exit_code()
+            failure.status()
         }
-    }
+    };
+    #[cfg(feature = "rbd")]
+    roadtrain_engine::store::end_process(status);
+    ExitCode::from(status)
 }
 
 fn run(cli: &Cli) -> Outcome {

@@ -63,7 +63,9 @@ pub use in_place::InPlace;
 pub use memory::MemoryStore;
 pub use null::NullStore;
 #[cfg(feature = "rbd")]
-pub use rbd::{Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch};
+pub use rbd::{
+    Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch, end_process,
+};
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
 pub use snapshots::{Snapshot, SnapshotError, Snapshots};

@@ -15,6 +15,7 @@
 //! librbd has threads of its own, which may run where the thread may that has connected: no reactor does. Whatever may
 //! wait (connecting, opening, closing) runs on threads of its own.
 
+mod closing;
 mod cluster;
 mod custody;
 mod image;
@@ -31,6 +32,7 @@ use crate::{
 use cluster::Pool;
 use custody::{Held, Watched};
 use image::Image;
+pub use closing::end_process;
 pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
 use operation::Operation;
 use roadtrain_proto::target::custody::Timing;

@@ -1,5 +1,6 @@
 //! An open image.
 
+use super::closing::Closing;
 use super::cluster::{Pool, c_text, check};
 use super::library::{EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, Handle, Rbd, text};
 use super::under_way::UnderWay;
@@ -360,7 +361,11 @@ impl Drop for Image {
         let open = Open { pool, rbd, image, watch: Mutex::new(watch) };
         let name = std::mem::take(&mut self.name);
         let is_to_go = *self.is_to_go.get_mut();
-        let close = move || open.close(&name, is_to_go);
+        let closing = Closing::begin();
+        let close = move || {
+            open.close(&name, is_to_go);
+            drop(closing);
+        };
         if let Err(error) = thread::Builder::new().name("roadtrain-rbd".into()).spawn(close) {
             error!("an image is not closed: {error}");
         }

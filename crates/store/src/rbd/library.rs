@@ -156,6 +156,7 @@ static CEPH: LazyLock<Result<Ceph, String>> = LazyLock::new(|| {
     };
     let rados = Rados::load("librados.so.2").map_err(missing)?;
     let rbd = Rbd::load("librbd.so.1").map_err(missing)?;
+    super::closing::loaded();
     Ok(Ceph { rados, rbd })
 });
 
