@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Two target processes and one disk: one has it, the other stands by and takes over when the first has ended.
 
+# shellcheck source=tests/lib/gateways.sh
+. "$top/tests/lib/gateways.sh"
+
 # stand_at NAME PORT CNTLIDS [OPTIONS]: a target of its own with the disk; leaves its process in $target
 stand_at() {
     nqn=nqn.2026-11.test:standby
