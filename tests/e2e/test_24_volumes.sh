@@ -118,7 +118,9 @@ test_volumes_hosts_hear() {
     if ! r bdev_lvol_snapshot '{"lvol_name": "vols/disk", "snapshot_name": "still"}' 2>refused.log; then
         grep -q 'Device or resource busy' refused.log || fail "$(cat refused.log)"
     fi
-    r bdev_lvol_delete '{"name": "vols/disk"}'
+    ! r bdev_lvol_delete '{"name": "vols/disk"}' 2>refused.log || fail 'a volume that a host uses is deleted'
+    grep -q 'a host uses it' refused.log || fail "$(cat refused.log)"
+    r bdev_lvol_delete '{"name": "vols/disk", "force": true}'
     has_size ''
 }
 
