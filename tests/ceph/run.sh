@@ -6,9 +6,4 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$here/../lib/harness.sh"
-for file in "$here"/test_*.sh; do
-    # shellcheck source=/dev/null
-    . "$file"
-done
-build_roadtrain
-run_tests "${1-}"
+run_folder "$here" "${1-}"

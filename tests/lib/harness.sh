@@ -207,3 +207,14 @@ run_tests() {
     echo "$passed passed, $failed failed, $skipped skipped"
     [ $failed = 0 ]
 }
+
+# run_folder FOLDER [NAMES]: builds the program if it is not given, and runs what the folder's files define
+run_folder() {
+    local file
+    for file in "$1"/test_*.sh; do
+        # shellcheck source=/dev/null
+        . "$file"
+    done
+    build_roadtrain
+    run_tests "${2-}"
+}
