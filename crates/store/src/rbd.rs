@@ -29,10 +29,10 @@ use crate::resize::Size;
 use crate::{
     BlockLimits, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Snapshots, Store, Token,
 };
+pub use closing::end_process;
 use cluster::Pool;
 use custody::{Held, Watched};
 use image::Image;
-pub use closing::end_process;
 pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
 use operation::Operation;
 use roadtrain_proto::target::custody::Timing;
