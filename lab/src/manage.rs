@@ -5,12 +5,12 @@
 //! With two cores whoever calls and whoever answers takes time from the data path, whatever the answer. So the same
 //! calls to a server that answers with a fixed text are measured, too.
 
-use crate::bars::{self, Bar, Row};
+use crate::bars::{self, Bar, Row, Runs};
+use crate::command;
 use crate::measure::{Measure, median};
 use crate::product;
 use crate::service::{Service, free_port};
 use crate::undo::Folder;
-use crate::{command, interrupt};
 use anyhow::{Context, ensure};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,50 +31,32 @@ const LIMITED: u64 = 20_000;
 /// Checks the bars.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The product
-    #[arg(long, default_value = "target/release/roadtrain")]
-    program: PathBuf,
+    #[command(flatten)]
+    runs: Runs,
     /// Only these checks: watched, limit, neighbour (comma-separated)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Runs of each side, alternately; medians count
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Measured seconds of each run
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
 }
-
-type Check = fn(&Args) -> anyhow::Result<Vec<Row>>;
 
 /// Compares; prints a table.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    ensure!(args.program.exists(), "no {}: build it first", args.program.display());
-    interrupt::watch();
-    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
-    let mut rows = Vec::new();
-    for (name, check) in
-        [("watched", watched as Check), ("limit", limits), ("neighbour", neighbour)]
-    {
-        if wanted(name) {
-            rows.extend(check(args)?);
-        }
-    }
-    ensure!(!rows.is_empty(), "there are watched, limit and neighbour");
-    bars::print(&rows);
-    Ok(())
+    bars::check(
+        &args.runs,
+        &args.only,
+        &[("watched", watched), ("limit", limits), ("neighbour", neighbour)],
+    )
 }
 
 /// A target, and hosts of it.
 struct Lab<'a> {
-    args: &'a Args,
+    args: &'a Runs,
     scratch: Folder,
     port: u16,
     metrics: u16,
 }
 
 impl<'a> Lab<'a> {
-    fn new(args: &'a Args) -> anyhow::Result<Self> {
+    fn new(args: &'a Runs) -> anyhow::Result<Self> {
         let scratch = std::env::temp_dir().join(format!("roadtrain-manage-{}", std::process::id()));
         let (port, metrics) = (free_port()?, free_port()?);
         Ok(Lab { args, scratch: Folder::new(scratch)?, port, metrics })
@@ -219,7 +201,7 @@ fn watched_once(lab: &Lab<'_>, load: &str, called: Called) -> anyhow::Result<f64
 }
 
 /// A target that is watched, and records, beside one for which neither is so.
-fn watched(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn watched(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let lab = Lab::new(args)?;
     let mut rows = Vec::new();
     for (rw, depth) in [("randread", 128), ("randwrite", 128), ("randread", 1)] {
@@ -245,7 +227,7 @@ fn watched(args: &Args) -> anyhow::Result<Vec<Row>> {
 }
 
 /// What a host gets of what its namespace is limited to.
-fn limits(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn limits(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let lab = Lab::new(args)?;
     let mut rows = Vec::new();
     for limit in LIMITS {
@@ -263,7 +245,7 @@ fn limits(args: &Args) -> anyhow::Result<Vec<Row>> {
 
 /// A host of a namespace without a limit: alone, while another host exhausts its own one's, and while the other asks
 /// for just so much without a limit. Both hosts share a core.
-fn neighbour(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn neighbour(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let lab = Lab::new(args)?;
     let limited = format!("--namespace mem:256MiB,iops={LIMITED}");
     let _target = lab.serve(&format!("--namespace mem:256MiB {limited} --namespace mem:256MiB"))?;

@@ -4,15 +4,15 @@
 //! Pauses at faults are measured by the end-to-end tests `faults_of_paths_are_pauses`, `ana_*` and `takeover_*`, which
 //! print them.
 
-use crate::bars::{self, Bar, Row};
+use crate::bars::{self, Bar, Row, Runs};
+use crate::command;
 use crate::impair::Impairment;
 use crate::links::{self, Links, Shape, Wiring};
 use crate::measure::{Measure, median};
 use crate::product;
 use crate::service::{Service, free_port};
 use crate::undo::Folder;
-use crate::{command, interrupt};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -27,37 +27,21 @@ const SLACK: Duration = Duration::from_secs(30);
 /// Checks the bars.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The product
-    #[arg(long, default_value = "target/release/roadtrain")]
-    program: PathBuf,
+    #[command(flatten)]
+    runs: Runs,
     /// Only these checks: links, delay, layer (comma-separated)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Runs of each side, alternately; medians count
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Measured seconds of each run
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
 }
 
 /// Compares; prints a table.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    ensure!(args.program.exists(), "no {}: build it first", args.program.display());
-    interrupt::watch();
-    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
-    let mut rows = Vec::new();
-    for (name, check) in [("links", two_links as Check), ("delay", slow_path), ("layer", layer)] {
-        if wanted(name) {
-            rows.extend(check(args)?);
-        }
-    }
-    ensure!(!rows.is_empty(), "there are links, delay and layer");
-    bars::print(&rows);
-    Ok(())
+    bars::check(
+        &args.runs,
+        &args.only,
+        &[("links", two_links), ("delay", slow_path), ("layer", layer)],
+    )
 }
-
-type Check = fn(&Args) -> anyhow::Result<Vec<Row>>;
 
 /// Ends of links, or of the loopback, with a target.
 struct Lab {
@@ -68,7 +52,7 @@ struct Lab {
 }
 
 impl Lab {
-    fn new(args: &Args, links: Option<Links>) -> anyhow::Result<Self> {
+    fn new(args: &Runs, links: Option<Links>) -> anyhow::Result<Self> {
         let scratch = std::env::temp_dir().join(format!("roadtrain-paths-{}", std::process::id()));
         let program = args.program.canonicalize()?;
         Ok(Lab { target: None, links, program, scratch: Folder::new(scratch)? })
@@ -89,7 +73,7 @@ impl Lab {
         Ok(())
     }
 
-    fn bench(&self, args: &Args, at: &str, load: &str) -> anyhow::Result<Measure> {
+    fn bench(&self, args: &Runs, at: &str, load: &str) -> anyhow::Result<Measure> {
         let line = format!(
             "bench -t tcp {at} -n {NQN} {load} --cores 0 --ramp 0.5 --seconds {} --json",
             args.seconds
@@ -106,7 +90,7 @@ impl Lab {
     /// The median, over alternating rounds, of what `compare` makes of a run there and one here.
     fn compare(
         &self,
-        args: &Args,
+        args: &Runs,
         (there, here): (&str, &str),
         load: &str,
         compare: impl Fn(&Measure, &Measure) -> f64,
@@ -125,7 +109,7 @@ impl Lab {
 }
 
 /// Two links beside one, each of 1 Gbit/s.
-fn two_links(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn two_links(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let wiring = Wiring { shape: Some(Shape::GIGABIT), ..Wiring::plain(9000) };
     between(args, &wiring, ("links", "x one link"), 1.9, |rw| {
         (
@@ -136,7 +120,7 @@ fn two_links(args: &Args) -> anyhow::Result<Vec<Row>> {
 }
 
 /// A good path beside one on which everything is late, against the good one alone.
-fn slow_path(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn slow_path(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let late = Impairment { delay_us: DELAY_US, back_delay_us: Some(0), ..Impairment::NONE };
     let wiring = Wiring { impairment: late, impaired: Some(1), ..Wiring::plain(1500) };
     between(args, &wiring, ("delay", "x the good path"), 0.95, |rw| {
@@ -149,7 +133,7 @@ fn slow_path(args: &Args) -> anyhow::Result<Vec<Row>> {
 
 /// Both paths beside the first one.
 fn between(
-    args: &Args,
+    args: &Runs,
     wiring: &Wiring,
     (check, unit): (&'static str, &'static str),
     bar: f64,
@@ -175,7 +159,7 @@ fn between(
 }
 
 /// One path that is chosen, as it was discovered and others may come, beside one that is not.
-fn layer(args: &Args) -> anyhow::Result<Vec<Row>> {
+fn layer(args: &Runs) -> anyhow::Result<Vec<Row>> {
     let mut lab = Lab::new(args, None)?;
     let port = free_port()?;
     let (check, at) = ("layer", format!("-a 127.0.0.1:{port}"));

@@ -6,7 +6,7 @@
 #
 # Everything shares the cores of this machine, the cluster as well. So what host and target need for an I/O themselves is
 # missing at the cluster: `hop` is that time, measured with blocks in memory, and `at most` the ratio that it
-# leaves when all cores are busy. Takes six minutes: SECONDS_EACH=2 ROUNDS=3.
+# leaves when all cores are busy. Takes ten minutes: SECONDS_EACH=2 ROUNDS=3.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 roadtrain=${1:-$here/../../target/release/roadtrain}

@@ -100,10 +100,17 @@ test_volumes_spdk_rpc() {
 
 # A host sees that a volume has grown, and that it has gone.
 test_volumes_hosts_hear() {
-    local disk=nqn.2026-11.test:grows
-    port=$(free_port) nqn=$disk
-    managed --lvstore "vols=$work/vols,size=256MiB"
+    local disk=nqn.2026-11.test:grows metrics
+    port=$(free_port) nqn=$disk metrics=$(free_port)
+    managed --lvstore "vols=$work/vols,size=256MiB" --metrics "127.0.0.1:$metrics"
     r bdev_lvol_create '{"lvol_name": "disk", "lvs_name": "vols", "size_in_mib": 8, "thin_provision": true}'
+    ! r bdev_lvol_delete '{"name": "vols/none"}' 2>refused.log
+    curl -sf "http://127.0.0.1:$metrics/metrics" >metrics.txt
+    for line in 'store_volumes{lvstore="vols"} 1' 'store_capacity_bytes{lvstore="vols"} 268435456' \
+        'rpc_requests_total{method="bdev_lvol_create",code="0"} 1' 'rpc_requests_total{method="bdev_lvol_delete",code="-19"} 1' \
+        'rpc_seconds_count{method="bdev_lvol_create"} 1' 'state_write_errors_total 0'; do
+        grep -qF "roadtrain_$line" metrics.txt || fail "no $line: $(grep -E 'store|rpc' metrics.txt)"
+    done
     r nvmf_create_subsystem "{\"nqn\": \"$disk\", \"allow_any_host\": true}"
     r nvmf_subsystem_add_ns "{\"nqn\": \"$disk\", \"namespace\": {\"bdev_name\": \"vols/disk\"}}"
     r nvmf_subsystem_add_listener "{\"nqn\": \"$disk\", \"listen_address\": {\"trtype\": \"TCP\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"

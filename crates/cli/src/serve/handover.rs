@@ -160,7 +160,7 @@ pub(super) fn run(
     let (reservations, ended) =
         server.hand_over(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     drop(server);
-    let ended = ended.and_then(|()| released.map_or(Ok(()), |released| gone(&released)));
+    let ended = released.map_or(Ok(()), |released| gone(&released)).and(ended);
     let lost = match ended {
         Ok(()) => None,
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),

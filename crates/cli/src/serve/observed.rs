@@ -10,7 +10,6 @@ use std::time::Duration;
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
 /// What [`Served`] shows, and who manages it.
-#[derive(Clone)]
 pub(super) struct Observed(pub(super) Arc<Served>);
 
 impl Source for Observed {

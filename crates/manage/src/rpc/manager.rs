@@ -17,8 +17,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{debug, error, info};
+
+/// Between two looks at stores for metrics: what is free is asked of the file system, for each volume.
+const STORES_LOOK: Duration = Duration::from_secs(10);
 
 /// Keys of hosts for TLS, by the NQNs of host and subsystem.
 pub type Psks = BTreeMap<(String, String), TlsKey>;
@@ -67,6 +70,8 @@ pub struct Manager {
     /// The log level as RPC has set it last.
     log_level: Mutex<Option<&'static str>>,
     calls: CallCounts,
+    /// Stores as metrics show them, and when they were looked at.
+    stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
     /// Another process goes on with what it had.
     is_released: AtomicBool,
@@ -88,8 +93,19 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        let (turn, log_level, calls, state_write_errors, is_released) = Default::default();
-        Manager { plane, files, model, turn, log_level, calls, state_write_errors, is_released }
+        let (turn, log_level, calls, stores) = Default::default();
+        let (state_write_errors, is_released) = Default::default();
+        Manager {
+            plane,
+            files,
+            model,
+            turn,
+            log_level,
+            calls,
+            stores,
+            state_write_errors,
+            is_released,
+        }
     }
 
     /// Whether another process could go on with all that there is.
@@ -116,11 +132,23 @@ impl Manager {
         LetGo(model.lvstores.iter().map(|lvstore| Arc::downgrade(&lvstore.store)).collect())
     }
 
-    /// What requests and stores have come to.
+    /// What requests have come to, and stores lately.
     #[must_use]
     pub fn managed(&self) -> Managed {
-        let stores = self.model();
-        let stores = stores.lvstores.iter().filter_map(|lvstore| {
+        let mut seen = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.0.is_none_or(|at| at.elapsed() >= STORES_LOOK) {
+            *seen = (Some(Instant::now()), self.look_at_stores());
+        }
+        Managed {
+            calls: self.calls.all(),
+            state_write_errors: self.state_write_errors.load(Relaxed),
+            stores: seen.1.clone(),
+        }
+    }
+
+    fn look_at_stores(&self) -> Vec<StoreSample> {
+        let model = self.model();
+        let stores = model.lvstores.iter().filter_map(|lvstore| {
             let info = lvstore.store.info().ok()?;
             Some(StoreSample {
                 name: info.name,
@@ -129,11 +157,7 @@ impl Manager {
                 volumes: lvstore.store.volumes().len() as u64,
             })
         });
-        Managed {
-            calls: self.calls.all(),
-            state_write_errors: self.state_write_errors.load(Relaxed),
-            stores: stores.collect(),
-        }
+        stores.collect()
     }
 
     /// What RPC has made, as it is now.

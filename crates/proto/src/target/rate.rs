@@ -1,7 +1,7 @@
 //! Limits on what a namespace, or a host, may do in a second.
 //!
 //! A limit is a point in time: when the next command may begin. Each command moves it by what the command costs at the
-//! limit's rate (the generic cell rate algorithm), and begins when its own point has come. So commands wait in the
+//! limit's rate (the generic cell rate algorithm), and begins when its own point has come, or up to half a millisecond later. So commands wait in the
 //! order in which they came, nobody asks twice, and there is no timer but the one of the first that waits. Reactors
 //! share a limit without a lock. Who has no limit never comes here.
 
@@ -17,7 +17,7 @@ pub const BURST: Duration = Duration::from_millis(5);
 /// The longest time of which that can be.
 pub const BURST_MAX: Duration = Duration::from_secs(60);
 
-/// Commands that wait begin together, so often at most: each of them alone would wake a core that others use.
+/// Commands that wait begin in steps of this: each on its own would wake a core that others use.
 const TOGETHER: Duration = Duration::from_micros(500);
 /// That is at most such a part of the burst, by which nobody gets less for having waited longer.
 const PARTS_OF_BURST: u64 = 10;
