@@ -5,4 +5,5 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$here/../lib/harness.sh"
+at_once=$(nproc)
 run_folder "$here" "${1-}"

@@ -41,7 +41,7 @@ test_tls_data_in_both_suites() {
 test_tls_bench_makes_its_own_key() {
     "$ROADTRAIN" bench --tls --rw randrw --bs 4k --depth 32 --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and .blocks_checked > 0'
-    ! ls /tmp/roadtrain-bench-*.tls 2>/dev/null || fail 'its key is left'
+    ! ls "$work"/roadtrain-bench-*.tls 2>/dev/null || fail 'its key is left'
 }
 
 test_tls_refusals() {

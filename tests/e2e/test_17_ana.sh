@@ -85,6 +85,7 @@ test_ana_two_targets_one_subsystem() {
 }
 
 # A target leaves while a host with another way is busy: no error, and a pause that nobody feels.
+alone+=(ana_a_departure_is_no_pause)
 test_ana_a_departure_is_no_pause() {
     local uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e n stays pauses=() leaves load first
     for n in 1 2 3 4 5; do

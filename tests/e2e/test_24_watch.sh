@@ -9,6 +9,8 @@ serve_here() {
     until_line "$work/target.log" '^ready' "$target"
 }
 
+alone+=(watch_slow_requests)  # others make requests slow
+
 # Reads of a slow store, whose time is in the stage `store` at the target, and in `target` at the host.
 test_watch_slow_requests() {
     serve_here --namespace ssd:64MiB,service-us=3000,parallel=64 --slow-over 1ms

@@ -75,6 +75,7 @@ test_command_bench_streams() {
     [ "$rc" = 2 ] && grep -q 'in flight on a lane' error.log
 }
 
+alone+=(command_bench_steps)
 test_command_bench_steps() {
     "$ROADTRAIN" bench --step depth=1:64,period-ms=100 --seconds 1 --json >bench.json
     holds bench.json '.errors == 0 and (.step | .period_ms == 100 and .low_iops > 0 and .high_iops > .low_iops)'

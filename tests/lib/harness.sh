@@ -3,7 +3,8 @@
 # a folder ($work) of its own, and what it started with `background` is ended after it.
 # `skip REASON` leaves it out. `run_tests [NAME,...]` runs those that are defined, in order, prints
 # ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped". What a test says after `measured: ` is
-# shown, too.
+# shown, too. Where $at_once is more than 1, so many run at the same time, but for those that the files have put
+# into `alone`, because others would spoil what they measure.
 
 # Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
 # background), which all children inherit, and which a shell cannot undo for itself.
@@ -20,6 +21,7 @@ readonly SKIPPED=77
 
 build_roadtrain() {
     local packages=()
+    [ -z "${HARNESS_SLOT-}" ] || return 0  # whoever started us has done it
     [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] || packages+=(--package roadtrain)
     [ "$EXERCISE" != "$top/target/release/roadtrain-exercise" ] || packages+=(--package roadtrain-exercise)
     [ ${#packages[@]} = 0 ] ||
@@ -96,11 +98,12 @@ until_line() {
     fail "never said '$2'"
 }
 
-# A TCP port on the loopback that nobody listens on.
+# A TCP port on the loopback that nobody listens on. Tests that run at the same time have no port in common: who is
+# given one may not listen at once.
 free_port() {
-    local port
+    local port first=$((20000 + ${HARNESS_SLOT:-0} % 4 * 3000))
     while :; do
-        port=$(shuf -i 20000-32000 -n 1)
+        port=$(shuf -i "$first-$((first + 2999))" -n 1)
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
     done
     echo "$port"
@@ -175,7 +178,7 @@ run_one() {
     local name=$1 rc=0 start=$SECONDS
     work=$(mktemp -d)
     export ROADTRAIN_RUNTIME_DIR=$work/run  # what others have attached here is none of our business
-    (set -euo pipefail && cd "$work" && "$name") >"$work/.log" 2>&1 &
+    (set -euo pipefail && cd "$work" && export TMPDIR=$work && "$name") >"$work/.log" 2>&1 &
     wait $! || rc=$?
     # shellcheck disable=SC2046
     [ ! -e "$work/.pids" ] || end_all $(<"$work/.pids")
@@ -199,13 +202,37 @@ run_one() {
 }
 
 run_tests() {
-    local name
-    passed=0 failed=0 skipped=0
-    for name in $(declare -F | awk '$3 ~ /^test_/ {print $3}'); do
-        case ",${1:-${name#test_}}," in *",${name#test_},"*) run_one "$name" ;; esac
+    local name names=()
+    for name in $(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}'); do
+        case ",${1:-$name}," in *",$name,"*) names+=("$name") ;; esac
     done
+    [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
+    passed=0 failed=0 skipped=0
+    for name in "${names[@]}"; do run_one "test_$name"; done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ $failed = 0 ]
+}
+
+# run_at_once NAME...: each in a process of its own, which is $0 again; and with mounts of its own, since who enters a
+# network namespace holds what others have mounted.
+run_at_once() {
+    local name others=() last=() mounts=()
+    ! unshare --mount true 2>/dev/null || mounts=(unshare --mount)
+    for name; do
+        case " ${alone[*]-} " in *" $name "*) last+=("$name") ;; *) others+=("$name") ;; esac
+    done
+    # What one test says is not to be torn apart by another.
+    # shellcheck disable=SC2016
+    local each=(-I{} --process-slot-var=HARNESS_SLOT ${mounts[@]+"${mounts[@]}"} bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
+    {
+        [ ${#others[@]} = 0 ] || printf '%s\n' "${others[@]}" | xargs -P "$at_once" "${each[@]}"
+        [ ${#last[@]} = 0 ] || printf '%s\n' "${last[@]}" | xargs "${each[@]}"
+    } | awk -v tests=$# '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; next }
+        { print; fflush() }
+        END {
+            f += tests - p - f - s  # of one that has died nothing is heard
+            print p + 0 " passed, " f " failed, " s + 0 " skipped"; exit f > 0
+        }'
 }
 
 # run_folder FOLDER [NAMES]: builds the program if it is not given, and runs what the folder's files define

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use proptest::prelude::*;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::requests::{Addressed, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
@@ -55,7 +56,7 @@ enum Step {
     Attach,
     Detach,
     Fail,
-    SetStale { nsids: &'static [u32] },
+    SetBarred { nsids: &'static [u32] },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -77,8 +78,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Attach),
         1 => Just(Step::Detach),
         1 => Just(Step::Fail),
-        1 => Just(Step::SetStale { nsids: &[2] }),
-        1 => Just(Step::SetStale { nsids: &[] }),
+        1 => Just(Step::SetBarred { nsids: &[2] }),
+        1 => Just(Step::SetBarred { nsids: &[] }),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -92,7 +93,7 @@ struct Lane {
     /// What has rested may be passed.
     rested: BTreeSet<u64>,
     taken: u64,
-    stale: &'static [u32],
+    barred: &'static [u32],
 }
 
 impl Lane {
@@ -104,7 +105,7 @@ impl Lane {
             open: BTreeSet::new(),
             rested: BTreeSet::new(),
             taken: 0,
-            stale: &[],
+            barred: &[],
         }
     }
 
@@ -131,9 +132,9 @@ impl Lane {
                 self.hear_of_failures();
                 assert!(self.open.is_empty(), "nothing waits for a controller that is lost");
             }
-            Step::SetStale { nsids } => {
-                self.stale = nsids;
-                self.requests.set_stale(nsids.into());
+            Step::SetBarred { nsids } => {
+                self.barred = nsids;
+                self.requests.set_barred(Barred::only(nsids));
             }
         }
     }
@@ -153,7 +154,7 @@ impl Lane {
                 assert_eq!(of, nsid);
                 self.rested.insert(number);
                 assert!(!status.is_success() || !intact, "success");
-                assert!(!self.stale.contains(&nsid), "another namespace is there");
+                assert!(!self.barred.contains(&nsid), "another namespace is there");
             }
         }
         assert!(self.requests.end(self.now, slot, status, intact).is_none(), "answered twice");
@@ -213,7 +214,7 @@ proptest! {
             lane.end_turn();
         }
         // With a controller that answers everything nothing is left.
-        lane.step(Step::SetStale { nsids: &[] });
+        lane.step(Step::SetBarred { nsids: &[] });
         for _ in 0..100 {
             lane.attach();
             lane.step(Step::Pass { ms: 200 });

@@ -18,10 +18,10 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
-use roadtrain_proto::host::pins::Pinned;
+use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::requests::{Ended, Queue, StaleNsids};
+use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
@@ -122,7 +122,7 @@ pub struct Host<T: Transport> {
     /// Their express connections.
     expresses: Vec<Express<T::Host>>,
     /// What it must not ask for.
-    pub(crate) stale: StaleNsids,
+    pub(crate) barred: Barred,
     /// Its requests fail.
     pub(crate) is_lost: bool,
     /// It can make no connections before.
@@ -156,7 +156,7 @@ impl<T: Transport> Host<T> {
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
-            stale: StaleNsids::default(),
+            barred: Barred::default(),
             is_lost: false,
             isolated_until: Instant(0),
             held_since: None,
@@ -301,19 +301,19 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, stale, .. } => self.attach(now, network, rules, &stale),
-            Action::AttachExpress { lane, number, rules, stale, may_close, .. } => {
-                let what = (rules, stale, may_close);
+            Action::Attach { rules, barred, .. } => self.attach(now, network, rules, &barred),
+            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
+                let what = (rules, barred, may_close);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
-            Action::SetStale(stale) => {
-                self.stale = stale.clone();
+            Action::SetBarred(barred) => {
+                self.barred = barred.clone();
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
                 self.lanes
                     .iter_mut()
                     .chain(expresses)
-                    .for_each(|lane| lane.requests.set_stale(stale.clone()));
+                    .for_each(|lane| lane.requests.set_barred(barred.clone()));
             }
             Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
@@ -352,8 +352,8 @@ impl<T: Transport> Host<T> {
     }
 
     /// Lanes get the connections that were made for them.
-    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, stale: &StaleNsids) {
-        (self.stale, self.is_lost) = (stale.clone(), false);
+    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, barred: &Barred) {
+        (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);
         for (number, lane) in self.lanes.iter_mut().enumerate() {
@@ -361,7 +361,7 @@ impl<T: Transport> Host<T> {
             let mut link = link.expect("every lane has a connection");
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
-            lane.requests.set_stale(stale.clone());
+            lane.requests.set_barred(barred.clone());
             self.past.retries += lane.attach(now, link, rules);
         }
         self.past.associations += 1;

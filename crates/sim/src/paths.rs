@@ -55,7 +55,7 @@ impl Paths {
                 if selector.state(path) != host.way_state(lane) {
                     selector.set_state(path, host.way_state(lane));
                 }
-                selector.set_stale(path, host.stale.clone());
+                selector.set_barred(path, host.barred.clone());
             }
             for from in 0..paths.len() {
                 let free = paths[from].take_free(lane, self.is_early);

@@ -24,7 +24,7 @@ use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
-use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -73,7 +73,7 @@ pub(super) struct Control {
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
     /// Which NSIDs users have been warned of.
-    stale: StaleNsids,
+    barred: Barred,
     /// Whose each express connection is, by its number.
     expresses: BTreeMap<usize, usize>,
     /// Reactors whose threads are over.
@@ -130,7 +130,7 @@ impl Control {
             reports,
             discovery: None,
             found: Vec::new(),
-            stale: StaleNsids::default(),
+            barred: Barred::default(),
             expresses: BTreeMap::new(),
             ended: 0,
             leaving: None,
@@ -287,8 +287,8 @@ impl Control {
                     self.association.admin_lost(clock::now(), path, error);
                 }
             }
-            Action::AttachExpress { lane, number, rules, stale, may_close, .. } => {
-                let express = |link| ExpressLink { link, number, rules, stale, may_close };
+            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
+                let express = |link| ExpressLink { link, number, rules, barred, may_close };
                 self.attach_express(lane, number, express);
             }
             Action::RefuseExpress { lane, why, .. } => {
@@ -299,10 +299,10 @@ impl Control {
                 }
                 self.tell(lane, |lane| Order::Express { lane, express: None });
             }
-            Action::Attach { path, rules, stale } => self.attach(path, rules, &stale),
-            Action::SetStale(stale) => {
-                self.warn_of(&stale);
-                self.each_lane(|lane| Order::SetStale { lane, stale: stale.clone() });
+            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
+            Action::SetBarred(barred) => {
+                self.warn_of(&barred);
+                self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
             }
             Action::SetAna { ana, .. } => {
                 self.view.set_ana(self.seat.path, ana.clone());
@@ -341,7 +341,7 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    fn attach(&mut self, path: PathId, rules: RetryRules, stale: &StaleNsids) {
+    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
         if let Some(problem) = self.unlike_others() {
             return self.refuse(path, problem);
         }
@@ -360,12 +360,12 @@ impl Control {
                 }
             }
         }
-        self.warn_of(stale);
+        self.warn_of(barred);
         for (lane, mut link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
             link.shift(self.seat.ports_before);
-            let (link, stale) = (Box::new(link), stale.clone());
-            self.tell(lane, |lane| Order::Attach { lane, link, rules, stale });
+            let (link, barred) = (Box::new(link), barred.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred });
         }
         self.discover_paths();
         self.each_peer(|path| Report::IsBack { path });
@@ -393,20 +393,20 @@ impl Control {
         });
     }
 
-    fn warn_of(&mut self, stale: &StaleNsids) {
+    fn warn_of(&mut self, barred: &Barred) {
         let target = &self.config.address;
         let means = match self.config.has_paths() {
             true => "they take other paths",
             false => "they fail until it is back",
         };
-        for nsid in stale.iter().filter(|nsid| !self.stale.contains(nsid)) {
+        for nsid in barred.stale().iter().filter(|nsid| !self.barred.stale().contains(nsid)) {
             warn!(
                 %target,
                 nsid,
                 "the namespace is gone, or another one has its NSID; its requests: {means}"
             );
         }
-        self.stale = stale.clone();
+        self.barred = barred.clone();
     }
 
     /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.

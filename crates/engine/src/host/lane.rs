@@ -18,7 +18,7 @@ use crate::stats::LaneStats;
 use roadtrain_proto::host::express::{Express, Traffic};
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::paths::Offer;
-use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl HostLane {
     }
 
     /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
-    pub(crate) fn set_stale(&mut self, stale: StaleNsids) {
-        self.requests.core.set_stale(stale);
+    pub(crate) fn set_barred(&mut self, barred: Barred) {
+        self.requests.core.set_barred(barred);
     }
 
     /// Nothing that it has sent over lost connections can be executed any more.

@@ -25,7 +25,7 @@ use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
 use paths::{NewLane, Paths};
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
-use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Auto;
 use roadtrain_proto::recorder::{Recorder, SlowOver};
@@ -59,8 +59,8 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// Lanes are numbered over all reactors, and on from there over those of the next paths.
 pub(crate) enum Order {
-    /// Use this connection for the lane, but not for requests to stale NSIDs.
-    Attach { lane: usize, link: Box<Link>, rules: RetryRules, stale: StaleNsids },
+    /// Use this connection for the lane, but not for requests to barred NSIDs.
+    Attach { lane: usize, link: Box<Link>, rules: RetryRules, barred: Barred },
     /// What the lane has asked for; `None`: it does not get it.
     Express { lane: usize, express: Option<ExpressLink> },
     /// The lane's path cannot execute anything any more of what was sent before it was lost.
@@ -68,7 +68,7 @@ pub(crate) enum Order {
     /// What the controller of the lane's path can reach.
     SetAna { lane: usize, ana: AnaTable },
     /// Other namespaces are there than requests mean.
-    SetStale { lane: usize, stale: StaleNsids },
+    SetBarred { lane: usize, barred: Barred },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
     /// A path is to be connected that may not have been there before, by its number.
@@ -282,28 +282,28 @@ impl Reactor {
             Order::Beat(reply) => _ = reply.try_send(()),
             #[cfg(test)]
             Order::Call(call) => call(),
-            Order::SetStale { lane, stale } => {
+            Order::SetBarred { lane, barred } => {
                 let at = self.index_of(lane);
                 let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
-                lane.set_stale(stale.clone());
+                lane.set_barred(barred.clone());
                 if let Some(index) = at {
-                    self.paths.set_stale(index, &stale);
+                    self.paths.set_barred(index, &barred);
                 }
                 let express = lane.express_at;
                 let Some(express) = express.and_then(|at| self.lanes.get_mut(at)) else { return };
-                express.set_stale(stale);
+                express.set_barred(barred);
             }
             Order::Express { lane, express } => self.express_came(lane, express),
-            Order::Attach { lane, mut link, rules, stale } => {
+            Order::Attach { lane, mut link, rules, barred } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
                 link.move_to(now, &self.shared.ports, self.lanes_of_path());
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
-                lane.set_stale(stale.clone());
+                lane.set_barred(barred.clone());
                 lane.attach(*link, rules, now);
-                self.paths.set_stale(index, &stale);
+                self.paths.set_barred(index, &barred);
                 self.way_changed(index, WayState::Live);
             }
             Order::Release { lane } => {

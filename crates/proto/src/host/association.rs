@@ -2,7 +2,7 @@
 //!
 //! It owns *paths*; a path has an admin queue and a connection for each lane. Requests are not here: they outlive paths
 //! ([`super::requests`]), and hear of them by [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and
-//! [`Action::SetStale`].
+//! [`Action::SetBarred`].
 //!
 //! The driver takes [`Association::poll`]'s actions until there are none, carries each out, in whatever time that
 //! takes, and answers those that have an answer. It tells what happens by the other calls, and comes back at
@@ -35,9 +35,8 @@ use transitions::Transitions;
 
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::paths::AnaTable;
-use super::pins::Pins;
+use super::pins::{Barred, Pins};
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
-use super::requests::StaleNsids;
 use super::retry::RetryRules;
 use crate::security::TlsPsk;
 use crate::time::Instant;
@@ -99,7 +98,7 @@ pub enum Action<E> {
         number: usize,
         rules: RetryRules,
         /// What is not to be submitted.
-        stale: StaleNsids,
+        barred: Barred,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
     },
@@ -110,10 +109,10 @@ pub enum Action<E> {
         path: PathId,
         rules: RetryRules,
         /// What is not to be submitted.
-        stale: StaleNsids,
+        barred: Barred,
     },
     /// Lanes are not to submit requests for these.
-    SetStale(StaleNsids),
+    SetBarred(Barred),
     /// What the path's controller can reach, where there are other paths.
     SetAna { path: PathId, ana: AnaTable },
     /// Namespaces have been between two ANA states for longer than the path's controller has said (ANATT): they count as
@@ -272,7 +271,8 @@ impl<E: Send + 'static> Association<E> {
             psk: None,
         };
         let beside = config.beside.as_ref();
-        let mut pins = Pins::new(beside.map(|beside| beside.pinned.clone()).unwrap_or_default());
+        let mut pins =
+            beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
         Association {
             config,
@@ -675,8 +675,8 @@ impl<E: Send + 'static> Association<E> {
     fn attach(&mut self, now: Instant, number: usize) {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
-        let (path, stale) = (PathId(number as u16), self.pins.stale());
-        self.actions.push_back(Action::Attach { path, rules, stale });
+        let (path, barred) = (PathId(number as u16), self.pins.barred());
+        self.actions.push_back(Action::Attach { path, rules, barred });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
         let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
@@ -735,7 +735,7 @@ impl<E: Send + 'static> Association<E> {
     fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.check(&namespaces) {
-            self.actions.push_back(Action::SetStale(self.pins.stale()));
+            self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
         if let Some(info) = &self.info
             && info.namespaces != namespaces

@@ -12,7 +12,7 @@ mod meter;
 pub use meter::Meter;
 
 use super::express::Traffic;
-use super::requests::StaleNsids;
+use super::pins::Barred;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::ana::AnaState;
@@ -104,7 +104,7 @@ pub enum Choice {
 struct Way {
     state: WayState,
     access: AnaTable,
-    stale: StaleNsids,
+    barred: Barred,
     /// NSIDs that were refused there, each until then.
     shunned: Vec<(u32, Instant)>,
 }
@@ -114,7 +114,7 @@ impl Way {
         if !self.shunned.is_empty() && self.shunned.iter().any(|&(n, t)| n == nsid && now < t) {
             return Access::Inaccessible;
         }
-        if !self.stale.is_empty() && self.stale.contains(&nsid) {
+        if self.barred.has(nsid) {
             return Access::Never;
         }
         if self.access.is_empty() {
@@ -165,9 +165,9 @@ impl Selector {
         way.shunned.clear();
     }
 
-    /// NSIDs that mean other namespaces on that path than on others.
-    pub fn set_stale(&mut self, path: usize, stale: StaleNsids) {
-        self.ways[path].stale = stale;
+    /// What the path may not carry: NSIDs that mean other namespaces there than on others, or may.
+    pub fn set_barred(&mut self, path: usize, barred: Barred) {
+        self.ways[path].barred = barred;
     }
 
     /// The path has refused a request to that namespace for now.

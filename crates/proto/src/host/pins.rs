@@ -6,10 +6,10 @@
 //! wait for a connection, until the namespace they mean is back. An NSID that was there and is not there now is stale
 //! as well: the target would refuse its requests only until something else comes there.
 //!
-//! All paths of a host mean the same: what one of them has seen first is what counts for the others.
+//! All paths of a host mean the same: what one of them has seen first is what counts for the others. A path that has
+//! not seen an NSID yet carries no request to it: another namespace may be there.
 
 use super::bringup::NamespaceInfo;
-use super::requests::StaleNsids;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,21 +17,61 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, Default)]
 pub struct Pinned(Arc<Mutex<BTreeMap<u32, NamespaceInfo>>>);
 
+/// NSIDs that no request of a path may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Barred {
+    /// Those that are stale.
+    stale: Arc<[u32]>,
+    /// Beside other paths: all but these, in increasing order.
+    seen: Option<Arc<[u32]>>,
+}
+
+impl Barred {
+    /// Whether the NSID is one of them.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, nsid: u32) -> bool {
+        match &self.seen {
+            None => !self.stale.is_empty() && self.stale.contains(&nsid),
+            Some(seen) => seen.binary_search(&nsid).is_err(),
+        }
+    }
+
+    /// Those whose namespace is not there, or where another one is than requests mean.
+    #[must_use]
+    pub fn stale(&self) -> &[u32] {
+        &self.stale
+    }
+
+    /// These are stale, all others may be named.
+    #[must_use]
+    pub fn only(stale: &[u32]) -> Barred {
+        Barred { stale: stale.into(), seen: None }
+    }
+}
+
 /// What is to be had of it by one path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pins {
     pinned: Pinned,
-    stale: StaleNsids,
+    barred: Barred,
 }
 
 impl Pins {
-    /// Of a path of the host to which that is pinned.
+    /// Of the only path of a host.
     #[must_use]
-    pub fn new(pinned: Pinned) -> Pins {
-        Pins { pinned, ..Pins::default() }
+    pub fn alone() -> Pins {
+        Pins { pinned: Pinned::default(), barred: Barred::default() }
     }
 
-    /// Looks at the namespaces that there are; whether other NSIDs are stale now.
+    /// Of one of the paths of the host to which that is pinned.
+    #[must_use]
+    pub fn beside(pinned: Pinned) -> Pins {
+        let seen = Some(Arc::default());
+        Pins { pinned, barred: Barred { seen, ..Barred::default() } }
+    }
+
+    /// Looks at the namespaces that there are; whether other NSIDs are barred now.
     pub fn check(&mut self, namespaces: &[NamespaceInfo]) -> bool {
         let mut by_nsid = self.pinned.0.lock().unwrap_or_else(PoisonError::into_inner);
         for now in namespaces {
@@ -40,19 +80,19 @@ impl Pins {
         let is_there = |pinned: &NamespaceInfo| {
             namespaces.iter().any(|now| now.nsid == pinned.nsid && now.is_same(pinned))
         };
-        let pinned = by_nsid.values().filter(|pinned| !is_there(pinned));
-        let stale: Vec<u32> = pinned.map(|pinned| pinned.nsid).collect();
-        let has_changed = *self.stale != *stale;
-        if has_changed {
-            self.stale = stale.into();
-        }
+        let (seen, stale): (Vec<_>, Vec<_>) = by_nsid.values().partition(|pinned| is_there(pinned));
+        let nsids = |of: Vec<&NamespaceInfo>| of.iter().map(|pinned| pinned.nsid).collect();
+        let seen = self.barred.seen.is_some().then(|| nsids(seen));
+        let barred = Barred { stale: nsids(stale), seen };
+        let has_changed = self.barred != barred;
+        self.barred = barred;
         has_changed
     }
 
-    /// What is stale, in increasing order.
+    /// What its requests may not name.
     #[must_use]
-    pub fn stale(&self) -> StaleNsids {
-        self.stale.clone()
+    pub fn barred(&self) -> Barred {
+        self.barred.clone()
     }
 }
 
@@ -66,10 +106,10 @@ mod tests {
 
     #[test]
     fn an_nsid_is_barred_while_another_namespace_is_there() {
-        let mut pins = Pins::default();
+        let mut pins = Pins::alone();
         let mut look = |namespaces: &[NamespaceInfo]| {
             pins.check(namespaces);
-            pins.stale().to_vec()
+            pins.barred().stale().to_vec()
         };
         let none: [u32; 0] = [];
         assert_eq!(look(&[namespace(1, 1), namespace(2, 2)]), none);
@@ -85,13 +125,27 @@ mod tests {
     #[test]
     fn what_one_path_has_seen_counts_for_the_others() {
         let pinned = Pinned::default();
-        let [mut one, mut other] = [Pins::new(pinned.clone()), Pins::new(pinned)];
+        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
         one.check(&[namespace(1, 1), namespace(5, 5)]);
         other.check(&[namespace(1, 1), namespace(5, 6)]);
-        assert_eq!(*one.stale(), []);
-        assert_eq!(*other.stale(), [5], "another one has come there meanwhile");
+        assert_eq!(one.barred().stale(), []);
+        assert_eq!(other.barred().stale(), [5], "another one has come there meanwhile");
         one.check(&[namespace(1, 1), namespace(5, 6)]);
-        assert_eq!(*one.stale(), [5]);
+        assert_eq!(one.barred().stale(), [5]);
+    }
+
+    #[test]
+    fn a_path_that_has_not_seen_an_nsid_yet_carries_no_request_to_it() {
+        let pinned = Pinned::default();
+        let [mut one, mut other] = [Pins::beside(pinned.clone()), Pins::beside(pinned)];
+        assert!(one.barred().has(1), "it has not looked");
+        other.check(&[namespace(1, 1)]);
+        assert!(one.check(&[namespace(1, 1), namespace(5, 5)]));
+        assert!(!one.barred().has(5));
+        assert!(other.barred().has(5), "another one may be there");
+        assert!(other.check(&[namespace(1, 1), namespace(5, 5)]), "it is to be told");
+        assert!(!other.barred().has(5));
+        assert!(!Pins::alone().barred().has(5), "nobody else means anything by it");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A request that is taken ends exactly once. It *waits* for a slot, has a *slot* of the queue pair while its command
 //! is under way, and *rests* until it is tried again. When the connection is lost all requests wait again, in the
 //! order in which they were taken. Without an answer of the controller a request fails for four reasons: nobody has
-//! answered it too often, its NSID stands for another namespace now ([`StaleNsids`]), the controller is lost, or it
+//! answered it too often, its NSID stands for another namespace now ([`Barred`]), the controller is lost, or it
 //! was under way and may not be carried out twice ([`Addressed::may_repeat`]): nobody knows whether it was. It fails
 //! when it cannot be carried out any more, so whoever looks then sees what has become of it.
 //!
@@ -19,16 +19,13 @@ pub use moves::Moved;
 use super::express::Traffic;
 use super::overdue::{IoTimer, Watch};
 use super::paths::Meter;
+use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
 use crate::time::Instant;
 use core::cmp::Ordering;
 use core::time::Duration;
 use roadtrain_wire::status::Status;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
-
-/// NSIDs whose namespace is not there, or where another one is than requests mean.
-pub type StaleNsids = Arc<[u32]>;
 
 /// Nobody knows whether it was carried out, and it is not tried again.
 const UNKNOWN: Status = Status::HOST_ABORTED;
@@ -154,7 +151,7 @@ pub struct Requests<R> {
     failed: VecDeque<Ended<R>>,
     rules: RetryRules,
     timer: IoTimer,
-    stale: StaleNsids,
+    barred: Barred,
     /// The controller is lost: requests fail at once.
     failing: bool,
     /// One has rested since one succeeded.
@@ -178,7 +175,7 @@ impl<R: Addressed> Requests<R> {
             failed: VecDeque::new(),
             rules: RetryRules::default(),
             timer: IoTimer::new(timeout),
-            stale: StaleNsids::default(),
+            barred: Barred::default(),
             failing: false,
             has_rested: false,
             taken: 0,
@@ -444,13 +441,13 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// What is not submitted from now on.
-    pub fn set_stale(&mut self, stale: StaleNsids) {
-        self.stale = stale;
+    pub fn set_barred(&mut self, barred: Barred) {
+        self.barred = barred;
     }
 
     #[inline]
     fn is_barred(&self, nsid: u32) -> bool {
-        !self.stale.is_empty() && self.stale.contains(&nsid)
+        self.barred.has(nsid)
     }
 
     /// Whether there is a [`Requests::next_failed`].

@@ -155,8 +155,10 @@ impl Harness {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { stale, .. } => self.log.push(format!("attach, stale {stale:?}")),
-            Action::SetStale(stale) => self.log.push(format!("stale {stale:?}")),
+            Action::Attach { barred, .. } => {
+                self.log.push(format!("attach, stale {:?}", barred.stale()))
+            }
+            Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
             Action::Changed => self.log.push("changed".into()),
             Action::EndElsewhere { lost, .. } => self.log.push(format!("end elsewhere {lost:?}")),
             Action::EndedFor { owner, lost, fencing } => {

@@ -11,7 +11,7 @@ use crate::host::link::Link;
 use crate::mailbox::mailbox;
 use crate::reactor::{self, RxBuffers};
 use roadtrain_proto::ether::fence::Fence;
-use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
@@ -87,9 +87,8 @@ impl HandHost {
         };
         let mut reactor = Reactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {
-            let (link, rules, stale) =
-                (Box::new(link), RetryRules::default(), StaleNsids::default());
-            reactor.obey(Order::Attach { lane, link, rules, stale });
+            let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
+            reactor.obey(Order::Attach { lane, link, rules, barred });
         }
         let mut idle = Idle;
         let mut running = Running { reactor: &mut reactor, front: &mut idle };

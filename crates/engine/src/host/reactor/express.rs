@@ -8,7 +8,7 @@ use crate::host::link::Link;
 use crate::reactor::List;
 use crate::recorded::Line;
 use roadtrain_proto::host::express::Wish;
-use roadtrain_proto::host::requests::StaleNsids;
+use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_wire::fabrics;
 use tracing::debug;
@@ -19,7 +19,7 @@ pub(crate) struct ExpressLink {
     /// Its number over all connections: its queue identifier less one.
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
-    pub(crate) stale: StaleNsids,
+    pub(crate) barred: Barred,
     /// The controller knows Disconnect.
     pub(crate) may_close: bool,
 }
@@ -40,7 +40,7 @@ impl Reactor {
             }
             return;
         }
-        let Some(ExpressLink { mut link, number, rules, stale, may_close }) = express else {
+        let Some(ExpressLink { mut link, number, rules, barred, may_close }) = express else {
             return of.express.refused(now);
         };
         let mut lane = of.beside();
@@ -51,7 +51,7 @@ impl Reactor {
             ..Line::default()
         });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
-        lane.set_stale(stale);
+        lane.set_barred(barred);
         lane.attach(*link, rules, now);
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, lane);

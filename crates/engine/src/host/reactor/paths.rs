@@ -11,7 +11,8 @@ use crate::reactor::Table;
 use crate::stats::LaneStats;
 use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, Selector, WayState};
-use roadtrain_proto::host::requests::{Addressed, Moved, StaleNsids};
+use roadtrain_proto::host::pins::Barred;
+use roadtrain_proto::host::requests::{Addressed, Moved};
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
@@ -117,9 +118,9 @@ impl Paths {
         owner.map_or(0, |(_, home)| home)
     }
 
-    pub(super) fn set_stale(&mut self, index: u32, stale: &StaleNsids) {
+    pub(super) fn set_barred(&mut self, index: u32, barred: &Barred) {
         if let Some((selector, path)) = self.of(index) {
-            selector.set_stale(path, stale.clone());
+            selector.set_barred(path, barred.clone());
         }
     }
 
@@ -226,7 +227,7 @@ impl Reactor {
             selector.grow(paths as usize);
             selector.set_state(path, WayState::Connecting);
             selector.set_access(path, AnaTable::default());
-            selector.set_stale(path, StaleNsids::default());
+            selector.set_barred(path, Barred::default());
             // What an earlier path at this place has come to is over.
             let index = self.paths.places[path * per_path as usize + home];
             if let Some(lane) = self.lanes.get_mut(index) {

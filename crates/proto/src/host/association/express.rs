@@ -51,13 +51,13 @@ impl<E: Send + 'static> Association<E> {
         self.paths[usize::from(path.0)].connecting = None;
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
-        let stale = self.pins.stale();
+        let barred = self.pins.barred();
         self.actions.push_back(Action::AttachExpress {
             path,
             lane,
             number,
             rules,
-            stale,
+            barred,
             may_close,
         });
     }

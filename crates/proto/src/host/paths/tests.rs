@@ -182,7 +182,7 @@ fn a_path_that_refuses_is_shunned_for_a_moment() {
 #[test]
 fn another_namespace_under_the_nsid_is_never_used() {
     let mut selector = live(PathPolicy::QueueDepth, 2);
-    selector.set_stale(1, [7].into());
+    selector.set_barred(1, Barred::only(&[7]));
     selector.set_state(0, WayState::Connecting);
     let offers = |_| offer(0, 0);
     assert_eq!(selector.choose(NOW, 7, offers), Choice::Wait(0));
