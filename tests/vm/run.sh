@@ -32,4 +32,5 @@ share_program() {
 
 build_roadtrain
 "$here/vm.sh" prepare || exit 1
+at_once=$(nproc)
 run_tests "${1-}"
