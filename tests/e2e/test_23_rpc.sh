@@ -201,48 +201,69 @@ test_rpc_http() {
     [ "$(grep -c 'wrong credentials' target.log)" = 1 ] || fail "$(grep 'wrong credentials' target.log)"
 }
 
-# The state file has the old content or the new one, at whatever system call the process is killed.
+# A volume is there as a whole or not at all, in the list of its store and as a file, at whatever system call of its
+# creation the process is killed; and what is in the state file likewise.
 test_rpc_killed_at_every_call() {
-    local calls n last before after
     command -v strace >/dev/null || skip 'there is no strace'
-    managed
-    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "first"}'
-    strace -f -qq -e trace=all -o probe.txt -p "$target" 2>probe.log & 
-    n=$!
-    until_attached "$n"
-    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "probe"}'
-    r bdev_malloc_delete '{"name": "probe"}'
-    kill -INT "$n" && wait "$n" || true
-    [ -s probe.txt ] || skip "strace cannot be used: $(cat probe.log)"
-    kill -TERM "$target" && ended "$target" 20
-    last=0
-    # Each kind of call that makes, writes, syncs or renames a file, each time that it comes.
-    for calls in openat:1 openat:2 write:1 write:2 fsync:1 fsync:2 rename:1 rename:2 unlink:1 mmap:1 sendto:1 writev:1; do
-        managed
-        before=$(sha256sum <state.toml)
-        background strace.log strace -f -qq -e "trace=${calls%:*}" -e "inject=${calls%:*}:signal=KILL:when=${calls#*:}" -o killed.txt -p "$target"
-        until_attached "$pid"
-        after=killed
-        "$ROADTRAIN" rpc --rpc "$rpc" bdev_malloc_create "{\"num_blocks\": 8192, \"block_size\": 512, \"name\": \"d$last\"}" >made.json 2>made.log && after=made
-        alive "$target" && { kill -KILL "$target" || true; }
-        ended "$target" 10
-        managed
-        r bdev_get_bdevs
-        is '[.[].name] | index("first")'
-        # What was answered is there; what was not is there as a whole or not at all.
-        [ "$after" = killed ] || is '[.[].name] | index($d)' --arg d "d$last"
-        [ "$before" = "$(sha256sum <state.toml)" ] || is '[.[].name] | index($d)' --arg d "d$last"
-        kill -TERM "$target" && ended "$target" 20
-        last=$((last + 1))
-    done
+    mkdir volumes
+    make_one() { "$ROADTRAIN" rpc --rpc "$rpc" bdev_lvol_create "{\"lvs_name\": \"vols\", \"lvol_name\": \"$1\", \"size_in_mib\": 4}"; }
+    delete_one() { r bdev_lvol_delete "{\"name\": \"vols/$1\"}"; }
+    killed_at_every_call vols/
+    make_one() { "$ROADTRAIN" rpc --rpc "$rpc" bdev_malloc_create "{\"num_blocks\": 8192, \"block_size\": 512, \"name\": \"$1\"}"; }
+    delete_one() { r bdev_malloc_delete "{\"name\": \"$1\"}"; }
+    killed_at_every_call ''
 }
 
-# until_attached PID: that strace traces the target
+# killed_at_every_call PREFIX: of what `make_one NAME` does. Its calls are seen first.
+killed_at_every_call() {
+    local tracer call nth name last=0 is_killed killed=0 here="managed --lvstore vols=$work/volumes,size=1GiB"
+    $here
+    strace -f -qq -o probe.txt -p "$target" 2>probe.log &
+    tracer=$!
+    until_attached "$tracer"
+    make_one first >made.json
+    kill -INT "$tracer" && wait "$tracer" || true
+    calls_of_threads <probe.txt >calls.txt
+    grep -q '^fsync 2$' calls.txt && grep -q '^rename 1$' calls.txt || { cat probe.txt; fail 'where are its calls?'; }
+    kill -TERM "$target" && ended "$target" 20
+    while read -r call nth <&3; do
+        last=$((last + 1)) name=v$last is_killed=
+        $here
+        background strace.log strace -f -qq -e "trace=$call" -e "inject=$call:signal=KILL:when=$nth" -o killed.txt -p "$target"
+        until_attached "$pid"
+        make_one "$name" >made.json 2>made.log || is_killed=1
+        alive "$target" && kill -KILL "$target" || killed=$((killed + 1))
+        ended "$target" 10
+        $here
+        r bdev_get_bdevs
+        has_one "$1first" || fail "killed at $call $nth: the first one is gone"
+        # What was made is whole, so that it can be removed, and nothing else is left of it.
+        if has_one "$1$name"; then
+            delete_one "$name"
+        else
+            [ -n "$is_killed" ] || fail "killed at $call $nth: what was answered is gone"
+        fi
+        [ "$(find volumes -type f | wc -l)" = 2 ] || { ls -la volumes; fail "killed at $call $nth: a file is left"; }
+        kill -TERM "$target" && ended "$target" 20
+    done 3<calls.txt
+    [ "$killed" -gt 30 ] || fail "it was killed only $killed times of $last"
+    echo "measured: killed at $killed system calls"
+}
+
+# has_one NAME: it is a bdev, or another name of one, in the last result
+has_one() { jq -e --arg name "$1" '[.[] | .name, .aliases[]] | index($name)' r.json >/dev/null; }
+
+# calls_of_threads: of what strace says, each call that a thread makes and how often: "NAME 1", "NAME 2", ...
+calls_of_threads() {
+    awk '$2 ~ /^[a-z0-9_]+\(/ { call = $2; sub(/\(.*/, "", call); n = ++count[$1, call]; if (n > most[call]) { most[call] = n; print call, n } }'
+}
+
+# until_attached PID: that strace traces the target, or has already ended it
 until_attached() {
     local n
     for n in $(seq 100); do
-        ! grep -q "^TracerPid:[[:space:]]*[1-9]" "/proc/$target/status" || return 0
-        alive "$1" || skip 'strace cannot be used here'
+        alive "$target" && ! grep -q "^TracerPid:[[:space:]]*[1-9]" "/proc/$target/status" || return 0
+        alive "$1" || ! alive "$target" || skip "strace cannot be used here: $(cat probe.log)"
         sleep 0.05
     done
     fail 'strace does not attach'
