@@ -234,9 +234,10 @@ test_rbd_by_rpc() {
     r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$a" --rw randrw --bs 4k --depth 16 --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and .iops > 0'
-    # Another size is the cluster's to give.
-    wrong -22 'Invalid argument' bdev_rbd_resize '{"name": "Ceph0", "new_size": 96}'
-    rbd_tool resize rbd/disk --size 96M >resize.log
+    # Larger only: who makes it smaller has to know what he does.
+    wrong -22 'Invalid argument' bdev_rbd_resize '{"name": "Ceph0", "new_size": 32}'
+    r bdev_rbd_resize '{"name": "Ceph0", "new_size": 96}'
+    [ "$(rbd_tool info rbd/disk --format json | jq .size)" = 100663296 ] || fail 'the image has another size'
     r bdev_rbd_resize '{"name": "Ceph0", "new_size": 96}'
     r bdev_get_bdevs '{"name": "Ceph0"}' && is '.[0].num_blocks == 24576'
     r framework_get_config '{"name": "bdev"}' && cp r.json saved.json

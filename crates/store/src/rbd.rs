@@ -26,6 +26,7 @@ mod snapshots;
 mod under_way;
 
 use crate::resize::Size;
+use crate::spec;
 use crate::{
     BlockLimits, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Snapshots, Store, Token,
 };
@@ -310,13 +311,29 @@ impl Store for RbdStore {
             self.image.drop_object_map().map_err(failed)?;
         }
         let to = now >> self.geometry().lba_shift << self.geometry().lba_shift;
+        let refused = |why: &str| Err(Failure::text(why).of(&self.spec));
         match bytes {
-            Some(bytes) if bytes != to => Err(Failure::text(
-                "is not resized from here: use `rbd resize`, the target follows it",
-            )
-            .of(&self.spec)),
-            _ => Ok(Resize::to(from, to)),
+            Some(bytes) if bytes < to => {
+                refused("is not made smaller from here: use `rbd resize`, the target follows it")
+            }
+            Some(bytes) if bytes > to && self.custody() != Custody::Ours => {
+                refused("is another gateway's: resize it there, or use `rbd resize`")
+            }
+            Some(bytes) => {
+                spec::whole_blocks("rbd", bytes, 1 << self.geometry().lba_shift)?;
+                Ok(Resize::to(from, bytes))
+            }
+            None => Ok(Resize::to(from, to)),
         }
+    }
+
+    /// It stays so large, whatever becomes of the rest: other gateways have heard of it, and their hosts may use it.
+    fn stage(&self, resize: &mut Resize) -> Result<(), OpenError> {
+        let failed = |failure: Failure| failure.of(&self.spec);
+        if resize.to > resize.from && resize.to > self.bytes_now().map_err(failed)? {
+            self.image.grow(resize.to).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn watch_size(&self, watcher: Weak<SizeWatcher>) {

@@ -261,6 +261,12 @@ impl Image {
         self.number(self.rbd().rbd_get_size, "read its size")
     }
 
+    /// Gives it more octets. Waits.
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), Failure> {
+        // SAFETY: the image is open.
+        check(unsafe { (self.rbd().rbd_resize)(self.handle(), bytes) }, "make it larger")
+    }
+
     fn features(&self) -> Result<u64, Failure> {
         self.number(self.rbd().rbd_get_features, "read its features")
     }

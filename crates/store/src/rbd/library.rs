@@ -111,6 +111,7 @@ functions! { Rbd:
     rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd_close(Handle) -> c_int;
     rbd_get_size(Handle, *mut u64) -> c_int;
+    rbd_resize(Handle, u64) -> c_int;
     rbd_get_id(Handle, *mut c_char, usize) -> c_int;
     rbd_get_features(Handle, *mut u64) -> c_int;
     rbd_get_stripe_unit(Handle, *mut u64) -> c_int;

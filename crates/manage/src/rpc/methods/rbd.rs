@@ -18,7 +18,7 @@ pub(super) const METHODS: &[Method] = &[
         "Removes such a device, its namespace first; the image stays.",
         remove,
     ),
-    change("bdev_rbd_resize", "Gives it the size that its image has by now.", look_at_size),
+    change("bdev_rbd_resize", "Makes its image larger; hosts are told.", grow),
 ];
 
 /// A file that RPC may have opened, if one is named.
@@ -172,7 +172,7 @@ fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, is_image)
 }
 
-fn look_at_size(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn grow(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
