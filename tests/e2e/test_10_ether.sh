@@ -68,9 +68,19 @@ test_ether_verified_over_one_link() {
 
 test_ether_verified_over_two_links() {
     ether_lab 2 9000
-    serve_ether --namespace mem:64MiB --cores 0,1
+    in_target "$lab" ip link set lo up
+    serve_ether --namespace mem:64MiB --cores 0,1 --metrics 127.0.0.1:9464
     bench_ether --rw randrw --bs 4k --depth 64 --lanes 2 --seconds 1
     bench_ether --rw randrw --bs 64k --depth 16 --seconds 1
+    in_target "$lab" curl -sS http://127.0.0.1:9464/metrics >metrics.txt
+    local link direction
+    for link in lan0 lan1; do
+        for direction in sent received; do
+            awk -v "name=roadtrain_frames_${direction}_total{interface=\"$link\"}" '$1 == name && $2 > 1000 {found = 1}
+                END {exit !found}' metrics.txt || { grep frames metrics.txt; fail "no frames $direction over $link"; }
+        done
+        grep -q "^roadtrain_frames_lost_total{interface=\"$link\"} " metrics.txt
+    done
 }
 
 # Tagged frames; who has another tag, or none, hears nothing of the target.

@@ -345,8 +345,23 @@ pub struct TransportSample {
     pub protocol_errors: Vec<StatusCount>,
     /// Digests that were wrong: `header` or `data`.
     pub digest_errors: Vec<StatusCount>,
+    /// Frames of each interface.
+    pub frames: Vec<FrameCount>,
     /// Frames dropped, by reason.
     pub frames_dropped: Vec<StatusCount>,
+}
+
+/// Frames that a target has had at an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FrameCount {
+    /// The interface's name.
+    pub interface: String,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Frames given up: what was in them was sent again.
+    pub lost: u64,
 }
 
 /// A link over Ethernet.

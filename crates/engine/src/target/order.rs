@@ -6,6 +6,7 @@ use super::listeners::ListenSocket;
 use super::meters::LaneCells;
 use super::tasks::Owner;
 use super::tickets::Ticket;
+use crate::metrics::FrameCount;
 use crate::recorded::OfReactor;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
@@ -70,6 +71,8 @@ pub(super) enum Order {
     Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped.
     Drops(SyncSender<Drops>),
+    /// Says what frames there were at the reactor's ports.
+    Frames(SyncSender<Vec<FrameCount>>),
     /// Answer with where the lanes are.
     Lanes(SyncSender<Vec<LanePlace>>),
     /// Answer with what is recorded.

@@ -282,6 +282,7 @@ impl reactor::Reactor for Reactor {
                 let sends = sum.sends + frames::port_sends(lanes);
                 let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
             }
+            Order::Frames(reply) => _ = reply.try_send(frames::counts(frames, lanes)),
             Order::Drops(reply) => {
                 let _ = reply.try_send(frames.drops);
             }

@@ -1,9 +1,11 @@
 //! Everything a target has counted, at a moment.
 
 use super::export::{Blocks, Export};
+use super::order::Order;
 use super::server::Server;
 use crate::metrics::{
-    Io, Kind, NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample, bounds,
+    FrameCount, Io, Kind, NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample,
+    bounds,
 };
 use roadtrain_proto::target::{NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig};
 use roadtrain_store::StoreKind;
@@ -24,6 +26,7 @@ impl Server {
         transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
         let reactors = self.reactor_samples();
         transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
+        transport.frames = self.frames();
         transport.frames_dropped = self.dropped();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
         let subsystems = seen.subsystems.iter().map(|one| subsystem(one, serial(&one.nqn)));
@@ -58,6 +61,26 @@ impl Server {
             ReactorSample { core: affinity.cpus.single(), node: affinity.node, ..sample }
         };
         samples.map(placed).collect()
+    }
+
+    /// Of each interface, of all reactors.
+    fn frames(&self) -> Vec<FrameCount> {
+        // As below.
+        if !self.has_interfaces {
+            return Vec::new();
+        }
+        let mut of_all: Vec<FrameCount> = Vec::new();
+        for port in self.ask(Order::Frames).flatten() {
+            match of_all.iter_mut().find(|of| of.interface == port.interface) {
+                Some(of) => {
+                    of.sent += port.sent;
+                    of.received += port.received;
+                    of.lost += port.lost;
+                }
+                None => of_all.push(port),
+            }
+        }
+        of_all
     }
 
     #[cfg(feature = "ether")]

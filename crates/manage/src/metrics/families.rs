@@ -3,7 +3,7 @@
 use super::encode::{Buckets, Out};
 use super::process::Process;
 use roadtrain_engine::metrics::{
-    AttachmentSample, Batching, HostSample, Io, Kind, Latency, LatencyOf, LinkSample,
+    AttachmentSample, Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, LinkSample,
     NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample,
 };
 use std::fmt;
@@ -385,6 +385,14 @@ fn transport(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.counters(("roadtrain_protocol_errors", help), by("fes", &of.protocol_errors))?;
     let digests = by("kind", &of.digest_errors);
     out.counters(("roadtrain_digest_errors", "Digests that were wrong"), digests)?;
+    for (name, help, count) in [
+        ("roadtrain_frames_sent", "Frames sent", (|of| of.sent) as fn(&FrameCount) -> u64),
+        ("roadtrain_frames_received", "Frames received", |of| of.received),
+        ("roadtrain_frames_lost", "Frames given up: what was in them was sent again", |of| of.lost),
+    ] {
+        let by = |of: &'_ FrameCount| ([("interface", of.interface.clone())], count(of));
+        out.counters((name, help), of.frames.iter().map(by))?;
+    }
     let dropped = of
         .frames_dropped
         .iter()
@@ -531,6 +539,7 @@ mod tests {
                 connections: vec![connection],
                 protocol_errors: some("LimitExceeded"),
                 digest_errors: some("data"),
+                frames: vec![FrameCount { interface: "eth1".into(), ..FrameCount::default() }],
                 frames_dropped: some("token"),
                 ..TransportSample::default()
             },

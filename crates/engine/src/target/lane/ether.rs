@@ -73,6 +73,17 @@ pub(in crate::target) struct Ether {
     stats: LaneStats,
 }
 
+impl Ether {
+    /// Frames given up, with the port of each link.
+    pub(in crate::target) fn lost(&self) -> impl Iterator<Item = (usize, u64)> {
+        let lost = |number: usize| Some(self.qpair.end.links.stats(number as u8)?.lost);
+        let link = move |(number, link): (usize, &Option<Link>)| {
+            Some((link.as_ref()?.port, lost(number)?))
+        };
+        self.links.iter().enumerate().filter_map(link)
+    }
+}
+
 /// What a lane over Ethernet is made of.
 pub(in crate::target) struct EtherLane {
     pub(in crate::target) qpair: Qpair,

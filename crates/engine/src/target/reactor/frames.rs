@@ -7,10 +7,11 @@ use super::Peers;
 use super::lanes::Lanes;
 use crate::clock;
 use crate::ether::port::Port;
+use crate::metrics::FrameCount;
 use crate::reactor::List;
 use crate::target::ether::listener::{Heard, Listener};
 use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
-use crate::target::lane::ether::Link;
+use crate::target::lane::ether::{Ether, Link};
 use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
 use roadtrain_proto::ether::Packing;
@@ -39,11 +40,13 @@ pub(super) struct Hosts {
     by_token: HashMap<u64, u32>,
     /// Octets of data pages that lanes may still get.
     damq_left: usize,
+    /// Frames that lanes had given up which have ended, by port.
+    lost: Vec<u64>,
 }
 
 impl Hosts {
     pub(super) fn new(damq_left: usize) -> Self {
-        Hosts { by_token: HashMap::new(), damq_left }
+        Hosts { by_token: HashMap::new(), damq_left, lost: Vec::new() }
     }
 
     /// The lane ends.
@@ -51,7 +54,16 @@ impl Hosts {
         if let Some(ether) = lane.ether() {
             self.by_token.remove(&ether.qpair.end.links.peer_token());
             self.damq_left += ether.damq.len();
+            count_lost(&mut self.lost, ether);
         }
+    }
+}
+
+/// Adds what a lane has given up.
+fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
+    for (port, count) in ether.lost() {
+        lost.resize(lost.len().max(port + 1), 0);
+        lost[port] += count;
     }
 }
 
@@ -134,6 +146,21 @@ pub(super) fn flush_ports(lanes: &mut Lanes) {
 /// System calls that sent frames.
 pub(super) fn port_sends(lanes: &mut Lanes) -> u64 {
     lanes.shared.ports.iter_mut().map(|port| port.counts().send_calls).sum()
+}
+
+/// What has come and gone at each of the reactor's ports. Several may be of one interface.
+pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> {
+    let mut lost = lanes.hosts.lost.clone();
+    for lane in lanes.table.iter_mut() {
+        lane.ether().into_iter().for_each(|ether| count_lost(&mut lost, ether));
+    }
+    let ports = lanes.shared.ports.iter_mut().chain(&mut frames.listening);
+    let count = |(number, port): (usize, &mut Port)| {
+        let (interface, counts) = (port.interface().name.clone(), port.counts());
+        let lost = lost.get(number).copied().unwrap_or(0);
+        FrameCount { interface, sent: counts.sent, received: counts.received, lost }
+    };
+    ports.enumerate().map(count).collect()
 }
 
 /// The lane with that token.

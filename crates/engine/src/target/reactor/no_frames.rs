@@ -2,6 +2,7 @@
 
 use super::Peers;
 use super::lanes::Lanes;
+use crate::metrics::FrameCount;
 use crate::ring::UserData;
 use crate::target::ether::{Drops, EtherParts, Port, Request};
 use crate::target::lane::TargetLane;
@@ -51,4 +52,8 @@ pub(super) fn ask(_: &mut Lanes, _: &str) {}
 
 pub(super) fn port_sends(_: &mut Lanes) -> u64 {
     0
+}
+
+pub(super) fn counts(_: &mut Frames, _: &mut Lanes) -> Vec<FrameCount> {
+    Vec::new()
 }
