@@ -98,9 +98,33 @@ impl Desk<'_> {
             json!({
                 "name": store["name"], "bytes": octets("total_data_clusters"),
                 "free": octets("free_clusters"), "at": store["base_bdev"], "uuid": store["uuid"],
+                "copies": copies(&store["copies"]),
             })
         });
-        let head = ["NAME", "SIZE", "FREE", "AT", "UUID"];
-        self.table(&head, &["name", "bytes", "free", "at", "uuid"], rows.collect())
+        let head = ["NAME", "SIZE", "FREE", "AT", "UUID", "COPIES"];
+        self.table(&head, &["name", "bytes", "free", "at", "uuid", "copies"], rows.collect())
+    }
+}
+
+/// Volumes that are being copied, each with how far that is.
+fn copies(told: &Value) -> Option<String> {
+    let copy = |one: &Value| {
+        let octets = |name: &str| one[name].as_u64().unwrap_or(0);
+        let percent =
+            (octets("copied_bytes") * 100).checked_div(octets("total_bytes")).unwrap_or(100);
+        format!("{} {percent} %", one["lvol_name"].as_str().unwrap_or_default())
+    };
+    Some(told.as_array()?.iter().map(copy).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_copies_are_is_told_in_percent() {
+        let one = |name: &str, copied: u64, of: u64| json!({"lvol_name": name, "copied_bytes": copied, "total_bytes": of});
+        assert_eq!(copies(&json!([one("a", 1, 3), one("b", 0, 0)])).unwrap(), "a 33 %, b 100 %");
+        assert_eq!(copies(&Value::Null), None);
     }
 }

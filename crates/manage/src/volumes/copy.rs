@@ -16,7 +16,24 @@ const PIECE: u64 = 16 << 20;
 /// Whether nobody can write to the source.
 pub(crate) type Quiet<'a> = &'a (dyn Fn() -> bool + Sync);
 
-/// Copies what `from` has; its holes stay holes. `to` has its size already.
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Octets copied.
+    pub copied: u64,
+    /// Octets to copy.
+    pub of: u64,
+}
+
+impl Progress {
+    /// In percent.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        (self.copied.saturating_mul(100)).checked_div(self.of).unwrap_or(100).min(100)
+    }
+}
+
+/// Copies what `from` has; its holes stay holes. `to` has its size already. `each` is told how many octets each piece had.
 ///
 /// # Errors
 /// What was copied has moved meanwhile, or the file system has trouble.
@@ -25,6 +42,7 @@ pub(crate) fn copy(
     (from, to): (&File, &File),
     quiet: Quiet<'_>,
     busy: impl Fn() -> VolumeError,
+    mut each: impl FnMut(u64),
 ) -> Result<(), VolumeError> {
     let failed = |source| VolumeError::io(home.path(), "copy in", source);
     if !quiet() {
@@ -34,7 +52,7 @@ pub(crate) fn copy(
     home.sync(from).map_err(failed)?;
     let stamp = || from.metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
     let before = stamp().map_err(failed)?;
-    pieces(home, from, to).map_err(failed)?;
+    pieces(home, from, to, &mut each).map_err(failed)?;
     if !quiet() || stamp().map_err(failed)? != before {
         return Err(busy());
     }
@@ -46,7 +64,7 @@ pub(crate) fn needed(from: &File) -> io::Result<u64> {
     figures::content(from)
 }
 
-fn pieces(home: &Home, from: &File, to: &File) -> io::Result<()> {
+fn pieces(home: &Home, from: &File, to: &File, each: &mut dyn FnMut(u64)) -> io::Result<()> {
     let end = from.metadata()?.len();
     let mut at = 0;
     while at < end {
@@ -57,20 +75,29 @@ fn pieces(home: &Home, from: &File, to: &File) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         };
         let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end);
-        piece(home, from, to, (data, hole))?;
+        piece(home, from, to, (data, hole), each)?;
         at = hole;
     }
     Ok(())
 }
 
-fn piece(home: &Home, from: &File, to: &File, (mut at, end): (u64, u64)) -> io::Result<()> {
+fn piece(
+    home: &Home,
+    from: &File,
+    to: &File,
+    (mut at, end): (u64, u64),
+    each: &mut dyn FnMut(u64),
+) -> io::Result<()> {
     while at < end {
         home.gate.pass(Step::Copy)?;
         let (mut off_in, mut off_out) = (at, at);
         let len = (end - at).min(PIECE) as usize;
         match copy_file_range(from, Some(&mut off_in), to, Some(&mut off_out), len) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(copied) => at += copied as u64,
+            Ok(copied) => {
+                at += copied as u64;
+                each(copied as u64);
+            }
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

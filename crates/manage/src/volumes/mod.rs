@@ -33,6 +33,7 @@ mod tests;
 mod uuid;
 
 pub use contents::{CLUSTER_BYTES, Volume, clusters};
+pub use copy::Progress;
 pub use error::VolumeError;
 pub use store::{Store, StoreInfo, VolumeInfo};
 pub use uuid::Uuid;

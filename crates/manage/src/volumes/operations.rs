@@ -2,12 +2,16 @@
 
 use super::VolumeError;
 use super::contents::{CLUSTER_BYTES, Volume, clusters};
-use super::copy::{self, Quiet};
+use super::copy::{self, Progress, Quiet};
 use super::figures;
 use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
 use super::uuid::Uuid;
 use std::fs::File;
-use tracing::warn;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Between two lines of the log about one copy.
+const SAY_EACH: Duration = Duration::from_secs(10);
 
 impl Store {
     /// Makes a volume of `bytes`, rounded up to clusters, that reads as zeroes. A thin one takes space when it is
@@ -264,9 +268,19 @@ impl Shared {
         };
         let copied = || {
             from.takes_long();
-            reserved.grow(clusters(copy::needed(&source).map_err(failed)?))?;
-            warn!(volume = name, "its content is copied: this file system cannot share it");
-            copy::copy(home, (&source, &file), quiet, busy)?;
+            let octets = copy::needed(&source).map_err(failed)?;
+            reserved.grow(clusters(octets))?;
+            warn!(volume = name, octets, "its content is copied: this file system cannot share it");
+            let (mut progress, mut said_at) = (Progress { copied: 0, of: octets }, Instant::now());
+            reserved.tell(progress);
+            copy::copy(home, (&source, &file), quiet, busy, |copied| {
+                progress.copied += copied;
+                reserved.tell(progress);
+                if said_at.elapsed() >= SAY_EACH {
+                    said_at = Instant::now();
+                    info!(volume = name, to = reserved.name, "copied {} %", progress.percent());
+                }
+            })?;
             home.sync(&file).map_err(|e| VolumeError::io(&home.file(volume.uuid), "sync", e))
         };
         copied().inspect_err(|_| self.unmake(volume.uuid))

@@ -3,6 +3,7 @@
 use super::VolumeError;
 use super::background::Background;
 use super::contents::{CLUSTER_BYTES, Contents, Volume};
+use super::copy::Progress;
 use super::figures::{self, Held};
 use super::gate::{Gate, Open};
 use super::home::Home;
@@ -59,12 +60,21 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) contents: Contents,
-    /// Names that volumes will have, with the clusters that they need.
-    pending: BTreeMap<String, u64>,
+    /// Names that volumes will have.
+    pending: BTreeMap<String, Pending>,
     claims: BTreeMap<Uuid, Use>,
     pub(super) background: Background,
     /// It was removed.
     pub(super) gone: bool,
+}
+
+/// A volume to come.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    /// That it needs.
+    clusters: u64,
+    /// What it is to have is being copied.
+    copy: Option<Progress>,
 }
 
 /// Who uses a volume's file.
@@ -169,6 +179,14 @@ impl Store {
         })
     }
 
+    /// Volumes to come whose content is being copied, and how far that is.
+    #[must_use]
+    pub fn copies(&self) -> Vec<(String, Progress)> {
+        let state = self.shared.lock();
+        let copy = |(name, pending): (&String, &Pending)| Some((name.clone(), pending.copy?));
+        state.pending.iter().filter_map(copy).collect()
+    }
+
     /// Its volumes in the order in which they were made.
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeInfo> {
@@ -248,7 +266,7 @@ impl Shared {
         let used: u64 = held.iter().map(|held| held.clusters).sum();
         let owed: u64 = held.iter().map(|held| held.owed).sum();
         let total = figures::whole_clusters(state.contents.size);
-        let pending: u64 = state.pending.values().sum();
+        let pending: u64 = state.pending.values().map(|pending| pending.clusters).sum();
         let of_quota = total.saturating_sub(used);
         let space =
             self.home.space().map_err(|e| VolumeError::io(self.home.path(), "examine", e))?;
@@ -290,7 +308,7 @@ impl Shared {
         let mut state = self.lock();
         state.check_free(name)?;
         self.check_space(&state, clusters)?;
-        state.pending.insert(name.into(), clusters);
+        state.pending.insert(name.into(), Pending { clusters, copy: None });
         Ok(Reserved { shared: self, name: name.into() })
     }
 
@@ -355,9 +373,16 @@ impl Reserved<'_> {
         let mut state = self.shared.lock();
         self.shared.check_space(&state, clusters)?;
         if let Some(kept) = state.pending.get_mut(&self.name) {
-            *kept += clusters;
+            kept.clusters += clusters;
         }
         Ok(())
+    }
+
+    /// Whoever asks is told how far its copy is.
+    pub(super) fn tell(&self, progress: Progress) {
+        if let Some(kept) = self.shared.lock().pending.get_mut(&self.name) {
+            kept.copy = Some(progress);
+        }
     }
 
     /// The volume is there: no figure counts it twice.

@@ -5,7 +5,7 @@ mod model;
 mod sharing;
 mod together;
 
-use super::{CLUSTER_BYTES, Store, Uuid, VolumeError};
+use super::{CLUSTER_BYTES, Progress, Store, Uuid, VolumeError};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Base, DeviceKind, LvStore};
 use crate::rpc::{Manager, Rpc, RpcError};
-use crate::volumes::{CLUSTER_BYTES, Store, VolumeError};
+use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -66,12 +66,18 @@ pub(super) fn base(store: &LvStore) -> String {
 
 fn view(lvstore: &LvStore) -> Rpc<Value> {
     let info = lvstore.store.info().map_err(RpcError::io)?;
-    Ok(json!({
+    let mut view = json!({
         "uuid": lvstore.uuid, "name": lvstore.name, "base_bdev": base(lvstore),
         "total_data_clusters": info.total_clusters, "free_clusters": info.free_clusters,
         "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
         "max_growable_size": info.total_clusters * CLUSTER_BYTES,
-    }))
+    });
+    let copy = |(name, Progress { copied, of }): (String, Progress)| json!({"lvol_name": name, "copied_bytes": copied, "total_bytes": of});
+    let copies: Vec<Value> = lvstore.store.copies().into_iter().map(copy).collect();
+    if !copies.is_empty() {
+        view["copies"] = copies.into();
+    }
+    Ok(view)
 }
 
 #[derive(Deserialize)]

@@ -102,6 +102,25 @@ fn a_host_that_comes_or_writes_while_content_is_copied_ends_the_copy() {
 }
 
 #[test]
+fn how_far_a_copy_is_can_be_asked() {
+    let lab = Lab::quick();
+    let store = lab.open();
+    let disk = store.create("disk", 40 << 20, true).unwrap();
+    (0..5).for_each(|cluster| fill(&store, disk, 2 * cluster));
+    let seen = std::sync::Mutex::new(Vec::new());
+    let asks = || {
+        seen.lock().unwrap().push(store.copies());
+        true
+    };
+    store.snapshot(disk, "s", &asks).unwrap();
+    let (copied, of) = (5 * CLUSTER, 5 * CLUSTER);
+    let [begun, ended] = &seen.lock().unwrap()[..] else { panic!("{seen:?}") };
+    assert_eq!(begun, &[("s".to_owned(), Progress { copied: 0, of })]);
+    assert_eq!(ended, &[("s".to_owned(), Progress { copied, of })]);
+    assert_eq!((ended[0].1.percent(), store.copies()), (100, vec![]), "it is there");
+}
+
+#[test]
 fn a_copy_needs_space_for_what_it_has() {
     let lab = Lab::quick();
     let store = lab.open_sized(5 * CLUSTER);
