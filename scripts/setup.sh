@@ -15,7 +15,7 @@ declare -A packages=(
         ceph-mon ceph-osd ceph-common
         curl python3 prometheus chromium
         dpkg-dev lintian systemd procps strace cbindgen g++ tmux'
-    [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils'
+    [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils python3-venv python3-dev'
     [lint]='shellcheck'
     [deb]='dpkg-dev lintian'
     [fuzz]='g++'

@@ -249,3 +249,44 @@ test_rbd_by_rpc() {
     r bdev_rbd_unregister_cluster '{"name": "lab"}'
     [ "$(rbd_tool ls)" = disk ] || fail 'the image is gone'
 }
+
+# The collector of Ceph's own gateway, unmodified, finds its figures at a target of ours, and they are what ours say.
+test_rbd_figures_for_the_ceph_collector() {
+    python_with ceph-nvmeof-1.5.1 'ceph-nvmeof==1.5.1' 'spdk==25.5'
+    ceph_lab
+    local a=nqn.2026-11.test:rbd metrics host
+    rbd_tool create rbd/disk --size 64M
+    metrics=127.0.0.1:$(free_port)
+    managed --file-root "$PWD/ceph" --metrics "$metrics"
+    port=$(free_port)
+    r bdev_rbd_register_cluster "{\"name\": \"lab\", \"user_id\": \"tenant\", \"config_file\": \"$PWD/ceph/ceph.conf\"}"
+    r bdev_rbd_create '{"pool_name": "rbd", "rbd_name": "disk", "block_size": 4096, "cluster_name": "lab", "name": "disk0"}'
+    r nvmf_create_subsystem "{\"nqn\": \"$a\", \"allow_any_host\": true, \"serial_number\": \"S1\"}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$a\", \"namespace\": {\"bdev_name\": \"disk0\"}}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    nqn=$a attach --hostnqn nqn.2026-11.test:host
+    qemu-io -f raw -c 'write -P 5 0 1M' -c 'read 0 2M' "$uri" >io.log
+    sleep 0.2
+    HOSTNAME=here "$python/python" "$top/tests/ceph/collector.py" "$rpc" "$metrics" >collected.txt 2>collector.log || { cat collector.log; fail 'it does not collect'; }
+    [ ! -s collector.log ] || { cat collector.log; fail 'it complains'; }
+    curl -sS "http://$metrics/metrics" >metrics.txt
+    collected bdev_metadata 'bdev_name="disk0",block_size="4096",namespace="",pool_name="rbd",rbd_name="disk"' 1
+    collected bdev_capacity_bytes 'bdev_name="disk0"' 67108864
+    collected bdev_read_bytes_total 'bdev_name="disk0"' 2097152
+    collected bdev_written_bytes_total 'bdev_name="disk0"' 1048576
+    collected subsystem_metadata 'allow_any_host="yes",group="_null_",ha_enabled="yes",model_number="Roadtrain",nqn="'"$a"'",serial_number="S1"' 1
+    collected subsystem_namespace_count "nqn=\"$a\"" 1
+    collected host_connection_state 'gw_name="ours",host_addr="127.0.0.1:'"$port"'",host_nqn="nqn.2026-11.test:host",nqn="'"$a"'"' 1
+    grep -q '^ceph_nvmeof_reactor_seconds_total{mode="busy",name=".*poll.*"} ' collected.txt || { cat collected.txt; fail 'no reactor'; }
+    local operations
+    for operations in reads writes; do
+        [ "$(sed -n "s/^ceph_nvmeof_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" collected.txt | cut -d. -f1)" = \
+            "$(sed -n "s/^roadtrain_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" metrics.txt)" ] || fail "other $operations"
+    done
+}
+
+# collected NAME LABELS VALUE: that is what the collector says
+collected() {
+    awk -v "series=ceph_nvmeof_$1{$2}" -v "value=$3" '$0 ~ /^[^#]/ && index($0, series " ") == 1 && $NF == value {found = 1} END {exit !found}' collected.txt ||
+        { grep "^ceph_nvmeof_$1" collected.txt; fail "not so: $1{$2} $3"; }
+}

@@ -1,18 +1,25 @@
 # shellcheck shell=bash
 # A target that is managed by JSON-RPC, and the clients of SPDK in a virtual environment of Python.
 
-# spdk_clients: leaves their folder in $spdk; skips the test when they cannot be had
-spdk_clients() {
-    local venv=$top/target/venv/spdk-26.9
+# python_with NAME PACKAGE...: Python with these packages; leaves the folder of its programs in $python; skips the test when
+# they cannot be had
+python_with() {
+    local venv=$top/target/venv/$1
     if [ ! -e "$venv/ready" ]; then
         rm -rf "$venv"
         mkdir -p "${venv%/*}"
-        if ! python3 -m venv "$venv" >venv.out 2>&1 || ! timeout 120 "$venv/bin/pip" install --quiet 'spdk[cli]==26.9' >>venv.out 2>&1; then
+        if ! python3 -m venv "$venv" >venv.out 2>&1 || ! timeout 120 "$venv/bin/pip" install --quiet "${@:2}" >>venv.out 2>&1; then
             skip "PyPI cannot be reached: $(tail -n 1 venv.out)"
         fi
         touch "$venv/ready"
     fi
-    spdk=$venv/bin
+    python=$venv/bin
+}
+
+# spdk_clients: leaves their folder in $spdk; skips the test when they cannot be had
+spdk_clients() {
+    python_with spdk-26.9 'spdk[cli]==26.9'
+    spdk=$python
 }
 
 # managed [OPTIONS]: a target with RPC at $rpc, state in state.toml and files below $work/files; process in $target

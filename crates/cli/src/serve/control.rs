@@ -441,6 +441,10 @@ impl Served {
 
     /// All counters.
     pub(super) fn snapshot(&self) -> Snapshot {
+        let mut seen = self.server().snapshot();
+        if let Some(manager) = self.manager() {
+            manager.name_devices(&mut seen.namespaces);
+        }
         Snapshot {
             id: self.id().unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -449,7 +453,7 @@ impl Served {
                 .file
                 .as_ref()
                 .map(|_| self.reloaded.load(Ordering::Relaxed)),
-            ..self.server().snapshot()
+            ..seen
         }
     }
 

@@ -295,8 +295,15 @@ impl Meters {
         sample.io.in_flight = sample.io.in_flight.max(0);
     }
 
-    /// The queues that carry I/O.
+    /// I/O queues, one by one.
     pub(crate) fn lane_samples(&self) -> Vec<LaneSample> {
+        let mut lanes = self.queue_samples();
+        lanes.retain(|lane| lane.qid > 0);
+        lanes
+    }
+
+    /// Queues, admin queues among them.
+    pub(crate) fn queue_samples(&self) -> Vec<LaneSample> {
         let live: Vec<_> = lock(&self.lanes).live.values().cloned().collect();
         let sample = |cells: &Arc<LaneCells>| {
             let mut io = Io::default();
@@ -314,7 +321,7 @@ impl Meters {
                 reconnects: 0,
             }
         };
-        live.iter().filter(|cells| cells.qid > 0).map(sample).collect()
+        live.iter().map(sample).collect()
     }
 
     /// The hosts, with what `lanes` say.

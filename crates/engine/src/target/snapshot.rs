@@ -4,8 +4,8 @@ use super::export::{Blocks, Export};
 use super::order::Order;
 use super::server::Server;
 use crate::metrics::{
-    FrameCount, Io, Kind, NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample,
-    bounds,
+    FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot, StatusCount,
+    SubsystemSample, bounds,
 };
 use roadtrain_proto::target::{NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig};
 use roadtrain_store::StoreKind;
@@ -47,6 +47,12 @@ impl Server {
             transport,
             ..Snapshot::default()
         }
+    }
+
+    /// All queues, admin queues (QID 0) among them, with what they have counted.
+    #[must_use]
+    pub fn queues(&self) -> Vec<LaneSample> {
+        self.control.meters.queue_samples()
     }
 
     /// What is wrong with what it exports, for people: blocks that are out of reach, flushes that have failed.

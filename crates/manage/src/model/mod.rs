@@ -119,6 +119,14 @@ impl Model {
         })
     }
 
+    /// Every namespace, by subsystem and NSID, with its device.
+    pub fn claims(&self) -> impl Iterator<Item = ((&str, u32), &str)> {
+        self.subsystems.iter().flat_map(|subsystem| {
+            let namespaces = subsystem.namespaces.iter();
+            namespaces.map(|one| ((subsystem.nqn.as_str(), one.nsid), one.device.as_str()))
+        })
+    }
+
     /// Removes a device, its namespace first.
     pub fn remove_device(&mut self, name: &str) {
         for subsystem in &mut self.subsystems {

@@ -143,8 +143,8 @@ fn qpairs(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     if !is_there && nqn != DISCOVERY {
         return Err(RpcError::params(format!("no subsystem {nqn}")));
     }
-    let (seen, (_, controllers)) = (server.snapshot(), server.view());
-    let own = seen.lanes.iter().filter(|lane| lane.nqn == nqn);
+    let (queues, (_, controllers)) = (server.queues(), server.view());
+    let own = queues.iter().filter(|lane| lane.nqn == nqn);
     let shown = own.map(|lane| {
         let local = controllers.iter().find(|controller| controller.cntlid == lane.cntlid);
         let mut shown = json!({
