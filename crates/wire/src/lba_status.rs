@@ -166,7 +166,8 @@ impl<'a> LbaStatusList<'a> {
 
     /// Ends the list, for that [reason](condition). Of a place that is shorter than the head the rest is left out.
     pub fn end(self, condition: u8) {
-        let head = LbaStatusHead { count: (self.count as u32).into(), condition, reserved5: [0; 3] };
+        let head =
+            LbaStatusHead { count: (self.count as u32).into(), condition, reserved5: [0; 3] };
         let bytes = self.place.len().min(size_of::<LbaStatusHead>());
         self.place[..bytes].copy_from_slice(&head.as_bytes()[..bytes]);
     }
