@@ -345,6 +345,7 @@ impl<T: Transport> Host<T> {
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
             Action::SetAna { .. } | Action::LateTransition { .. } | Action::Finish => {}
+            Action::LookedUp { .. } => {} // nobody asks
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }

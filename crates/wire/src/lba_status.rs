@@ -152,6 +152,12 @@ impl<'a> LbaStatusList<'a> {
         true
     }
 
+    /// The block behind all that were added.
+    #[must_use]
+    pub fn end_of_last(&self) -> u64 {
+        self.last.map_or(0, |(first, count)| first.saturating_add(count))
+    }
+
     fn put(&mut self, number: usize, slba: u64, blocks: u64) -> bool {
         let descriptor = LbaStatusDescriptor {
             dslba: slba.into(),

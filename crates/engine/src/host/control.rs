@@ -241,6 +241,7 @@ impl Control {
                 Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
                 Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
                 Report::Found(found) => self.link_found(found),
+                Report::LookUp { by, query } => self.association.look_up(by, query),
                 Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
                 Report::IsBack { path } => {
                     self.association.withdraw(path);
@@ -311,6 +312,11 @@ impl Control {
             Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
             Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
+            Action::LookedUp { by: (lane, key), found } => {
+                if let Some(reactor) = self.reactor_of(lane) {
+                    reactor.orders.send(Order::LookedUp { key, found });
+                }
+            }
             Action::EndElsewhere { lost, .. } => {
                 self.each_peer(|path| Report::EndFor { path, lost });
             }

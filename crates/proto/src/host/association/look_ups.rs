@@ -6,7 +6,7 @@ use crate::host::allocation::{self, Allocation, AllocationQuery};
 use crate::host::procedure::Procedure;
 use std::collections::VecDeque;
 
-/// Whose query it is: a number of the driver's, and one of whoever asks it.
+/// Whose query it is: a lane's, and the number that it has there.
 pub type AskedBy = (usize, u64);
 
 /// Queries that are not answered.
