@@ -32,7 +32,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        (sqe, buffer): (&Sqe, Option<B>),
+        (sqe, mut buffer): (&Sqe, Option<B>),
         wanted: LookUp,
     ) {
         // Another try may be welcome: no Do Not Retry.
@@ -45,6 +45,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             buffer.into_iter().for_each(|buffer| env.give(buffer));
             return env.respond(slot, status, 0);
         }
+        // Whatever a store leaves out is not what others have had there.
+        buffer.iter_mut().for_each(|buffer| buffer.fill(0));
         let until = Some(env.now() + PATIENCE);
         self.look_ups.push(LookingUp { slot, until });
         let wanted_too = Box::new((*sqe, wanted));

@@ -300,7 +300,10 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 return Step::Wait;
             }
         }
-        let moves = matches!(self.op, Op::Read { .. } | Op::Write { .. } | Op::Compare { .. });
+        let moves = matches!(
+            self.op,
+            Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
+        );
         Step::Submit(self.op, if moves { self.buffer.take() } else { None })
     }
 
