@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Runs in the guest: commands that no file system sends: Compare, Verify, Copy, by nvme-cli, and what the target says
-# that it can do of them. The kernel lets nobody send fused commands.
+# Runs in the guest: commands that no file system sends: Compare, Verify, Copy, Get LBA Status, by nvme-cli, and what
+# the target says that it can do of them. The kernel lets nobody send fused commands.
 set -eu
 
 await() { # await SECONDS COMMAND...
@@ -45,7 +45,7 @@ a=/dev/nvme0n1
 # Compare, Dataset Management, Write Zeroes, Save, reservations, Verify, Copy; not Write Uncorrectable (bit 1). What is
 # atomic is one block; a Copy has 128 ranges of 4 MiB at most, 16 MiB together.
 nvme id-ctrl $a -o json | tr -d ' \n\t' >controller
-says controller oncs $((0x1bd)) fuses 1 awun 0 awupf 0 acwu 0 ocfs 1
+says controller oacs $((0x200)) oncs $((0x1bd)) fuses 1 awun 0 awupf 0 acwu 0 ocfs 1
 nvme id-ns $a -o json | tr -d ' \n\t' >namespace
 says namespace nsfeat $((0x10)) nawun 0 nawupf 0 nacwu 0 mssrl 8192 mcl 32768 msrc 127
 
@@ -72,6 +72,19 @@ refused 0x4187 nvme copy $a --sdlba=8 --slbs=0 --blocks=15 --format=0
 refused 0x4183 nvme copy $a --sdlba=20000 --slbs=0 --blocks=8192 --format=0
 refused 0x4080 nvme copy $a --sdlba=$((64 * 2048 - 1)) --slbs=0 --blocks=15 --format=0
 same data 0 16
+
+# What is allocated: the first blocks, and not the last ones. Looking for what cannot be read is not offered.
+descriptors() { # descriptors RANGE...: how many there are of it, and whether the list is whole
+    nvme get-lba-status $a --max-dw=1023 --action=2 "$@" >status || return 1
+    sed -n 's/.*(NLSD): //p' status
+}
+[ "$(descriptors --start-lba=0 --range-len=16)" = 1 ]
+grep -Eq 'DSLBA: 0x0+, NLB: 0x0*f, Status: 0' status || { cat status; exit 1; }
+grep -q 'performed the action' status || { cat status; exit 1; }
+[ "$(descriptors --start-lba=65536 --range-len=65535)" = 0 ] || { cat status; exit 1; }
+[ "$(descriptors --start-lba=0 --range-len=0)" -ge 1 ] || { cat status; exit 1; }
+refused 0x4080 nvme get-lba-status $a --start-lba=$((64 * 2048)) --max-dw=1023 --action=2 --range-len=1
+refused 0x4002 nvme get-lba-status $a --start-lba=0 --max-dw=1023 --action=0x10 --range-len=1
 
 # Not there: Write Uncorrectable. And half of a fused operation does not leave the kernel.
 refused 0x4001 nvme write-uncor $a --start-block=0 --block-count=0
