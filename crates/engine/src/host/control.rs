@@ -22,7 +22,8 @@ use super::view::ControllerView;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::ether::fence::Fence;
-use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
+use roadtrain_proto::host::allocation::Allocation;
+use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::requests::StaleNsids;
 use roadtrain_proto::host::retry::RetryRules;
@@ -312,11 +313,7 @@ impl Control {
             Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
             Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
-            Action::LookedUp { by: (lane, key), found } => {
-                if let Some(reactor) = self.reactor_of(lane) {
-                    reactor.orders.send(Order::LookedUp { key, found });
-                }
-            }
+            Action::LookedUp { by, found } => self.tell_found(by, found),
             Action::EndElsewhere { lost, .. } => {
                 self.each_peer(|path| Report::EndFor { path, lost });
             }
@@ -546,6 +543,13 @@ impl Control {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
             reactor.orders.send(order(self.numbers().of(self.seat.path, number)));
+        }
+    }
+
+    /// What a reactor's front wanted to know.
+    fn tell_found(&self, (lane, key): AskedBy, found: Option<Allocation>) {
+        if let Some(reactor) = self.reactor_of(lane) {
+            reactor.orders.send(Order::LookedUp { key, found });
         }
     }
 

@@ -15,6 +15,7 @@ use roadtrain_wire::lba_status::{GetLbaStatus, action, condition, list_bytes, pa
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
+use std::iter;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -200,7 +201,7 @@ fn a_namespace_may_go_meanwhile() {
 /// Asks, as a front does, what it is told to.
 struct Asking {
     asks: Receiver<AllocationQuery>,
-    told: Sender<(u64, Option<Allocation>)>,
+    told: Sender<Told>,
     number: u64,
 }
 
@@ -225,10 +226,11 @@ impl Front for Asking {
     }
 }
 
+/// A query's number, and its answer.
+type Told = (u64, Option<Allocation>);
+
 /// A controller whose front asks.
-fn asking(
-    server: &Server,
-) -> (Controller, Sender<AllocationQuery>, Receiver<(u64, Option<Allocation>)>) {
+fn asking(server: &Server) -> (Controller, Sender<AllocationQuery>, Receiver<Told>) {
     let (ask, asks) = channel();
     let (told, answers) = channel();
     let mut asks = Some(asks);
@@ -248,7 +250,7 @@ fn fronts_hear_what_is_allocated_and_that_nobody_says() {
     let (controller, ask, answers) = asking(&server);
 
     ask.send(QUERY).unwrap();
-    let all = Allocation { known: 8..108, allocated: vec![8..108] };
+    let all = Allocation { known: 8..108, allocated: iter::once(8..108).collect() };
     assert_eq!(answers.recv_timeout(LONG).unwrap(), (1, Some(all)));
     ask.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
     ask.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();

@@ -111,6 +111,7 @@ fn extent(from: u64, to: u64, state: u32) -> Extent {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use super::*;
     use crate::disk::test_info;

@@ -93,6 +93,7 @@ pub async fn ask<E>(
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use super::*;
     use roadtrain_wire::lba_status::LbaStatusList;

@@ -5,6 +5,7 @@ use roadtrain_engine::host::{LaneId, Op};
 use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
 use roadtrain_wire::status::Status;
 use std::io::{ErrorKind, Read, Write};
+use std::iter;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -489,7 +490,7 @@ fn block_status_is_what_the_target_says() {
 
 #[test]
 fn block_status_of_many_is_answered_in_order_beside_reads() {
-    let allocated = Some(vec![8..16]);
+    let allocated = Some(iter::once(8..16).collect());
     let harness = Harness::start(Options { allocated, ..Options::default() });
     let mut clients = [(); 3].map(|()| Client::with_block_status(&harness));
     for client in &mut clients {
@@ -526,7 +527,7 @@ fn block_status_that_nobody_says_is_data() {
 
 #[test]
 fn who_leaves_is_asked_for_no_more() {
-    let allocated = Some(vec![8..16]);
+    let allocated = Some(iter::once(8..16).collect());
     let harness = Harness::start(Options { allocated, ..Options::default() });
     for _ in 0..20 {
         let mut client = Client::with_block_status(&harness);
