@@ -6,6 +6,7 @@ use super::context::{Context, octet};
 use super::namespace::Namespace;
 use super::op::ByteRange;
 use crate::error::CommandError;
+use core::time::Duration;
 use roadtrain_wire::lba_status::{GetLbaStatus, LbaStatusList, action, condition};
 use roadtrain_wire::status::Status;
 
@@ -22,7 +23,14 @@ pub struct LookUp {
     pub blocks: u64,
     /// Octets of the list.
     pub bytes: u32,
+    /// Longest wait for the store.
+    pub patience: Duration,
 }
+
+/// Longest wait for a store, ...
+const PATIENCE: Duration = Duration::from_secs(1);
+/// ... or this part of the keep-alive timeout: a host may wait no longer for an answer before it gives its connection up.
+const KEEP_ALIVE_PART: u32 = 4;
 
 impl LookUp {
     /// The range in octets.
@@ -59,7 +67,11 @@ pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {
     });
     let blocks = blocks.ok_or(CommandError::at(Status::LBA_OUT_OF_RANGE, octet::CDW10))?;
     let (nsid, lba_shift) = (namespace.config.nsid, namespace.config.lba_shift);
-    Ok(LookUp { nsid, lba_shift, slba: get.slba, blocks, bytes })
+    let patience = match context.controller.keep_alive.kato_ms() {
+        0 => PATIENCE,
+        kato_ms => PATIENCE.min(Duration::from_millis(kato_ms.into()) / KEEP_ALIVE_PART),
+    };
+    Ok(LookUp { nsid, lba_shift, slba: get.slba, blocks, bytes, patience })
 }
 
 /// The namespace that the command names.

@@ -1,11 +1,12 @@
 //! Get LBA Status: what of it the control plane decides.
 
-use crate::script::{HOST, NQN, Script, add, config, remove, resize};
+use crate::script::{HOST, HOSTID, NQN, Script, add, config, connect_sqe, remove, resize};
 use roadtrain_proto::target::{LookUp, NamespaceConfig, Outcome};
-use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::lba_status::{GetLbaStatus, action, condition, list_bytes, parse_list};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
+use std::time::Duration;
 
 /// Namespace 1 has so many blocks of 512 octets, namespace 3 has 1000 of 4096.
 const BLOCKS: u64 = 0x10_0000;
@@ -53,6 +54,7 @@ fn ranges_are_those_of_the_namespace() {
             slba,
             blocks,
             bytes: 4096,
+            patience: Duration::from_secs(1),
         });
         assert_eq!(found, expected, "nsid {nsid}, {slba}, {blocks:?}");
     }
@@ -115,7 +117,8 @@ fn changes_of_a_namespace_count_at_once() {
 fn whoever_does_not_know_calls_everything_allocated() {
     let list = |blocks, bytes| {
         let mut octets = vec![0xee; bytes];
-        let wanted = LookUp { nsid: 1, lba_shift: 9, slba: 5, blocks, bytes: bytes as u32 };
+        let (bytes, patience) = (bytes as u32, Duration::ZERO);
+        let wanted = LookUp { nsid: 1, lba_shift: 9, slba: 5, blocks, bytes, patience };
         wanted.call_allocated(&mut octets);
         let (head, descriptors) = parse_list(&octets).unwrap();
         let ranges: Vec<_> = descriptors.iter().map(|d| (d.dslba.get(), d.nlb.get())).collect();
@@ -128,4 +131,17 @@ fn whoever_does_not_know_calls_everything_allocated() {
     let two = vec![(5, u32::MAX), (5 + (1 << 32), 0)];
     assert_eq!(list(long, list_bytes(2)), (two, condition::COMPLETE));
     assert_eq!(config().subsystems[0].namespaces[0].blocks, BLOCKS);
+}
+
+#[test]
+fn a_store_has_less_time_where_hosts_have_less_patience() {
+    let mut script = Script::new();
+    for (kato_ms, expected) in [(0, 1000), (60_000, 1000), (2000, 500), (400, 100)] {
+        let connect = Connect { kato_ms, ..connect_sqe(0, 31) };
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+        let cntlid = script.connect(connect, &data).unwrap().cntlid;
+        script.enable(cntlid);
+        let patience = wanted(&mut script, cntlid, GET.emit(1)).unwrap().patience;
+        assert_eq!(patience, Duration::from_millis(expected), "{kato_ms}");
+    }
 }

@@ -10,12 +10,9 @@ use super::slot::Command;
 use crate::target::LookUp;
 use crate::time::Instant;
 use core::ops::DerefMut;
-use core::time::Duration;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
-/// Longest wait for a store.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Commands of a connection that stores have at a time.
 const LOOK_UPS_MAX: usize = 4;
 
@@ -47,7 +44,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         // Whatever a store leaves out is not what others have had there.
         buffer.iter_mut().for_each(|buffer| buffer.fill(0));
-        let until = Some(env.now() + PATIENCE);
+        let until = Some(env.now() + wanted.patience);
         self.look_ups.push(LookingUp { slot, until });
         let wanted_too = Box::new((*sqe, wanted));
         self.slots[usize::from(slot)].command = Command::LbaStatus(wanted_too);
