@@ -5,7 +5,7 @@
 //! their admin queue, are always answered soon.
 
 use super::Execution;
-use super::environment::{Environment, Job, Namespace, Outcome};
+use super::environment::{Environment, Job, Namespace};
 use super::slot::Command;
 use crate::target::LookUp;
 use crate::time::Instant;
@@ -46,8 +46,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         buffer.iter_mut().for_each(|buffer| buffer.fill(0));
         let until = Some(env.now() + wanted.patience);
         self.look_ups.push(LookingUp { slot, until });
-        let wanted_too = Box::new((*sqe, wanted));
-        self.slots[usize::from(slot)].command = Command::LbaStatus(wanted_too);
+        self.slots[usize::from(slot)].command = Command::LbaStatus(Box::new((*sqe, wanted)));
         self.start(env, slot, Job::LookUp { wanted, buffer });
     }
 
@@ -56,12 +55,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
-        outcome: Outcome<B>,
+        mut result: Result<(), Status>,
+        buffer: Option<B>,
     ) {
         let is_late = self.forget_look_up(slot);
         let Command::LbaStatus(command) = &self.slots[usize::from(slot)].command else { return };
         let (sqe, wanted) = **command;
-        let Outcome { mut result, buffer, .. } = outcome;
         let Some(mut buffer) = buffer else {
             return env.respond(slot, result.err().unwrap_or(Status::INTERNAL_ERROR), 0);
         };
