@@ -4,6 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_wire::fabrics::{Authentication, Connect, Property};
+use roadtrain_wire::lba_status::GetLbaStatus;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
@@ -13,6 +14,7 @@ const GEOMETRY: Geometry =
 fuzz_target!(|input: &[u8]| {
     let Ok((sqe, rest)) = Sqe::read_from_prefix(input) else { return };
     let _ = (Connect::parse(&sqe), Property::parse(&sqe), Authentication::parse(&sqe));
+    let _ = GetLbaStatus::parse(&sqe);
     assert_eq!(sqe.as_bytes(), &input[..64]);
     let end = GEOMETRY.blocks << GEOMETRY.lba_shift;
     match IoCommand::parse(&sqe, &GEOMETRY, rest.len() as u32) {

@@ -31,6 +31,7 @@ fn export(read_only: bool) -> Arc<Export> {
             flush: true,
             trim: true,
             write_zeroes: true,
+            tells_allocation: true,
         },
     };
     Arc::new(Export::new(info).expect("a valid export"))
@@ -60,13 +61,14 @@ fn play(input: &[u8], step: usize, (read_only, tls): (bool, bool)) -> (Vec<Event
                     events.push(event);
                     return (events, out.header_bytes());
                 }
-                Event::Request(request) => {
+                Event::Request(request) | Event::BlockStatus(request) => {
                     assert!(!tls, "nothing is served in the clear");
                     if request.command != Command::FLUSH {
                         assert!(request.offset + u64::from(request.length) <= BYTES);
                         assert!(request.length > 0);
                     }
-                    assert!(!read_only || request.command == Command::READ);
+                    let changes = !matches!(request.command, Command::READ | Command::BLOCK_STATUS);
+                    assert!(!read_only || !changes);
                     events.push(event);
                     if request.command == Command::WRITE {
                         // The payload is not the session's: this client sends none.

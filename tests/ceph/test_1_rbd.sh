@@ -52,6 +52,54 @@ test_rbd_carries_verified_load() {
     holds bench.json '.errors == 0 and .iops > 0'
 }
 
+# rbd_map: what NBD clients are told: offset, length and kind of each extent
+rbd_map() { nbdinfo --map --json "$uri" | jq -c '[.[] | [.offset, .length, .type]]'; }
+
+# Block status is that of the image's objects, with an object map and without one, and of what a clone has of its parent.
+test_rbd_tells_block_status() {
+    ceph_lab
+    local features disk m=1048576
+    for features in layering,exclusive-lock,object-map,fast-diff layering,exclusive-lock; do
+        disk=disk-${#features}
+        rbd_tool create rbd/$disk --size 64M --image-feature "$features"
+        port=$(free_port)
+        serve --namespace "rbd:rbd/$disk,$image"
+        attach
+        [ "$(rbd_map)" = "[[0,$((64 * m)),3]]" ] || fail "$features: $(rbd_map)"
+        qemu-io -f raw -c 'write -P 1 5M 4k' -c 'write -P 2 40M 5M' "$uri" >io.log
+        [ "$(rbd_map)" = "[[0,$((4 * m)),3],[$((4 * m)),$((4 * m)),0],[$((8 * m)),$((32 * m)),3],$(
+        )[$((40 * m)),$((8 * m)),0],[$((48 * m)),$((16 * m)),3]]" ] || fail "$features: $(rbd_map)"
+        qemu-io -f raw -c 'discard 40M 4M' "$uri" >io.log
+        [ "$(rbd_map)" = "[[0,$((4 * m)),3],[$((4 * m)),$((4 * m)),0],[$((8 * m)),$((36 * m)),3],$(
+        )[$((44 * m)),$((4 * m)),0],[$((48 * m)),$((16 * m)),3]]" ] || fail "$features: $(rbd_map)"
+        nbdcopy "$uri" copy.img
+        qemu-img compare -f raw -F raw copy.img "$uri"
+        rbd_status_ends
+        # A clone has the parent's objects until it has its own.
+        rbd_tool snap create rbd/$disk@s
+        rbd_tool snap protect rbd/$disk@s
+        rbd_tool clone rbd/$disk@s rbd/$disk-clone
+        port=$(free_port)
+        serve --namespace "rbd:rbd/$disk-clone,$image"
+        attach
+        qemu-io -f raw -c 'write -P 3 20M 4k' -c 'read -P 1 5M 4k' "$uri" >io.log
+        rbd_map | jq -e --argjson m $m '[.[] | select(.[2] == 0) | [.[0] / $m, .[1] / $m]] as $data |
+            ([5, 20, 44] | all(. as $at | $data | any(.[0] <= $at and .[0] + .[1] > $at))) and
+            ([0, 12, 30, 60] | all(. as $at | $data | all(.[0] > $at or .[0] + .[1] <= $at)))' >map.log ||
+            fail "clone, $features: $(rbd_map)"
+        nbdcopy "$uri" copy.img
+        qemu-img compare -f raw -F raw copy.img "$uri"
+        rbd_status_ends
+    done
+}
+
+# rbd_status_ends: attachment and target end
+rbd_status_ends() {
+    "$ROADTRAIN" detach --all >detach.log
+    kill -TERM "$target"
+    ended "$target" 15
+}
+
 # What was acknowledged is there after target and OSD were killed.
 test_rbd_survives_crashes() {
     ceph_lab --store bluestore

@@ -105,6 +105,64 @@ test_nbd_nbdcopy_round_trip() {
     [ "$(sha256sum <disk.raw)" = "$(sha256sum <back.raw)" ]
 }
 
+# tells_holes: whether the file system of the folder does; a hole may be as large as 64 KiB
+tells_holes() {
+    truncate -s 1M probe
+    dd if=/dev/urandom of=probe bs=64k seek=8 count=1 conv=notrunc status=none
+    [ "$(qemu-img map --output=json -f raw probe | jq -c '[.[].data]')" = '[false,true,false]' ]
+}
+
+# map: what the client is told: offset, length and kind of each extent
+map() { nbdinfo --map --json "$uri" | jq -c '[.[] | [.offset, .length, .type]]'; }
+
+# Block status is what the target's file system says; discards make holes, and a copy leaves them out.
+test_nbd_block_status_of_a_sparse_file() {
+    tells_holes || skip 'the file system tells no holes'
+    local lba m=1048576
+    for lba in 512 4096; do
+        rm -f disk.img
+        truncate -s 64M disk.img
+        port=$(free_port)
+        serve --namespace "file:$work/disk.img,lba=$lba"
+        attach
+        [ "$(map)" = "[[0,$((64 * m)),3]]" ]
+        qemu-io -f raw -c 'write -P 1 1M 1M' -c 'write -P 2 32M 64k' -c 'write -P 3 67043328 64k' "$uri" >io.log
+        [ "$(map)" = "[[0,$m,3],[$m,$m,0],[$((2 * m)),$((30 * m)),3],[$((32 * m)),65536,0],$(
+        )[33619968,33423360,3],[67043328,65536,0]]" ] || fail "$(map)"
+        # What was written and discarded is a hole again, and zeroes that may be one are one.
+        qemu-io -f raw -c 'discard 1M 512k' -c 'write -z -u 32M 64k' "$uri" >io.log
+        [ "$(map)" = "[[0,1572864,3],[1572864,524288,0],[$((2 * m)),64946176,3],[67043328,65536,0]]" ] ||
+            fail "$(map)"
+        qemu-img map --output=json -f raw "$uri" >there.json
+        qemu-img map --output=json -f raw disk.img >here.json
+        cmp <(jq -c '.[] | [.start, .length, .data]' here.json) \
+            <(jq -c '.[] | [.start, .length, .data]' there.json)
+        nbdcopy "$uri" copy.img
+        cmp copy.img disk.img
+        kill "$attached" "$target"
+        ended "$attached" 10
+        ended "$target" 10
+    done
+}
+
+# A disk of 4 TiB that has 1 MiB is copied in no time: what is not allocated is not read.
+test_nbd_copy_leaves_holes_out() {
+    tells_holes || skip 'the file system tells no holes'
+    truncate -s 4T disk.img 2>/dev/null || skip 'the file system has no such files'
+    serve --namespace "file:$work/disk.img"
+    attach --lanes 2
+    qemu-io -f raw -c 'write -P 7 3T 1M' "$uri" >io.log
+    timeout 60 nbdcopy --connections=4 "$uri" null:
+    [ "$(nbdinfo --map --totals "$uri" | awk '$4 == "data" {print $1}')" = 1048576 ]
+}
+
+# Memory does not know, and what nobody knows is data.
+test_nbd_block_status_of_memory() {
+    serve --namespace mem:64MiB
+    attach
+    [ "$(map)" = '[[0,67108864,0]]' ]
+}
+
 # Digests on both the header and the data of every PDU.
 test_nbd_through_digests() {
     make_image disk.raw

@@ -70,7 +70,7 @@ test_kernel_host_sees_namespaces_change() {
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
 }
 
-# Compare, Verify and Copy as nvme-cli sends them.
+# Compare, Verify, Copy and Get LBA Status as nvme-cli sends them.
 test_kernel_host_commands() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     guest "$here/guest-commands.sh"

@@ -273,6 +273,7 @@ mod tests {
         blocks: 1000,
         block_bytes: 512,
         read_only: false,
+        deallocated_reads_zero: true,
         nguid: [0; 16],
         uuid: [0; 16],
         eui64: [0; 8],

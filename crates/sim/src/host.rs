@@ -288,8 +288,7 @@ impl<T: Transport> Host<T> {
             Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
             Action::Ask { ask: Ask::Random { bytes }, .. } => {
                 let octets: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
-                let random = Answer::Random(Secret::new(&octets));
-                self.association.answer(now, PATH, Ok(random));
+                self.association.answer(now, PATH, Ok(Answer::Random(Secret::new(&octets))));
             }
             Action::Ask { ask: Ask::Seal { qid, secret }, .. } => {
                 let link = self.queues.get_mut(&qid);
@@ -344,7 +343,8 @@ impl<T: Transport> Host<T> {
                 self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
-            Action::SetAna { .. } | Action::LateTransition { .. } | Action::Finish => {}
+            Action::SetAna { .. } | Action::LateTransition { .. } => {}
+            Action::LookedUp { .. } | Action::Finish => {}
             Action::End { shut_down } => {
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }

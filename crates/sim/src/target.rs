@@ -474,6 +474,12 @@ impl<T: Transport> Target<T> {
                 match outcome {
                     Outcome::Complete { status, result } => Some((status, result)),
                     Outcome::Pending => None,
+                    Outcome::LookUp(wanted) => {
+                        let Some(lane) = self.lanes.get_mut(&conn) else { return };
+                        let (execution, mut env) =
+                            lane.parts(now, conn, &mut self.stores, &mut self.control);
+                        return execution.look_up(&mut env, slot, (sqe, buffer), wanted);
+                    }
                     Outcome::Disconnected => {
                         self.lanes.get_mut(&conn).iter_mut().for_each(|l| l.session.disconnected());
                         Some((Status::SUCCESS, 0))

@@ -11,6 +11,7 @@ use crate::{ByteRange, Completion, Completions, Executor, Op, Store, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
 use roadtrain_system::ring::{Ring, UserData};
+use roadtrain_wire::lba_status::{list_bytes, parse_list};
 use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub fn run(make: impl Fn() -> Arc<dyn Store>) {
         refuses_what_is_outside,
         ends_what_is_cancelled,
         lends_what_it_holds,
+        tells_what_is_allocated,
         resizes_or_refuses,
     ] {
         let mut harness = Harness::new(make());
@@ -283,6 +285,41 @@ fn lends_what_it_holds(harness: &mut Harness) {
     // SAFETY: as many bytes of the store's memory, which nobody else uses.
     let found = unsafe { std::slice::from_raw_parts(start, block) };
     assert!(*found == *harness.pattern(1, 8), "the memory is the store's");
+}
+
+fn tells_what_is_allocated(harness: &mut Harness) {
+    if !harness.store.tells_allocation() {
+        return;
+    }
+    let (block, count) = (harness.block() as u64, harness.store.geometry().blocks);
+    let is_kept = harness.read(0, 1).iter().all(|&octet| octet == 0) && {
+        harness.write(3, harness.pattern(2, 7), false);
+        harness.write(count - 1, harness.pattern(1, 8), false);
+        harness.read(3, 1)[..] == harness.pattern(1, 7)[..]
+    };
+    for (first, blocks) in [(0, count), (2, 2), (4, 1), (count - 1, 1)] {
+        let range = ByteRange { offset: first * block, len: blocks * block };
+        let list = harness.good(Op::LookUp { range }, Some(Buffer::alloc(list_bytes(64))));
+        let list = list.expect("it came back");
+        let (head, descriptors) = parse_list(&list).expect("a list");
+        assert_eq!(head.count.get() as usize, descriptors.len(), "it does not fit");
+        let ranges: Vec<(u64, u64)> =
+            descriptors.iter().map(|d| (d.dslba.get(), u64::from(d.nlb.get()) + 1)).collect();
+        let mut at = first;
+        for (slba, blocks) in &ranges {
+            assert!(*slba >= at, "not in order, or before the range: {ranges:?}");
+            at = slba + blocks;
+        }
+        assert!(at <= first + blocks, "beyond the range: {ranges:?}");
+        let is_there = |block| ranges.iter().any(|&(slba, n)| (slba..slba + n).contains(&block));
+        let written = [3, 4, count - 1].into_iter();
+        for block in written.filter(|block| is_kept && (first..first + blocks).contains(block)) {
+            assert!(is_there(block), "block {block} was written, and is said to be a hole");
+        }
+    }
+    let behind = ByteRange { offset: count * block, len: block };
+    let (result, _) = harness.run(Op::LookUp { range: behind }, Some(Buffer::alloc(4096)));
+    assert_eq!(result, Err(Status::LBA_OUT_OF_RANGE.dnr()), "a look beyond the capacity");
 }
 
 fn resizes_or_refuses(harness: &mut Harness) {

@@ -1,11 +1,13 @@
 //! Files and block devices, through the ring.
 
+mod allocated;
 mod file;
 mod lock;
 mod status;
 mod task;
 mod uevents;
 
+use crate::look_ups::LookUps;
 use crate::resize::{Place, Size};
 use crate::spec::StoreSpec;
 use crate::{
@@ -29,6 +31,7 @@ pub struct DiskStore {
     size: Size,
     /// What tells its blocks from all others, once somebody has asked.
     identity: OnceLock<u128>,
+    look_ups: LookUps,
 }
 
 impl DiskStore {
@@ -59,7 +62,7 @@ impl DiskStore {
     fn with(spec: &StoreSpec, disk: BlockFile) -> Result<DiskStore, OpenError> {
         let bytes = disk.bytes().map_err(|e| OpenError::io(disk.path(), "read the size of", e))?;
         let size = Size::whole("disk", bytes, spec.lba_bytes, spec.read_only)?;
-        Ok(DiskStore { disk: Arc::new(disk), size, identity: OnceLock::new() })
+        Ok(DiskStore::of(disk, size))
     }
 
     /// What was opened elsewhere, said to have `bytes`: a descriptor that can be read and written at any offset.
@@ -69,8 +72,12 @@ impl DiskStore {
     /// The sizes do not fit.
     pub fn from_file(file: File, bytes: u64, lba_bytes: u32) -> Result<DiskStore, OpenError> {
         let size = Size::new("disk", bytes, lba_bytes, false)?;
-        let disk = Arc::new(BlockFile::adopt(file, bytes));
-        Ok(DiskStore { disk, size, identity: OnceLock::new() })
+        Ok(DiskStore::of(BlockFile::adopt(file, bytes), size))
+    }
+
+    fn of(disk: BlockFile, size: Size) -> DiskStore {
+        let (disk, look_ups) = (Arc::new(disk), LookUps::default());
+        DiskStore { disk, size, identity: OnceLock::new(), look_ups }
     }
 }
 
@@ -89,7 +96,15 @@ impl Store for DiskStore {
     }
 
     fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
-        match self.geometry().check(&op, buffer.as_ref()) {
+        let geometry = self.geometry();
+        match geometry.check(&op, buffer.as_ref()) {
+            Ok(()) if let Op::LookUp { range } = op => {
+                let disk = self.disk.clone();
+                self.look_ups.begin((range, geometry.lba_shift), buffer, token, io, move |found| {
+                    allocated::look(disk.file(), found);
+                    Ok(())
+                });
+            }
             Ok(()) => io.run(DiskTask::new(self.disk.clone(), op, buffer), token),
             Err(status) => io.complete(Completion::new(token, Err(status), buffer)),
         }
@@ -97,6 +112,10 @@ impl Store for DiskStore {
 
     fn limits(&self) -> BlockLimits {
         self.disk.limits(self.geometry().lba_shift)
+    }
+
+    fn tells_allocation(&self) -> bool {
+        true
     }
 
     fn stays_on_thread(&self) -> bool {

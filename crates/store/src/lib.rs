@@ -40,6 +40,7 @@ mod extents;
 mod identity;
 mod in_place;
 mod limits;
+mod look_ups;
 mod memory;
 mod null;
 #[cfg(feature = "rbd")]

@@ -3,6 +3,7 @@
 //! ```text
 //! rbd        the store: capacity, limits, submits
 //! custody    an image that several targets reach: beats of who has it, looks of who stands by
+//! allocated  what of an image is allocated
 //! operation  one operation: buffer and token until librbd's thread answers
 //! snapshots  of an image, and clones
 //! under_way  operations that may be answered before librbd answers
@@ -15,6 +16,7 @@
 //! librbd has threads of its own, which may run where the thread may that has connected: no reactor does. Whatever may
 //! wait (connecting, opening, closing) runs on threads of its own.
 
+mod allocated;
 mod closing;
 mod cluster;
 mod custody;
@@ -25,6 +27,7 @@ mod operation;
 mod snapshots;
 mod under_way;
 
+use crate::look_ups::LookUps;
 use crate::resize::Size;
 use crate::spec;
 use crate::{
@@ -154,6 +157,7 @@ pub struct RbdStore {
     tie: Tie,
     /// It is rolled back.
     is_resting: AtomicBool,
+    look_ups: LookUps,
 }
 
 /// How the store belongs to the image.
@@ -226,6 +230,7 @@ impl RbdStore {
             is_new,
             tie,
             is_resting: AtomicBool::new(false),
+            look_ups: LookUps::default(),
         })
     }
 
@@ -252,6 +257,12 @@ impl Store for RbdStore {
             _ if self.is_resting.load(Ordering::Relaxed) => {
                 io.complete(crate::Completion::new(token, Err(Status::ANA_INACCESSIBLE), buffer));
             }
+            Ok(()) if let Op::LookUp { range } = op => {
+                let (image, lba_shift) = (self.image.clone(), self.geometry().lba_shift);
+                self.look_ups.begin((range, lba_shift), buffer, token, io, move |found| {
+                    allocated::look(&image, found)
+                });
+            }
             Ok(()) => {
                 let image = self.image.clone();
                 Operation::new((op, buffer), token, io.completions(), image).begin();
@@ -262,6 +273,10 @@ impl Store for RbdStore {
 
     fn limits(&self) -> BlockLimits {
         self.limits
+    }
+
+    fn tells_allocation(&self) -> bool {
+        true
     }
 
     fn sync(&self) -> io::Result<()> {

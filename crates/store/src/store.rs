@@ -54,9 +54,10 @@ impl Geometry {
             Op::Read { offset } | Op::Write { offset, .. } | Op::Compare { offset } => {
                 ByteRange { offset, len: buffer.ok_or(Status::INTERNAL_ERROR)?.len() as u64 }
             }
-            Op::WriteZeroes { range, .. } | Op::ReadInPlace { range } | Op::Discard { range } => {
-                range
-            }
+            Op::WriteZeroes { range, .. }
+            | Op::ReadInPlace { range }
+            | Op::Discard { range }
+            | Op::LookUp { range } => range,
             Op::Flush => return Ok(()),
         };
         if self.holds(offset, len) { Ok(()) } else { Err(Status::LBA_OUT_OF_RANGE.dnr()) }
@@ -134,6 +135,12 @@ pub trait Store: Debug + Send + Sync {
     /// What hosts may know to use it well.
     fn limits(&self) -> BlockLimits {
         self.below().map_or_else(BlockLimits::default, |below| below.limits())
+    }
+
+    /// Whether it can tell which blocks are allocated: else all count as such, and it is never asked
+    /// ([`Op::LookUp`]). One that does calls every block allocated that was written, and may call others so.
+    fn tells_allocation(&self) -> bool {
+        self.below().is_some_and(|below| below.tells_allocation())
     }
 
     /// Its own memory, from and to which data moves without buffers.

@@ -1,5 +1,6 @@
 //! Stores as a reactor uses them: real files, devices and rings.
 
+mod holes;
 mod model;
 mod opening;
 mod system;

@@ -87,6 +87,12 @@ pub mod anacap {
     pub const GROUP_FIXED: u8 = 1 << 6;
 }
 
+/// OACS: optional admin commands.
+pub mod oacs {
+    /// See [`crate::lba_status`].
+    pub const GET_LBA_STATUS: u16 = 1 << 9;
+}
+
 /// ONCS: optional NVM commands.
 pub mod oncs {
     pub const COMPARE: u16 = 1 << 0;
@@ -178,6 +184,7 @@ pub struct IdentifyController {
     /// Controller Instance Random Number.
     pub cirn: U64,
     pub reserved144: [u8; 112],
+    /// See [`oacs`].
     pub oacs: U16,
     /// Abort command limit, minus one.
     pub acl: u8,
@@ -296,6 +303,8 @@ pub mod nsfeat {
 pub mod dlfeat {
     /// Deallocated blocks read as zeroes.
     pub const READS_ZERO: u8 = 0b001;
+    /// What they read as.
+    pub const READS: u8 = 0b111;
     /// Write Zeroes may deallocate (DEAC).
     pub const WRITE_ZEROES_DEALLOCATES: u8 = 1 << 3;
 }

@@ -39,6 +39,7 @@ pub mod fabrics;
 pub mod feature;
 pub mod fuse;
 pub mod identify;
+pub mod lba_status;
 pub mod log;
 pub mod nbd;
 pub mod pdu;

@@ -51,6 +51,8 @@ pub mod opcode {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     pub const KEEP_ALIVE: u8 = 0x18;
     pub const CROSS_CONTROLLER_RESET: u8 = 0x38;
+    /// See [`crate::lba_status`].
+    pub const GET_LBA_STATUS: u8 = 0x86;
     /// Both: fabrics command set, told apart by FCTYPE.
     pub const FABRICS: u8 = 0x7f;
 }

@@ -70,6 +70,7 @@ fn disk() -> DiskInfo {
         flush: false,
         trim: false,
         write_zeroes: false,
+        tells_allocation: false,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::buffer::Buffer;
 pub use crate::ring::RingCommand;
 use crate::stats::LaneStats;
+pub use roadtrain_proto::host::allocation::{Allocation, AllocationQuery};
 pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -120,6 +121,16 @@ pub trait Turn {
     /// The next answer to a command: its key, and what the driver said (a negative errno for errors;
     /// `EOPNOTSUPP` also where the kernel's rings take no commands).
     fn next_command(&mut self) -> Option<(u64, i32)>;
+    /// Asks the target which blocks are allocated: the answer comes out of [`Turn::next_look_up`] with `key`, once. Not
+    /// for the data path: the target answers on its admin queue, one query after the other. `false`: nobody can be asked
+    /// now.
+    fn look_up(&mut self, _query: AllocationQuery, _key: u64) -> bool {
+        false
+    }
+    /// The next answer to [`Turn::look_up`]: its key, and what is allocated; `None`: nobody says, so all may be.
+    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+        None
+    }
     /// The lane's counters.
     fn stats(&mut self, lane: LaneId) -> LaneStats;
     /// Ends the reactor after this turn.

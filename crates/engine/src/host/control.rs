@@ -22,7 +22,8 @@ use super::view::ControllerView;
 use crate::clock;
 use crate::mailbox::{Inbox, Outbox};
 use roadtrain_proto::ether::fence::Fence;
-use roadtrain_proto::host::association::{Action, Association, PathId, Reason};
+use roadtrain_proto::host::allocation::Allocation;
+use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
@@ -241,6 +242,7 @@ impl Control {
                 Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
                 Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
                 Report::Found(found) => self.link_found(found),
+                Report::LookUp { by, query } => self.association.look_up(by, query),
                 Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
                 Report::IsBack { path } => {
                     self.association.withdraw(path);
@@ -311,6 +313,7 @@ impl Control {
             Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
             Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
+            Action::LookedUp { by, found } => self.tell_found(by, found),
             Action::EndElsewhere { lost, .. } => {
                 self.each_peer(|path| Report::EndFor { path, lost });
             }
@@ -540,6 +543,13 @@ impl Control {
         let lane = self.expresses.get(&number).copied().unwrap_or(number);
         if let Some(reactor) = self.reactor_of(lane) {
             reactor.orders.send(order(self.numbers().of(self.seat.path, number)));
+        }
+    }
+
+    /// What a reactor's front wanted to know.
+    fn tell_found(&self, (lane, key): AskedBy, found: Option<Allocation>) {
+        if let Some(reactor) = self.reactor_of(lane) {
+            reactor.orders.send(Order::LookedUp { key, found });
         }
     }
 

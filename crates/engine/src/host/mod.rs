@@ -30,7 +30,10 @@ mod view;
 
 pub use address::Address;
 pub use admin::Admin;
-pub use api::{Class, Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
+pub use api::{
+    Allocation, AllocationQuery, Class, Completion, Front, Interest, LaneId, Op, Request,
+    RingCommand, Turn,
+};
 pub use config::{HostConfig, HostKey, HostTls, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ReactorInfo};
 pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading, PathReport};
@@ -41,6 +44,7 @@ pub use link::LinkError;
 pub use name::{Lookup, TargetName};
 pub use queue::{Client, Completer, RequestError};
 pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
+pub use roadtrain_proto::host::allocation::RANGES_MAX;
 pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 pub use roadtrain_proto::host::paths::PathPolicy;
 pub use roadtrain_wire::ana::AnaState;

@@ -5,9 +5,13 @@ mod by_hand;
 mod express;
 #[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
+mod look_ups;
 mod paths;
 
-use super::api::{Class, Completion, Front, Interest, LaneId, Request, RingCommand, Turn};
+use super::api::{
+    Allocation, AllocationQuery, Class, Completion, Front, Interest, LaneId, Request, RingCommand,
+    Turn,
+};
 use super::counters::{LaneCounters, LaneReading, ReactorCounters};
 use super::ether::{Found, Ports};
 use super::lane::HostLane;
@@ -23,7 +27,9 @@ use crate::spin::{Meter, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::RX_BUFFER_BYTES;
 use frames::Frames;
+use look_ups::LookUps;
 use paths::{NewLane, Paths};
+use roadtrain_proto::host::association::AskedBy;
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
@@ -69,6 +75,8 @@ pub(crate) enum Order {
     SetAna { lane: usize, ana: AnaTable },
     /// Other namespaces are there than requests mean.
     SetBarred { lane: usize, barred: Barred },
+    /// What the front wanted to know of blocks.
+    LookedUp { key: u64, found: Option<Allocation> },
     /// A path to that target was found.
     Offer { lane: usize, found: Found },
     /// A path is to be connected that may not have been there before, by its number.
@@ -132,6 +140,8 @@ pub(crate) enum Report {
     Lost { lane: usize, error: LinkError },
     /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
     Overdue { lane: usize, cids: Vec<u16> },
+    /// A front wants to know which blocks are allocated.
+    LookUp { by: AskedBy, query: AllocationQuery },
     /// The lane wants an express connection.
     WantsExpress { lane: usize },
     /// An express connection of the lane was closed, by its number.
@@ -175,6 +185,7 @@ pub(crate) struct Reactor {
     /// Commands at their drivers.
     commands: usize,
     answers: VecDeque<(u64, i32)>,
+    look_ups: LookUps,
     /// To the control thread of each path.
     reports: Vec<Outbox<Report>>,
     paths: Paths,
@@ -221,6 +232,7 @@ impl Reactor {
             ready: VecDeque::new(),
             commands: 0,
             answers: VecDeque::new(),
+            look_ups: LookUps::default(),
             reports: parts.reports,
             paths,
             errors: 0,
@@ -314,6 +326,7 @@ impl Reactor {
                 let Some(index) = self.index_of(lane) else { return };
                 self.paths.set_ana(index, ana);
             }
+            Order::LookedUp { key, found } => self.look_ups.answered(key, found),
             Order::Offer { lane, found } => {
                 let Some(index) = self.index_of(lane) else { return };
                 self.offer(index, &found);
@@ -596,11 +609,12 @@ impl reactor::Reactor for Running<'_> {
     }
 
     fn has_work(&self) -> bool {
-        let Reactor { frames, lanes, shared, ready, answers, paths, .. } = &*self.reactor;
+        let Reactor { frames, lanes, shared, ready, answers, look_ups, paths, .. } = &*self.reactor;
         frames.came
             || paths.has_moved
             || lanes.count(List::Ready) > 0
             || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
+            || !look_ups.is_empty()
     }
 
     fn expects(&self) -> bool {
@@ -758,6 +772,14 @@ impl Turn for TurnView<'_> {
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         self.reactor.answers.pop_front()
+    }
+
+    fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+        self.reactor.look_up(query, key)
+    }
+
+    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+        self.reactor.look_ups.next()
     }
 
     fn stats(&mut self, lane: LaneId) -> LaneStats {

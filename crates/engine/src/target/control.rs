@@ -23,7 +23,7 @@ use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
     Asked, ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
-    Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
+    LookUp, Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
@@ -103,6 +103,8 @@ pub(super) struct Port<'a> {
 pub(super) struct Answer {
     /// Its completion; `None` for an asynchronous event request.
     pub(super) completion: Option<(Status, u64)>,
+    /// A store is to be looked at, which answers the command.
+    pub(super) wanted: Option<LookUp>,
     /// The lane's queue was connected.
     pub(super) connected: bool,
     /// A Connect that is to be tried again at [`Order::Settled`].
@@ -271,6 +273,7 @@ impl Control {
                 Answer { completion: Some((status, result)), ..Answer::default() }
             }
             Outcome::Pending => Answer::default(),
+            Outcome::LookUp(wanted) => Answer { wanted: Some(wanted), ..Answer::default() },
             Outcome::Disconnected => {
                 session.disconnected();
                 Answer { completion: Some((Status::SUCCESS, 0)), ends: true, ..Answer::default() }
@@ -513,6 +516,24 @@ impl Control {
     /// Whether hosts can connect to that subsystem.
     pub(super) fn serves(&self, nqn: &str) -> bool {
         nqn == DISCOVERY_NQN || self.lock().target.config().subsystems.iter().any(|s| s.nqn == nqn)
+    }
+
+    /// The store of a namespace that a controller's command names.
+    ///
+    /// # Errors
+    /// The status to answer with: it is not in reach.
+    pub(super) fn store_of(
+        &self,
+        connected: &Connected,
+        nsid: u32,
+    ) -> Result<Arc<OpenStore>, Status> {
+        let state = self.lock();
+        let table = state.target.namespaces_for(&connected.subnqn, connected.cntlid);
+        if let Some(status) = table.and_then(|table| table.refusal(nsid)) {
+            return Err(status);
+        }
+        let open = state.stores.get(&connected.subnqn, nsid);
+        open.map(|open| open.store.clone()).ok_or(Status::INVALID_NAMESPACE.dnr())
     }
 
     /// The namespaces of a lane's subsystem.

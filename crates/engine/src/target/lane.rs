@@ -346,6 +346,9 @@ impl TargetLane {
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.
     pub(super) fn close(&mut self, shared: &mut Shared) {
         self.transport.hang_up((&mut self.execution, &mut self.meter), shared);
+        for slot in self.execution.looking_up() {
+            shared.tasks.cancel(&mut shared.ring, (self.id, slot));
+        }
         self.execution.close(|buffer| shared.pool.give(buffer));
         self.namespaces = NamespaceTable::default();
     }

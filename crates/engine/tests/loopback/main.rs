@@ -20,6 +20,7 @@ mod handover;
 mod harness;
 mod hostile;
 mod identity;
+mod lba_status;
 mod listeners;
 mod loss;
 mod name;

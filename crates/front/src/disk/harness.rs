@@ -4,7 +4,10 @@
 //! request is submitted and writes when it is completed, in any order, so that whatever may race does.
 
 use super::{DiskInfo, test_info};
-use roadtrain_engine::host::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
+use roadtrain_engine::host::{
+    Allocation, AllocationQuery, Completion, Front, Interest, LaneId, Op, Request, RingCommand,
+    Turn,
+};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -25,11 +28,13 @@ pub(crate) struct Options {
     /// Requests that begin in this block fail so.
     pub(crate) fails: Option<(u64, Status)>,
     pub(crate) lanes: usize,
+    /// Blocks that are allocated, as the target says, if it is asked.
+    pub(crate) allocated: Option<Vec<std::ops::Range<u64>>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { info: test_info(), room: 8, fails: None, lanes: 1 }
+        Options { info: test_info(), room: 8, fails: None, lanes: 1, allocated: None }
     }
 }
 
@@ -43,6 +48,10 @@ pub(crate) struct Mock {
     completions: VecDeque<Completion>,
     pub(crate) watches: Vec<u64>,
     ready: VecDeque<u64>,
+    /// Queries that the target has.
+    look_ups: VecDeque<(AllocationQuery, u64)>,
+    /// All that there were.
+    pub(crate) looked_up: Vec<AllocationQuery>,
     pub(crate) asked: Vec<Asked>,
     /// The lane of each request asked.
     pub(crate) lanes: Vec<LaneId>,
@@ -65,6 +74,8 @@ impl Mock {
             completions: VecDeque::new(),
             watches: Vec::new(),
             ready: VecDeque::new(),
+            look_ups: VecDeque::new(),
+            looked_up: Vec::new(),
             asked: Vec::new(),
             lanes: Vec::new(),
             silent: false,
@@ -187,6 +198,31 @@ impl Turn for Mock {
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         None
+    }
+
+    fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+        assert!(self.look_ups.is_empty(), "one after the other");
+        self.looked_up.push(query);
+        self.look_ups.push_back((query, key));
+        self.options.allocated.is_some() || self.look_ups.pop_back().is_none()
+    }
+
+    /// Three blocks more are known than the first ranges have.
+    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+        if self.silent || self.random(4) > 0 {
+            return None;
+        }
+        let (query, key) = self.look_ups.pop_front()?;
+        let (slba, end) = (query.slba, query.slba + query.blocks);
+        if self.options.fails.is_some_and(|(block, _)| (slba..end).contains(&block)) {
+            return Some((key, None));
+        }
+        let all = self.options.allocated.iter().flatten();
+        let cut = all.map(|range| range.start.max(slba)..range.end.min(end));
+        let inside: Vec<_> = cut.filter(|range| !range.is_empty()).collect();
+        let told = inside.len().min(query.ranges.into());
+        let behind = inside.get(told).map_or(end, |next| next.start.min(inside[told - 1].end + 3));
+        Some((key, Some(Allocation { known: slba..behind, allocated: inside[..told].to_vec() })))
     }
 
     fn stats(&mut self, _: LaneId) -> LaneStats {

@@ -1,7 +1,7 @@
 //! What a namespace is like, as far as its fronts show it.
 
 use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
-use roadtrain_wire::identify::{oncs, vwc};
+use roadtrain_wire::identify::{oacs, oncs, vwc};
 use std::io;
 
 /// Largest block: a buffer holds two of them.
@@ -44,6 +44,8 @@ pub struct DiskInfo {
     pub trim: bool,
     /// Write Zeroes is served.
     pub write_zeroes: bool,
+    /// The target tells which blocks are allocated, and the others read as zeroes.
+    pub tells_allocation: bool,
 }
 
 /// The controller has no such namespace.
@@ -88,6 +90,8 @@ impl DiskInfo {
             flush: identify.vwc & vwc::PRESENT != 0,
             trim: serves(oncs::DATASET_MANAGEMENT),
             write_zeroes: serves(oncs::WRITE_ZEROES),
+            tells_allocation: identify.oacs.get() & oacs::GET_LBA_STATUS != 0
+                && namespace.deallocated_reads_zero,
         })
     }
 
@@ -150,6 +154,7 @@ pub(crate) fn test_info() -> DiskInfo {
         flush: true,
         trim: true,
         write_zeroes: true,
+        tells_allocation: true,
     }
 }
 

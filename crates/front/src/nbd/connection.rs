@@ -23,6 +23,8 @@ const GATHER_MAX: usize = 256;
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Requests under way at a time.
 const JOBS_MAX: u32 = 1024;
+/// Of these, those for block status.
+const STATUSES_MAX: u32 = 16;
 /// Octets of buffers held at a time. One request of the largest size always gets its buffers,
 /// widened by a block at both ends.
 const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
@@ -95,6 +97,10 @@ pub(crate) struct Connection {
     waits: Waits,
     /// Requests under way.
     jobs: u32,
+    /// Of these, those for block status, ...
+    statuses: u32,
+    /// ... and those that the server has not taken.
+    new_statuses: Vec<nbd::Request>,
     /// Octets of buffers in jobs and in the reply queue.
     held_bytes: usize,
     /// The socket may have more to read.
@@ -130,6 +136,8 @@ impl Connection {
             lost: false,
             waits: Waits::Input,
             jobs: 0,
+            statuses: 0,
+            new_statuses: Vec::new(),
             held_bytes: 0,
             readable: true,
             writable: true,
@@ -317,6 +325,10 @@ impl Connection {
                 Some(request) => request,
                 None => match self.next_message(jobs) {
                     Some(Event::Request(request)) => request,
+                    Some(Event::BlockStatus(request)) => {
+                        self.begin_status(request);
+                        continue;
+                    }
                     Some(Event::StartTls) => return Waits::Tls,
                     Some(_) => continue,
                     None => return Waits::Input,
@@ -332,6 +344,7 @@ impl Connection {
     fn is_full(&self, jobs: &Jobs) -> bool {
         self.replies.header_bytes() >= HEADER_BYTES_MAX
             || self.jobs >= JOBS_MAX
+            || self.statuses >= STATUSES_MAX
             || self.held_bytes >= HELD_BYTES_MAX
             || self.jobs > 0 && jobs.is_congested()
     }
@@ -440,6 +453,22 @@ impl Connection {
         }
         self.held_bytes -= held_bytes;
         jobs.remove(key, |buffer, _| Some(buffer));
+    }
+
+    fn begin_status(&mut self, request: nbd::Request) {
+        (self.jobs, self.statuses) = (self.jobs + 1, self.statuses + 1);
+        self.new_statuses.push(request);
+    }
+
+    /// Requests for block status that have come.
+    pub(crate) fn take_statuses(&mut self) -> Vec<nbd::Request> {
+        std::mem::take(&mut self.new_statuses)
+    }
+
+    /// Answers a request for block status.
+    pub(crate) fn end_status(&mut self, cookie: u64, extents: &[nbd::Extent]) {
+        (self.jobs, self.statuses) = (self.jobs - 1, self.statuses - 1);
+        self.session.reply_block_status(cookie, extents, &mut self.replies);
     }
 
     /// Sends what waits, as far as the socket takes it.

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `session` | the protocol of a connection, without its socket |
 //! | `export` | what is exported |
+//! | `block_status` | which blocks are allocated, as the target says |
 //! | `translate` | NBD's terms and the disk's |
 //! | `reply_queue` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
@@ -24,6 +25,7 @@
 
 mod address;
 mod attach;
+mod block_status;
 mod connection;
 mod endpoint;
 mod export;

@@ -6,6 +6,7 @@
 //! client's own reading cannot follow, its socket is not read.
 
 use super::address::NbdAddress;
+use super::block_status::{BlockStatuses, extents};
 use super::connection::{Connection, Jobs, Newcomer, Owner, Waits};
 use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
 use super::export::{Export, ExportInfo};
@@ -52,6 +53,8 @@ pub struct NbdServer {
     handshake_timeout: Duration,
     /// Connections that wait for buffers, longest first.
     starved: VecDeque<Owner>,
+    /// Requests for block status.
+    statuses: BlockStatuses,
     /// Clients that others secure.
     securing: Option<Securing>,
     listening: bool,
@@ -101,6 +104,7 @@ impl NbdServer {
             newcomers: VecDeque::new(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
+            statuses: BlockStatuses::default(),
             securing: None,
             listening: false,
             stopping: false,
@@ -223,6 +227,29 @@ impl NbdServer {
                     self.list(owner.slot);
                 }
                 None => self.jobs.remove(job, |buffer, _| Some(buffer)),
+            }
+        }
+    }
+
+    /// Answers requests for block status, and asks about the next one.
+    fn tell_statuses(&mut self, turn: &mut dyn Turn) {
+        for at in 0..self.listed.len() {
+            let Some(connection) = self.connections.get_mut(self.listed[at]) else { continue };
+            let owner = connection.owner();
+            let requests = connection.take_statuses();
+            requests.into_iter().for_each(|request| self.statuses.push(owner, request));
+        }
+        if self.statuses.is_empty() {
+            return;
+        }
+        let export = self.endpoint.export().clone();
+        let info = export.disk().info();
+        while let Some((owner, request, found)) = self.statuses.next(turn, info) {
+            let connection = self.connections.get_mut(owner.slot);
+            if let Some(connection) = connection.filter(|c| c.owner() == owner) {
+                let extents = extents(info.lba_bytes, &request, found.as_ref());
+                connection.end_status(request.cookie, &extents);
+                self.list(owner.slot);
             }
         }
     }
@@ -382,6 +409,7 @@ impl NbdServer {
     fn end(&mut self, slot: usize, turn: &mut dyn Turn) {
         let connection = self.connections.remove(slot);
         let owner = connection.owner();
+        self.statuses.forget(owner);
         if connection.watches_readable {
             turn.unwatch(pack(owner, Interest::Readable));
         }
@@ -453,6 +481,7 @@ impl Front for NbdServer {
         self.send_listed();
         self.accept(turn.now());
         self.receive_listed();
+        self.tell_statuses(turn);
         self.jobs.submit(turn);
         self.send_listed();
         self.expire_newcomers(turn.now());

@@ -23,16 +23,20 @@ mod beside;
 mod ending;
 mod errands;
 mod express;
+mod look_ups;
 mod loss;
 mod transitions;
 
 pub use beside::Beside;
+pub use look_ups::AskedBy;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
+use look_ups::LookUps;
 use loss::Failed;
 use transitions::Transitions;
 
+use super::allocation::Allocation;
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
 use super::paths::AnaTable;
 use super::pins::{Barred, Pins};
@@ -127,6 +131,8 @@ pub enum Action<E> {
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// What has become of the controller that the path has lost.
     Fenced { path: PathId, cntlid: u16, fencing: Fencing },
+    /// What blocks are allocated, as [`Association::look_up`] wanted to know; `None`: nobody says.
+    LookedUp { by: AskedBy, found: Option<Allocation> },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
     Reset { path: PathId, why: Reason<E>, was_live: bool },
     /// Nothing that was sent over the path before it was lost is executed any more: its requests may go elsewhere.
@@ -171,6 +177,7 @@ enum Done<E> {
     Ana(AnaTable),
     /// For another association.
     Errand(Attempt),
+    LookedUp(Option<Allocation>),
     Nothing,
     ShutDown,
 }
@@ -238,6 +245,7 @@ pub struct Association<E> {
     ending: Option<Ending>,
     /// Controllers that others have lost.
     errands: Vec<Errand>,
+    look_ups: LookUps,
     /// Those who submit requests have come to an end.
     has_ended: bool,
     /// Another association of the host is live while this one ends.
@@ -283,6 +291,7 @@ impl<E: Send + 'static> Association<E> {
             failed: Failed::default(),
             ending: None,
             errands: Vec::new(),
+            look_ups: LookUps::default(),
             has_ended: false,
             has_help: false,
             actions: VecDeque::new(),
@@ -330,6 +339,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.event.is_none()
                 && path.overdue.is_empty()
                 && path.wanting.is_empty()
+                && !self.look_ups.is_waiting()
                 && self.errand_at().is_none()
         })
     }
@@ -485,6 +495,7 @@ impl<E: Send + 'static> Association<E> {
         };
         path.abandon();
         path.state = State::Resetting { until };
+        self.abandon_look_ups();
         self.actions.push_back(Action::Reset { path: id, why, was_live });
         if self.ending.is_some() {
             self.give_up(now);
@@ -666,6 +677,7 @@ impl<E: Send + 'static> Association<E> {
             }
             Ok(Done::Ana(ana)) => self.set_ana(now, path, ana),
             Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
+            Ok(Done::LookedUp(found)) => self.looked_up(found),
             Ok(Done::Nothing) => {}
             Ok(Done::ShutDown) => self.end(Some(Ok(()))),
         }
@@ -723,6 +735,8 @@ impl<E: Send + 'static> Association<E> {
         } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
             self.connect_express(number, lane);
             return true;
+        } else {
+            return self.begin_look_up(number);
         }
         path.task.is_some()
     }

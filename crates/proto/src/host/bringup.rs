@@ -20,7 +20,7 @@ use roadtrain_wire::feature::{
 };
 use roadtrain_wire::identify::{
     IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cmic, cns, ctratt,
-    namespace_descriptors, nsfeat, oaes,
+    dlfeat, namespace_descriptors, nsfeat, oaes,
 };
 use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -92,6 +92,8 @@ pub struct NamespaceInfo {
     pub block_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
+    /// Blocks that are not allocated read as zeroes.
+    pub deallocated_reads_zero: bool,
     /// NGUID (zeroes: none).
     pub nguid: [u8; 16],
     /// UUID (zeroes: none).
@@ -363,6 +365,7 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
         blocks: identify.nsze.get(),
         block_bytes,
         read_only: identify.is_read_only(),
+        deallocated_reads_zero: identify.dlfeat & dlfeat::READS == dlfeat::READS_ZERO,
         nguid: identify.nguid,
         uuid,
         eui64,

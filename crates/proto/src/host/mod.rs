@@ -1,5 +1,6 @@
 //! The host's end: queue pairs, the requests of a lane, and the association that connects them.
 
+pub mod allocation;
 pub mod association;
 mod authenticate;
 pub mod bringup;

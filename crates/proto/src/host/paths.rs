@@ -198,6 +198,13 @@ impl Selector {
             .any(|other| other != path && self.ways[other].access(now, nsid) < Access::Change)
     }
 
+    /// The path that reaches that namespace best now.
+    #[must_use]
+    pub fn best(&self, now: Instant, nsid: u32) -> Option<usize> {
+        let access = |path: &usize| self.ways[*path].access(now, nsid);
+        self.live().filter(|path| access(path) < Access::Change).min_by_key(access)
+    }
+
     /// The path that a request to that namespace takes; `offer` says what each has.
     #[inline]
     pub fn choose(&mut self, now: Instant, nsid: u32, offer: impl Fn(usize) -> Offer) -> Choice {

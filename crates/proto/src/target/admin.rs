@@ -5,6 +5,7 @@ use super::control::Target;
 use super::controller::NOT_ABORTED;
 use super::discovery::Discovery;
 use super::kind::supported_opcodes;
+use super::lba_status::{self, LookUp};
 use super::target_event::TargetEvent;
 use super::{fabrics, features, identify, log_page};
 use crate::error::CommandError;
@@ -21,6 +22,8 @@ pub enum Outcome {
     /// An Asynchronous Event Request, an Abort or a Cross-Controller Reset was taken: a
     /// [`TargetEvent::Completion`] will answer it, maybe at once.
     Pending,
+    /// A Get LBA Status was taken: the lane has the namespace's store looked at, and answers it.
+    LookUp(LookUp),
     /// Disconnect: answer with success, then close the connection; the controller knows the queue no
     /// more.
     Disconnected,
@@ -89,6 +92,7 @@ impl Target {
         match reply {
             Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
             Ok(Reply::Pending) => Outcome::Pending,
+            Ok(Reply::LookUp(wanted)) => Outcome::LookUp(wanted),
             Ok(Reply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
             Ok(Reply::CrossReset(named)) => self.reset_other(now, cntlid, sqe.cid.get(), named),
             Ok(Reply::Disconnected) => Outcome::Disconnected,
@@ -125,6 +129,7 @@ impl Context<'_> {
             }
             opcode::ABORT => return self.abort(),
             opcode::CROSS_CONTROLLER_RESET => return self.cross_reset(),
+            opcode::GET_LBA_STATUS => return lba_status::parse(self).map(Reply::LookUp),
             opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
             _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
         }

@@ -3,6 +3,7 @@
 use super::config::Limits;
 use super::controller::Controller;
 use super::discovery::Discovery;
+use super::lba_status::LookUp;
 use super::subsystem::Subsystem;
 use super::target_event::TargetEvent;
 use crate::error::CommandError;
@@ -22,6 +23,7 @@ pub(super) mod octet {
     pub(crate) const CDW10: u8 = 40;
     pub(crate) const CDW11: u8 = 44;
     pub(crate) const CDW12: u8 = 48;
+    pub(crate) const CDW13: u8 = 52;
     pub(crate) const CDW14: u8 = 56;
 }
 
@@ -31,6 +33,8 @@ pub(super) enum Reply {
     Result(u64),
     Pending,
     Disconnected,
+    /// The lane has a store looked at.
+    LookUp(LookUp),
     /// Another controller of the host is to be dropped.
     CrossReset(ControllerInstance),
     /// Reservations of namespaces are to persist, or not.

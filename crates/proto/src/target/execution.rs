@@ -21,6 +21,7 @@ mod copying;
 mod environment;
 mod fused;
 mod io;
+mod lba_status;
 mod reservations;
 mod slot;
 mod task;
@@ -36,6 +37,7 @@ use super::session::Request;
 use crate::time::Instant;
 use core::ops::DerefMut;
 use fused::Fused;
+use lba_status::LookingUp;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use slot::{Abort, Command, Slot};
@@ -57,6 +59,8 @@ pub struct Execution<N: Namespace, B> {
     own_buffer: Option<u16>,
     /// Aborts of its commands that were not answered.
     aborts: Vec<Abort>,
+    /// Get LBA Status commands that stores have.
+    look_ups: Vec<LookingUp>,
     /// Commands that are fused.
     fused: Fused,
     /// Whether somebody is alone with blocks that are written in place.
@@ -85,6 +89,7 @@ impl<N: Namespace, B> Default for Execution<N, B> {
             unsent: 0,
             own_buffer: None,
             aborts: Vec::new(),
+            look_ups: Vec::new(),
             fused: Fused::default(),
             held: Held::No,
             waiting: Waiting::default(),
@@ -165,6 +170,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let session = env.session();
         session.left_store();
         if session.is_ended() {
+            self.forget_look_up(slot);
             give_all(env, outcome);
             return None;
         }
@@ -179,11 +185,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         tell_quiet(env);
     }
 
-    /// A turn ends: commands begin whose time has come.
+    /// A turn ends: commands begin whose time has come, and others are given up.
     #[inline]
     pub fn begin_due(&mut self, env: &mut impl Environment<N, B>) {
         if !self.waiting.is_empty() {
             self.go_on(env);
+        }
+        if !self.look_ups.is_empty() {
+            self.end_late_look_ups(env);
         }
     }
 

@@ -20,7 +20,7 @@ use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cdfs,
-    cmic, cns, cntrltype, ctratt, fuses, lpa, oaes, ofcs, oncs, sgls, vwc,
+    cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, oaes, ofcs, oncs, sgls, vwc,
 };
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
@@ -231,6 +231,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     page.mn = ascii_field(&subsystem.model);
     page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;
     page.cntrltype = cntrltype::IO;
+    page.oacs = oacs::GET_LBA_STATUS.into();
     page.acl = ABORTS_MAX - 1;
     page.frmw = 0b0011; // one slot, read-only
     (page.wctemp, page.cctemp) = (WARNING_KELVINS.into(), CRITICAL_KELVINS.into());

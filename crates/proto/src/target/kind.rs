@@ -13,7 +13,7 @@ pub enum ControllerKind {
 
 /// Admin opcodes that a controller executes.
 pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
-    const ALL: [u8; 8] = [
+    const ALL: [u8; 9] = [
         opcode::GET_LOG_PAGE,
         opcode::IDENTIFY,
         opcode::SET_FEATURES,
@@ -22,6 +22,7 @@ pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
         opcode::KEEP_ALIVE,
         opcode::ABORT,
         opcode::CROSS_CONTROLLER_RESET,
+        opcode::GET_LBA_STATUS,
     ];
     match kind {
         ControllerKind::Io => &ALL,

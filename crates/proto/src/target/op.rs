@@ -38,6 +38,12 @@ pub enum Op {
         /// What will be read.
         range: ByteRange,
     },
+    /// Fill the buffer with a list of what is allocated of the range, as Get LBA Status returns it
+    /// ([`LbaStatusList`](roadtrain_wire::lba_status::LbaStatusList)). Only stores that can tell are asked.
+    LookUp {
+        /// What is looked at.
+        range: ByteRange,
+    },
     /// Bring everything that was written to stable storage.
     Flush,
     /// The contents are not needed any more. Advice: where it cannot be followed, it succeeds.

@@ -1,6 +1,7 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
 mod beside;
+mod look_ups;
 
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
@@ -180,6 +181,10 @@ impl Harness {
                 let why = why.map(|failure| failure.to_string());
                 self.log.push(format!("no express of lane {lane}: {why:?}"));
             }
+            Action::LookedUp { by, found } => {
+                let known = found.map(|found| (found.known, found.allocated));
+                self.log.push(format!("looked up {by:?}: {known:?}"));
+            }
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
             Action::Release { .. } => self.log.push("release".into()),
@@ -232,6 +237,11 @@ impl Harness {
                 Some(completed(status, result, page))
             }
             Outcome::Disconnected => Some(completed(Status::SUCCESS, 0, page)),
+            Outcome::LookUp(wanted) => {
+                page.resize(wanted.bytes as usize, 0);
+                wanted.call_allocated(&mut page);
+                Some(completed(Status::SUCCESS, 0, page))
+            }
             Outcome::Pending => loop {
                 let event = target.poll_event().or_else(|| {
                     target.settle_resets(|_, _| remains);

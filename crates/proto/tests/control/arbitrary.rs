@@ -22,7 +22,7 @@ fn dword() -> impl Strategy<Value = u32> {
 /// An SQE that a host might send: known opcodes, plausible fields and lengths are likely.
 fn sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
-        8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f]),
+        8 => prop::sample::select(vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f, 0x86]),
         1 => any::<u8>(),
     ];
     let flags = prop_oneof![8 => Just(FLAG_SGL), 1 => any::<u8>()];
@@ -89,6 +89,10 @@ fn check_outcome(sqe: &Sqe, outcome: Outcome, out: &[u8]) {
             assert!(out.is_empty(), "data with an error");
         }
         Outcome::Pending => assert!(WAIT.contains(&sqe.opcode), "{:#04x}", sqe.opcode),
+        Outcome::LookUp(wanted) => {
+            assert!(sqe.opcode == opcode::GET_LBA_STATUS && wanted.blocks > 0);
+            assert_eq!(wanted.bytes, sqe.sgl.length.get());
+        }
         Outcome::Disconnected => panic!("on the admin queue"),
     }
 }

@@ -14,6 +14,7 @@ mod events;
 mod features;
 mod identify;
 mod keep_alive;
+mod lba_status;
 mod log_page;
 mod mandatory;
 mod namespaces;

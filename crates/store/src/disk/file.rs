@@ -290,6 +290,11 @@ impl BlockFile {
         }
     }
 
+    /// The same as a file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// The descriptor for everything else; always the same, since each reports write-back errors
     /// once.
     pub(crate) fn control_fd(&self) -> RawFd {

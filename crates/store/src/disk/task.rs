@@ -171,7 +171,8 @@ impl Work {
             Op::Read { .. } => moves_more.then_some(Step::Read),
             Op::Write { .. } => moves_more.then_some(Step::Write),
             Op::Compare { .. } => moves_more.then_some(Step::ReadToCompare),
-            Op::ReadInPlace { .. } => None, // it lends no memory
+            // It lends no memory, and looks go another way.
+            Op::ReadInPlace { .. } | Op::LookUp { .. } => None,
             Op::Flush => (!self.is_synced).then_some(Step::Sync),
             Op::Discard { range } => {
                 let more = self.done < range.len && disk.can(Allocate::Punch);
@@ -339,6 +340,7 @@ fn describe(op: &Op) -> (u64, &'static str) {
     match op {
         Op::Read { offset } => (*offset, "read"),
         Op::ReadInPlace { range } => (range.offset, "read"),
+        Op::LookUp { range } => (range.offset, "look up"),
         Op::Write { offset, .. } => (*offset, "write"),
         Op::Flush => (0, "flush"),
         Op::Discard { range } => (range.offset, "discard"),

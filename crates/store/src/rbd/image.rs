@@ -276,6 +276,12 @@ impl Image {
         self.number(self.rbd().rbd_get_stripe_unit, "read its layout")
     }
 
+    /// Whether it lies in its objects one behind the other.
+    pub(super) fn has_plain_layout(&self) -> bool {
+        let count = self.number(self.rbd().rbd_get_stripe_count, "read its layout");
+        count.is_ok_and(|count| count == 1)
+    }
+
     /// A number that no other image of any cluster has.
     pub(super) fn identity(&self, snapshot: Option<&str>) -> Result<u128, Failure> {
         let (cluster, pool) = self.pool().identity()?;

@@ -11,6 +11,8 @@ pub(super) type OnEnd = unsafe extern "C" fn(Handle, *mut c_void);
 /// What librbd calls when an image's header has changed.
 pub(super) type OnUpdate = unsafe extern "C" fn(*mut c_void);
 
+/// What librbd calls for each extent: where it begins, how long it is, whether it is there.
+pub(super) type OnExtent = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 /// What librados calls when something is said at an object that is watched.
 pub(super) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
 /// What librados calls when it cannot watch any more.
@@ -115,6 +117,8 @@ functions! { Rbd:
     rbd_get_id(Handle, *mut c_char, usize) -> c_int;
     rbd_get_features(Handle, *mut u64) -> c_int;
     rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
+    rbd_get_stripe_count(Handle, *mut u64) -> c_int;
+    rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, OnExtent, *mut c_void) -> c_int;
     rbd_lock_acquire(Handle, c_int) -> c_int;
     rbd_lock_release(Handle) -> c_int;
     rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;

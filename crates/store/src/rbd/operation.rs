@@ -107,8 +107,8 @@ impl Operation {
                     let flags = if deallocate { 0 } else { super::library::KEEP_SPACE };
                     (rbd.rbd_aio_write_zeroes)(image, offset, len as usize, completion, flags, 0)
                 }
-                // Only stores that lend their memory are asked.
-                Op::ReadInPlace { .. } => -libc::EINVAL,
+                // Only stores that lend their memory are asked; looks go another way.
+                Op::ReadInPlace { .. } | Op::LookUp { .. } => -libc::EINVAL,
             }
         }
     }

@@ -66,6 +66,16 @@ pub mod command_flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
+/// State of an extent in [`BASE_ALLOCATION`]: bits.
+pub mod allocation_state {
+    /// Neither.
+    pub const DATA: u32 = 0;
+    /// It is not allocated.
+    pub const HOLE: u32 = 1 << 0;
+    /// It reads as zeroes.
+    pub const ZERO: u32 = 1 << 1;
+}
+
 /// Flag of a structured chunk: the last one of its reply.
 pub const CHUNK_FLAG_DONE: u16 = 1 << 0;
 

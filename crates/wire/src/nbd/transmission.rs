@@ -181,7 +181,7 @@ impl ErrorPayload {
 pub struct Extent {
     /// Octets of the extent.
     pub length: U32,
-    /// State of the extent; in base:allocation bit 0 is a hole, bit 1 reads as zeroes.
+    /// State of the extent; in base:allocation see [`allocation_state`](super::allocation_state).
     pub state: U32,
 }
 

@@ -179,6 +179,14 @@ impl Reactor {
         }
     }
 
+    /// A path that reaches a namespace, for what is no request.
+    pub(super) fn path_to(&self, nsid: u32) -> Option<usize> {
+        match self.paths.selectors.first() {
+            Some(selector) => selector.best(self.shared.now, nsid),
+            None => Some(0),
+        }
+    }
+
     /// Lanes that share what is a path's.
     pub(super) fn lanes_of_path(&self) -> usize {
         if self.paths.are_several() { self.paths.lanes as usize } else { self.lanes.len() }

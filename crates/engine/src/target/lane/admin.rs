@@ -47,7 +47,10 @@ impl TargetLane {
             self.refresh(&control);
         }
         let (execution, mut env) = self.parts(shared);
-        execution.answer(&mut env, slot, answer.completion, buffer, &page);
+        match answer.wanted {
+            Some(wanted) => execution.look_up(&mut env, slot, (sqe, buffer), wanted),
+            None => execution.answer(&mut env, slot, answer.completion, buffer, &page),
+        }
         page.shrink_to(PAGE_BYTES_KEPT);
         shared.page = page;
         if answer.ends && self.transport.ends_at_once(shared.now) {

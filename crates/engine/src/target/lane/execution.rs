@@ -10,6 +10,7 @@ use crate::target::open_store::OpenStore;
 use crate::target::tasks::{Outcome, Task};
 use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::LookUp;
 use roadtrain_proto::target::execution::{self, Environment, Job, Namespace};
 use roadtrain_proto::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
 use roadtrain_proto::target::reservations::Group;
@@ -172,6 +173,27 @@ impl Env<'_> {
         self.flush_all(stores)
     }
 
+    /// Looks at which blocks are allocated; a store that cannot tell is not asked.
+    fn look_up(&self, wanted: &LookUp, mut buffer: Option<Buffer>) -> Result<Task, Outcome> {
+        let gone = Status::INVALID_NAMESPACE.dnr();
+        let store = self.session.queue().ok_or(gone);
+        let store = store.and_then(|queue| self.shared.control.store_of(queue, wanted.nsid));
+        match store {
+            Err(status) => Err(Outcome::new(Err(status), buffer)),
+            // Another one has come there.
+            Ok(store) if store.store().geometry().lba_shift != wanted.lba_shift => {
+                Err(Outcome::new(Err(gone), buffer))
+            }
+            Ok(store) if store.store().tells_allocation() => {
+                Ok(Task::look_up(store, wanted.range(), buffer))
+            }
+            Ok(_) => {
+                buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
+                Err(Outcome::new(Ok(()), buffer))
+            }
+        }
+    }
+
     fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> Result<Task, Outcome> {
         Task::flush_all(stores, self.session.user().cloned())
     }
@@ -304,6 +326,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
                 let range = ByteRange { offset, len: length.into() };
                 Ok(Task::announce(namespace.store.clone(), range))
             }
+            Job::LookUp { wanted, buffer } => self.look_up(&wanted, buffer),
             Job::FlushQueue => {
                 self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
             }

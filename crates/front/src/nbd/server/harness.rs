@@ -105,6 +105,11 @@ impl Client {
     }
 
     pub(crate) fn handshake(&mut self, structured: bool) {
+        self.greet(structured);
+        assert_eq!(self.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
+    }
+
+    fn greet(&mut self, structured: bool) {
         let mut greeting = [0; Greeting::OCTETS];
         self.stream.read_exact(&mut greeting).unwrap();
         Greeting::parse(&greeting).unwrap();
@@ -112,7 +117,6 @@ impl Client {
         if structured {
             assert_eq!(self.option(OptionCode::STRUCTURED_REPLY, &[]), OptionReplyCode::ACK);
         }
-        assert_eq!(self.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
         self.structured = structured;
     }
 
@@ -192,6 +196,29 @@ impl Client {
 
     pub(crate) fn write(&mut self, flags: u16, offset: u64, data: &[u8]) -> Errno {
         self.ask(Command::WRITE, flags, offset, data, data.len() as u32).0
+    }
+
+    /// A client in transmission that may ask for block status.
+    pub(crate) fn with_block_status(harness: &Harness) -> Self {
+        let mut client = harness.connect();
+        client.greet(true);
+        let name = nbd::BASE_ALLOCATION.as_bytes();
+        let length = |octets: &[u8]| (octets.len() as u32).to_be_bytes();
+        let context = [&[0; 4], &1u32.to_be_bytes()[..], &length(name), name].concat();
+        assert_eq!(client.option(OptionCode::SET_META_CONTEXT, &context), OptionReplyCode::ACK);
+        assert_eq!(client.option(OptionCode::GO, &[0; 6]), OptionReplyCode::ACK);
+        client
+    }
+
+    /// The next answer to a request for block status: its cookie, and the extents.
+    pub(crate) fn block_status(&mut self) -> (u64, Vec<(u32, u32)>) {
+        let chunk = Chunk::parse(&self.take(Chunk::OCTETS)).unwrap();
+        assert_eq!((chunk.code, chunk.flags), (ChunkCode::BLOCK_STATUS, nbd::CHUNK_FLAG_DONE));
+        let body = self.take(chunk.length as usize);
+        let (context, words) = (&body[..4], body[4..].as_chunks::<8>());
+        assert_eq!((context, words.1.len()), (&[0, 0, 0, 1][..], 0));
+        let word = |octets: &[u8]| u32::from_be_bytes(octets.try_into().unwrap());
+        (chunk.cookie, words.0.iter().map(|w| (word(&w[..4]), word(&w[4..]))).collect())
     }
 
     /// Whether the server hangs up without another word.

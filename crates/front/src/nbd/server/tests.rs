@@ -1,10 +1,11 @@
-use super::harness::{Harness, Mock, Options, pattern};
-use crate::disk::test_info;
+use super::harness::{Client, Harness, Mock, Options, pattern};
+use crate::disk::{DiskInfo, test_info};
 use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
 use roadtrain_engine::host::{LaneId, Op};
 use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
 use roadtrain_wire::status::Status;
 use std::io::{ErrorKind, Read, Write};
+use std::iter;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -445,4 +446,96 @@ fn the_oldest_behind_starttls_makes_room() {
         let waits = stream.read(&mut [0; 64]).map_err(|error| error.kind());
         assert_eq!(waits, Err(ErrorKind::WouldBlock));
     }
+}
+
+/// Requests for block status: (cookie, flags, offset, length).
+fn ask_status(client: &mut Client, asked: &[(u64, u16, u64, u32)]) {
+    for &(cookie, flags, offset, length) in asked {
+        let command = Command::BLOCK_STATUS;
+        client.send(Request { flags, command, cookie, offset, length }, &[]);
+    }
+}
+
+#[test]
+fn block_status_is_what_the_target_says() {
+    let allocated = Some(vec![8..16, 100..101, 2000..2048]);
+    let harness = Harness::start(Options { allocated, ..Options::default() });
+    let mut client = Client::with_block_status(&harness);
+    let (one, data, hole) = (command_flag::REQ_ONE, 0, 3);
+    for (flags, offset, length, expected) in [
+        (0, 0, 4096, vec![(4096, hole)]),
+        (0, 4096, 4096, vec![(4096, data)]),
+        (
+            0,
+            0,
+            1 << 20,
+            vec![
+                (4096, hole),
+                (4096, data),
+                (84 * 512, hole),
+                (512, data),
+                (1899 * 512, hole),
+                (48 * 512, data),
+            ],
+        ),
+        (one, 0, 1 << 20, vec![(4096, hole)]),
+        (one, 4096, 1 << 20 >> 1, vec![(4096, data)]),
+        (0, 700, 100, vec![(100, hole)]),
+    ] {
+        ask_status(&mut client, &[(5, flags, offset, length)]);
+        assert_eq!(client.block_status(), (5, expected), "{flags} {offset} {length}");
+    }
+    harness.stop();
+}
+
+#[test]
+fn block_status_of_many_is_answered_in_order_beside_reads() {
+    let allocated = Some(iter::once(8..16).collect());
+    let harness = Harness::start(Options { allocated, ..Options::default() });
+    let mut clients = [(); 3].map(|()| Client::with_block_status(&harness));
+    for client in &mut clients {
+        let asked: Vec<_> = (0..40).map(|cookie| (cookie, 0, 4096 * (cookie % 2), 4096)).collect();
+        ask_status(client, &asked);
+    }
+    for client in &mut clients {
+        for cookie in 0..40 {
+            let state = if cookie % 2 == 0 { 3 } else { 0 };
+            assert_eq!(client.block_status(), (cookie, vec![(4096, state)]));
+        }
+        assert!(client.read(0, 512) == patterned(0, 512));
+    }
+    harness.stop();
+}
+
+#[test]
+fn block_status_that_nobody_says_is_data() {
+    let info = |tells_allocation| DiskInfo { tells_allocation, ..test_info() };
+    let fails = Some((3, Status::INTERNAL_ERROR));
+    for options in [
+        // Not offered, nobody to be asked, and no answer.
+        Options { info: info(false), allocated: Some(vec![]), ..Options::default() },
+        Options { info: info(true), allocated: None, ..Options::default() },
+        Options { info: info(true), allocated: Some(vec![]), fails, ..Options::default() },
+    ] {
+        let harness = Harness::start(options);
+        let mut client = Client::with_block_status(&harness);
+        ask_status(&mut client, &[(7, 0, 0, 1 << 20)]);
+        assert_eq!(client.block_status(), (7, vec![(1 << 20, 0)]));
+        harness.stop();
+    }
+}
+
+#[test]
+fn who_leaves_is_asked_for_no_more() {
+    let allocated = Some(iter::once(8..16).collect());
+    let harness = Harness::start(Options { allocated, ..Options::default() });
+    for _ in 0..20 {
+        let mut client = Client::with_block_status(&harness);
+        ask_status(&mut client, &(0..20).map(|cookie| (cookie, 0, 0, 512)).collect::<Vec<_>>());
+    }
+    let mut client = Client::with_block_status(&harness);
+    ask_status(&mut client, &[(9, 0, 4096, 512)]);
+    assert_eq!(client.block_status(), (9, vec![(512, 0)]));
+    ask_status(&mut client, &[(10, 0, 0, 512)]);
+    harness.stop();
 }

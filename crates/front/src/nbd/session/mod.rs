@@ -1,7 +1,7 @@
 //! The protocol of one connection without its socket: octets in, events and reply octets out.
 //!
-//! The session parses and checks; it answers by itself what needs no storage (options, refusals,
-//! block status) and hands out the rest as [`Event::Request`]. Payload never enters it: what follows
+//! The session parses and checks; it answers by itself what needs no storage (options, refusals) and hands out the rest as
+//! [`Event::Request`] and [`Event::BlockStatus`]. Payload never enters it: what follows
 //! the header of a Write goes from the socket to the buffer that the lane gets.
 
 mod handshake;
@@ -29,6 +29,8 @@ pub enum Event {
     StartTls,
     /// A valid request. The payload of a Write follows and is not for the session.
     Request(Request),
+    /// A valid request for block status.
+    BlockStatus(Request),
     /// The session is over; what waits in the reply queue is still to be sent.
     Close(Close),
 }

@@ -2,7 +2,7 @@ use super::super::export::{Export, test_info};
 use super::*;
 use proptest::prelude::*;
 use roadtrain_wire::nbd::{
-    BASE_ALLOCATION, Chunk, ChunkCode, Command, Errno, InfoCode, OptionCode, OptionHeader,
+    BASE_ALLOCATION, Chunk, ChunkCode, Command, Errno, Extent, InfoCode, OptionCode, OptionHeader,
     OptionReplyCode, OptionReplyHeader, PAYLOAD_BYTES_MAX, SimpleReply, command_flag,
     transmission_flag,
 };
@@ -364,14 +364,20 @@ fn read_only_and_missing_commands_are_refused() {
 }
 
 #[test]
-fn block_status_says_data() {
+fn block_status_is_handed_out_and_answered_in_extents() {
     let mut pair = Pair::ready(true);
-    let octets = request(Command::BLOCK_STATUS, command_flag::REQ_ONE, 512, 4096).emit();
-    assert_eq!(pair.feed(&octets), Event::Handled);
+    let request = request(Command::BLOCK_STATUS, command_flag::REQ_ONE, 512, 4096);
+    assert_eq!(pair.feed(&request.emit()), Event::BlockStatus(request));
+    assert!(pair.out.is_empty());
+    let extents = [(4096, 0), (512, 3)]
+        .map(|(length, state): (u32, u32)| Extent { length: length.into(), state: state.into() });
+    pair.session.reply_block_status(request.cookie, &extents, &mut pair.out);
     let answer = pair.out.take();
     let chunk = Chunk::parse(&answer).unwrap();
-    assert_eq!((chunk.code, chunk.length, chunk.flags), (ChunkCode::BLOCK_STATUS, 12, 1));
-    assert_eq!(answer[20..], [0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0]);
+    assert_eq!((chunk.code, chunk.length, chunk.flags), (ChunkCode::BLOCK_STATUS, 20, 1));
+    assert_eq!(chunk.cookie, request.cookie);
+    let expected = [0, 0, 0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3];
+    assert_eq!(answer[20..], expected);
 }
 
 #[test]
@@ -470,7 +476,7 @@ proptest! {
         let mut pair = Pair::ready(structured);
         let request = Request { flags, command: Command(command), cookie, offset, length };
         match pair.feed(&request.emit()) {
-            Event::Request(same) => {
+            Event::Request(same) | Event::BlockStatus(same) => {
                 prop_assert_eq!(same, request);
                 prop_assert!(pair.out.is_empty());
                 prop_assert!(offset + u64::from(length) <= 1 << 20);

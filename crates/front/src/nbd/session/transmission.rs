@@ -20,10 +20,7 @@ impl Session {
         };
         let event = match self.check(&request) {
             _ if request.command == Command::DISC => Event::Close(Close::Disconnect),
-            Ok(()) if request.command == Command::BLOCK_STATUS => {
-                self.reply_block_status(&request, out);
-                Event::Handled
-            }
+            Ok(()) if request.command == Command::BLOCK_STATUS => Event::BlockStatus(request),
             Ok(()) => Event::Request(request),
             Err((errno, message)) => {
                 self.reply_error(request.cookie, errno, message, out);
@@ -125,12 +122,17 @@ impl Session {
         out.push(&offset.to_be_bytes());
     }
 
-    /// NVMe names no allocation of blocks here, so everything is data, in one extent.
-    fn reply_block_status(&self, request: &Request, out: &mut ReplyQueue) {
-        let (code, cookie) = (ChunkCode::BLOCK_STATUS, request.cookie);
-        let length = (size_of::<u32>() + Extent::OCTETS) as u32;
+    /// Answers a request for block status with its extents.
+    pub(in crate::nbd) fn reply_block_status(
+        &self,
+        cookie: u64,
+        extents: &[Extent],
+        out: &mut ReplyQueue,
+    ) {
+        let code = ChunkCode::BLOCK_STATUS;
+        let length = (size_of::<u32>() + size_of_val(extents)) as u32;
         out.push(&Chunk { flags: CHUNK_FLAG_DONE, code, cookie, length }.emit());
         out.push(&ALLOCATION_CONTEXT.to_be_bytes());
-        out.push(Extent { length: request.length.into(), state: 0.into() }.as_octets());
+        extents.iter().for_each(|extent| out.push(extent.as_octets()));
     }
 }

@@ -28,6 +28,7 @@ impl<E: Send + 'static> Association<E> {
         }
         self.has_help = has_help && self.config.beside.is_some();
         self.actions.push_back(Action::Finish);
+        self.refuse_look_ups();
         self.ending = Some(Ending::Asking);
         if !self.is_live() {
             self.give_up(now);
@@ -45,6 +46,7 @@ impl<E: Send + 'static> Association<E> {
         for path in &mut self.paths {
             path.abandon();
         }
+        self.abandon_look_ups();
         let until = if self.has_help { now + self.config.wants.timeout * 2 } else { now };
         self.ending = Some(Ending::Waiting { until, is_there: false });
     }
@@ -82,6 +84,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn end(&mut self, shut_down: Option<Result<(), Failure<E>>>) {
         self.ending = Some(Ending::Over);
         self.paths.iter_mut().for_each(Path::abandon);
+        self.abandon_look_ups();
         self.actions.push_back(Action::End { shut_down });
     }
 }

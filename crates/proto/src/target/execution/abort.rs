@@ -51,11 +51,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// When the next Abort has waited for data long enough, or a command begins.
+    /// When the next Abort has waited for data long enough, a command begins, or a store has taken too long.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let aborts = self.aborts.iter().filter_map(|abort| abort.until);
-        aborts.chain(self.waiting.first()).min()
+        aborts.chain(self.waiting.first()).chain(self.look_up_deadline()).min()
     }
 
     /// A command is answered: `aborted`, or otherwise.

@@ -1,6 +1,7 @@
 //! What commands are executed with.
 
 use crate::policy::Class;
+use crate::target::LookUp;
 use crate::target::io::{Geometry, IoCommand};
 use crate::target::reservations::Group;
 use crate::target::session::Session;
@@ -116,6 +117,14 @@ pub enum Job<'a, N, B> {
         offset: u64,
         /// Octets.
         length: u32,
+    },
+    /// Has the store of a namespace looked at, whatever queue the command came by. It fails where the namespace is not
+    /// there any more, or is another one.
+    LookUp {
+        /// What is to be known.
+        wanted: LookUp,
+        /// Filled then.
+        buffer: Option<B>,
     },
     /// Flushes every namespace of the queue.
     FlushQueue,

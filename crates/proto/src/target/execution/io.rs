@@ -302,6 +302,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let (buffer, copied) = (outcome.buffer, outcome.copied);
         let s = &mut self.slots[usize::from(slot)];
         let Command::Io { command, namespace, sqe, began } = &s.command else {
+            if let Command::LbaStatus(_) = s.command {
+                self.looked_up(env, slot, result, buffer);
+                return None;
+            }
             buffer.into_iter().for_each(|buffer| env.give(buffer));
             if let Command::Admin(_) = s.command {
                 return self.shut_down(env, slot, result);

@@ -1,6 +1,7 @@
 //! What a command in execution is, and what it holds.
 
 use super::environment::{Namespace, Place};
+use crate::target::LookUp;
 use crate::target::io::{COPY_BUFFER_BYTES, IoCommand};
 use crate::target::stability::Epoch;
 use crate::time::Instant;
@@ -48,6 +49,8 @@ pub(super) enum Command<N: Namespace> {
         out: u32,
         report: u32,
     },
+    /// A Get LBA Status that a store answers.
+    LbaStatus(Box<(Sqe, LookUp)>),
     /// Fails when its data has passed.
     Failing(Status),
 }

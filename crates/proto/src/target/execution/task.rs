@@ -255,6 +255,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         Task::new(store, Op::ReadInPlace { range })
     }
 
+    /// Fills `buffer` with what is allocated of the range.
+    pub fn look_up(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        Task { buffer, ..Task::new(store, Op::LookUp { range }) }
+    }
+
     /// Flushes them for `user`, one after the other.
     ///
     /// # Errors
@@ -295,7 +300,10 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 return Step::Wait;
             }
         }
-        let moves = matches!(self.op, Op::Read { .. } | Op::Write { .. } | Op::Compare { .. });
+        let moves = matches!(
+            self.op,
+            Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
+        );
         Step::Submit(self.op, if moves { self.buffer.take() } else { None })
     }
 

@@ -145,6 +145,17 @@ fn ranges_are_discarded_one_after_the_other_until_one_fails() {
 }
 
 #[test]
+fn a_look_takes_its_buffer_along() {
+    let range = ByteRange { offset: 512, len: 1024 };
+    let mut look = Command::look_up(Rc::default(), range, Some(vec![7; 64]));
+    let Step::Submit(op, buffer) = look.begin(join(1)) else { panic!("it is alone") };
+    assert_eq!((op, buffer.as_ref().map(Vec::len)), (Op::LookUp { range }, Some(64)));
+    assert!(look.changes().is_none());
+    let outcome = look.ended(Ok(()), buffer, false).expect("that was all");
+    assert!(outcome.result.is_ok() && outcome.buffer == Some(vec![7; 64]));
+}
+
+#[test]
 fn every_store_is_flushed_and_the_first_failure_is_told() {
     let stores = vec![Rc::default(), volatile(), Rc::default()];
     let mut all = Command::flush_all(stores, None).ok().unwrap();

@@ -1,0 +1,206 @@
+//! Block status: what clients are told of which blocks are allocated, and who waits to hear it.
+//!
+//! The target is asked about one request after the other. What it does not say is data: a client that copies a disk
+//! leaves holes out.
+
+use super::connection::Owner;
+use crate::disk::DiskInfo;
+use roadtrain_engine::host::{Allocation, AllocationQuery, RANGES_MAX, Turn};
+use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
+use std::collections::VecDeque;
+
+/// State of what is not allocated.
+const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
+
+/// Requests of a server's clients that are not answered.
+#[derive(Debug, Default)]
+pub(super) struct BlockStatuses {
+    waiting: VecDeque<(Owner, Request)>,
+    /// Of which the target was asked.
+    asked: Option<(Owner, Request)>,
+    /// Tells its answer from others.
+    key: u64,
+}
+
+impl BlockStatuses {
+    /// A client wants to know.
+    pub(super) fn push(&mut self, owner: Owner, request: Request) {
+        self.waiting.push_back((owner, request));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.asked.is_none()
+    }
+
+    /// A client is gone: nothing more is asked for it.
+    pub(super) fn forget(&mut self, owner: Owner) {
+        self.waiting.retain(|(other, _)| *other != owner);
+    }
+
+    /// The next request that is answered.
+    pub(super) fn next(
+        &mut self,
+        turn: &mut dyn Turn,
+        info: &DiskInfo,
+    ) -> Option<(Owner, Request, Option<Allocation>)> {
+        while let Some((key, found)) = turn.next_look_up() {
+            if key == self.key
+                && let Some((owner, request)) = self.asked.take()
+            {
+                return Some((owner, request, found));
+            }
+        }
+        if self.asked.is_some() {
+            return None;
+        }
+        let (owner, request) = self.waiting.pop_front()?;
+        self.key += 1;
+        if info.tells_allocation && turn.look_up(query(info, &request), self.key) {
+            self.asked = Some((owner, request));
+            return None;
+        }
+        Some((owner, request, None))
+    }
+}
+
+/// What the target is asked about a request.
+fn query(info: &DiskInfo, request: &Request) -> AllocationQuery {
+    let block = u64::from(info.lba_bytes);
+    let (slba, end) =
+        (request.offset / block, (request.offset + u64::from(request.length)).div_ceil(block));
+    let ranges = if request.has(command_flag::REQ_ONE) { 1 } else { RANGES_MAX };
+    AllocationQuery { nsid: info.nsid, slba, blocks: end - slba, ranges }
+}
+
+/// The answer to a request: from its start on, perhaps not to its end.
+pub(super) fn extents(
+    lba_bytes: u32,
+    request: &Request,
+    found: Option<&Allocation>,
+) -> Vec<Extent> {
+    let (start, end) = (request.offset, request.offset + u64::from(request.length));
+    let octet = |block: u64| block.saturating_mul(lba_bytes.into()).clamp(start, end);
+    let known = found.filter(|found| octet(found.known.end) > start);
+    let Some(Allocation { known, allocated }) = known else {
+        return vec![extent(start, end, allocation_state::DATA)];
+    };
+    let (mut at, mut extents) = (start, Vec::new());
+    for range in allocated {
+        let from = octet(range.start).max(at);
+        let to = octet(range.end).max(from);
+        for (from, to, state) in [(at, from, HOLE_OF_ZEROES), (from, to, allocation_state::DATA)] {
+            if from < to {
+                extents.push(extent(from, to, state));
+            }
+        }
+        at = to;
+    }
+    let known_to = octet(known.end);
+    if known_to > at {
+        extents.push(extent(at, known_to, HOLE_OF_ZEROES));
+    }
+    if request.has(command_flag::REQ_ONE) {
+        extents.truncate(1);
+    }
+    extents
+}
+
+fn extent(from: u64, to: u64, state: u32) -> Extent {
+    // Not longer than the request.
+    Extent { length: ((to - from) as u32).into(), state: state.into() }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
+mod tests {
+    use super::*;
+    use crate::disk::test_info;
+    use proptest::prelude::*;
+    use roadtrain_wire::nbd::Command;
+    use std::ops::Range;
+
+    const DATA: u32 = 0;
+    const HOLE: u32 = 3;
+
+    fn request(flags: u16, offset: u64, length: u32) -> Request {
+        Request { flags, command: Command::BLOCK_STATUS, cookie: 1, offset, length }
+    }
+
+    fn told(request: &Request, known: Range<u64>, allocated: &[Range<u64>]) -> Vec<(u32, u32)> {
+        let found = Allocation { known, allocated: allocated.to_vec() };
+        show(&extents(512, request, Some(&found)))
+    }
+
+    fn show(extents: &[Extent]) -> Vec<(u32, u32)> {
+        extents.iter().map(|extent| (extent.length.get(), extent.state.get())).collect()
+    }
+
+    #[test]
+    fn what_nobody_says_is_data() {
+        let asked = request(0, 512, 4096);
+        assert_eq!(show(&extents(512, &asked, None)), [(4096, DATA)]);
+        assert_eq!(told(&asked, 1..1, &[]), [(4096, DATA)], "nothing is known");
+        assert_eq!(told(&asked, 1..3, &[]), [(1024, HOLE)], "the rest is for another request");
+        assert_eq!(told(&asked, 1..3, &[2..3]), [(512, HOLE), (512, DATA)]);
+    }
+
+    #[test]
+    fn holes_lie_between_what_is_allocated() {
+        let asked = request(0, 512, 4096);
+        assert_eq!(told(&asked, 1..9, &[]), [(4096, HOLE)]);
+        assert_eq!(told(&asked, 1..9, &[1..9]), [(4096, DATA)]);
+        let parts = [(512, HOLE), (1024, DATA), (512, HOLE), (2048, DATA)];
+        assert_eq!(told(&asked, 1..9, &[2..4, 5..9]), parts);
+        let one = request(command_flag::REQ_ONE, 512, 4096);
+        assert_eq!(told(&one, 1..9, &[2..4, 5..9]), parts[..1]);
+        // Not whole blocks: a block is a hole or data as a whole.
+        let inside = request(0, 700, 1000);
+        assert_eq!(told(&inside, 1..4, &[2..3]), [(324, HOLE), (512, DATA), (164, HOLE)]);
+        assert_eq!(told(&inside, 1..4, &[1..2, 3..4]), [(324, DATA), (512, HOLE), (164, DATA)]);
+    }
+
+    #[test]
+    fn the_target_is_asked_about_whole_blocks() {
+        let info = DiskInfo { nsid: 7, lba_bytes: 4096, ..test_info() };
+        let asked = |flags, offset, length| {
+            let AllocationQuery { nsid, slba, blocks, ranges } =
+                query(&info, &request(flags, offset, length));
+            (nsid, slba, blocks, ranges)
+        };
+        assert_eq!(asked(0, 4096, 4096), (7, 1, 1, RANGES_MAX));
+        assert_eq!(asked(0, 4095, 2), (7, 0, 2, RANGES_MAX));
+        assert_eq!(asked(command_flag::REQ_ONE, 0, u32::MAX), (7, 0, 1 << 20, 1));
+    }
+
+    proptest! {
+        /// Each octet of an answer is what is said of its block, and nothing is left out.
+        #[test]
+        fn answers_say_what_the_target_has_said(
+            offset in 0u64..9000, length in 1u32..9000, known in 0u64..40,
+            parts in prop::collection::vec((1u64..5, 1u64..5), 0..6), one: bool,
+        ) {
+            let asked = request(if one { command_flag::REQ_ONE } else { 0 }, offset, length);
+            let slba = offset / 512;
+            let (mut at, mut allocated) = (slba, Vec::new());
+            for (gap, blocks) in parts {
+                allocated.push(at + gap..at + gap + blocks);
+                at += gap + blocks;
+            }
+            let known = slba..slba + known.max(at - slba);
+            let told = told(&asked, known.clone(), &allocated);
+            prop_assert!(!told.is_empty() && (!one || told.len() == 1));
+            let mut at = offset;
+            for (length, state) in told {
+                prop_assert!(length > 0);
+                for octet in at..at + u64::from(length) {
+                    let block = octet / 512;
+                    let is_data = allocated.iter().any(|range| range.contains(&block));
+                    let expected = if is_data || !known.contains(&block) { DATA } else { HOLE };
+                    prop_assert_eq!(state, expected);
+                }
+                at += u64::from(length);
+            }
+            prop_assert!(at <= offset + u64::from(length));
+        }
+    }
+}

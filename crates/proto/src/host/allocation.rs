@@ -1,0 +1,157 @@
+//! Which blocks of a namespace are allocated, as its controller says (Get LBA Status; NVM Command Set 1.1, section
+//! 4.2.1).
+//!
+//! Nothing that a controller says is taken for a hole unless it says so clearly: who copies a disk leaves holes out.
+
+use super::bringup::ControllerInfo;
+use super::procedure::{Command, Driver, Failure};
+use core::ops::Range;
+use roadtrain_wire::identify::oacs;
+use roadtrain_wire::lba_status::{
+    GetLbaStatus, RANGE_BLOCKS_MAX, action, condition, list_bytes, parse_list,
+};
+use roadtrain_wire::status::Status;
+
+/// Most allocated ranges that are asked for at once: their list is not longer than a page, which every controller can
+/// transfer.
+pub const RANGES_MAX: u16 = 255;
+
+/// What a host wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationQuery {
+    /// The namespace.
+    pub nsid: u32,
+    /// The first block.
+    pub slba: u64,
+    /// How many they are: not 0.
+    pub blocks: u64,
+    /// Allocated ranges of interest, from the first one on: 1 to [`RANGES_MAX`].
+    pub ranges: u16,
+}
+
+/// What a controller has said: nothing of blocks outside [`known`](Self::known).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Of which blocks it tells. Begins where the query begins, and may be shorter, or empty.
+    pub known: Range<u64>,
+    /// Those of them that are allocated, in their order.
+    pub allocated: Vec<Range<u64>>,
+}
+
+impl AllocationQuery {
+    fn end(&self) -> u64 {
+        self.slba.saturating_add(self.blocks)
+    }
+
+    fn command(&self) -> Command {
+        let bytes = list_bytes(self.ranges.clamp(1, RANGES_MAX).into());
+        // What lies behind a long range costs little, as its list is short.
+        let blocks = (self.blocks <= RANGE_BLOCKS_MAX).then_some(self.blocks as u16);
+        let action = action::ALLOCATED;
+        let get = GetLbaStatus { slba: self.slba, blocks, bytes: bytes as u64, action };
+        Command { bytes_in: bytes as u32, ..Command::new("Get LBA Status", get.emit(self.nsid)) }
+    }
+
+    /// What a list says; `None`: nonsense.
+    fn parse(&self, list: &[u8]) -> Option<Allocation> {
+        let (head, descriptors) = parse_list(list)?;
+        let (mut allocated, mut at) = (Vec::new(), self.slba);
+        for descriptor in descriptors {
+            let first = descriptor.dslba.get();
+            let end = first.checked_add(u64::from(descriptor.nlb.get()) + 1)?;
+            if first < at {
+                return None;
+            }
+            at = end;
+            if first < self.end() {
+                allocated.push(first..end.min(self.end()));
+            }
+        }
+        let is_all = descriptors.len() == head.count.get() as usize;
+        let is_complete = head.condition == condition::COMPLETE && is_all;
+        let end = if is_complete { self.end() } else { at.min(self.end()) };
+        Some(Allocation { known: self.slba..end, allocated })
+    }
+}
+
+/// Whether the controller offers to tell.
+#[must_use]
+pub fn is_offered(info: &ControllerInfo) -> bool {
+    info.identify.oacs.get() & oacs::GET_LBA_STATUS != 0
+}
+
+/// Asks the controller; `None`: it does not say.
+///
+/// # Errors
+/// The connection's.
+pub async fn ask<E>(
+    driver: &Driver<E>,
+    query: AllocationQuery,
+) -> Result<Option<Allocation>, Failure<E>> {
+    let (cqe, list) = driver.command(0, query.command()).await?;
+    Ok(if cqe.status() == Status::SUCCESS { query.parse(&list) } else { None })
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
+mod tests {
+    use super::*;
+    use roadtrain_wire::lba_status::LbaStatusList;
+
+    const QUERY: AllocationQuery = AllocationQuery { nsid: 1, slba: 100, blocks: 50, ranges: 3 };
+
+    fn parse(ranges: &[Range<u64>], condition: u8) -> Option<Allocation> {
+        let mut octets = vec![0; list_bytes(3)];
+        let mut list = LbaStatusList::new(&mut octets);
+        ranges.iter().for_each(|range| assert!(list.add(range.start, range.end - range.start)));
+        list.end(condition);
+        QUERY.parse(&octets)
+    }
+
+    fn told(known: Range<u64>, allocated: &[Range<u64>]) -> Option<Allocation> {
+        Some(Allocation { known, allocated: allocated.to_vec() })
+    }
+
+    #[test]
+    fn blocks_are_holes_only_as_far_as_that_is_said() {
+        use condition::{COMPLETE, NO_ROOM, UNTOLD};
+        assert_eq!(parse(&[], COMPLETE), told(100..150, &[]));
+        for condition in [NO_ROOM, UNTOLD, 9] {
+            assert_eq!(parse(&[], condition), told(100..100, &[]), "nothing is known");
+            let one = [110..120];
+            assert_eq!(parse(&one, condition), told(100..120, &one));
+        }
+        let two = [100..101, 140..150];
+        assert_eq!(parse(&two, COMPLETE), told(100..150, &two));
+        assert_eq!(parse(&[140..300, 400..500], COMPLETE), told(100..150, &[140..150]), "cut off");
+        assert_eq!(parse(&[200..300], UNTOLD), told(100..150, &[]), "the first one is behind it");
+    }
+
+    #[test]
+    fn nonsense_is_not_believed() {
+        use condition::COMPLETE;
+        assert_eq!(parse(&[99..101], COMPLETE), None, "before the range");
+        assert_eq!(parse(&[110..120, 119..121], COMPLETE), None, "overlapping");
+        assert_eq!(parse(&[120..121, 110..111], COMPLETE), None, "out of order");
+        assert_eq!(parse(&[u64::MAX - 3..u64::MAX], COMPLETE), told(100..150, &[]));
+        assert_eq!(QUERY.parse(&[0; 7]), None, "no head");
+        // More than is there.
+        let mut octets = vec![0; list_bytes(1)];
+        let mut list = LbaStatusList::new(&mut octets);
+        assert!(list.add(110, 10));
+        list.end(COMPLETE);
+        octets[0] = 2;
+        assert_eq!(QUERY.parse(&octets), told(100..120, &[110..120]));
+    }
+
+    #[test]
+    fn long_ranges_are_asked_for_as_all_that_there_is() {
+        let sqe = |blocks| AllocationQuery { blocks, ..QUERY }.command().sqe;
+        assert_eq!(sqe(50).cdw13.get(), 0x0200_0032);
+        assert_eq!(sqe(0xffff).cdw13.get(), 0x0200_ffff);
+        assert_eq!(sqe(0x1_0000).cdw13.get(), 0x0200_0000);
+        assert_eq!((sqe(50).slba(), sqe(50).cdw12.get()), (100, (8 + 3 * 16) / 4 - 1));
+        let most = AllocationQuery { ranges: u16::MAX, ..QUERY }.command();
+        assert!(most.bytes_in <= 4096 && most.sqe.sgl.length.get() == most.bytes_in);
+    }
+}

@@ -1,0 +1,211 @@
+//! Looks at which blocks are allocated, for stores where a look waits: on a thread that is there while there is something
+//! to look at, one look at a time.
+//!
+//! Who waits for a look may give it up. It is answered at once then, and what the thread finds is for nobody.
+
+use crate::{ByteRange, Completion, Completions, Io, Then, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::lba_status::{LbaStatusList, condition};
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest look: what is behind is for another one.
+const LOOK_TIME: Duration = Duration::from_millis(250);
+/// Looks that may wait.
+const WAITING_MAX: usize = 256;
+
+type Look = Box<dyn FnOnce() + Send>;
+
+/// The looks of a store.
+#[derive(Default)]
+pub(crate) struct LookUps(Arc<Mutex<Turns>>);
+
+#[derive(Default)]
+struct Turns {
+    waiting: VecDeque<Look>,
+    has_thread: bool,
+}
+
+impl fmt::Debug for LookUps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LookUps")
+    }
+}
+
+impl LookUps {
+    /// Has `look` find what is allocated of a range of whole blocks, in a list that fills the buffer.
+    pub(crate) fn begin(
+        &self,
+        (range, lba_shift): (ByteRange, u8),
+        buffer: Option<Buffer>,
+        token: Token,
+        io: &mut Io<'_>,
+        look: impl FnOnce(&mut Found<'_>) -> Result<(), Status> + Send + 'static,
+    ) {
+        let Some(buffer) = buffer else {
+            return io.complete(Completion::new(token, Err(Status::INTERNAL_ERROR), None));
+        };
+        let bytes = buffer.len();
+        let asked =
+            Arc::new(Asked { buffer: Mutex::new(Some(buffer)), completions: io.completions() });
+        let token = io.then(token, asked.clone());
+        let own = asked.clone();
+        let look = move || {
+            if own.is_given_up() {
+                return;
+            }
+            let mut list = vec![0; bytes];
+            let mut found = Found::new(&mut list, range, lba_shift, Instant::now() + LOOK_TIME);
+            let result = look(&mut found);
+            found.end();
+            own.end(token, result.map(|()| &list[..]));
+        };
+        if !self.submit(Box::new(look)) {
+            // Another try may be welcome: no Do Not Retry.
+            asked.end(token, Err(Status::COMMAND_INTERRUPTED));
+        }
+    }
+
+    /// `false`: not now.
+    fn submit(&self, look: Look) -> bool {
+        let mut turns = lock(&self.0);
+        if turns.waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        turns.waiting.push_back(look);
+        if turns.has_thread {
+            return true;
+        }
+        let shared = self.0.clone();
+        let run = move || {
+            leave_core();
+            while let Some(look) = next(&shared) {
+                look();
+            }
+        };
+        turns.has_thread = thread::Builder::new().name("roadtrain-look".into()).spawn(run).is_ok();
+        if !turns.has_thread {
+            turns.waiting.clear();
+        }
+        turns.has_thread
+    }
+}
+
+/// The next look; `None`: there is none, and the thread ends.
+fn next(turns: &Mutex<Turns>) -> Option<Look> {
+    let mut turns = lock(turns);
+    let next = turns.waiting.pop_front();
+    turns.has_thread = next.is_some();
+    next
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread was begun on a reactor's core, which it leaves to that: it runs where the process may.
+fn leave_core() {
+    let process = rustix::process::getpid();
+    if let Ok(cpus) = rustix::thread::sched_getaffinity(Some(process)) {
+        // Else it stays where it is.
+        let _ = rustix::thread::sched_setaffinity(None, &cpus);
+    }
+}
+
+/// A look that somebody waits for.
+struct Asked {
+    /// `None`: it is answered.
+    buffer: Mutex<Option<Buffer>>,
+    completions: Completions,
+}
+
+impl Asked {
+    fn is_given_up(&self) -> bool {
+        lock(&self.buffer).is_none()
+    }
+
+    fn end(&self, token: Token, list: Result<&[u8], Status>) {
+        let Some(mut buffer) = lock(&self.buffer).take() else { return };
+        if let Ok(list) = list {
+            buffer.copy_from_slice(list);
+        }
+        self.completions.send(Completion::new(token, list.map(drop), Some(buffer)));
+    }
+}
+
+impl Then for Asked {
+    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+        io.complete(completion);
+    }
+
+    fn cancel(&self, token: Token) {
+        self.end(token, Err(Status::ABORT_REQUESTED));
+    }
+}
+
+/// What a look has found, from the start of its range on.
+pub(crate) struct Found<'a> {
+    list: LbaStatusList<'a>,
+    range: ByteRange,
+    lba_shift: u8,
+    until: Instant,
+    condition: u8,
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn new(
+        place: &'a mut [u8],
+        range: ByteRange,
+        lba_shift: u8,
+        until: Instant,
+    ) -> Self {
+        let list = LbaStatusList::new(place);
+        Found { list, range, lba_shift, until, condition: condition::COMPLETE }
+    }
+
+    /// Octets that are looked at: from, to.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        (self.range.offset, self.range.offset + self.range.len)
+    }
+
+    /// Whether there is time to look at what begins at `at`. If not, the block there counts as allocated: so it is known
+    /// how far the look has come.
+    pub(crate) fn has_time(&mut self, at: u64) -> bool {
+        if Instant::now() < self.until {
+            return true;
+        }
+        if self.add(at, 1) {
+            self.condition = condition::UNTOLD;
+        }
+        false
+    }
+
+    /// Octets that are allocated, behind all that were added; every block that has one of them is. `false`: nothing
+    /// more is to be looked for.
+    pub(crate) fn add(&mut self, offset: u64, len: u64) -> bool {
+        let (start, end) = self.bounds();
+        let (from, to) = (offset.max(start), offset.saturating_add(len).min(end));
+        if from >= to {
+            return true;
+        }
+        let first = from >> self.lba_shift;
+        let behind = to.div_ceil(1 << self.lba_shift);
+        let first = first.max(self.list.end_of_last());
+        let has_room = self.list.add(first, behind.saturating_sub(first));
+        if !has_room {
+            self.condition = condition::NO_ROOM;
+        }
+        has_room
+    }
+
+    pub(crate) fn end(self) {
+        self.list.end(self.condition);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+use super::*;
+use crate::{Executor, Geometry, Op, OpenError, Store};
+use roadtrain_system::ring::Ring;
+use roadtrain_wire::lba_status::{LbaStatusDescriptor, list_bytes, parse_list};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+const RANGE: ByteRange = ByteRange { offset: 4096, len: 64 << 10 };
+
+/// What a look says that has found these octets: blocks of 512, or of 4096 octets.
+fn found(lba_shift: u8, room: usize, parts: &[(u64, u64)]) -> (Vec<(u64, u64)>, u8) {
+    let mut list = vec![0; list_bytes(room)];
+    let later = Instant::now() + Duration::from_secs(3600);
+    let mut found = Found::new(&mut list, RANGE, lba_shift, later);
+    for &(offset, len) in parts {
+        if !found.add(offset, len) {
+            break;
+        }
+    }
+    found.end();
+    read(&list)
+}
+
+fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
+    let (head, descriptors) = parse_list(list).unwrap();
+    let blocks = |d: &LbaStatusDescriptor| (d.dslba.get(), u64::from(d.nlb.get()) + 1);
+    (descriptors.iter().map(blocks).collect(), head.condition)
+}
+
+#[test]
+fn a_block_is_allocated_if_an_octet_of_it_is() {
+    let complete = |blocks: &[(u64, u64)]| (blocks.to_vec(), condition::COMPLETE);
+    assert_eq!(found(9, 4, &[]), complete(&[]));
+    assert_eq!(found(9, 4, &[(5119, 2)]), complete(&[(9, 2)]));
+    assert_eq!(found(12, 4, &[(8191, 2)]), complete(&[(1, 2)]));
+    assert_eq!(found(12, 4, &[(4097, 1), (4099, 1), (8192, 1)]), complete(&[(1, 2)]), "told once");
+    assert_eq!(found(12, 4, &[(0, 1 << 40)]), complete(&[(1, 16)]), "cut to the range");
+    assert_eq!(found(9, 4, &[(0, 4096), (69632, 1), (u64::MAX, 9)]), complete(&[]), "outside");
+    let two = [(4096, 512), (8192, 512)];
+    assert_eq!(found(9, 1, &two), (vec![(8, 1)], condition::NO_ROOM));
+    assert_eq!(found(9, 2, &two), complete(&[(8, 1), (16, 1)]));
+}
+
+#[test]
+fn a_look_that_takes_too_long_says_how_far_it_has_come() {
+    let mut list = vec![0; list_bytes(2)];
+    let mut found = Found::new(&mut list, RANGE, 9, Instant::now());
+    assert!(found.add(4096, 512) && !found.has_time(40960));
+    found.end();
+    assert_eq!(read(&list), (vec![(8, 1), (80, 1)], condition::UNTOLD));
+    let mut list = vec![0; list_bytes(0)];
+    let mut found = Found::new(&mut list, RANGE, 9, Instant::now());
+    assert!(!found.has_time(40960));
+    found.end();
+    assert_eq!(read(&list), (vec![], condition::NO_ROOM));
+}
+
+/// A store whose looks wait until they are let go.
+#[derive(Debug)]
+struct Slow {
+    look_ups: LookUps,
+    gate: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Store for Slow {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 1 << 20, read_only: false, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(1)
+    }
+
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let Op::LookUp { range } = op else { panic!("{op:?}") };
+        let gate = self.gate.clone();
+        self.look_ups.begin((range, 9), buffer, token, io, move |found| {
+            lock(&gate).recv().map_err(|_| Status::INTERNAL_ERROR)?;
+            found.add(4096, 512);
+            Ok(())
+        });
+    }
+}
+
+struct Harness {
+    store: Slow,
+    executor: Executor,
+    ring: Ring,
+    elsewhere: Receiver<Completion>,
+}
+
+impl Harness {
+    /// With what lets one look go.
+    fn new() -> (Harness, Sender<()>) {
+        let (go, gate) = channel();
+        let (sender, elsewhere) = channel();
+        let completions = Completions::new(move |completion| sender.send(completion).is_ok());
+        let store = Slow { look_ups: LookUps::default(), gate: Arc::new(Mutex::new(gate)) };
+        let (executor, ring) = (Executor::new(completions), Ring::new(4).unwrap());
+        (Harness { store, executor, ring, elsewhere }, go)
+    }
+
+    fn begin(&mut self, number: u32) -> Token {
+        let token = Token::new(number, 1);
+        let work = (Op::LookUp { range: RANGE }, Some(Buffer::alloc(list_bytes(4))));
+        self.executor.submit(&mut self.ring, &self.store, work, token);
+        token
+    }
+
+    fn answer(&mut self) -> (Token, Result<Vec<(u64, u64)>, Status>) {
+        let completion = self.elsewhere.recv_timeout(Duration::from_secs(60)).unwrap();
+        self.executor.complete(completion);
+        let completion = self.executor.next(&mut self.ring).expect("it is the caller's");
+        let list = completion.buffer.expect("it comes back");
+        (completion.token, completion.result.map(|()| read(&list).0))
+    }
+}
+
+#[test]
+fn looks_have_their_turns_and_none_is_forgotten() {
+    let (mut harness, go) = Harness::new();
+    let tokens = [1, 2, 3].map(|number| harness.begin(number));
+    for token in tokens {
+        go.send(()).unwrap();
+        assert_eq!(harness.answer(), (token, Ok(vec![(8, 1)])));
+    }
+    // The thread has ended, or is about to.
+    let token = harness.begin(4);
+    go.send(()).unwrap();
+    assert_eq!(harness.answer(), (token, Ok(vec![(8, 1)])));
+    let token = harness.begin(5);
+    drop(go);
+    assert_eq!(harness.answer(), (token, Err(Status::INTERNAL_ERROR)));
+}
+
+#[test]
+fn a_look_that_is_given_up_ends_at_once() {
+    let (mut harness, go) = Harness::new();
+    let [first, second, third] = [1, 2, 3].map(|number| harness.begin(number));
+    for token in [second, first] {
+        harness.executor.cancel(&mut harness.ring, token);
+        assert_eq!(harness.answer(), (token, Err(Status::ABORT_REQUESTED)));
+        harness.executor.cancel(&mut harness.ring, token);
+    }
+    // The first one, if it was begun, and the third one; the second one never begins.
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(harness.answer(), (third, Ok(vec![(8, 1)])));
+    assert!(harness.elsewhere.recv_timeout(Duration::from_millis(20)).is_err());
+}
+
+#[test]
+fn more_than_can_wait_are_refused() {
+    let (mut harness, go) = Harness::new();
+    let begun = WAITING_MAX as u32 + 2;
+    (0..begun).for_each(|number| _ = harness.begin(number));
+    let (_, result) = harness.answer();
+    assert_eq!(result, Err(Status::COMMAND_INTERRUPTED));
+    drop(go);
+}
