@@ -225,7 +225,7 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     /// Everything was flushed for a shutdown. If that went well the host waits for nothing any more; else what it has
     /// written may be lost.
     fn shut_down(&mut self, flushed: Result<(), Status>);
-    /// A Write Uncorrectable was not carried out: its host may want more than a namespace has room for.
+    /// A command was not carried out, perhaps because its namespace has no room for more marks.
     fn marks_refused(&mut self, _sqe: &Sqe, _status: Status) {}
     /// What has become of the command of an Abort, which has an `id`.
     fn aborted(&mut self, id: u32, aborted: bool);

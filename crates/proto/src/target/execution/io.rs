@@ -327,7 +327,9 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 began.iter().for_each(|began| namespace.wrote(*began));
             }
             Err(status) if !is_aborted => {
-                if let IoCommand::WriteUncorrectable { .. } = command {
+                if matches!(command, IoCommand::WriteUncorrectable { .. })
+                    || status.is(Status::CAPACITY_EXCEEDED)
+                {
                     env.marks_refused(sqe, status);
                 }
                 env.session().record_error(sqe, status);

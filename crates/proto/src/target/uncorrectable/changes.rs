@@ -75,6 +75,18 @@ impl<W> Marks<W> {
         Marks { place, marks, doubtful, wanted, save: None, waiting: Vec::new() }
     }
 
+    /// Where they are kept.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether nothing is marked, and nothing is to be: they may as well be kept elsewhere.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.is_empty() && self.wanted.is_empty() && self.save.is_none()
+    }
+
     /// In force.
     #[must_use]
     pub fn marks(&self) -> &Extents {
