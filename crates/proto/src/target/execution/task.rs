@@ -256,9 +256,10 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// What its part changes, if that has begun.
     #[must_use]
     pub fn changes(&self) -> Option<ByteRange> {
-        match self.next {
-            Part::Store(op) => op.changed(self.writes.into()),
-            Part::Marks(_) => None, // it is alone
+        match (self.next, &self.alone) {
+            (_, Some(alone)) if alone.admitted.is_none() => None, // nor does anybody wait for it
+            (Part::Store(op), _) => op.changed(self.writes.into()),
+            (Part::Marks(_), _) => None, // it is alone
         }
     }
 

@@ -348,7 +348,7 @@ fn done(mut task: Command, fails: usize) -> (Vec<Done>, Result<(), Status>) {
             Step::Submit(op, buffer) => (Done::Op(op), buffer),
             Step::Mark(change) => (Done::Mark(change), None),
             Step::Exclude(range) => {
-                assert!(task.is_alone());
+                assert!(task.is_alone() && task.changes().is_none(), "it waits for itself");
                 all.push(Done::Alone(range));
                 task.excluded(Ok(()));
                 continue;
