@@ -78,7 +78,7 @@ refused 0x4281 nvme read $a --start-block=4 --block-count=0 --data-size=512 --da
 refused 0x4281 nvme verify $a --start-block=0 --block-count=15
 refused 0x4281 nvme compare $a --start-block=0 --block-count=15 --data-size=8192 --data=data
 refused 0x4281 nvme copy $a --sdlba=2000 --slbs=0 --blocks=15 --format=0
-refused 'error' dd if=$a of=/dev/null bs=512 count=1 skip=7 iflag=direct
+refused 'no data available' dd if=$a of=/dev/null bs=512 count=1 skip=7 iflag=direct
 refused 0x4080 nvme write-uncor $a --start-block=$((64 * 2048)) --block-count=0
 dd if=data of=$a bs=512 count=1 skip=4 seek=4 oflag=direct 2>/dev/null
 nvme verify $a --start-block=4 --block-count=0
