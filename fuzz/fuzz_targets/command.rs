@@ -23,7 +23,8 @@ fuzz_target!(|input: &[u8]| {
         | Ok(IoCommand::Compare { offset, length, .. }) => {
             assert!(offset + u64::from(length) <= end && length <= GEOMETRY.transfer_bytes_max);
         }
-        Ok(IoCommand::WriteZeroes { offset, length, .. }) => assert!(offset + length <= end),
+        Ok(IoCommand::WriteZeroes { offset, length, .. })
+        | Ok(IoCommand::WriteUncorrectable { offset, length }) => assert!(offset + length <= end),
         Ok(_) | Err(_) => {}
     }
 });

@@ -42,10 +42,10 @@ nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 1
 await 20 is_there /dev/nvme0n1
 a=/dev/nvme0n1
 
-# Compare, Dataset Management, Write Zeroes, Save, reservations, Verify, Copy; not Write Uncorrectable (bit 1). What is
-# atomic is one block; a Copy has 128 ranges of 4 MiB at most, 16 MiB together.
+# Compare, Write Uncorrectable, Dataset Management, Write Zeroes, Save, reservations, Verify, Copy. What is atomic is one
+# block; a Copy has 128 ranges of 4 MiB at most, 16 MiB together.
 nvme id-ctrl $a -o json | tr -d ' \n\t' >controller
-says controller oacs $((0x200)) oncs $((0x1bd)) fuses 1 awun 0 awupf 0 acwu 0 ocfs 1
+says controller oacs $((0x200)) oncs $((0x1bf)) fuses 1 awun 0 awupf 0 acwu 0 ocfs 1
 nvme id-ns $a -o json | tr -d ' \n\t' >namespace
 says namespace nsfeat $((0x10)) nawun 0 nawupf 0 nacwu 0 mssrl 8192 mcl 32768 msrc 127
 
@@ -91,9 +91,24 @@ status 65536 65535 2 | begins $nothing 02 00 00 00
 refused 0x4080 status $((64 * 2048)) 1 2
 refused 0x4002 status 0 1 16
 
-# Not there: Write Uncorrectable. And half of a fused operation does not leave the kernel.
-refused 0x4001 nvme write-uncor $a --start-block=0 --block-count=0
+# Marked blocks fail every command that reads them, and the kernel's own reads, until they are written.
+nvme write-uncor $a --start-block=4 --block-count=3
+refused 0x4281 nvme read $a --start-block=4 --block-count=0 --data-size=512 --data=/dev/null
+refused 0x4281 nvme verify $a --start-block=0 --block-count=15
+refused 0x4281 nvme compare $a --start-block=0 --block-count=15 --data-size=8192 --data=data
+refused 0x4281 nvme copy $a --sdlba=2000 --slbs=0 --blocks=15 --format=0
+nvme write-uncor $a --start-block=65540 --block-count=0 # no hole any more: who copies it is to hear of it
+# shellcheck disable=SC2086
+status 65536 65535 2 | begins 01 00 00 00 02 00 00 00 00 00 01 00 $nothing fe ff 00 00
+refused 'no data available' dd if=$a of=/dev/null bs=512 count=1 skip=7 iflag=direct
+refused 0x4080 nvme write-uncor $a --start-block=$((64 * 2048)) --block-count=0
+dd if=data of=$a bs=512 count=1 skip=4 seek=4 oflag=direct 2>/dev/null
+nvme verify $a --start-block=4 --block-count=0
+refused 0x4281 nvme verify $a --start-block=5 --block-count=0
+dd if=data of=$a bs=512 count=16 oflag=direct 2>/dev/null
 same data 0 16
+
+# Half of a fused operation does not leave the kernel.
 refused 'invalid argument' nvme io-passthru $a --opcode=0x05 --flags=1 --namespace-id=1 --data-len=512 --write \
     --input-file=data
 nvme disconnect -n "$NQN"

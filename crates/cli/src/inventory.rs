@@ -214,6 +214,7 @@ impl Identified {
         let has = |flag: u16| page.oncs.get() & flag != 0;
         let optional = [
             (oncs::COMPARE, "compare"),
+            (oncs::WRITE_UNCORRECTABLE, "write uncorrectable"),
             (oncs::DATASET_MANAGEMENT, "dataset management"),
             (oncs::WRITE_ZEROES, "write zeroes"),
             (oncs::VERIFY, "verify"),

@@ -8,10 +8,10 @@ use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
 use roadtrain_engine::host::Class;
 use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, ReservationPlace};
+use roadtrain_engine::target::{Export, KeptPlace};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -98,12 +98,15 @@ pub struct NamespaceSpec {
     /// File for reservations that persist through power loss, or `none`; when missing a file's are beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<PathBuf>,
+    /// File for marks of Write Uncorrectable, or `none`; when missing a file's are beside it, and memory's in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uncorrectable: Option<PathBuf>,
     /// While another process has the blocks, it waits for its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
 }
 
-/// In place of a file for reservations: none persist.
+/// In place of a file for something that is kept: it is not.
 const NOWHERE: &str = "none";
 
 fn default_lba() -> u32 {
@@ -137,6 +140,7 @@ impl NamespaceSpec {
             uuid: None,
             nguid: None,
             reservations: None,
+            uncorrectable: None,
             standby: false,
         }
     }
@@ -193,9 +197,14 @@ impl NamespaceSpec {
             return Err("standby is for who writes: several may read".into());
         }
         let [uuid, nguid] = self.ids()?;
-        let is_kept = matches!(self.reservation_place(), ReservationPlace::File(_));
+        let is_file = |kept| matches!(kept_place(kept), KeptPlace::File(_));
         let is_lost = matches!(self.kind, Kind::Mem | Kind::Ssd | Kind::Null);
-        if is_kept && is_lost && uuid.is_none() && nguid.is_none() {
+        if is_file(&self.uncorrectable) && is_lost {
+            return Err(format!(
+                "uncorrectable: {kind} has its marks in memory, as its blocks: leave the file out"
+            ));
+        }
+        if is_file(&self.reservations) && is_lost && uuid.is_none() && nguid.is_none() {
             return Err(format!(
                 "reservations: {kind} is another namespace at each start: give it a uuid or nguid"
             ));
@@ -203,18 +212,16 @@ impl NamespaceSpec {
         Ok(())
     }
 
-    /// Where its reservations are kept.
-    fn reservation_place(&self) -> ReservationPlace {
-        match &self.reservations {
-            None => ReservationPlace::Beside,
-            Some(path) if path.as_os_str() == NOWHERE => ReservationPlace::Nowhere,
-            Some(path) => ReservationPlace::File(path.clone()),
-        }
+    /// Files that are beside its blocks, if they are told.
+    pub(crate) fn kept_files(&self) -> impl Iterator<Item = &Path> {
+        let told = self.reservations.iter().chain(&self.uncorrectable);
+        told.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
     }
 
     /// Paths mean what they mean here, not where they are used.
     pub(crate) fn make_paths_absolute(&mut self) {
-        let kept = self.reservations.as_mut().filter(|path| path.as_os_str() != NOWHERE);
+        let kept = self.reservations.iter_mut().chain(&mut self.uncorrectable);
+        let kept = kept.filter(|path| path.as_os_str() != NOWHERE);
         let ceph = self.conf.iter_mut().chain(&mut self.keyring);
         for path in self.path.iter_mut().chain(ceph).chain(kept) {
             *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
@@ -257,9 +264,16 @@ impl NamespaceSpec {
         let [uuid, nguid] = self.ids()?;
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
         let class = self.class.map(Class::from);
-        let reservations = self.reservation_place();
-        let (standby, rates) = (self.standby, self.rates.rates()?);
-        Ok(Export { uuid, nguid, class, rates, reservations, standby, ..Export::new(nsid, store) })
+        Ok(Export {
+            uuid,
+            nguid,
+            class,
+            rates: self.rates.rates()?,
+            reservations: kept_place(&self.reservations),
+            uncorrectable: kept_place(&self.uncorrectable),
+            standby: self.standby,
+            ..Export::new(nsid, store)
+        })
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -321,17 +335,30 @@ impl NamespaceSpec {
             ("nguid", Some(value)) => self.nguid = Some(value.into()),
             ("reservations", Some("")) => return Err("reservations= needs a file, or none".into()),
             ("reservations", Some(value)) => self.reservations = Some(value.into()),
+            ("uncorrectable", Some("")) => {
+                return Err("uncorrectable= needs a file, or none".into());
+            }
+            ("uncorrectable", Some(value)) => self.uncorrectable = Some(value.into()),
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("standby", None) => self.standby = true,
             _ => {
                 return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, ro, standby, \
+                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, uncorrectable=FILE|none, ro, standby, \
                      class=latency|normal|bulk, [read-|write-]iops=N, [read-|write-]bandwidth=SIZE or burst=TIME, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
                 ));
             }
         }
         Ok(())
+    }
+}
+
+/// Where something is kept, as it is told.
+fn kept_place(told: &Option<PathBuf>) -> KeptPlace {
+    match told {
+        None => KeptPlace::Beside,
+        Some(path) if path.as_os_str() == NOWHERE => KeptPlace::Nowhere,
+        Some(path) => KeptPlace::File(path.clone()),
     }
 }
 
@@ -402,6 +429,9 @@ impl fmt::Display for NamespaceSpec {
         if let Some(path) = &self.reservations {
             write!(f, ",reservations={}", path.display())?;
         }
+        if let Some(path) = &self.uncorrectable {
+            write!(f, ",uncorrectable={}", path.display())?;
+        }
         if self.standby {
             f.write_str(",standby")?;
         }
@@ -454,6 +484,8 @@ mod tests {
             ("mem:1GiB,nguid=00000000000000000000000000000000", "there is none"),
             ("mem:1GiB,reservations=kept", "give it a uuid"),
             ("block:/dev/x,reservations=", "needs a file"),
+            ("block:/dev/x,uncorrectable=", "needs a file"),
+            ("mem:1GiB,uncorrectable=kept", "in memory"),
             ("mem:1GiB,standby", "not for mem"),
             ("block:/dev/x,standby,ro", "for who writes"),
             ("rbd:", "POOL/IMAGE"),
@@ -498,6 +530,8 @@ mod tests {
             "rbd:pool/image,create=4096,nsid=2",
             "block:/dev/loop0,reservations=/var/lib/kept",
             "file:x,reservations=none,ro",
+            "block:/dev/loop0,reservations=/var/lib/kept,uncorrectable=/var/lib/marks",
+            "mem:4096,uncorrectable=none",
             "mem:4096,uuid=01234567-89ab-cdef-0123-456789abcdef,nguid=0123456789abcdef0123456789abcdef",
         ] {
             assert_eq!(parse(text).to_string(), text);

@@ -211,6 +211,7 @@ fn op_name(code: u8) -> String {
         opcode::VERIFY => "verify",
         opcode::COPY => "copy",
         opcode::WRITE_ZEROES => "write-zeroes",
+        opcode::WRITE_UNCORRECTABLE => "write-uncorrectable",
         opcode::DATASET_MANAGEMENT => "discard",
         code => return format!("{code:#04x}"),
     };
@@ -226,6 +227,7 @@ pub(crate) fn first_block(code: u8, slba: u64) -> Option<u64> {
         opcode::VERIFY,
         opcode::COPY,
         opcode::WRITE_ZEROES,
+        opcode::WRITE_UNCORRECTABLE,
     ];
     has_one.contains(&code).then_some(slba)
 }

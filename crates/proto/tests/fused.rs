@@ -1,5 +1,5 @@
-//! Compare and Write over a connection: its octets, its one end, and the commands beside it. And Verify's and Copy's
-//! octets.
+//! Compare and Write over a connection: its octets, its one end, and the commands beside it. And the octets
+//! of Verify, Write Uncorrectable and Copy.
 
 mod common;
 
@@ -65,6 +65,19 @@ fn a_verify_has_no_data() {
         "0c 40 3412 03000000 00000000 00000000 0000000000000000 \
          0000000000000000 00000000 000000 5a \
          07000000 00000000 ffff0000 00000000 00000000 00000000",
+    );
+    assert_eq!(sqe.as_bytes(), expected);
+}
+
+/// NVM Command Set 1.1, section 3.3.7.
+#[test]
+fn a_write_uncorrectable_has_no_data() {
+    let mut sqe = Sqe::rw(opcode::WRITE_UNCORRECTABLE, 3, 0x0123_4567_89ab_cdef, 16);
+    sqe.cid = 0x1234.into();
+    let expected = octets(
+        "04 40 3412 03000000 00000000 00000000 0000000000000000 \
+         0000000000000000 00000000 000000 5a \
+         efcdab89 67452301 0f000000 00000000 00000000 00000000",
     );
     assert_eq!(sqe.as_bytes(), expected);
 }

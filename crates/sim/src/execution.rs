@@ -17,7 +17,8 @@ use roadtrain_proto::target::rate::{RateLimit, Rates};
 use roadtrain_proto::target::reservations::{Access, Group};
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
-use roadtrain_proto::target::{NamespaceTable, Op, Target as Control};
+use roadtrain_proto::target::uncorrectable::{self, Change, Extents, Marks, Place};
+use roadtrain_proto::target::{ByteRange, NamespaceTable, Op, Target as Control};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -140,6 +141,9 @@ pub struct Namespace {
     pub stability: Rc<RefCell<Stability<u64>>>,
 }
 
+/// Blocks that cannot be read, by numbers of commands that wait for a change.
+type MarksOf = Marks<u64>;
+
 /// No store has memory that it lends.
 #[derive(Clone, Copy)]
 pub enum Nowhere {}
@@ -177,6 +181,11 @@ impl execution::Namespace for Namespace {
         self.limit.as_ref().map_or(now, |limit| limit.take(now, command))
     }
 
+    /// Nothing moves in place.
+    fn is_marked(&self, _command: &IoCommand) -> bool {
+        false
+    }
+
     fn is_announced(&self) -> bool {
         false
     }
@@ -200,6 +209,7 @@ struct Flushes {
     stability: Rc<RefCell<Stability<u64>>>,
     /// Who waited for a flush.
     woken: RefCell<Vec<(u64, Wake)>>,
+    marks: RefCell<MarksOf>,
     /// Who did not flush itself is not told of a failure.
     forgets: bool,
 }
@@ -231,6 +241,14 @@ impl execution::Store for Flushes {
 
     fn flushes(&self) -> Option<&Flushes> {
         Some(self)
+    }
+
+    fn is_marked(&self, range: &ByteRange) -> bool {
+        self.marks.borrow().is_marked(range)
+    }
+
+    fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.marks.borrow().is_to_clear(range)
     }
 }
 
@@ -282,7 +300,7 @@ pub struct Stores {
 
 impl Stores {
     pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
-        let flushes = flushes(plan);
+        let flushes = flushes(plan, Extents::default());
         Stores {
             disk,
             pool: Pool::new(plan.pool_bytes),
@@ -344,7 +362,8 @@ impl Stores {
         self.parts.clear();
         self.exclusion = Exclusion::default();
         self.reserving = Reserving::default();
-        self.flushes = flushes(&self.plan);
+        let marks = self.flushes.marks.borrow().marks().clone();
+        self.flushes = flushes(&self.plan, marks);
         self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
@@ -435,6 +454,10 @@ impl Stores {
                 None
             }
             Step::Wait => None,
+            Step::Mark(change) => {
+                let result = self.change_marks(entry, change);
+                self.end_part(entry, result, None, false)
+            }
             Step::Exclude(range) => {
                 if self.plan.sabotage == Some(Sabotage::NotAlone) {
                     self.exclusion.pretend(entry);
@@ -444,6 +467,19 @@ impl Stores {
                 None
             }
             Step::Ended(result) => self.end_part(entry, result, None, false),
+        }
+    }
+
+    /// Marks are saved at once.
+    fn change_marks(&mut self, entry: u64, change: Change) -> Result<(), Status> {
+        let (mut marks, mut steps) = (self.flushes.marks.borrow_mut(), Vec::new());
+        marks.submit(change, entry, &mut steps);
+        if let Some(uncorrectable::Step::Save(_)) = steps.last() {
+            marks.saved(true, &mut steps);
+        }
+        match steps.pop() {
+            Some(uncorrectable::Step::Answer(_, result)) => result,
+            _ => Err(Status::INTERNAL_ERROR),
         }
     }
 
@@ -498,12 +534,13 @@ impl Stores {
     }
 }
 
-/// Of a process that begins.
-fn flushes(plan: &Plan) -> Rc<Flushes> {
+/// Of a process that begins, with the marks that it has found.
+fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
     Rc::new(Flushes {
         now: Cell::default(),
         stability: Rc::default(),
         woken: RefCell::default(),
+        marks: RefCell::new(Marks::new(Place::File, marks)),
         forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
     })
 }

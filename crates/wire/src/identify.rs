@@ -96,6 +96,7 @@ pub mod oacs {
 /// ONCS: optional NVM commands.
 pub mod oncs {
     pub const COMPARE: u16 = 1 << 0;
+    pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// Save in Set Features and Select in Get Features.

@@ -28,6 +28,8 @@ pub mod opcode {
     pub const WRITE: u8 = 0x01;
     /// I/O: read logical blocks.
     pub const READ: u8 = 0x02;
+    /// I/O: mark logical blocks, so that they cannot be read until they are written.
+    pub const WRITE_UNCORRECTABLE: u8 = 0x04;
     /// I/O: compare logical blocks with the host's data.
     pub const COMPARE: u8 = 0x05;
     /// I/O: set logical blocks to zero.

@@ -30,7 +30,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
            uuid=UUID, nguid=NGUID (its identity; without them that of the blocks),
            reservations=FILE|none (where those are kept that persist through power loss; of a
-           file that may be written FILE.reservations beside it, of others nowhere)
+           file that may be written FILE.reservations beside it, of others nowhere),
+           uncorrectable=FILE|none (where marks of Write Uncorrectable are kept; of a file
+           FILE.uncorrectable beside it, of memory in memory, of others nowhere)
 
 Signals: SIGTERM and SIGINT stop it. SIGHUP reads the configuration file again: addresses and
 namespaces come, go and change, hosts are allowed and refused. A file with an error changes nothing.

@@ -9,7 +9,6 @@ use crate::tls::TlsSpec;
 use roadtrain_engine::store::RbdImage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// In front of a group's tables it makes a configuration of `serve`.
 const SOMEWHERE: &str = "address = \"127.0.0.1\"\n";
@@ -71,8 +70,6 @@ impl GroupConfig {
         for (nqn, namespace) in self.namespaces() {
             let is_told_how =
                 namespace.conf.is_some() || namespace.id.is_some() || namespace.keyring.is_some();
-            let keeps =
-                namespace.reservations.as_deref().is_some_and(|kept| kept != Path::new("none"));
             let image = image_of(namespace);
             let wrong = match namespace {
                 _ if namespace.kind != Kind::Rbd => {
@@ -84,8 +81,8 @@ impl GroupConfig {
                 _ if namespace.standby => {
                     "gateways stand by for one another anyway: leave standby out"
                 }
-                _ if keeps => {
-                    "a file for reservations is at one gateway only: leave reservations out"
+                _ if namespace.kept_files().next().is_some() => {
+                    "a file for reservations or marks is at one gateway only: leave reservations and uncorrectable out"
                 }
                 _ if !namespace.read_only && !images.insert(image) => "this image is there already",
                 _ => continue,
@@ -171,7 +168,7 @@ mod tests {
             ("kind = \"rbd\"\nimage = \"disks/a\"\nstandby = true", "leave standby out"),
             (
                 "kind = \"rbd\"\nimage = \"disks/a\"\nreservations = \"/x\"",
-                "leave reservations out",
+                "leave reservations and uncorrectable out",
             ),
             ("kind = \"rbd\"\nimage = \"disks\"", "POOL/IMAGE"),
             (

@@ -25,6 +25,8 @@ pub enum Op {
         /// The target may deallocate them.
         deallocate: bool,
     },
+    /// Mark the blocks: they fail to be read with [`Status::UNRECOVERED_READ_ERROR`] until they are written.
+    WriteUncorrectable,
     /// Read the blocks at the controller, and tell only whether that was possible.
     Verify,
     /// Copy blocks within the namespace to `slba`. The buffer is a list of source ranges, each of 32 octets (format 0);

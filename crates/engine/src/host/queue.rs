@@ -320,6 +320,21 @@ impl Client {
         self.in_pieces(Op::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
     }
 
+    /// Marks `blocks` blocks from `slba` on as uncorrectable: they fail to be read until they are written. The mark is on
+    /// stable storage then, if the blocks are.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`] when the controller or the namespace has no marks, [`Status::CAPACITY_EXCEEDED`] when
+    /// there are too many; else the status of the first command that failed. Those before it have been carried out.
+    pub fn write_uncorrectable(
+        &self,
+        nsid: u32,
+        slba: u64,
+        blocks: u64,
+    ) -> Result<(), RequestError> {
+        self.in_pieces(Op::WriteUncorrectable, nsid, slba, blocks, BLOCKS_MAX)
+    }
+
     /// Has the controller read `blocks` blocks from `slba` on, and tell only whether that was possible.
     ///
     /// # Errors
@@ -463,7 +478,7 @@ fn is_sound(request: &Request) -> bool {
         }
         Op::Copy => data && (1..=256).contains(&blocks),
         Op::Flush => request.buffer.is_none() && blocks == 0,
-        Op::WriteZeroes { .. } | Op::Verify => {
+        Op::WriteZeroes { .. } | Op::WriteUncorrectable | Op::Verify => {
             request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks)
         }
         Op::Discard => request.buffer.is_none() && blocks > 0,

@@ -229,6 +229,7 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
         // Its second command: see `compare_of`.
         Op::CompareAndWrite => (rw(opcode::WRITE), Data::Out(length / 2)),
         Op::Verify => (rw(opcode::VERIFY), Data::None),
+        Op::WriteUncorrectable => (rw(opcode::WRITE_UNCORRECTABLE), Data::None),
         Op::Copy => {
             let mut sqe = Sqe::new(opcode::COPY, request.nsid);
             sqe.set_slba(request.slba);
@@ -252,7 +253,7 @@ pub(super) fn command(request: &Request) -> (Sqe, Data) {
     if matches!(request.op, Op::Read | Op::Write) {
         sqe.cdw13 = request.class.to_dsm().into(); // so that the target treats it likewise
     }
-    if request.fua && request.op != Op::Flush {
+    if request.fua && !matches!(request.op, Op::Flush | Op::WriteUncorrectable) {
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
     }
     (sqe, data)

@@ -1,6 +1,6 @@
 //! What a target exports.
 
-use super::reservation_file::ReservationPlace;
+use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::rate::Rates;
 use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
@@ -14,6 +14,16 @@ pub enum Blocks {
     Spec(StoreSpec),
     /// It is open: the same as in another export, if it is the same store.
     Store(Arc<dyn Store>),
+}
+
+impl Blocks {
+    /// What the target opens.
+    pub(super) fn spec(&self) -> Option<&StoreSpec> {
+        match self {
+            Blocks::Spec(spec) => Some(spec),
+            Blocks::Store(_) => None,
+        }
+    }
 }
 
 impl PartialEq for Blocks {
@@ -44,7 +54,9 @@ pub struct Export {
     /// What it may do in a second, whoever uses it.
     pub rates: Rates,
     /// Where reservations are kept that persist through power loss.
-    pub reservations: ReservationPlace,
+    pub reservations: KeptPlace,
+    /// Where it is kept which blocks are marked as uncorrectable. Of memory that is memory, too.
+    pub uncorrectable: KeptPlace,
     /// If another process has the blocks, the namespace is there, inaccessible, and is served as soon as that one has
     /// ended. Else the start fails then. For files and devices.
     pub standby: bool,
@@ -61,7 +73,6 @@ impl Export {
     }
 
     fn of(nsid: u32, blocks: Blocks) -> Self {
-        let reservations = ReservationPlace::default();
         let rates = Rates::UNLIMITED;
         Export {
             nsid,
@@ -70,7 +81,8 @@ impl Export {
             nguid: None,
             class: None,
             rates,
-            reservations,
+            reservations: KeptPlace::default(),
+            uncorrectable: KeptPlace::default(),
             standby: false,
             yields: false,
         }

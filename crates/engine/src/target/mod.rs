@@ -21,6 +21,7 @@ mod flushes;
 mod handover;
 mod handshakes;
 mod health;
+mod kept_file;
 mod lane;
 mod listeners;
 mod meters;
@@ -41,6 +42,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod uncorrectable;
 
 pub use error::ServerError;
 pub use ether::EtherConfig;
@@ -48,13 +50,14 @@ pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
 pub use handover::{HandOverError, Inherited, Reserved};
+pub use kept_file::KeptPlace;
 pub use order::{LanePlace, Usage};
-pub use reservation_file::ReservationPlace;
 pub use roadtrain_proto::target::{
     AnaListener, AnaState, AnaStates, ConfigError, ConnectionLimits, Listener, Operation, Place,
     TlsUse,
 };
 pub use server::{Server, ServerConfig, TlsConfig};
+pub use uncorrectable::marks_beside;
 
 #[cfg(test)]
 pub(crate) use reactor::HandTarget;

@@ -2,8 +2,11 @@
 
 use super::exclusion::Locks;
 use super::flushes::Flushes;
+#[cfg(test)]
+use super::kept_file::KeptPlace;
+use super::uncorrectable::Uncorrectable;
 use roadtrain_proto::target::execution;
-use roadtrain_store::{SizeWatcher, Store};
+use roadtrain_store::{ByteRange, SizeWatcher, Store};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +20,8 @@ pub(crate) struct OpenStore {
     takes_lent: bool,
     /// Who is alone with which range.
     locks: Locks,
+    /// Blocks that cannot be read.
+    uncorrectable: Uncorrectable,
     /// [`OpenStore::close`] was called.
     closed: AtomicBool,
     /// What the store calls when its size may be another one.
@@ -24,7 +29,7 @@ pub(crate) struct OpenStore {
 }
 
 impl OpenStore {
-    pub(crate) fn new(store: Arc<dyn Store>) -> OpenStore {
+    pub(crate) fn new(store: Arc<dyn Store>, uncorrectable: Uncorrectable) -> OpenStore {
         let flushes = store.is_volatile().then(Arc::default);
         let takes_lent = store.stays_on_thread();
         OpenStore {
@@ -32,9 +37,18 @@ impl OpenStore {
             flushes,
             takes_lent,
             locks: Locks::default(),
+            uncorrectable,
             closed: AtomicBool::new(false),
             watcher: OnceLock::new(),
         }
+    }
+
+    /// As a test wants it.
+    #[cfg(test)]
+    pub(crate) fn of(spec: &roadtrain_store::StoreSpec) -> Arc<OpenStore> {
+        let store = roadtrain_store::open(spec).unwrap();
+        let marks = Uncorrectable::open(&KeptPlace::Beside, Some(spec), &*store).unwrap();
+        Arc::new(OpenStore::new(store, marks))
     }
 
     #[inline]
@@ -59,6 +73,12 @@ impl OpenStore {
     /// Who is alone with which range of it.
     pub(crate) fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// Which blocks cannot be read.
+    #[inline]
+    pub(crate) fn uncorrectable(&self) -> &Uncorrectable {
+        &self.uncorrectable
     }
 
     /// Who is to be told of failed flushes; `None`: none fails.
@@ -99,6 +119,16 @@ impl execution::Store for OpenStore {
     #[inline]
     fn flushes(&self) -> Option<&Flushes> {
         self.flushes.as_deref()
+    }
+
+    #[inline]
+    fn is_marked(&self, range: &ByteRange) -> bool {
+        self.uncorrectable.is_marked(range)
+    }
+
+    #[inline]
+    fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.uncorrectable.is_to_clear(range)
     }
 }
 

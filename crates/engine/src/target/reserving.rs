@@ -1,7 +1,7 @@
 //! Reservations beside the reactors: which commands wait for the control plane, who has fenced, and a thread that saves.
 
+use super::kept_file::write;
 use super::order::Order;
-use super::reservation_file::write;
 use super::tasks::Owner;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::TurnOf;

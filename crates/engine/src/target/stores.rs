@@ -3,7 +3,9 @@
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::Kept;
+use super::uncorrectable::Uncorrectable;
 use roadtrain_proto::target::rate::RateLimit;
+use roadtrain_proto::target::uncorrectable::Change;
 use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, TargetConfig,
@@ -11,6 +13,7 @@ use roadtrain_proto::target::{
 use roadtrain_store::{BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -218,6 +221,8 @@ pub(super) struct Prepared {
     /// What was not open before.
     opened: Vec<Arc<OpenStore>>,
     resizes: Vec<Resizing>,
+    /// Marks that are kept elsewhere than until now.
+    moved: Vec<(Arc<OpenStore>, Uncorrectable)>,
 }
 
 /// A namespace that is to have another size.
@@ -226,6 +231,17 @@ struct Resizing {
     nsid: u32,
     store: Arc<OpenStore>,
     resize: Resize,
+}
+
+impl Resizing {
+    /// What was marked behind the end is gone, and what is new there is not marked.
+    fn switch(&self) {
+        let Resize { from, to, .. } = self.resize;
+        self.store.store().switch(&self.resize);
+        if from != to {
+            Uncorrectable::change(&self.store, Change::Truncate(from.min(to)), None);
+        }
+    }
 }
 
 impl Prepared {
@@ -237,7 +253,7 @@ impl Prepared {
         let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
-            Some(open) => open,
+            Some(open) => self.move_marks(open, export)?,
             None => self.open_blocks(export)?,
         };
         let store = open.store();
@@ -254,16 +270,13 @@ impl Prepared {
             _ => 0, // the configuration says who it is
         };
         let id = NamespaceId::choose(export.uuid, export.nguid, identity);
-        let spec = match &export.blocks {
-            Blocks::Spec(spec) => Some(spec),
-            Blocks::Store(_) => None,
-        };
+        let spec = export.blocks.spec();
         // Those of another process are its own until it has ended.
         let kept = match ana.is_usable() {
-            true => export.reservations.open(spec, &id.nguid)?,
+            true => Kept::open(&export.reservations, spec, &id.nguid)?,
             false => None,
         };
-        let will_keep = !ana.is_usable() && export.reservations.path(spec).is_some();
+        let will_keep = !ana.is_usable() && Kept::path(&export.reservations, spec).is_some();
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
             ana,
@@ -273,11 +286,27 @@ impl Prepared {
         Ok(Open { export, place, store: open, config, kept, limit })
     }
 
+    /// What is open already. Its marks are to be kept where `export` says.
+    fn move_marks(
+        &mut self,
+        open: Arc<OpenStore>,
+        export: &Export,
+    ) -> Result<Arc<OpenStore>, OpenError> {
+        let (place, spec) = (&export.uncorrectable, export.blocks.spec());
+        if let Some(moved) = open.uncorrectable().moved(place, spec, &**open.store())? {
+            self.moved.push((open.clone(), moved));
+        }
+        Ok(open)
+    }
+
     /// The blocks, or what stands for them.
     fn open_blocks(&mut self, export: &Export) -> Result<Arc<OpenStore>, OpenError> {
         let spec = match &export.blocks {
             Blocks::Spec(spec) => spec,
-            Blocks::Store(store) => return Ok(Arc::new(OpenStore::new(store.clone()))),
+            Blocks::Store(store) => {
+                let marks = Uncorrectable::open(&export.uncorrectable, None, &**store)?;
+                return Ok(Arc::new(OpenStore::new(store.clone(), marks)));
+            }
         };
         let opened = if export.yields { None } else { Some(roadtrain_store::open(spec)) };
         let store = match opened.unwrap_or_else(|| roadtrain_store::look(spec)) {
@@ -287,14 +316,16 @@ impl Prepared {
             }
             opened => opened?,
         };
-        let opened = Arc::new(OpenStore::new(store));
+        let marks = Uncorrectable::open(&export.uncorrectable, Some(spec), &*store);
+        let marks = marks.inspect_err(|_| store.undo_opening())?;
+        let opened = Arc::new(OpenStore::new(store, marks));
         self.opened.push(opened.clone());
         Ok(opened)
     }
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
-        self.check_kept(open.kept.as_ref())?;
+        self.check_kept(&open)?;
         let config = open.config.clone();
         self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
         Ok(config)
@@ -315,13 +346,26 @@ impl Prepared {
         Ok(())
     }
 
-    /// Each namespace has a file for reservations of its own.
-    fn check_kept(&self, kept: Option<&Kept>) -> Result<(), OpenError> {
-        let Some(Kept { path, .. }) = kept else { return Ok(()) };
-        let is_same = |open: &Open| open.kept.as_ref().is_some_and(|other| other.path == *path);
-        match self.next.open.values().any(is_same) {
-            true => Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false }),
-            false => Ok(()),
+    /// Each file beside a store is of one namespace, and for one thing.
+    fn check_kept(&self, open: &Open) -> Result<(), OpenError> {
+        let marks = |open: &Open| {
+            let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
+            moved.map_or_else(|| open.store.uncorrectable().path(), |(_, marks)| marks.path())
+        };
+        let kept = |open: &Open| open.kept.as_ref().map(|kept| kept.path.clone());
+        let written = |open: &Open| marks(open).filter(|_| !open.config.read_only);
+        let is_used = |path: &PathBuf| {
+            self.next.open.values().any(|other| {
+                let is_shared = Arc::ptr_eq(&other.store, &open.store);
+                let marks = written(other).filter(|_| !is_shared);
+                [kept(other), marks].into_iter().flatten().any(|used| used == *path)
+            })
+        };
+        let (kept, marked) = (kept(open), written(open));
+        let twice = kept.clone().filter(|_| kept == marked);
+        match twice.or_else(|| [kept, marked].into_iter().flatten().find(is_used)) {
+            Some(path) => Err(OpenError::InUse { path, by: None, has_ended: false }),
+            None => Ok(()),
         }
     }
 
@@ -363,7 +407,9 @@ impl Prepared {
     pub(super) fn switch(mut self, open: &mut Stores) -> Switched {
         self.opened.clear(); // they stay
         let resizes = std::mem::take(&mut self.resizes);
-        resizes.iter().for_each(|one| one.store.store().switch(&one.resize));
+        resizes.iter().for_each(Resizing::switch);
+        let moved = std::mem::take(&mut self.moved);
+        moved.into_iter().for_each(|(open, marks)| open.uncorrectable().follow(marks));
         let old = std::mem::replace(open, std::mem::take(&mut self.next));
         Switched { resizes, _old: old }
     }

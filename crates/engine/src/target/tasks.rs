@@ -6,6 +6,7 @@
 use super::exclusion::{Closed, Closing, Exclusions, Grant, HeldBack, Wires};
 use super::flushes::Waker;
 use super::open_store::OpenStore;
+use super::uncorrectable::{Uncorrectable, Waiter};
 use crate::buffer::Buffer;
 use crate::ring::Ring;
 use roadtrain_proto::target::execution::{self, Step};
@@ -33,6 +34,8 @@ pub(super) struct Tasks {
     /// Brings what a flush elsewhere has done to [`Tasks::woken`].
     waker: Waker,
     executor: Executor,
+    /// Brings answers from other threads to [`Tasks::completed`].
+    completions: Completions,
     /// Operations that are alone with a range, here and elsewhere.
     pub(super) exclusions: Exclusions,
     /// Each part counts as another use of its task's place.
@@ -44,9 +47,9 @@ pub(super) struct Tasks {
 impl Tasks {
     /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
     pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
-        let (executor, tasks) = (Executor::new(completions), Slab::default());
+        let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
         let exclusions = Exclusions::new(wires);
-        Tasks { waker, executor, exclusions, tasks, ended: VecDeque::new() }
+        Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
     }
 
     /// Starts a command; `None`: it ends later.
@@ -89,6 +92,11 @@ impl Tasks {
                 self.executor.submit(ring, &**store.store(), (op, buffer), token);
             }
             Step::Wait => {}
+            Step::Mark(change) => {
+                let completions = self.completions.clone();
+                let waiter = Waiter { token, completions };
+                Uncorrectable::change(task.store(), change, Some(waiter));
+            }
             Step::Exclude(range) => self.exclusions.ask(task.store(), index, range),
             Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
         }
@@ -219,8 +227,8 @@ impl Tasks {
             self.begin(ring, index);
             return None;
         };
-        let ended = (*owner, outcome);
-        if ended.1.fused.is_some() {
+        let (ended, is_alone) = ((*owner, outcome), task.is_alone());
+        if is_alone {
             self.exclusions.release(index);
         }
         self.tasks.remove(index);
@@ -286,7 +294,7 @@ mod tests {
                     Completions::new(|_| false),
                     Wires { number: 0, notify: Arc::new(|_| {}), tell: Arc::new(|_, _| false) },
                 ),
-                ssd: Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap())),
+                ssd: OpenStore::of(&spec),
             }
         }
 
@@ -352,7 +360,7 @@ mod tests {
     fn a_command_goes_and_comes_with_its_buffer() {
         let kind = StoreKind::Memory { size: 1 << 20 };
         let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
-        let store = Arc::new(OpenStore::new(roadtrain_store::open(&spec).unwrap()));
+        let store = OpenStore::of(&spec);
         let mut harness = Harness::new(1);
         let mut run = |task: Result<Task, Outcome>| match task {
             Ok(task) => {

@@ -42,5 +42,6 @@ mod store;
 mod tls;
 mod told;
 mod transfers;
+mod uncorrectable;
 mod unsent;
 mod whole_blocks;

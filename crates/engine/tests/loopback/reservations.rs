@@ -8,7 +8,7 @@ use roadtrain_engine::host::{
     ReleaseAction, ReservationReport, ReservationType, Reservations,
 };
 use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, ReservationPlace, Server, ServerConfig};
+use roadtrain_engine::target::{Export, KeptPlace, Server, ServerConfig};
 use roadtrain_wire::status::Status;
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -258,7 +258,7 @@ fn report(server: &Server) -> ReservationReport {
 fn what_persists_is_there_when_the_target_comes_again() {
     let folder = tempfile::tempdir().unwrap();
     let named = folder.path().join("kept");
-    let place = ReservationPlace::File(named.clone());
+    let place = KeptPlace::File(named.clone());
     // Memory has the same identity each time when it is told.
     let uuid = Some([3; 16]);
     let told = Export { uuid, reservations: place, ..memory(1, MIB, BLOCK) };

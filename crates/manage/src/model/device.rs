@@ -20,6 +20,8 @@ pub struct Device {
     pub uuid: [u8; 16],
     /// What it is.
     pub kind: DeviceKind,
+    /// The file that they are in, if one may be kept beside it.
+    pub file: Option<PathBuf>,
     /// Its blocks.
     pub store: Arc<dyn Store>,
 }
@@ -105,8 +107,12 @@ impl Device {
                 }
             }
         };
+        let file = match &kind_of_store {
+            StoreKind::File { path, .. } => Some(path.clone()),
+            _ => None,
+        };
         let store = open(&StoreSpec { kind: kind_of_store, lba_bytes, read_only })?;
-        Ok(Device { name, aliases: Vec::new(), uuid, kind, store })
+        Ok(Device { name, aliases: Vec::new(), uuid, kind, file, store })
     }
 
     /// Opens what is written down.

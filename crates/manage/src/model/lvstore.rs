@@ -115,6 +115,7 @@ impl LvStore {
             aliases: vec![self.alias(&volume.name)],
             uuid: volume.uuid.0,
             kind: DeviceKind::Volume(VolumeOf { store: self.store.clone(), uuid: volume.uuid }),
+            file: self.store.lasting_file(volume.uuid),
             store: open(&StoreSpec { kind, lba_bytes, read_only })?,
         })
     }

@@ -1,7 +1,7 @@
 //! Subsystems that were made by RPC.
 
 use super::{HostKeys, Model, parse_uuid};
-use roadtrain_engine::target::{AnaState, Export, ReservationPlace, Subsystem, TlsUse};
+use roadtrain_engine::target::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -150,10 +150,11 @@ impl NamespaceSpec {
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);
         let reservations = self.reservations.clone();
-        let reservations =
-            reservations.map_or_else(ReservationPlace::default, ReservationPlace::File);
+        let reservations = reservations.map_or_else(KeptPlace::default, KeptPlace::File);
+        let file = device.file.clone();
+        let uncorrectable = file.map_or(KeptPlace::Nowhere, KeptPlace::BesideFile);
         let limits = model.limits.get(&device.name).copied().unwrap_or_default();
         let (rates, plain) = (limits.rates(), Export::with_store(self.nsid, device.store.clone()));
-        Some(Export { uuid: Some(uuid), nguid, rates, reservations, ..plain })
+        Some(Export { uuid: Some(uuid), nguid, rates, reservations, uncorrectable, ..plain })
     }
 }

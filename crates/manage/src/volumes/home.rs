@@ -4,6 +4,7 @@ use super::VolumeError;
 use super::contents::Contents;
 use super::gate::{Gate, Step};
 use super::uuid::Uuid;
+use roadtrain_engine::target::marks_beside;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -102,11 +103,13 @@ impl Home {
         for entry in std::fs::read_dir(path)? {
             let name = entry?.file_name();
             let name = name.to_string_lossy();
-            let is_orphan = name.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
+            // Of a volume, and what is kept beside it.
+            let volume = name.split_once('.').map_or(&*name, |(volume, _)| volume);
+            let is_orphan = volume.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
             if is_orphan || name == INDEX_NEW {
                 self.gate.pass(Step::Remove)?;
                 std::fs::remove_file(path.join(&*name))?;
-                removed += usize::from(is_orphan);
+                removed += usize::from(is_orphan && volume == name);
             }
         }
         Ok(removed)
@@ -122,6 +125,31 @@ impl Home {
                 PathBuf::from(format!("/proc/self/fd/{number}"))
             }
         }
+    }
+
+    /// The same, if it outlives the process.
+    pub(crate) fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
+        matches!(self.place, Place::Folder { .. }).then(|| self.file(uuid))
+    }
+
+    /// Where it is kept which blocks of a volume cannot be read.
+    fn marks(&self, uuid: Uuid) -> Option<PathBuf> {
+        self.lasting_file(uuid).as_deref().map(marks_beside)
+    }
+
+    /// Copies the marks of a volume, if it has some. Not after its content: a block that is written in between would be
+    /// taken for good, with what was there before.
+    pub(crate) fn copy_marks(&self, from: Uuid, to: Uuid) -> io::Result<()> {
+        let (Some(from), Some(to)) = (self.marks(from), self.marks(to)) else { return Ok(()) };
+        let image = match std::fs::read(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            image => image?,
+        };
+        self.gate.pass(Step::Copy)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(to)?;
+        file.write_all(&image)?;
+        file.sync_all()
     }
 
     pub(crate) fn create(&self, uuid: Uuid) -> io::Result<File> {
@@ -157,7 +185,13 @@ impl Home {
     pub(crate) fn remove(&self, uuid: Uuid) -> io::Result<()> {
         self.gate.pass(Step::Remove)?;
         match &self.place {
-            Place::Folder { path, .. } => std::fs::remove_file(path.join(uuid.to_string())),
+            Place::Folder { path, .. } => {
+                std::fs::remove_file(path.join(uuid.to_string()))?;
+                match self.marks(uuid).map_or(Ok(()), std::fs::remove_file) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                }
+            }
             Place::Memory(files) => {
                 files.lock().unwrap_or_else(PoisonError::into_inner).remove(&uuid);
                 Ok(())

@@ -253,6 +253,7 @@ impl Shared {
         let source = home.open(from.volume.uuid).map_err(failed)?;
         let mut is_shared = false;
         let file = self.make(volume, |file| {
+            home.copy_marks(from.volume.uuid, volume.uuid)?;
             home.set_size(file, from.volume.size)?;
             is_shared = home.share(&source, file)?;
             Ok(())

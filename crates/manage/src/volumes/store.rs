@@ -227,6 +227,12 @@ impl Store {
         self.shared.home.file(uuid)
     }
 
+    /// The same, if it outlives the process.
+    #[must_use]
+    pub fn lasting_file(&self, uuid: Uuid) -> Option<PathBuf> {
+        self.shared.home.lasting_file(uuid)
+    }
+
     /// Block size of its volumes: 512 or 4096.
     #[must_use]
     pub fn lba(&self) -> u32 {

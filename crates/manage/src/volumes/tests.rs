@@ -6,6 +6,7 @@ mod sharing;
 mod together;
 
 use super::{CLUSTER_BYTES, Progress, Store, Uuid, VolumeError};
+use roadtrain_engine::target::marks_beside;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -177,6 +178,32 @@ fn snapshots_and_clones_go_ways_of_their_own() {
         assert!(store.list().iter().all(|volume| !volume.inflating && !volume.thin));
         assert_eq!(free(store), 96);
     });
+}
+
+/// Blocks that cannot be read stay so in what begins with them.
+#[test]
+fn marks_go_along_with_snapshots_and_clones() {
+    let lab = Lab::quick();
+    let store = lab.open();
+    let volume = store.create("disk", CLUSTER, true).unwrap();
+    let marks = |uuid| std::fs::read(marks_beside(&store.file(uuid))).ok();
+    let plain = store.snapshot(volume, "plain", &|| true).unwrap();
+    assert_eq!(marks(plain), None);
+    std::fs::write(marks_beside(&store.file(volume)), "marks").unwrap();
+    let snapshot = store.snapshot(volume, "then", &|| true).unwrap();
+    std::fs::write(marks_beside(&store.file(volume)), "others").unwrap();
+    let clone = store.clone_snapshot(snapshot, "clone").unwrap();
+    assert_eq!([snapshot, clone].map(marks), [(); 2].map(|()| Some(b"marks".to_vec())));
+    store.delete(clone).unwrap();
+    store.settle();
+    assert_eq!(marks(clone), None, "they go with the volume");
+    // What a killed process has left of a volume.
+    let stray = marks_beside(&store.file(Uuid::random().unwrap()));
+    std::fs::write(&stray, "marks").unwrap();
+    let kept = marks_beside(&store.file(volume));
+    drop(store);
+    drop(lab.open());
+    assert!(!stray.exists() && kept.exists());
 }
 
 #[test]

@@ -247,6 +247,7 @@ fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits
     (page.sqes, page.cqes) = (0x66, 0x44);
     (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
     page.oncs = (oncs::COMPARE
+        | oncs::WRITE_UNCORRECTABLE
         | oncs::DATASET_MANAGEMENT
         | oncs::WRITE_ZEROES
         | oncs::SAVE_SELECT

@@ -1,5 +1,6 @@
 //! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
 
+use super::op::ByteRange;
 use super::reservations::Group;
 use roadtrain_wire::sqe::{FLAG_FUSE, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -74,6 +75,13 @@ pub enum IoCommand {
         /// On stable storage before the answer.
         fua: bool,
     },
+    /// Mark the blocks, so that they cannot be read until they are written.
+    WriteUncorrectable {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u64,
+    },
     /// Read the data at `offset` and tell only whether that was possible.
     Verify {
         /// Octets from the start of the namespace.
@@ -114,9 +122,25 @@ impl IoCommand {
             | IoCommand::Compare { offset, .. }
             | IoCommand::Verify { offset, .. }
             | IoCommand::Copy { offset, .. }
-            | IoCommand::WriteZeroes { offset, .. } => offset,
+            | IoCommand::WriteZeroes { offset, .. }
+            | IoCommand::WriteUncorrectable { offset, .. } => offset,
             IoCommand::DatasetManagement { .. } | IoCommand::Flush => 0,
         }
+    }
+
+    /// The octets whose content a Read, Write, Write Zeroes or Write Uncorrectable asks for or changes.
+    #[inline]
+    #[must_use]
+    pub fn range(&self) -> Option<ByteRange> {
+        let (offset, len) = match *self {
+            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
+                (offset, u64::from(length))
+            }
+            IoCommand::WriteZeroes { offset, length, .. }
+            | IoCommand::WriteUncorrectable { offset, length } => (offset, length),
+            _ => return None,
+        };
+        Some(ByteRange { offset, len })
     }
 
     /// Octets of data from the host.
@@ -153,6 +177,7 @@ impl IoCommand {
             IoCommand::Read { .. }
             | IoCommand::Compare { .. }
             | IoCommand::Verify { .. }
+            | IoCommand::WriteUncorrectable { .. }
             | IoCommand::Flush => false,
         }
     }
@@ -167,6 +192,7 @@ impl IoCommand {
             }
             IoCommand::Write { .. }
             | IoCommand::WriteZeroes { .. }
+            | IoCommand::WriteUncorrectable { .. }
             | IoCommand::Copy { .. }
             | IoCommand::DatasetManagement { .. }
             | IoCommand::Flush => Group::Write,
@@ -231,6 +257,10 @@ fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
             let flags = sqe.cdw12.get();
             let (deallocate, fua) = (flags & cdw12::DEAC != 0, flags & cdw12::FUA != 0);
             Ok(IoCommand::WriteZeroes { offset, length, deallocate, fua })
+        }
+        opcode::WRITE_UNCORRECTABLE => {
+            let (offset, length) = block_range(sqe, geometry)?;
+            Ok(IoCommand::WriteUncorrectable { offset, length })
         }
         opcode::DATASET_MANAGEMENT => {
             let ranges = (sqe.cdw10.get() & 0xff) + 1;
@@ -358,6 +388,23 @@ mod tests {
                 assert_eq!(command.reads_stable_data(), stable && flags != 0, "{opcode:#x}");
             }
         }
+    }
+
+    #[test]
+    fn blocks_are_marked_as_they_are_written() {
+        let mark = |slba, blocks| Sqe::rw(opcode::WRITE_UNCORRECTABLE, 1, slba, blocks);
+        let parse = |sqe: &Sqe, geometry| IoCommand::parse(sqe, geometry, 0);
+        let command = IoCommand::WriteUncorrectable { offset: 1000 << 9, length: 24 << 9 };
+        assert_eq!(parse(&mark(1000, 24), &GEOMETRY), Ok(command));
+        assert_eq!((command.group(), command.needs_flush()), (Group::Write, false));
+        let beyond = Err(Status::LBA_OUT_OF_RANGE.dnr());
+        assert_eq!(parse(&mark(1000, 25), &GEOMETRY), beyond);
+        assert_eq!(parse(&mark(u64::MAX, 1), &GEOMETRY), beyond);
+        let large = Geometry { blocks: 1 << 30, ..GEOMETRY };
+        assert!(parse(&mark(0, 65536), &large).is_ok(), "the transfer size is no limit");
+        let read_only = Geometry { read_only: true, ..GEOMETRY };
+        let protected = Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        assert_eq!(parse(&mark(0, 1), &read_only), protected);
     }
 
     #[test]

@@ -183,6 +183,7 @@ fn command_effects(kind: ControllerKind) -> CommandEffectsLog {
         (opcode::FLUSH, NAMESPACE),
         (opcode::WRITE, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::READ, NAMESPACE),
+        (opcode::WRITE_UNCORRECTABLE, NAMESPACE | effects::CONTENT_CHANGE),
         (opcode::COMPARE, NAMESPACE),
         (opcode::VERIFY, NAMESPACE),
         (opcode::COPY, NAMESPACE | effects::CONTENT_CHANGE),

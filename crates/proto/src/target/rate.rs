@@ -170,6 +170,7 @@ fn load(command: &IoCommand) -> Option<(bool, u64)> {
         | IoCommand::Verify { length, .. } => (false, length.into()),
         IoCommand::Write { length, .. } => (true, length.into()),
         IoCommand::WriteZeroes { .. }
+        | IoCommand::WriteUncorrectable { .. }
         | IoCommand::DatasetManagement { .. }
         | IoCommand::Copy { .. } => (true, 0),
         IoCommand::Flush => return None,

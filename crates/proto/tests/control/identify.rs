@@ -43,7 +43,7 @@ fn the_controller_claims_what_is_there() {
     assert_eq!((page.anagrpmax.get(), page.nanagrpid.get()), (1024, 1024));
     assert_eq!((page.sqes, page.cqes, page.maxcmd.get()), (0x66, 0x44, 1024));
     assert_eq!((page.nn.get(), page.mnan.get()), (1024, 1024));
-    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1_1011_1101, 0b111, 0x30_0001));
+    assert_eq!((page.oncs.get(), page.vwc, page.sgls.get()), (0b1_1011_1111, 0b111, 0x30_0001));
     assert_eq!((page.cdfs.get(), page.acwu.get(), page.awun.get(), page.awupf.get()), (1, 0, 0, 0));
     assert_eq!((page.ioccsz.get(), page.iorcsz.get()), ((64 + 16384) / 16, 1));
     assert_eq!((page.icdoff.get(), page.fcatt, page.msdbd, page.ofcs.get()), (0, 0, 1, 1));

@@ -102,9 +102,9 @@ fn effects_tell_the_commands_and_features_there_are() {
         assert_eq!(told, !unknown && opcode != 0x7f, "{opcode:#x}");
     }
     let io: Vec<usize> = (0..256).filter(|&opcode| log.io[opcode].get() & 1 != 0).collect();
-    assert_eq!(io, [0, 1, 2, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19]);
+    assert_eq!(io, [0, 1, 2, 4, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19]);
     let changing: Vec<usize> = (0..256).filter(|&opcode| log.io[opcode].get() & 2 != 0).collect();
-    assert_eq!(changing, [1, 8, 9, 0x19]);
+    assert_eq!(changing, [1, 4, 8, 9, 0x19]);
 
     let answer = script.succeed(cntlid, GetLogPage::new(lid::FEATURE_EFFECTS, 1024).emit(0));
     let table: &EffectsTable = answer.page();

@@ -18,7 +18,7 @@ use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::stability::Epoch;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{ByteRange, InPlace};
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -110,6 +110,12 @@ impl Namespace for LocalNamespace {
     fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
         let limits = self.limits.iter().flatten();
         limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
+    }
+
+    #[inline]
+    fn is_marked(&self, command: &IoCommand) -> bool {
+        let marks = self.store.uncorrectable();
+        command.range().is_some_and(|range| marks.is_to_clear(&range))
     }
 
     fn is_announced(&self) -> bool {
@@ -359,6 +365,22 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
                 let peer = self.peer;
                 warn!(%peer, %status, "not shut down: what the host has written may be lost");
             }
+        }
+    }
+
+    fn marks_refused(&mut self, sqe: &Sqe, status: Status) {
+        let (nsid, slba, blocks) = (sqe.nsid.get(), sqe.slba(), sqe.blocks());
+        let Some(namespace) = self.namespaces.get(nsid) else { return };
+        let marks = namespace.store.uncorrectable();
+        let why = match status {
+            _ if status.is(Status::INVALID_OPCODE) => "it has no place for marks (uncorrectable=)",
+            _ if !status.is(Status::CAPACITY_EXCEEDED) => return,
+            _ if sqe.opcode == opcode::WRITE_UNCORRECTABLE => "it has 1024 marked ranges",
+            _ if marks.is_full() => "it has 2048 marked ranges, and one would become two",
+            _ => return, // of the store
+        };
+        if marks.is_to_say() {
+            warn!(peer = self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
         }
     }
 

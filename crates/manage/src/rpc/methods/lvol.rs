@@ -268,12 +268,13 @@ fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         let Some(now) = lvstore.store.volume(uuid) else { return Ok(json!(true)) };
         let kind = DeviceKind::Volume(volume);
         for device in model.devices.iter_mut().filter(|device| device.kind == kind) {
-            let Device { name, uuid, store, .. } = &**device;
+            let Device { name, uuid, file, store, .. } = &**device;
             *device = Arc::new(Device {
                 name: name.clone(),
                 aliases: vec![lvstore.alias(&now.name)],
                 uuid: *uuid,
                 kind: kind.clone(),
+                file: file.clone(),
                 store: store.clone(),
             });
         }

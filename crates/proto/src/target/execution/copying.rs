@@ -104,6 +104,17 @@ impl Copying {
         }
     }
 
+    /// What is written as long as nothing is yet.
+    pub(super) fn destination(&self) -> ByteRange {
+        let len = self.sources.iter().map(|source| source.len).sum();
+        ByteRange { offset: self.to, len }
+    }
+
+    /// Every piece is to be on stable storage.
+    pub(super) fn force_unit_access(&mut self) {
+        self.fua = true;
+    }
+
     /// Source ranges that were copied as a whole.
     pub(super) fn copied(&self) -> u16 {
         self.at as u16

@@ -77,6 +77,9 @@ pub trait Namespace {
     fn begins(&self, now: Instant, command: &IoCommand) -> Instant;
     /// Whether the store hears of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
+    /// Whether a Read or Write has blocks that are marked as uncorrectable, so that it is more than moving data. One load
+    /// while none is.
+    fn is_marked(&self, command: &IoCommand) -> bool;
     /// Copies `octets` to the place, from its octet `from` on.
     fn put(&self, place: Self::Place, from: u32, octets: &[u8]);
     /// What is there is about to be sent.
@@ -231,6 +234,8 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     /// Everything was flushed for a shutdown. If that went well the host waits for nothing any more; else what it has
     /// written may be lost.
     fn shut_down(&mut self, flushed: Result<(), Status>);
+    /// A command was not carried out, perhaps because its namespace has no room for more marks.
+    fn marks_refused(&mut self, _sqe: &Sqe, _status: Status) {}
     /// What has become of the command of an Abort, which has an `id`.
     fn aborted(&mut self, id: u32, aborted: bool);
 }

@@ -270,12 +270,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.start_fused(env, compare, write);
     }
 
-    /// Whether a pair that has waited to be alone with its blocks is still to be carried out; `slot` is its second
-    /// command. Meanwhile a reservation may have been acquired, the way to the namespace closed, or the controller told
+    /// Whether a command that has waited to be alone with its blocks is still to be carried out; `slot` is the second one
+    /// of a pair. Meanwhile a reservation may have been acquired, the way to the namespace closed, or the controller told
     /// to shut down.
     ///
     /// # Errors
-    /// What it is answered: nothing was compared.
+    /// What it is answered: nothing was done.
     pub fn admits(&self, env: &mut impl Environment<N, B>, slot: u16) -> Result<(), Status> {
         let Some(s) = self.slots.get(usize::from(slot)) else { return Err(Status::INTERNAL_ERROR) };
         let Command::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
@@ -286,7 +286,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return Err(status);
         }
         let pair = self.fused.pairs.iter().find(|pair| pair.has(slot));
-        match pair.is_some_and(|pair| self.is_refused(pair.compare) || self.is_refused(slot)) {
+        match self.is_refused(slot) || pair.is_some_and(|pair| self.is_refused(pair.compare)) {
             true => Err(CONFLICT),
             false => Ok(()),
         }

@@ -60,6 +60,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         // must not be kept if its digest is wrong.
         let is_staged = env.has_data_digest();
         let is_staged = is_staged || env.is_closed(&namespace, &command);
+        let is_staged = is_staged || namespace.is_marked(&command);
         let place = if is_staged { None } else { namespace.in_place(&command) };
         let Some(place) = place else {
             let command = Command::Io { command, namespace, sqe: *sqe, began: None };
@@ -198,6 +199,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             | opcode::VERIFY
             | opcode::COPY
             | opcode::WRITE_ZEROES
+            | opcode::WRITE_UNCORRECTABLE
             | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
             opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
             _ => Status::INVALID_OPCODE,
@@ -328,7 +330,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 }
                 began.iter().for_each(|began| namespace.wrote(*began));
             }
-            Err(status) if !is_aborted => env.session().record_error(sqe, status),
+            Err(status) if !is_aborted => {
+                if matches!(command, IoCommand::WriteUncorrectable { .. })
+                    || status.is(Status::CAPACITY_EXCEEDED)
+                {
+                    env.marks_refused(sqe, status);
+                }
+                env.session().record_error(sqe, status);
+            }
             Err(_) => {}
         }
         buffer.into_iter().for_each(|buffer| env.give(buffer));

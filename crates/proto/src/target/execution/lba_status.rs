@@ -64,7 +64,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let Some(mut buffer) = buffer else {
             return env.respond(slot, result.err().unwrap_or(Status::INTERNAL_ERROR), 0);
         };
-        if is_late && result.is_err_and(|status| status.is(Status::ABORT_REQUESTED)) {
+        // Who copies what is marked is to hear of it, so it is no hole.
+        let is_given_up = |status: Status| is_late && status.is(Status::ABORT_REQUESTED);
+        let is_marked = |status: Status| status.is(Status::UNRECOVERED_READ_ERROR);
+        if result.is_err_and(|status| is_given_up(status) || is_marked(status)) {
             wanted.call_allocated(&mut buffer[..wanted.bytes as usize]);
             result = Ok(());
         }

@@ -7,7 +7,11 @@
 //! | Dataset Management | a discard for each range |
 //! | Flush of all namespaces | a flush for each, whatever one of them says |
 //! | Compare and Write | alone with the blocks: the comparison, then the write |
+//! | Write Uncorrectable | alone with the blocks: the mark |
+//! | Write, Write Zeroes, Copy to blocks that are marked | alone with the blocks: as with Force Unit Access, then the marks are cleared |
 //! | others | one |
+//!
+//! A Read, Compare or Verify of blocks that are marked ends where it would look at them, and so does a Copy from them.
 //!
 //! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
 //! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
@@ -16,6 +20,7 @@ use super::copying::{Copying, Cut};
 use super::environment::{FusedOutcome, Outcome};
 use crate::target::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
 use crate::target::stability::{Epoch, Flushed, Ticket, User, Wake};
+use crate::target::uncorrectable::Change;
 use crate::target::{ByteRange, Op};
 use core::ops::Deref;
 use roadtrain_wire::status::Status;
@@ -24,6 +29,9 @@ use std::sync::Arc;
 /// What a controller is told whose writes may be lost. To try again would not bring them back.
 const LOST: Status = Status::WRITE_FAULT.dnr();
 
+/// Of blocks that are marked. They stay so until they are written.
+const UNREADABLE: Status = Status::UNRECOVERED_READ_ERROR.dnr();
+
 /// A store.
 pub trait Store {
     /// Its flushes.
@@ -31,6 +39,10 @@ pub trait Store {
 
     /// `None`: what was written stays, or never was anywhere.
     fn flushes(&self) -> Option<&Self::Flushes>;
+    /// Whether a part of the range is marked as uncorrectable. One load while nothing is.
+    fn is_marked(&self, range: &ByteRange) -> bool;
+    /// Whether who writes the range has to clear marks of it.
+    fn is_to_clear(&self, range: &ByteRange) -> bool;
 }
 
 /// A store's [`Stability`](crate::target::stability::Stability), as all who use the store share it.
@@ -55,11 +67,20 @@ pub enum Step<B> {
     Submit(Op, Option<B>),
     /// Another command flushes: [`Task::woken`] is called when that has ended.
     Wait,
+    /// The store's marks are to change like this, which ends the part.
+    Mark(Change),
     /// Nobody else is to change the range from now on until the command has ended: then call [`Task::excluded`], and
     /// begin. Until then what was checked may have changed.
     Exclude(ByteRange),
     /// Nothing: the part has ended like this.
     Ended(Result<(), Status>),
+}
+
+/// What is done next.
+#[derive(Clone, Copy)]
+enum Part {
+    Store(Op),
+    Marks(Change),
 }
 
 /// The parts that follow.
@@ -71,14 +92,20 @@ enum Rest<S> {
     Copy(Box<Copying>),
 }
 
+/// A command that has to be alone with a range.
+struct Alone {
+    range: ByteRange,
+    /// It is; whether it is still to be carried out.
+    admitted: Option<Result<(), Status>>,
+    /// The range is cleared of marks at the end.
+    clears: bool,
+}
+
 /// A write that follows its comparison.
 struct Fused<B> {
-    range: ByteRange,
     write: Op,
     /// The other command's: first the write's data, then what was compared.
     other: Option<B>,
-    /// Nobody else changes the range; whether it is still to be carried out.
-    alone: Option<Result<(), Status>>,
     compared: bool,
 }
 
@@ -92,8 +119,7 @@ struct Flush {
 /// A command under way. `S` leads to a store and keeps it open, `B` is a buffer.
 pub struct Task<S, B> {
     store: S,
-    /// What is submitted next.
-    op: Op,
+    next: Part,
     rest: Rest<S>,
     /// The command's buffer while no operation has it.
     buffer: Option<B>,
@@ -101,6 +127,7 @@ pub struct Task<S, B> {
     reads: u32,
     /// Octets of a write.
     writes: u32,
+    alone: Option<Box<Alone>>,
     fused: Option<Box<Fused<B>>>,
     /// The host has aborted it: nothing more is begun.
     is_cancelled: bool,
@@ -117,11 +144,12 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     fn new(store: S, op: Op) -> Self {
         Task {
             store,
-            op,
+            next: Part::Store(op),
             rest: Rest::None,
             buffer: None,
             reads: 0,
             writes: 0,
+            alone: None,
             fused: None,
             is_cancelled: false,
             user: None,
@@ -156,9 +184,18 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             IoCommand::Copy { offset, ranges, fua, .. } => {
                 return Task::copy((offset, ranges, fua), (store, geometry), buffer);
             }
+            IoCommand::WriteUncorrectable { offset, length } => {
+                let range = ByteRange { offset, len: length };
+                return Ok(Task::mark(store, range, buffer));
+            }
             IoCommand::Flush => Op::Flush,
         };
         let mut task = Task { buffer, ..Task::new(store, op) };
+        let changed = if op.changes() { command.range() } else { None };
+        let clears = changed.is_some_and(|changed| task.clear(changed));
+        if let Part::Store(Op::Write { fua, .. }) = &mut task.next {
+            *fua |= clears;
+        }
         match *command {
             IoCommand::Flush => task.user = user.cloned(),
             IoCommand::Read { length, .. } | IoCommand::Verify { length, .. } => {
@@ -169,8 +206,10 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
         if let Some(flushes) = task.store.flushes() {
             if command.reads_stable_data() {
-                (task.op, task.rest) = (Op::Flush, Rest::Then(op));
-            } else if let IoCommand::WriteZeroes { fua: true, .. } = command {
+                (task.next, task.rest) = (Part::Store(Op::Flush), Rest::Then(op));
+            } else if let IoCommand::WriteZeroes { fua, .. } = *command
+                && (fua || clears)
+            {
                 (task.wrote, task.rest) = (Some(flushes.epoch()), Rest::Then(Op::Flush));
             }
         }
@@ -196,21 +235,47 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         };
         let range = ByteRange { offset, len: length.into() };
         let write = Op::Write { offset, fua };
-        let fused = Fused { range, write, other: Some(data), alone: None, compared: false };
+        let fused = Some(Box::new(Fused { write, other: Some(data), compared: false }));
         let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
-        Ok(Task { writes: length, fused: Some(Box::new(fused)), ..task })
+        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, false)), ..task })
     }
 
     /// Nobody else changes the range that the command has named ([`Step::Exclude`]). `admitted` is what
     /// [`Execution::admits`](super::Execution::admits) says by now: a command that is not is not carried out.
     pub fn excluded(&mut self, admitted: Result<(), Status>) {
-        self.fused.iter_mut().for_each(|fused| fused.alone = Some(admitted));
+        self.alone.iter_mut().for_each(|alone| alone.admitted = Some(admitted));
+    }
+
+    /// Whether it is alone with a range, or is to be.
+    #[inline]
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.alone.is_some()
     }
 
     /// What its part changes, if that has begun.
     #[must_use]
     pub fn changes(&self) -> Option<ByteRange> {
-        self.op.changed(self.writes.into())
+        match (self.next, &self.alone) {
+            (_, Some(alone)) if alone.admitted.is_none() => None, // nor does anybody wait for it
+            (Part::Store(op), _) => op.changed(self.writes.into()),
+            (Part::Marks(_), _) => None, // it is alone
+        }
+    }
+
+    /// Write Uncorrectable.
+    fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        let next = Part::Marks(Change::Mark(range));
+        Task { next, buffer, alone: Some(Alone::new(range, false)), ..Task::new(store, Op::Flush) }
+    }
+
+    /// It is about to change the range: whether it has to clear marks of it, and so to be alone.
+    fn clear(&mut self, range: ByteRange) -> bool {
+        let clears = self.store.is_to_clear(&range);
+        if clears {
+            self.alone = Some(Alone::new(range, true));
+        }
+        clears
     }
 
     /// Dataset Management: without `deallocate` a hint that has no effect.
@@ -240,8 +305,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
         let copying = list.and_then(|list| Copying::new(list, to, geometry));
         match copying.map(|copying| (copying.op(), copying)) {
-            Ok((Some((op, bytes)), copying)) => {
+            Ok((Some((op, bytes)), mut copying)) => {
                 let mut task = Task { buffer, ..Task::new(store, op) };
+                if task.clear(copying.destination()) {
+                    copying.force_unit_access();
+                }
                 task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
                 task.rest = Rest::Copy(Box::new(copying));
                 Ok(task)
@@ -282,15 +350,19 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
     #[inline]
     pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
-        if let Some(fused) = &self.fused {
-            match (fused.alone, self.is_cancelled) {
-                (None, _) => return Step::Exclude(fused.range),
+        if let Some(alone) = &self.alone {
+            match (alone.admitted, self.is_cancelled) {
+                (None, _) => return Step::Exclude(alone.range),
                 (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
                 (Some(Err(status)), false) => return Step::Ended(Err(status)),
                 (Some(Ok(())), false) => {}
             }
         }
-        if matches!(self.op, Op::Flush)
+        let op = match self.next {
+            Part::Store(op) => op,
+            Part::Marks(change) => return Step::Mark(change),
+        };
+        if matches!(op, Op::Flush)
             && let Some(flushes) = self.store.flushes()
         {
             let ticket = self.user.as_ref().map(|user| flushes.begin(user));
@@ -300,11 +372,28 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 return Step::Wait;
             }
         }
+        if self.is_unreadable(&op) {
+            return Step::Ended(Err(UNREADABLE));
+        }
         let moves = matches!(
-            self.op,
+            op,
             Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
         );
-        Step::Submit(self.op, if moves { self.buffer.take() } else { None })
+        Step::Submit(op, if moves { self.buffer.take() } else { None })
+    }
+
+    /// Whether it would look at blocks that are marked.
+    #[inline]
+    fn is_unreadable(&self, op: &Op) -> bool {
+        let range = match *op {
+            Op::Read { offset } | Op::Compare { offset } => {
+                let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+                ByteRange { offset, len }
+            }
+            Op::LookUp { range } => range, // no store takes them for allocated
+            _ => return false,
+        };
+        self.store.is_marked(&range)
     }
 
     /// The flush for which it waits has ended, or it is to flush itself.
@@ -390,7 +479,19 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
 
     /// Whether a part follows one that went well, or not.
     fn goes_on(&mut self, is_well: bool) -> bool {
-        let next = match &mut self.rest {
+        let op = self.next_op(is_well).map(Part::Store);
+        let cleared = || self.alone.as_mut().filter(|_| is_well).and_then(|alone| alone.cleared());
+        let Some(next) = op.or_else(cleared) else { return false };
+        if self.is_cancelled {
+            self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
+        }
+        self.next = next;
+        !self.is_cancelled
+    }
+
+    /// What a store does next.
+    fn next_op(&mut self, is_well: bool) -> Option<Op> {
+        match &mut self.rest {
             Rest::Flushes(stores) => stores.pop().map(|store| {
                 self.store = store;
                 Op::Flush
@@ -413,13 +514,19 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
                 self.rest = Rest::None;
                 Some(op)
             }
-        };
-        let Some(op) = next else { return false };
-        if self.is_cancelled {
-            self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
         }
-        self.op = op;
-        !self.is_cancelled
+    }
+}
+
+impl Alone {
+    fn new(range: ByteRange, clears: bool) -> Box<Alone> {
+        Box::new(Alone { range, admitted: None, clears })
+    }
+
+    /// What it has written is good: once.
+    fn cleared(&mut self) -> Option<Part> {
+        let clears = core::mem::take(&mut self.clears);
+        clears.then_some(Part::Marks(Change::Clear(self.range)))
     }
 }
 

@@ -14,30 +14,12 @@
 //! checksum of all others.
 
 use super::state::{HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
+use crate::target::image::{ImageError, open, seal};
 use core::fmt::Write;
-use crc_fast::crc32_iscsi;
 use roadtrain_wire::reservation::ReservationType;
-use thiserror::Error;
 
 const HEAD: &str = "roadtrain-reservations 1";
 const ALL: &str = "all";
-
-/// Why a file is none.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ImageError {
-    /// Cut off, or changed.
-    #[error("its checksum does not fit: it is damaged")]
-    Checksum,
-    /// Of another kind, or of a version to come.
-    #[error("it does not begin with {HEAD:?}")]
-    Head,
-    /// A line that means nothing.
-    #[error("line {0} means nothing")]
-    Line(usize),
-    /// What it says cannot be.
-    #[error("{0}")]
-    Impossible(&'static str),
-}
 
 impl State {
     /// What persists of it, for the namespace with that NGUID.
@@ -60,8 +42,7 @@ impl State {
         for Registrant { host, key } in &self.registrants {
             let _ = writeln!(text, "registrant {} {key:#x}", hex(host));
         }
-        let _ = writeln!(text, "crc32c {:08x}", crc32_iscsi(text.as_bytes()));
-        text.into_bytes()
+        seal(text)
     }
 
     /// Whether the same persists of both.
@@ -76,36 +57,22 @@ impl State {
 /// # Errors
 /// It is none.
 pub fn parse(image: &[u8]) -> Result<([u8; 16], State), ImageError> {
-    let text = core::str::from_utf8(image).map_err(|_| ImageError::Checksum)?;
-    if !text.starts_with(HEAD) {
-        return Err(ImageError::Head);
-    }
-    let last = text.rfind("crc32c ").ok_or(ImageError::Checksum)?;
-    let (body, check) = text.split_at(last);
-    if check != format!("crc32c {:08x}\n", crc32_iscsi(body.as_bytes())) {
-        return Err(ImageError::Checksum);
-    }
     let (mut nguid, mut state) = (None, State::default());
-    for (number, line) in body.lines().enumerate() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let known = match words[..] {
-            _ if number == 0 => (line == HEAD).then_some(()),
-            ["namespace", id] => unhex(id).map(|id| nguid = Some(id)),
-            ["generation", count] => count.parse().ok().map(|count| state.generation = count),
-            ["persists", persists @ ("yes" | "no")] => {
-                state.persists = persists == "yes";
-                Some(())
-            }
-            ["reservation", kind, holder] => reservation(kind, holder).map(|reservation| {
-                state.reservation = Some(reservation);
-            }),
-            ["registrant", host, key] => registrant(host, key).map(|registrant| {
-                state.registrants.push(registrant);
-            }),
-            _ => None,
-        };
-        known.ok_or(ImageError::Line(number + 1))?;
-    }
+    open(image, HEAD, |words| match *words {
+        ["namespace", id] => unhex(id).map(|id| nguid = Some(id)),
+        ["generation", count] => count.parse().ok().map(|count| state.generation = count),
+        ["persists", persists @ ("yes" | "no")] => {
+            state.persists = persists == "yes";
+            Some(())
+        }
+        ["reservation", kind, holder] => reservation(kind, holder).map(|reservation| {
+            state.reservation = Some(reservation);
+        }),
+        ["registrant", host, key] => registrant(host, key).map(|registrant| {
+            state.registrants.push(registrant);
+        }),
+        _ => None,
+    })?;
     check_state(&state)?;
     Ok((nguid.ok_or(ImageError::Impossible("it names no namespace"))?, state))
 }
@@ -186,10 +153,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let sealed = |body: &str| {
-            let body = format!("{HEAD}\n{body}");
-            format!("{body}crc32c {:08x}\n", crc32_iscsi(body.as_bytes()))
-        };
+        let sealed = |body: &str| seal(format!("{HEAD}\n{body}"));
         let id = "00112233445566778899aabbccddeeff";
         for body in [
             format!("namespace {id}\nreservation 1 {id}\n"),
@@ -201,8 +165,8 @@ mod tests {
             format!("namespace {id}\nsomething else\n"),
             "generation 1\n".into(),
         ] {
-            assert!(parse(sealed(&body).as_bytes()).is_err(), "{body}");
+            assert!(parse(&sealed(&body)).is_err(), "{body}");
         }
-        assert_eq!(parse(b"roadtrain-reservations 2\n"), Err(ImageError::Head));
+        assert_eq!(parse(b"roadtrain-reservations 2\n"), Err(ImageError::Head(HEAD)));
     }
 }

@@ -26,7 +26,7 @@ mod turns;
 
 pub use access::{Access, Group};
 pub use command::Command;
-pub use image::{ImageError, parse as parse_image};
+pub use image::parse as parse_image;
 pub use state::{Change, HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
 
 pub(super) use control::data_bytes;

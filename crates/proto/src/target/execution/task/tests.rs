@@ -1,5 +1,6 @@
 use super::*;
 use crate::target::stability::Stability;
+use crate::target::uncorrectable::Extents;
 use crate::time::Instant;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,9 +40,9 @@ impl Flushes for Shared {
     }
 }
 
-/// `None`: nothing is lost.
+/// `None`: nothing is lost. And its marks.
 #[derive(Default)]
-struct Disk(Option<Shared>);
+struct Disk(Option<Shared>, RefCell<Extents>);
 
 impl Store for Disk {
     type Flushes = Shared;
@@ -49,10 +50,18 @@ impl Store for Disk {
     fn flushes(&self) -> Option<&Shared> {
         self.0.as_ref()
     }
+
+    fn is_marked(&self, range: &ByteRange) -> bool {
+        self.1.borrow().touch(range)
+    }
+
+    fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.is_marked(range)
+    }
 }
 
 fn volatile() -> Rc<Disk> {
-    Rc::new(Disk(Some(Shared::default())))
+    Rc::new(Disk(Some(Shared::default()), RefCell::default()))
 }
 
 fn user(cntlid: u16) -> Arc<User> {
@@ -321,5 +330,167 @@ fn a_copy_that_fails_or_is_aborted_goes_no_further() {
             let whole = u16::from(parts == 3 && is_aborted);
             assert_eq!(outcome.copied, copied + whole, "after part {parts}");
         }
+    }
+}
+
+/// The blocks from `first` on are marked.
+fn marked(disk: Rc<Disk>, first: u64, count: u64) -> Rc<Disk> {
+    disk.1.borrow_mut().insert(&blocks(first, count));
+    disk
+}
+
+fn blocks(first: u64, count: u64) -> ByteRange {
+    ByteRange { offset: first << 9, len: count << 9 }
+}
+
+/// What a command does until it ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Done {
+    Op(Op),
+    Alone(ByteRange),
+    Mark(Change),
+}
+
+/// All that a command does; the part of that number fails.
+fn done(mut task: Command, fails: usize) -> (Vec<Done>, Result<(), Status>) {
+    let mut all = Vec::new();
+    loop {
+        let (part, buffer) = match task.begin(join(1)) {
+            Step::Submit(op, buffer) => (Done::Op(op), buffer),
+            Step::Mark(change) => (Done::Mark(change), None),
+            Step::Exclude(range) => {
+                assert!(task.is_alone() && task.changes().is_none(), "it waits for itself");
+                all.push(Done::Alone(range));
+                task.excluded(Ok(()));
+                continue;
+            }
+            Step::Ended(result) => {
+                let outcome = task.ended(result, None, false).expect("nothing follows");
+                return (all, outcome.result);
+            }
+            Step::Wait => panic!("nobody else flushes"),
+        };
+        let result = if all.len() == fails { BAD } else { Ok(()) };
+        all.push(part);
+        if let Some(outcome) = task.ended(result, buffer, false) {
+            return (all, outcome.result);
+        }
+    }
+}
+
+const NEVER: usize = usize::MAX;
+
+#[test]
+fn what_is_marked_is_not_read() {
+    let (length, fua) = (1024, false);
+    let at = |slba: u64| {
+        let offset = slba << 9;
+        [
+            IoCommand::Read { offset, length, fua },
+            IoCommand::Compare { offset, length, fua },
+            IoCommand::Verify { offset, length, fua },
+        ]
+    };
+    let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
+    for (slba, result) in [(2, Ok(())), (3, bad), (4, bad), (5, bad), (6, Ok(()))] {
+        for command in at(slba) {
+            let disk = marked(volatile(), 4, 2);
+            let (all, ended) = done(task(&command, &disk, Some(vec![0; 1024])).unwrap(), NEVER);
+            assert_eq!((ended, all.len()), (result, usize::from(result.is_ok())), "{command:?}");
+        }
+    }
+    // The mark came while the flush was under way.
+    let disk = volatile();
+    let mut read = task(&READ, &disk, Some(vec![0; 512])).unwrap();
+    assert!(matches!(read.begin(join(1)), Step::Submit(Op::Flush, None)));
+    marked(disk, 1, 1);
+    assert!(read.ended(Ok(()), None, false).is_none());
+    assert_eq!(done(read, NEVER), (vec![], bad));
+}
+
+#[test]
+fn a_copy_from_what_is_marked_ends_there() {
+    let (all, result) = done(copy(&marked(volatile(), 15, 1), false), NEVER);
+    let read = Done::Op(Op::Read { offset: 10 << 9 });
+    let write = Done::Op(Op::Write { offset: 100 << 9, fua: false });
+    assert_eq!((all, result), (vec![read, write], Err(Status::UNRECOVERED_READ_ERROR.dnr())));
+}
+
+#[test]
+fn marking_is_done_alone() {
+    let command = IoCommand::WriteUncorrectable { offset: 4 << 9, length: 1024 };
+    let task = || task(&command, &volatile(), None).unwrap();
+    let parts = || vec![Done::Alone(blocks(4, 2)), Done::Mark(Change::Mark(blocks(4, 2)))];
+    assert_eq!(done(task(), NEVER), (parts(), Ok(())));
+    assert_eq!(done(task(), 1), (parts(), BAD), "it could not be saved");
+    let conflict = Err(Status::RESERVATION_CONFLICT.dnr());
+    let mut late = task();
+    assert!(matches!(late.begin(join(1)), Step::Exclude(_)));
+    late.excluded(conflict);
+    assert_eq!(done(late, NEVER), (vec![], conflict));
+}
+
+#[test]
+fn what_was_marked_is_good_when_it_is_stable() {
+    let (offset, fua) = (4 << 9, false);
+    let write = IoCommand::Write { offset, length: 1024, fua };
+    let zeroes = IoCommand::WriteZeroes { offset, length: 1024, deallocate: false, fua };
+    let alone = || Done::Alone(blocks(4, 2));
+    let cleared = || Done::Mark(Change::Clear(blocks(4, 2)));
+    let written = |fua| Done::Op(Op::Write { offset, fua });
+    let zeroed = || Done::Op(Op::WriteZeroes { range: blocks(4, 2), deallocate: false });
+    let flushed = || Done::Op(Op::Flush);
+    let run = |command, disk: Rc<Disk>, fails| {
+        done(task(command, &disk, Some(vec![0; 1024])).unwrap(), fails)
+    };
+    for disk in [|| marked(volatile(), 5, 9), || marked(volatile(), 0, 5)] {
+        assert_eq!(run(&write, disk(), NEVER), (vec![alone(), written(true), cleared()], Ok(())));
+        assert_eq!(run(&write, disk(), 1), (vec![alone(), written(true)], BAD));
+        assert_eq!(run(&write, disk(), 2), (vec![alone(), written(true), cleared()], BAD));
+        let parts = vec![alone(), zeroed(), flushed(), cleared()];
+        assert_eq!(run(&zeroes, disk(), NEVER), (parts, Ok(())));
+        let parts = vec![alone(), zeroed(), flushed()];
+        assert_eq!(run(&zeroes, disk(), 2), (parts, BAD), "the mark stays");
+    }
+    let there = || marked(Rc::default(), 4, 1);
+    assert_eq!(run(&zeroes, there(), NEVER), (vec![alone(), zeroed(), cleared()], Ok(())));
+    let beside = || marked(volatile(), 6, 9);
+    assert_eq!(run(&write, beside(), NEVER), (vec![written(false)], Ok(())));
+}
+
+#[test]
+fn a_copy_to_what_is_marked_clears_all_of_it_at_the_end() {
+    let disk = || marked(volatile(), 106, 1);
+    let (all, result) = done(copy(&disk(), false), NEVER);
+    let (first, last) = (all.first(), all.last());
+    assert_eq!(first, Some(&Done::Alone(blocks(100, 7))));
+    assert_eq!(last, Some(&Done::Mark(Change::Clear(blocks(100, 7)))));
+    assert!(all.contains(&Done::Op(Op::Write { offset: 100 << 9, fua: true })));
+    assert_eq!((all.len(), result), (8, Ok(())));
+    let (all, result) = done(copy(&disk(), false), 5);
+    assert_eq!((all.len(), result), (6, BAD), "it was copied in part, and its marks stay");
+}
+
+#[test]
+fn what_is_marked_is_not_compared_and_written() {
+    let (offset, length, fua) = (4 << 9, 512, false);
+    let compare = IoCommand::Compare { offset, length, fua };
+    let write = IoCommand::Write { offset, length, fua };
+    let place = (marked(volatile(), 4, 1), &GEOMETRY);
+    let buffers = (vec![0; 512], vec![0; 512]);
+    let task = Task::compare_and_write((&compare, &write), place, buffers);
+    let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
+    assert_eq!(done(task.unwrap(), NEVER), (vec![Done::Alone(blocks(4, 1))], bad));
+}
+
+#[test]
+fn what_is_marked_is_no_hole() {
+    let disk = marked(volatile(), 4, 2);
+    for (first, is_asked) in [(0, true), (3, false), (5, false), (6, true)] {
+        let range = blocks(first, 2);
+        let (all, ended) = done(Task::look_up(disk.clone(), range, Some(vec![0; 64])), NEVER);
+        let asked = vec![Done::Op(Op::LookUp { range })];
+        assert_eq!(all, if is_asked { asked } else { Vec::new() }, "{first}");
+        assert_eq!(ended.is_ok(), is_asked, "its caller takes that for allocated");
     }
 }
