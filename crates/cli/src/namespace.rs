@@ -11,7 +11,7 @@ use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Export, KeptPlace};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -213,7 +213,8 @@ impl NamespaceSpec {
     }
 
     /// Files that are beside its blocks, if they are told.
-    pub(crate) fn kept_files(&self) -> impl Iterator<Item = &Path> {
+    #[cfg(feature = "rbd")]
+    pub(crate) fn kept_files(&self) -> impl Iterator<Item = &std::path::Path> {
         let told = self.reservations.iter().chain(&self.uncorrectable);
         told.map(PathBuf::as_path).filter(|path| path.as_os_str() != NOWHERE)
     }
