@@ -7,12 +7,15 @@
 # into `alone`, because others would spoil what they measure.
 
 # Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
-# background), which all children inherit, and which a shell cannot undo for itself.
-if [ -z "${HARNESS_SIGNALS-}" ]; then
-    export HARNESS_SIGNALS=default
-    exec env --default-signal "$BASH" "$0" "$@"
+# background), which all children inherit, and which a shell cannot undo for itself. And mounts are ours alone: others who
+# enter a network namespace meanwhile would hold them.
+if [ -z "${HARNESS_OWN-}" ]; then
+    export HARNESS_OWN=1
+    own=(env --default-signal)
+    ! unshare --mount true 2>/dev/null || own=(unshare --mount "${own[@]}")
+    exec "${own[@]}" "$BASH" "$0" "$@"
 fi
-unset HARNESS_SIGNALS
+unset HARNESS_OWN
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
@@ -101,7 +104,7 @@ until_line() {
 # A TCP port on the loopback that nobody listens on. Tests that run at the same time have no port in common: who is
 # given one may not listen at once.
 free_port() {
-    local port first=$((20000 + ${HARNESS_SLOT:-0} % 4 * 3000))
+    local port first=$((20000 + ${HARNESS_SLOT:-3} % 4 * 3000))
     while :; do
         port=$(shuf -i "$first-$((first + 2999))" -n 1)
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
@@ -213,17 +216,15 @@ run_tests() {
     [ $failed = 0 ]
 }
 
-# run_at_once NAME...: each in a process of its own, which is $0 again; and with mounts of its own, since who enters a
-# network namespace holds what others have mounted.
+# run_at_once NAME...: each in a process of its own, which is $0 again
 run_at_once() {
-    local name others=() last=() mounts=()
-    ! unshare --mount true 2>/dev/null || mounts=(unshare --mount)
+    local name others=() last=()
     for name; do
         case " ${alone[*]-} " in *" $name "*) last+=("$name") ;; *) others+=("$name") ;; esac
     done
     # What one test says is not to be torn apart by another.
     # shellcheck disable=SC2016
-    local each=(-I{} --process-slot-var=HARNESS_SLOT ${mounts[@]+"${mounts[@]}"} bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
+    local each=(-I{} --process-slot-var=HARNESS_SLOT bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
     {
         [ ${#others[@]} = 0 ] || printf '%s\n' "${others[@]}" | xargs -P "$at_once" "${each[@]}"
         [ ${#last[@]} = 0 ] || printf '%s\n' "${last[@]}" | xargs "${each[@]}"
