@@ -458,3 +458,37 @@ test_rpc_process() {
     ended "$target" 10
     wait "$target" || fail "status $?"
 }
+
+# What the shell offers for a name is what the target has.
+test_ctl_completes_names() {
+    local a=nqn.2026-11.test:names
+    mkdir bin volumes
+    ln -s "$ROADTRAIN" bin/roadtrain
+    PATH=$work/bin:$PATH
+    roadtrain completions bash >complete.sh
+    managed --lvstore "vols=$work/volumes,size=1GiB"
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "disk0"}'
+    r bdev_lvol_create '{"lvs_name": "vols", "lvol_name": "first", "size_in_mib": 4}'
+    r nvmf_create_subsystem "{\"nqn\": \"$a\"}"
+    offers 'vols/first' ctl --rpc "$rpc" volume delete ''
+    offers 'disk0' ctl --rpc "$rpc" device remove di
+    offers "$a" ctl namespace --rpc "$rpc" add ''
+    offers 'vols' ctl --rpc "$rpc" volume list ''
+    offers 'nvmf_get_subsystems' rpc --rpc "$rpc" nvmf_get_sub
+    offers '--ctrl-loss-tmo' attach --ctrl
+    # Without a target nothing is offered, and nobody waits.
+    kill -TERM "$target" && ended "$target" 20
+    [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
+}
+
+# completed WORD...: what bash offers for the last one, one a line
+completed() {
+    # shellcheck disable=SC2016
+    timeout 10 bash -c '. ./complete.sh
+        COMP_WORDS=(roadtrain "$@") COMP_CWORD=$# COMP_TYPE=9
+        _clap_complete_roadtrain roadtrain "${!#}" "" 2>complete.log
+        printf "%s\n" "${COMPREPLY[@]}"' - "$@" | tr '\013' '\n' | sed 's/ *$//'
+}
+
+# offers NAME WORD...: bash offers that name for the last word
+offers() { completed "${@:2}" | grep -qxF -- "$1" || { completed "${@:2}"; cat complete.log; fail "${*:2}: $1 is not offered"; }; }

@@ -3,26 +3,46 @@
 use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, Outcome};
 use clap::{CommandFactory, ValueEnum};
-use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::{Generator, Shell};
 use std::fs;
+use std::io;
 use std::path::Path;
+
+/// Set by the scripts, to the shell that asks.
+const ASKED_BY: &str = "ROADTRAIN_COMPLETE";
 
 /// Prints one shell's completions, or writes those of all.
 pub(crate) fn completions(args: &CompletionsArgs) -> Outcome {
-    let mut command = Cli::command();
+    let script = |shell: Shell| {
+        script_of(shell).map_err(|e| Failure::failed(format!("completions of {shell}: {e}")))
+    };
     if let Some(shell) = args.shell {
-        let mut text = Vec::new();
-        clap_complete::generate(shell, &mut command, "roadtrain", &mut text);
-        return crate::output::line(&String::from_utf8_lossy(&text));
+        return crate::output::line(&String::from_utf8_lossy(&script(shell)?));
     }
     if let Some(dir) = &args.dir {
         make(dir)?;
         for shell in Shell::value_variants() {
-            clap_complete::generate_to(*shell, &mut command, "roadtrain", dir)
-                .map_err(|e| Failure::failed(format!("{}: {e}", dir.display())))?;
+            let path = dir.join(shell.file_name("roadtrain"));
+            fs::write(&path, script(*shell)?)
+                .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
         }
     }
     Ok(())
+}
+
+/// Answers a shell that wants to know what may follow, and ends the process; if one asks.
+pub(crate) fn answer_shell() {
+    CompleteEnv::with_factory(Cli::command).var(ASKED_BY).complete();
+}
+
+/// What has a shell ask us, each time: names come from the target that runs then.
+fn script_of(shell: Shell) -> io::Result<Vec<u8>> {
+    let (shells, name) = (Shells::builtins(), "roadtrain");
+    let mut script = Vec::new();
+    let completer = shells.completer(&shell.to_string()).ok_or(io::ErrorKind::Unsupported)?;
+    completer.write_registration(ASKED_BY, name, name, name, &mut script)?;
+    Ok(script)
 }
 
 /// Writes a man page for the program and for each command.
@@ -50,7 +70,9 @@ mod tests {
         }
         let all = CompletionsArgs { shell: None, dir: Some(dir.path().join("completions")) };
         completions(&all).unwrap();
-        let bash = fs::read_to_string(dir.path().join("completions/roadtrain.bash")).unwrap();
-        assert!(bash.contains("--ctrl-loss-tmo"));
+        for name in ["roadtrain.bash", "_roadtrain", "roadtrain.fish"] {
+            let script = fs::read_to_string(dir.path().join("completions").join(name)).expect(name);
+            assert!(script.contains(ASKED_BY), "{name}: {script}");
+        }
     }
 }

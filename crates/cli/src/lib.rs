@@ -79,6 +79,7 @@ use std::process::ExitCode;
 /// Runs the program with the arguments of its process.
 #[must_use]
 pub fn main() -> ExitCode {
+    generate::answer_shell();
     main_with(std::env::args_os())
 }
 

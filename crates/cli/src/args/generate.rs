@@ -5,6 +5,9 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
+The scripts have the shell ask this program, so names of devices, volumes, subsystems, hosts and
+methods are those of the target that runs (--rpc PATH).
+
 Examples:
   roadtrain completions bash > ~/.local/share/bash-completion/completions/roadtrain
   roadtrain completions --dir target/completions";

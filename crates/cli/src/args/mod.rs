@@ -26,6 +26,7 @@ mod ether;
 mod gateway;
 mod generate;
 mod keys;
+mod known;
 mod life;
 mod lvstore;
 mod objects;

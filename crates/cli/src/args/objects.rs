@@ -1,8 +1,10 @@
 //! What `roadtrain ctl` makes, changes and removes.
 
+use super::known;
 use crate::namespace::NamespaceSpec;
 use crate::units::parse_size;
 use clap::Subcommand;
+use clap_complete::ArgValueCandidates;
 
 /// `roadtrain ctl device`
 #[derive(Clone, Debug, Subcommand)]
@@ -18,11 +20,13 @@ pub enum DeviceCommand {
     /// Remove a device, its namespace first; its file stays.
     Remove {
         /// Its name.
+        #[arg(add = ArgValueCandidates::new(known::devices))]
         name: String,
     },
     /// Give a null device another size, or look at the size of a file or block device again.
     Resize {
         /// Its name.
+        #[arg(add = ArgValueCandidates::new(known::devices))]
         name: String,
         /// Of a null device.
         #[arg(value_parser = parse_size)]
@@ -58,6 +62,7 @@ pub enum SubsystemCommand {
     /// Remove a subsystem; its connections end, its devices stay.
     Remove {
         /// Its NQN.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
     },
     /// Show subsystems.
@@ -70,8 +75,10 @@ pub enum NamespaceCommand {
     /// Show a device to hosts.
     Add {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// Name of the device.
+        #[arg(add = ArgValueCandidates::new(known::devices))]
         device: String,
         /// Namespace ID [default: the first that is free].
         #[arg(long)]
@@ -80,15 +87,19 @@ pub enum NamespaceCommand {
     /// Remove a namespace; its device stays.
     Remove {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(known::nsids))]
         nsid: u32,
     },
     /// The same as `ctl device resize` for its device.
     Resize {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(known::nsids))]
         nsid: u32,
         /// Of a null device.
         #[arg(value_parser = parse_size)]
@@ -97,6 +108,7 @@ pub enum NamespaceCommand {
     /// Show namespaces.
     List {
         /// NQN of a subsystem [default: all].
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
 }
@@ -107,6 +119,7 @@ pub enum ListenerCommand {
     /// Let hosts reach a subsystem at an address.
     Add {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets) [port: 4420].
         address: String,
@@ -114,13 +127,16 @@ pub enum ListenerCommand {
     /// Take that back; connections that are there stay.
     Remove {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// As for add.
+        #[arg(add = ArgValueCandidates::new(known::listeners))]
         address: String,
     },
     /// Show listeners.
     List {
         /// NQN of a subsystem [default: all].
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
 }
@@ -131,6 +147,7 @@ pub enum HostCommand {
     /// Let a host, or any, use a subsystem.
     Allow {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// NQN of the host.
         #[arg(required_unless_present = "any")]
@@ -142,9 +159,10 @@ pub enum HostCommand {
     /// Take that back; connections end.
     Deny {
         /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: String,
         /// NQN of the host.
-        #[arg(required_unless_present = "any")]
+        #[arg(required_unless_present = "any", add = ArgValueCandidates::new(known::hosts))]
         host: Option<String>,
         /// All but those that are named.
         #[arg(long, conflicts_with = "host")]
@@ -153,6 +171,7 @@ pub enum HostCommand {
     /// Show hosts that are named.
     List {
         /// NQN of a subsystem [default: all].
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
 }

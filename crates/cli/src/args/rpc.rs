@@ -1,7 +1,8 @@
 //! `roadtrain rpc`
 
-use super::NO_HEADING;
+use super::{NO_HEADING, known};
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use std::path::PathBuf;
 
 /// Where SPDK's clients look for a target, and so do ours.
@@ -31,6 +32,7 @@ pub struct RpcSocketArgs {
 #[command(after_help = EXAMPLES)]
 pub struct RpcArgs {
     /// Method.
+    #[arg(add = ArgValueCandidates::new(known::methods))]
     pub method: String,
     /// Its parameters, an object in JSON [default: none].
     #[arg(value_name = "JSON")]

@@ -1,7 +1,9 @@
 //! `roadtrain ctl volume`
 
+use super::known;
 use crate::units::parse_size;
 use clap::Subcommand;
+use clap_complete::ArgValueCandidates;
 
 /// What can be done with volumes. STORE/NAME may also be a UUID.
 #[derive(Clone, Debug, Subcommand)]
@@ -20,6 +22,7 @@ pub enum VolumeCommand {
     /// Make a read-only volume of what a volume has by now.
     Snapshot {
         /// STORE/NAME.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         volume: String,
         /// Name of the snapshot.
         name: String,
@@ -27,6 +30,7 @@ pub enum VolumeCommand {
     /// Make a volume that begins as a snapshot.
     Clone {
         /// STORE/NAME of the snapshot.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         snapshot: String,
         /// Name of the volume.
         name: String,
@@ -34,11 +38,13 @@ pub enum VolumeCommand {
     /// Give a volume all its space, and cut it from its snapshot.
     Inflate {
         /// STORE/NAME.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         volume: String,
     },
     /// Make a volume larger; hosts are told.
     Resize {
         /// STORE/NAME.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         volume: String,
         /// Its new size, rounded up to 4 MiB.
         #[arg(value_parser = parse_size)]
@@ -47,6 +53,7 @@ pub enum VolumeCommand {
     /// Give a volume another name.
     Rename {
         /// STORE/NAME.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         volume: String,
         /// New name, without the store's.
         name: String,
@@ -54,6 +61,7 @@ pub enum VolumeCommand {
     /// Delete a volume, its namespace first; one that a host uses only by force.
     Delete {
         /// STORE/NAME.
+        #[arg(add = ArgValueCandidates::new(known::volumes))]
         volume: String,
         /// Also while a host uses it.
         #[arg(long)]
@@ -62,6 +70,7 @@ pub enum VolumeCommand {
     /// Show volumes.
     List {
         /// Name of a store [default: all].
+        #[arg(add = ArgValueCandidates::new(known::stores))]
         store: Option<String>,
     },
     /// Show stores, and what is free.

@@ -30,9 +30,22 @@ struct Failure {
 /// # Errors
 /// Nobody answers, or what comes is no answer.
 pub fn call(socket: &Path, method: &str, params: &Value) -> io::Result<Result<Value, RpcError>> {
+    call_within(PATIENCE, socket, method, params)
+}
+
+/// The same, where nothing may take longer than that.
+///
+/// # Errors
+/// As above.
+pub fn call_within(
+    patience: Duration,
+    socket: &Path,
+    method: &str,
+    params: &Value,
+) -> io::Result<Result<Value, RpcError>> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let mut request = json!({"jsonrpc": "2.0", "method": method, "id": 1});
     if !params.is_null() {
         request["params"] = params.clone();
