@@ -279,6 +279,13 @@ add_dm() {
     dmsetup mknodes
     echo "/dev/mapper/rt-${loop##*/}"
 }
+fuse_detach_dm() { stacked add_dm remove_dm; }
+test_fuse_detach_mounted_device_mapper() {
+    need_loop
+    command -v dmsetup >/dev/null || skip 'dmsetup is not installed'
+    grep -qw device-mapper /proc/devices || skip 'this kernel has no device mapper'
+    each_way fuse_detach_dm
+}
 
 test_fuse_switch_is_turned_back() {
     need_mount

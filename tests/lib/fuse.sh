@@ -45,10 +45,3 @@ detach_fuse() {
 }
 
 remove_dm() { dmsetup remove "rt-${loop##*/}"; }
-fuse_detach_dm() { stacked add_dm remove_dm; }
-test_fuse_detach_mounted_device_mapper() {
-    need_loop
-    command -v dmsetup >/dev/null || skip 'dmsetup is not installed'
-    grep -qw device-mapper /proc/devices || skip 'this kernel has no device mapper'
-    each_way fuse_detach_dm
-}
