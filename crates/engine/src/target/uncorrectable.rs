@@ -104,16 +104,22 @@ impl Uncorrectable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether something is marked, or is to be cleared.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Whether a part of the range is marked.
     #[inline]
     pub(crate) fn is_marked(&self, range: &ByteRange) -> bool {
-        self.any.load(Ordering::Acquire) && self.lock().marks.is_marked(range)
+        self.any() && self.lock().marks.is_marked(range)
     }
 
     /// Whether who writes the range has to clear marks of it.
     #[inline]
     pub(crate) fn is_to_clear(&self, range: &ByteRange) -> bool {
-        self.any.load(Ordering::Acquire) && self.lock().marks.is_to_clear(range)
+        self.any() && self.lock().marks.is_to_clear(range)
     }
 
     /// What they are to be when they are kept elsewhere; `None`: they are not.

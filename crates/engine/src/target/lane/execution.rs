@@ -115,7 +115,7 @@ impl Namespace for LocalNamespace {
     #[inline]
     fn is_marked(&self, command: &IoCommand) -> bool {
         let marks = self.store.uncorrectable();
-        command.range().is_some_and(|range| marks.is_to_clear(&range))
+        marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
     }
 
     fn is_announced(&self) -> bool {
