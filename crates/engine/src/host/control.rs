@@ -73,8 +73,8 @@ pub(super) struct Control {
     discovery: Option<PathDiscovery>,
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
-    /// Which NSIDs users have been warned of.
-    barred: Barred,
+    /// Of whose stale NSIDs users have been warned.
+    warned: Barred,
     /// Whose each express connection is, by its number.
     expresses: BTreeMap<usize, usize>,
     /// Reactors whose threads are over.
@@ -131,7 +131,7 @@ impl Control {
             reports,
             discovery: None,
             found: Vec::new(),
-            barred: Barred::default(),
+            warned: Barred::default(),
             expresses: BTreeMap::new(),
             ended: 0,
             leaving: None,
@@ -402,14 +402,14 @@ impl Control {
             true => "they take other paths",
             false => "they fail until it is back",
         };
-        for nsid in barred.stale().iter().filter(|nsid| !self.barred.stale().contains(nsid)) {
+        for nsid in barred.stale().iter().filter(|nsid| !self.warned.stale().contains(nsid)) {
             warn!(
                 %target,
                 nsid,
                 "the namespace is gone, or another one has its NSID; its requests: {means}"
             );
         }
-        self.barred = barred.clone();
+        self.warned = barred.clone();
     }
 
     /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.

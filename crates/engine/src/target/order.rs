@@ -69,10 +69,8 @@ pub(super) enum Order {
     Exclusion(Notice),
     /// Answer with the sum of the lanes' counters.
     Stats(SyncSender<LaneStats>),
-    /// Answer with the frames that were dropped.
-    Drops(SyncSender<Drops>),
-    /// Says what frames there were at the reactor's ports.
-    Frames(SyncSender<Vec<FrameCount>>),
+    /// Answer with the frames that were dropped, and with those that came and went at each of the reactor's ports.
+    Frames(SyncSender<(Drops, Vec<FrameCount>)>),
     /// Answer with where the lanes are.
     Lanes(SyncSender<Vec<LanePlace>>),
     /// Answer with what is recorded.

@@ -282,9 +282,8 @@ impl reactor::Reactor for Reactor {
                 let sends = sum.sends + frames::port_sends(lanes);
                 let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
             }
-            Order::Frames(reply) => _ = reply.try_send(frames::counts(frames, lanes)),
-            Order::Drops(reply) => {
-                let _ = reply.try_send(frames.drops);
+            Order::Frames(reply) => {
+                let _ = reply.try_send((frames.drops, frames::counts(frames, lanes)));
             }
             Order::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);

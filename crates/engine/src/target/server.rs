@@ -290,7 +290,7 @@ impl Server {
     #[cfg(feature = "ether")]
     #[must_use]
     pub fn drops(&self) -> Drops {
-        self.ask(Order::Drops).fold(Drops::default(), |sum, drops| sum + drops)
+        self.ask(Order::Frames).fold(Drops::default(), |sum, (drops, _)| sum + drops)
     }
 
     /// Opens the stores, listens, starts the reactors.

@@ -1,5 +1,6 @@
 //! Everything a target has counted, at a moment.
 
+use super::ether::Drops;
 use super::export::{Blocks, Export};
 use super::order::Order;
 use super::server::Server;
@@ -12,7 +13,7 @@ use roadtrain_store::StoreKind;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Server {
-    /// What it has counted. Reactors are not asked: they have stored it. `id`, `version` and `uptime_seconds` are the
+    /// What it has counted. Reactors have stored it, and are asked for frames only. `id`, `version` and `uptime_seconds` are the
     /// caller's to fill.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -26,8 +27,7 @@ impl Server {
         transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
         let reactors = self.reactor_samples();
         transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
-        transport.frames = self.frames();
-        transport.frames_dropped = self.dropped();
+        (transport.frames, transport.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
         let subsystems = seen.subsystems.iter().map(|one| subsystem(one, serial(&one.nqn)));
         let subsystems = subsystems.collect();
@@ -69,39 +69,28 @@ impl Server {
         samples.map(placed).collect()
     }
 
-    /// Of each interface, of all reactors.
-    fn frames(&self) -> Vec<FrameCount> {
-        // As below.
+    /// Frames of each interface and dropped frames by reason, of all reactors.
+    fn frames(&self) -> (Vec<FrameCount>, Vec<StatusCount>) {
+        let (mut of_all, mut dropped) = (Vec::<FrameCount>::new(), Drops::default());
+        // Without interfaces there are none, and no reactor is to be asked.
         if !self.has_interfaces {
-            return Vec::new();
+            return (of_all, Vec::new());
         }
-        let mut of_all: Vec<FrameCount> = Vec::new();
-        for port in self.ask(Order::Frames).flatten() {
-            match of_all.iter_mut().find(|of| of.interface == port.interface) {
-                Some(of) => {
-                    of.sent += port.sent;
-                    of.received += port.received;
-                    of.lost += port.lost;
+        for (drops, ports) in self.ask(Order::Frames) {
+            dropped = dropped + drops;
+            for port in ports {
+                match of_all.iter_mut().find(|of| of.interface == port.interface) {
+                    Some(of) => {
+                        of.sent += port.sent;
+                        of.received += port.received;
+                        of.lost += port.lost;
+                    }
+                    None => of_all.push(port),
                 }
-                None => of_all.push(port),
             }
         }
-        of_all
-    }
-
-    #[cfg(feature = "ether")]
-    fn dropped(&self) -> Vec<StatusCount> {
-        // Reactors have to be asked for these; without interfaces there are none.
-        if !self.has_interfaces {
-            return Vec::new();
-        }
         let count = |(reason, count): (&str, u64)| StatusCount { status: reason.into(), count };
-        self.drops().by_reason().map(count).collect()
-    }
-
-    #[cfg(not(feature = "ether"))]
-    fn dropped(&self) -> Vec<StatusCount> {
-        Vec::new()
+        (of_all, dropped.by_reason().map(count).collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a namespace is like, as far as its fronts show it.
 
 use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
-use roadtrain_wire::identify::{oacs, oncs, vwc};
+use roadtrain_proto::host::allocation;
+use roadtrain_wire::identify::{oncs, vwc};
 use std::io;
 
 /// Largest block: a buffer holds two of them.
@@ -90,7 +91,7 @@ impl DiskInfo {
             flush: identify.vwc & vwc::PRESENT != 0,
             trim: serves(oncs::DATASET_MANAGEMENT),
             write_zeroes: serves(oncs::WRITE_ZEROES),
-            tells_allocation: identify.oacs.get() & oacs::GET_LBA_STATUS != 0
+            tells_allocation: allocation::is_offered(controller)
                 && namespace.deallocated_reads_zero,
         })
     }
