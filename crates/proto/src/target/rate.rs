@@ -1,9 +1,9 @@
 //! Limits on what a namespace, or a host, may do in a second.
 //!
 //! A limit is a point in time: when the next command may begin. Each command moves it by what the command costs at the
-//! limit's rate (the generic cell rate algorithm), and begins when its own point has come, or up to half a millisecond later. So commands wait in the
-//! order in which they came, nobody asks twice, and there is no timer but the one of the first that waits. Reactors
-//! share a limit without a lock. Who has no limit never comes here.
+//! limit's rate (the generic cell rate algorithm), and begins when its own point has come, or up to half a millisecond
+//! later. So commands wait in the order in which they came, nobody asks twice, and there is no timer but the one of the
+//! first that waits. Reactors share a limit without a lock. Who has no limit never comes here.
 
 use super::io::IoCommand;
 use crate::time::Instant;

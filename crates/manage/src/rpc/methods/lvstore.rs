@@ -72,7 +72,11 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
         "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
         "max_growable_size": info.total_clusters * CLUSTER_BYTES,
     });
-    let copy = |(name, Progress { copied, of }): (String, Progress)| json!({"lvol_name": name, "copied_bytes": copied, "total_bytes": of});
+    let copy = |(name, Progress { copied, of }): (String, Progress)| {
+        json!({
+            "lvol_name": name, "copied_bytes": copied, "total_bytes": of,
+        })
+    };
     let copies: Vec<Value> = lvstore.store.copies().into_iter().map(copy).collect();
     if !copies.is_empty() {
         view["copies"] = copies.into();
