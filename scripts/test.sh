@@ -1,17 +1,21 @@
 #!/bin/bash
 # Runs the tests and adds them up: test.sh [unit] [instructions] [e2e] [ceph] [vm] [vm+ceph]; e2e, ceph and vm may be
-# followed by =NAME,... to run only some; vm+ceph runs both at the same time. The last line says "N passed, N failed, N
-# skipped".
+# followed by =NAME,... to run only some; vm+ceph runs both at the same time. The end names what has failed; the last
+# line says "N passed, N failed, N skipped".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)
 beside=$(mktemp)
-trap 'rm -f "$log" "$beside"' EXIT
+failures=$(mktemp)
+trap 'rm -f "$log" "$beside" "$failures"' EXIT
 
 # add PASSED FAILED SKIPPED
 add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+
+# name_failures LOG: keeps the lines of what has failed for the end
+name_failures() { grep -E '^(FAILED |test .* FAILED$)' "$1" >>"$failures" || true; }
 
 # Both builds at the same time: crates wait for one another, and neither keeps all cores busy. Whether they
 # succeed is seen when they are used.
@@ -33,6 +37,7 @@ unit() {
     sums=$(awk '/^test result:/ {p += $4; f += $6; i += $8} END {print p + 0, f + 0, i + 0}' "$log")
     # shellcheck disable=SC2086
     add $sums
+    name_failures "$log"
     # What finds out that it cannot run here passes, and has said so; perhaps in the middle of another's line.
     local said
     said=$(grep -oE 'SKIPPED [a-z0-9_:]+: ' "$log" | sort -u | wc -l)
@@ -53,6 +58,7 @@ instructions() {
 # add_of LOG: what it says last, "N passed, N failed, N skipped"
 add_of() {
     local sums
+    name_failures "$1"
     sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$1")
     # shellcheck disable=SC2086
     add ${sums:-0 1 0}
@@ -85,5 +91,6 @@ for suite; do
     esac
 done
 echo
+cat "$failures"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

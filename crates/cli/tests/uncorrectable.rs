@@ -1,4 +1,5 @@
-//! Marks of Write Uncorrectable when the target is killed, again and again: what was answered holds.
+//! Marks of Write Uncorrectable when the target is killed, again and again, or another process goes on in its place: what
+//! was answered holds.
 
 mod harness;
 
@@ -25,15 +26,20 @@ enum Block {
 }
 
 fn start(folder: &Path) -> Target {
-    let namespace = format!("file:{},size=1MiB", folder.join("disk.img").display());
-    let arguments = ["-a", "127.0.0.1", "-s", "0", "-n", NQN, "--namespace", &namespace];
-    Target::start_in(folder, &arguments)
+    start_at(folder, 0, &[])
 }
 
-fn connect(target: &Target) -> Client {
+fn start_at(folder: &Path, port: u16, options: &[&str]) -> Target {
+    let namespace = format!("file:{},size=1MiB", folder.join("disk.img").display());
+    let port = port.to_string();
+    let arguments = ["-a", "127.0.0.1", "-s", &port, "-n", NQN, "--namespace", &namespace];
+    Target::start_in(folder, &[&arguments, options].concat())
+}
+
+fn connect(target: &Target, controller_loss_timeout: Duration) -> Client {
     let address: std::net::SocketAddr = ([127, 0, 0, 1], target.port).into();
     let mut config = HostConfig::new(address, NQN, "nqn.2025-01.io.example:host", [7; 16]);
-    config.controller_loss_timeout = Some(Duration::ZERO);
+    config.controller_loss_timeout = Some(controller_loss_timeout);
     Client::connect(config).unwrap()
 }
 
@@ -82,7 +88,7 @@ fn what_was_answered_holds_when_the_target_is_killed() {
     let mut known = BTreeMap::new();
     for round in 0..ROUNDS {
         let mut target = start(folder.path());
-        let client = connect(&target);
+        let client = connect(&target, Duration::ZERO);
         for (slba, block) in &mut known {
             let found = read(&client, *slba);
             match *block {
@@ -102,4 +108,32 @@ fn what_was_answered_holds_when_the_target_is_killed() {
         });
     }
     assert!(known.len() > 8, "{} blocks were used", known.len());
+}
+
+/// Marks and writes go on while the target is another process three times; each has those of the one before, and keeps
+/// its own.
+#[test]
+fn marks_are_taken_over_by_the_next_process() {
+    const FILLED: u8 = 7;
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = start(folder.path());
+    let client = connect(&target, Duration::from_secs(20));
+    let write = |slba| {
+        let mut block = Buffer::alloc(BLOCK);
+        block.fill(FILLED);
+        client.write(1, slba, block, false).unwrap();
+    };
+    // Each round marks two blocks and takes one of the mark of the round before.
+    for round in 0..4 {
+        if round > 0 {
+            let next = start_at(folder.path(), target.port, &["--takeover"]);
+            assert!(target.child.wait().unwrap().success(), "the old process, round {round}");
+            target = next;
+            write(round * 2 - 1);
+        }
+        client.write_uncorrectable(1, round * 2, 2).unwrap();
+        let found: Vec<Option<u8>> = (0..round * 2 + 2).map(|slba| read(&client, slba)).collect();
+        let due = |slba| (slba % 2 == 1 && slba / 2 < round).then_some(FILLED);
+        assert_eq!(found, (0..round * 2 + 2).map(due).collect::<Vec<_>>(), "round {round}");
+    }
 }

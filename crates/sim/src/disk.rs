@@ -278,10 +278,4 @@ impl SimDisk {
             task.ends += later;
         }
     }
-
-    /// From now on commands succeed.
-    pub fn behave(&mut self) {
-        self.manners.failing_per_mille = 0;
-        self.manners.losing_percent = 0;
-    }
 }

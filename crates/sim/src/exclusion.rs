@@ -1,7 +1,7 @@
 //! Commands that are alone with their blocks, at a target of one thread. Who has to wait is decided by
 //! `roadtrain_proto::target::exclusion`.
 
-use crate::execution::Buffer;
+use crate::pool::Buffer;
 use roadtrain_proto::target::exclusion::{Gates, RangeLocks};
 use roadtrain_proto::target::{ByteRange, Op};
 use std::collections::{BTreeMap, VecDeque};

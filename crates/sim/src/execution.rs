@@ -2,15 +2,16 @@
 
 use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
 use crate::exclusion::Exclusion;
+use crate::marks_file::MarksFile;
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
+use crate::pool::{Buffer, Pool};
 use crate::reserving::Reserving;
 use crate::rng::Rng;
 use crate::transport::TargetEnd;
-use core::ops::{Deref, DerefMut};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::execution::{
-    self, Cut, Environment, FusedOutcome, Job, Outcome, Step, Task,
+    self, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
 use roadtrain_proto::target::io::{Geometry, IoCommand};
 use roadtrain_proto::target::rate::{RateLimit, Rates};
@@ -29,101 +30,6 @@ use std::sync::Arc;
 
 /// The commands of a connection.
 pub type Execution = execution::Execution<Namespace, Buffer>;
-
-/// Buffers besides the budget.
-const RESERVED_MAX: usize = 16;
-
-/// Where a buffer goes back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Budget,
-    Reserve,
-    Connection,
-    Lent,
-}
-
-/// Octets where the host has placed them: who drops them has given them back.
-#[derive(Debug)]
-struct Lent {
-    bytes: usize,
-    out: Rc<Cell<usize>>,
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.out.update(|out| out - self.bytes);
-    }
-}
-
-/// A buffer.
-#[derive(Debug)]
-pub struct Buffer {
-    octets: Vec<u8>,
-    origin: Origin,
-    _lent: Option<Lent>,
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.octets
-    }
-}
-
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.octets
-    }
-}
-
-/// Nobody copies blocks.
-impl Cut for Buffer {
-    fn cut(&mut self, bytes: usize) {
-        self.octets.resize(bytes, 0);
-    }
-}
-
-/// The buffers of a target.
-#[derive(Debug)]
-pub struct Pool {
-    budget: usize,
-    taken: usize,
-    reserved: usize,
-    /// Octets of all buffers that are out.
-    out: usize,
-    /// Octets that are lent.
-    lent: Rc<Cell<usize>>,
-}
-
-impl Pool {
-    fn new(budget: usize) -> Self {
-        Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
-    }
-
-    /// A copy of what lies elsewhere.
-    pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
-        let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
-        self.lent.update(|out| out + lent.bytes);
-        Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
-    }
-
-    fn make(&mut self, bytes: u32, origin: Origin) -> Buffer {
-        self.out += bytes as usize;
-        Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
-    }
-
-    /// Takes a buffer back.
-    pub fn give(&mut self, buffer: Buffer) {
-        match buffer.origin {
-            Origin::Budget => self.taken -= buffer.len(),
-            Origin::Reserve => self.reserved -= 1,
-            Origin::Connection => {}
-            Origin::Lent => return,
-        }
-        self.out -= buffer.len();
-    }
-}
 
 /// A namespace, as a connection sees it.
 pub struct Namespace {
@@ -275,6 +181,8 @@ pub type Ended = (ConnId, u16, Outcome<Buffer>);
 pub struct Stores {
     /// It outlives the target's process.
     pub disk: SimDisk,
+    /// As does this.
+    marks_file: MarksFile,
     /// The buffers.
     pub pool: Pool,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
@@ -301,8 +209,11 @@ pub struct Stores {
 impl Stores {
     pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
         let flushes = flushes(plan, Extents::default());
+        // Aside: the rest of a seed's run stays what it was.
+        let marks_file = MarksFile::new(rng.clone().fork());
         Stores {
             disk,
+            marks_file,
             pool: Pool::new(plan.pool_bytes),
             extra_store: 1,
             stability: flushes.stability.clone(),
@@ -336,18 +247,8 @@ impl Stores {
     /// # Errors
     /// What does not hold.
     pub fn check(&self, buffered: usize) -> Result<(), String> {
-        let Pool { budget, taken, reserved, out, ref lent } = self.pool;
-        let out = out + lent.get();
-        if taken > budget || reserved > RESERVED_MAX {
-            return Err(format!(
-                "{taken} octets of {budget} are taken, and {reserved} buffers more"
-            ));
-        }
         let in_store: usize = self.entries.values().map(|entry| entry.bytes).sum();
-        match buffered + in_store == out {
-            true => Ok(()),
-            false => Err(format!("{out} octets are out, {buffered} held, {in_store} in the store")),
-        }
+        self.pool.check(buffered + in_store)
     }
 
     /// The process ends: nothing is remembered but the disk.
@@ -362,11 +263,16 @@ impl Stores {
         self.parts.clear();
         self.exclusion = Exclusion::default();
         self.reserving = Reserving::default();
-        let marks = self.flushes.marks.borrow().marks().clone();
-        self.flushes = flushes(&self.plan, marks);
+        self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
+    }
+
+    /// When the next operation ends.
+    #[must_use]
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        self.disk.next_at().into_iter().chain(self.marks_file.next_at()).min()
     }
 
     /// What has ended by now.
@@ -396,6 +302,7 @@ impl Stores {
             ended.extend(self.end_part(entry, result, buffer, lost));
             self.wake(&mut ended);
         }
+        self.end_save(now, &mut ended);
         ended
     }
 
@@ -454,10 +361,7 @@ impl Stores {
                 None
             }
             Step::Wait => None,
-            Step::Mark(change) => {
-                let result = self.change_marks(entry, change);
-                self.end_part(entry, result, None, false)
-            }
+            Step::Mark(change) => self.mark(entry, change),
             Step::Exclude(range) => {
                 if self.plan.sabotage == Some(Sabotage::NotAlone) {
                     self.exclusion.pretend(entry);
@@ -470,17 +374,44 @@ impl Stores {
         }
     }
 
-    /// Marks are saved at once.
-    fn change_marks(&mut self, entry: u64, change: Change) -> Result<(), Status> {
-        let (mut marks, mut steps) = (self.flushes.marks.borrow_mut(), Vec::new());
-        marks.submit(change, entry, &mut steps);
-        if let Some(uncorrectable::Step::Save(_)) = steps.last() {
-            marks.saved(true, &mut steps);
+    /// A command changes the marks.
+    fn mark(&mut self, entry: u64, change: Change) -> Option<Ended> {
+        let mut steps = Vec::new();
+        self.flushes.marks.borrow_mut().submit(change, entry, &mut steps);
+        let answer = self.save_marks(steps).pop();
+        let is_early =
+            self.plan.sabotage == Some(Sabotage::EarlyMark) && matches!(change, Change::Mark(_));
+        let answer = answer.or_else(|| is_early.then_some((entry, Ok(()))));
+        answer.and_then(|(entry, result)| self.end_part(entry, result, None, false))
+    }
+
+    /// A save of marks may have ended.
+    fn end_save(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+        while let Some(is_saved) = self.marks_file.advance(now) {
+            let mut steps = Vec::new();
+            self.flushes.marks.borrow_mut().saved(is_saved, &mut steps);
+            for (entry, result) in self.save_marks(steps) {
+                ended.extend(self.end_part(entry, result, None, false));
+                self.wake(ended);
+            }
         }
-        match steps.pop() {
-            Some(uncorrectable::Step::Answer(_, result)) => result,
-            _ => Err(Status::INTERNAL_ERROR),
+    }
+
+    /// Does what follows from a change of marks; commands that are answered.
+    fn save_marks(
+        &mut self,
+        steps: Vec<uncorrectable::Step<u64>>,
+    ) -> Vec<(u64, Result<(), Status>)> {
+        let mut answers = Vec::new();
+        for step in steps {
+            match step {
+                uncorrectable::Step::Save(image) => {
+                    self.marks_file.save(self.flushes.now.get(), &image);
+                }
+                uncorrectable::Step::Answer(entry, result) => answers.push((entry, result)),
+            }
         }
+        answers
     }
 
     fn end_part(
@@ -630,25 +561,15 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn take(&mut self, bytes: u32) -> Option<Buffer> {
-        let pool = &mut self.stores.pool;
-        if pool.taken + bytes as usize > pool.budget {
-            return None;
-        }
-        pool.taken += bytes as usize;
-        Some(pool.make(bytes, Origin::Budget))
+        self.stores.pool.take(bytes)
     }
 
     fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
-        let pool = &mut self.stores.pool;
-        if pool.reserved == RESERVED_MAX {
-            return None;
-        }
-        pool.reserved += 1;
-        Some(pool.make(bytes, Origin::Reserve))
+        self.stores.pool.take_reserved(bytes)
     }
 
     fn make(&mut self, bytes: u32) -> Buffer {
-        self.stores.pool.make(bytes, Origin::Connection)
+        self.stores.pool.make(bytes)
     }
 
     fn give(&mut self, buffer: Buffer) {

@@ -11,10 +11,16 @@
 //! host, whose answer may tell of a failure and come later. Nor does it speak for a write that is not answered
 //! yet, even if others have read it: a failed flush may take that back without a word to its host, which was
 //! promised nothing, and which repeats it when the connection was lost.
+//!
+//! A block that is marked as uncorrectable has [`MARK`] as its content. Whoever marks it has that on stable storage, and
+//! a discard leaves it.
 
 use crate::disk::Stamp;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// What a block shows that cannot be read: no write has it.
+pub const MARK: Stamp = Stamp::MAX;
 
 /// Counts events: orders what happens at the same instant.
 type Tick = u64;
@@ -45,6 +51,8 @@ enum Pending {
     Write {
         lbas: Range<u64>,
         fua: bool,
+        /// Blocks that are marked stay so.
+        leaves_marks: bool,
     },
     /// What each block may show.
     Read {
@@ -54,9 +62,7 @@ enum Pending {
         before: Vec<Vec<Candidate>>,
     },
     /// What each block might hold when it began.
-    Flush {
-        before: Vec<Vec<Candidate>>,
-    },
+    Flush { before: Vec<Vec<Candidate>> },
 }
 
 /// The history of a namespace.
@@ -137,6 +143,21 @@ impl History {
 
     /// Request `id` (above 0) will write `stamp`.
     pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: Stamp, fua: bool) {
+        self.begin_change(id, lbas, stamp, (fua, false));
+    }
+
+    /// Request `id` will write zeroes, but for blocks that are marked.
+    pub fn begin_discard(&mut self, id: u64, lbas: Range<u64>) {
+        self.begin_change(id, lbas, 0, (false, true));
+    }
+
+    fn begin_change(
+        &mut self,
+        id: u64,
+        lbas: Range<u64>,
+        stamp: Stamp,
+        (fua, leaves_marks): (bool, bool),
+    ) {
         let tick = self.tick();
         let candidate = Candidate { stamp, write: id, ended: None };
         for lba in lbas.clone() {
@@ -151,7 +172,7 @@ impl History {
                 }
             }
         }
-        self.pending.insert(id, (tick, Pending::Write { lbas, fua }));
+        self.pending.insert(id, (tick, Pending::Write { lbas, fua, leaves_marks }));
     }
 
     /// Request `id` will read; with `fua` what it reads is stable before.
@@ -176,6 +197,40 @@ impl History {
     pub fn fail(&mut self, id: u64) {
         self.tick();
         self.pending.remove(&id);
+    }
+
+    /// Request `id`, which marks, was answered that it has failed: it has had its effect, or has it when the target starts
+    /// again, but not on what is written from now on.
+    pub fn fail_mark(&mut self, id: u64) {
+        let tick = self.tick();
+        self.pending.remove(&id);
+        for register in &mut self.registers {
+            let candidates = register.current.iter_mut().chain(&mut register.stable);
+            candidates.filter(|c| c.write == id).for_each(|c| c.ended = Some(tick));
+        }
+    }
+
+    /// Request `id`, which reads, was answered that a block is marked.
+    ///
+    /// # Errors
+    /// None can be.
+    pub fn unreadable(&mut self, id: u64) -> Result<(), String> {
+        self.tick();
+        let Some((began, Pending::Read { lbas, allowed, .. })) = self.pending.remove(&id) else {
+            return Err("it is no read, or has ended".into());
+        };
+        let may_be = |(_, allowed): &(u64, Vec<Stamp>)| allowed.contains(&MARK);
+        let marked: Vec<u64> =
+            lbas.clone().zip(allowed).filter(may_be).map(|(lba, _)| lba).collect();
+        match marked[..] {
+            [] => return Err(format!("blocks {lbas:?} cannot be read, and none was marked")),
+            [lba] if self.lost_power_at <= began => {
+                let current = &mut self.registers[lba as usize].current;
+                current.retain(|c| c.stamp == MARK || c.may_follow(began));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// The host of request `id` was killed: it may have its effect until [`History::succeed`], and not later.
@@ -215,8 +270,8 @@ impl History {
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
         match pending {
-            Pending::Write { lbas, fua } => {
-                self.end_write(id, lbas, fua, (began, tick), lost_power)
+            Pending::Write { lbas, fua, leaves_marks } => {
+                self.end_write(id, lbas, (fua, leaves_marks), (began, tick), lost_power)
             }
             Pending::Flush { before } if !lost_power => {
                 let alone = !self.loses || !self.flushes_beside(id);
@@ -260,7 +315,7 @@ impl History {
         &mut self,
         id: u64,
         lbas: Range<u64>,
-        fua: bool,
+        (fua, leaves_marks): (bool, bool),
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) {
@@ -271,7 +326,8 @@ impl History {
                     candidate.ended = Some(now);
                 }
             }
-            let stays = |c: &Candidate| c.write == id || c.may_follow(began);
+            let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
+            let stays = |c: &Candidate| c.write == id || c.may_follow(began) || is_left(c);
             if fua {
                 register.stable.retain(stays);
             }
@@ -375,6 +431,37 @@ mod tests {
         history.succeed(7);
         assert!(read(&mut history, 5, 20).is_ok());
         assert!(read(&mut history, 6, 10).is_err(), "but not behind its successor's back");
+    }
+
+    #[test]
+    fn a_mark_is_there_until_something_is_written() {
+        let mut history = History::new(2);
+        history.begin_write(1, 0..1, MARK, true);
+        history.end(1, &[]).expect("begun");
+        assert!(read(&mut history, 2, 0).is_err(), "it cannot be read");
+        history.begin_read(3, 0..2, false);
+        assert!(history.unreadable(3).is_ok());
+        history.begin_read(4, 1..2, false);
+        assert!(history.unreadable(4).is_err(), "nobody has marked it");
+        history.begin_discard(5, 0..2);
+        history.end(5, &[]).expect("begun");
+        history.begin_read(6, 0..1, false);
+        assert!(history.unreadable(6).is_ok(), "a discard leaves it");
+        written(&mut history, 7, 70);
+        history.begin_read(8, 0..1, false);
+        assert!(history.unreadable(8).is_err(), "it was written");
+    }
+
+    #[test]
+    fn a_mark_that_has_failed_may_be_there_until_something_is_written() {
+        let mut history = History::new(1);
+        history.begin_write(1, 0..1, MARK, true);
+        history.fail_mark(1);
+        history.begin_read(2, 0..1, false);
+        assert!(history.unreadable(2).is_ok());
+        written(&mut history, 3, 30);
+        history.begin_read(4, 0..1, false);
+        assert!(history.unreadable(4).is_err(), "it comes behind what was written");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A lane of the target: a connection's end, what may be done over it, and the commands in execution.
 
-use crate::execution::{Env, Execution, Namespace, Pool, Stores};
+use crate::execution::{Env, Execution, Namespace, Stores};
 use crate::network::{Arrival, ConnId, Lost};
 use crate::plan::Plan;
+use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::transport::{Event, Hold, TargetEnd};
 use roadtrain_proto::security::SealUse;

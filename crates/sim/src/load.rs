@@ -2,7 +2,7 @@
 
 use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
-use crate::history::History;
+use crate::history::{History, MARK};
 use crate::rng::Rng;
 use crate::tenures::{Tenures, What};
 use roadtrain_proto::host::bringup::NamespaceInfo;
@@ -97,6 +97,8 @@ enum Kind {
     Write {
         fua: bool,
     },
+    /// Write Uncorrectable.
+    Mark,
     Flush,
     /// Of a job that counts.
     Counting {
@@ -130,6 +132,8 @@ pub struct Tally {
     pub repeated: u64,
     /// Flushes that have failed for good.
     pub lost: u64,
+    /// Reads of blocks that are marked.
+    pub unreadable: u64,
 }
 
 impl AddAssign for Tally {
@@ -139,6 +143,7 @@ impl AddAssign for Tally {
         self.failed += other.failed;
         self.repeated += other.repeated;
         self.lost += other.lost;
+        self.unreadable += other.unreadable;
     }
 }
 
@@ -155,6 +160,8 @@ pub struct Load {
     pub tenures: Tenures,
     /// Writes have classes, too, as there are express connections.
     pub classes: bool,
+    /// Requests of 100 that mark blocks.
+    pub marks_percent: u64,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -167,8 +174,19 @@ impl Load {
     pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
         let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
-        let (tenures, classes) = (Tenures::default(), false);
-        Load { blocks, rng, open, pinned, counting, tenures, classes, history, tally }
+        let (tenures, classes, marks_percent) = (Tenures::default(), false, 0);
+        Load {
+            blocks,
+            rng,
+            open,
+            pinned,
+            counting,
+            tenures,
+            classes,
+            marks_percent,
+            history,
+            tally,
+        }
     }
 
     /// Requests that have not completed.
@@ -198,6 +216,10 @@ impl Load {
             return request;
         }
         self.history.belongs(token, host);
+        if self.marks_percent > 0 && self.rng.chance(self.marks_percent) {
+            self.open.insert(token, Kind::Mark);
+            return self.mark(token);
+        }
         let (kind, mut request) = match self.rng.below(100) {
             0..40 => self.read(token),
             40..80 => self.write(token),
@@ -296,9 +318,17 @@ impl Load {
         (Kind::Write { fua }, request(token, sqe, Data::None, Vec::new(), Urgency::Urgent))
     }
 
+    fn mark(&mut self, token: u64) -> Request {
+        let lbas = self.lbas();
+        self.history.begin_write(token, lbas.clone(), MARK, true);
+        let blocks = (lbas.end - lbas.start) as u32;
+        let sqe = Sqe::rw(opcode::WRITE_UNCORRECTABLE, 1, lbas.start, blocks);
+        request(token, sqe, Data::None, Vec::new(), Urgency::Urgent)
+    }
+
     fn discard(&mut self, token: u64) -> (Kind, Request) {
         let lbas = self.lbas();
-        self.history.begin_write(token, lbas.clone(), 0, false);
+        self.history.begin_discard(token, lbas.clone());
         // In two ranges, of which the first may be empty.
         let middle = self.rng.between(lbas.start, lbas.end - 1);
         let range = |lbas: Range<u64>| {
@@ -360,6 +390,14 @@ impl Load {
                 self.history.lose(token);
                 Ok(())
             }
+            Kind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
+                self.tally.unreadable += 1;
+                self.history.unreadable(token)
+            }
+            Kind::Mark if status.is(Status::INTERNAL_ERROR) => {
+                self.history.fail_mark(token);
+                Ok(())
+            }
             _ if !status.is_success() => {
                 self.history.fail(token);
                 // Its own flush has failed.
@@ -379,7 +417,7 @@ impl Load {
                     lbas.zip(blocks).map(|(lba, octets)| stamp_of(octets, lba)).collect();
                 self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
             }
-            Kind::Write { .. } | Kind::Flush => self.history.end(token, &[]),
+            Kind::Write { .. } | Kind::Mark | Kind::Flush => self.history.end(token, &[]),
         }
     }
 }

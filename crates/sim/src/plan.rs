@@ -228,6 +228,8 @@ pub struct Plan {
     pub counters: u64,
     /// The last so many of those before are written by hosts that take the namespace from one another by reservations.
     pub reserved: u64,
+    /// Requests of 100 that mark blocks as uncorrectable.
+    pub marks_percent: u64,
     /// Settings of the host's I/O queue pairs.
     pub host: host::qpair::Config,
     /// The host asks for SQ flow control.
@@ -298,6 +300,8 @@ pub enum Sabotage {
     NoReset,
     /// Commands that have to be alone with their blocks are not.
     NotAlone,
+    /// It answers Write Uncorrectable before the mark is saved.
+    EarlyMark,
     /// Who takes a reservation does not wait for what others have in the store.
     NoWait,
     /// It forgets the answer to one command of a hundred.
@@ -380,6 +384,7 @@ impl Plan {
             blocks: rng.pick(&[16, 64, 512]),
             counters: 0,
             reserved: 0,
+            marks_percent: 0,
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,

@@ -12,7 +12,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 26] = [
+pub const ALL: [(&str, Scenario); 28] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -39,6 +39,8 @@ pub const ALL: [(&str, Scenario); 26] = [
     ("taking", taking),
     ("taking-paths", taking_paths),
     ("fence", fence),
+    ("marking", marking),
+    ("marking-paths", marking_paths),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -355,4 +357,25 @@ fn two_paths(plan: &mut Plan) {
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
     // Nobody kills a part of a host.
     plan.faults.retain(|(_, fault)| !matches!(fault, Fault::KillHost { .. }));
+}
+
+/// Hosts mark blocks as uncorrectable and write them again. Marks are kept in a file whose saves fail sometimes, and the
+/// target's process and machine die in the middle of everything.
+pub fn marking(plan: &mut Plan) {
+    (plan.hosts, plan.blocks, plan.marks_percent) = (2, 16, 20);
+    also(plan, 24, |part| match part % 4 {
+        0 => Fault::PowerLoss { time: Duration::from_millis(1) },
+        1 => Fault::StallDisk { time: Duration::from_millis(3) },
+        2 => Fault::Kill { time: Duration::from_millis(1) },
+        _ => Fault::Reset,
+    });
+}
+
+/// The same with two paths of each host, which fail: a mark that is tried again is not to come behind what was written.
+pub fn marking_paths(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    late_write(plan);
+    plan.marks_percent = 20;
 }

@@ -719,7 +719,7 @@ impl<T: Transport> Target<T> {
         let aborts = self.lanes.values().filter_map(|lane| lane.execution.deadline()).min();
         let timers = self.lanes.values_mut().filter_map(|l| l.end.deadline());
         let newcomers = self.newcomers.deadline();
-        let others = [aborts, self.transfers_at, self.stores.disk.next_at()].into_iter().flatten();
+        let others = [aborts, self.transfers_at, self.stores.next_at()].into_iter().flatten();
         timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
     }
 

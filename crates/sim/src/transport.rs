@@ -1,11 +1,12 @@
 //! What carries lanes: TCP connections over [`crate::network`], or links of [`crate::ether`]. Hosts and the target are
 //! the same over both.
 
-use crate::execution::{Execution, Pool};
+use crate::execution::Execution;
 use crate::host::Host;
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost};
 use crate::plan::{Fault, Plan};
+use crate::pool::{Buffer, Pool};
 use crate::rng::Rng;
 use crate::target::Target;
 use crate::world::Summary;
@@ -39,7 +40,7 @@ pub enum Event {
     /// From now on its frames are sealed.
     Sealed,
     /// A command.
-    Command(u16, Sqe, Payload<'static, crate::execution::Buffer>),
+    Command(u16, Sqe, Payload<'static, Buffer>),
     /// The host cuts its data inside of blocks, from that octet on.
     SplitBlock(u16, u32),
     /// All data of a command, as it was sent or not.

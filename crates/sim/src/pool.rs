@@ -1,0 +1,142 @@
+//! The buffers of the simulated target: few, and each is counted.
+
+use core::ops::{Deref, DerefMut};
+use roadtrain_proto::target::execution::Cut;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Buffers besides the budget.
+const RESERVED_MAX: usize = 16;
+
+/// Where a buffer goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Budget,
+    Reserve,
+    Connection,
+    Lent,
+}
+
+/// Octets where the host has placed them: who drops them has given them back.
+#[derive(Debug)]
+struct Lent {
+    bytes: usize,
+    out: Rc<Cell<usize>>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.out.update(|out| out - self.bytes);
+    }
+}
+
+/// A buffer.
+#[derive(Debug)]
+pub struct Buffer {
+    octets: Vec<u8>,
+    origin: Origin,
+    _lent: Option<Lent>,
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.octets
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.octets
+    }
+}
+
+/// Nobody copies blocks.
+impl Cut for Buffer {
+    fn cut(&mut self, bytes: usize) {
+        self.octets.resize(bytes, 0);
+    }
+}
+
+/// The buffers of a target.
+#[derive(Debug)]
+pub struct Pool {
+    budget: usize,
+    taken: usize,
+    reserved: usize,
+    /// Octets of all buffers that are out.
+    out: usize,
+    /// Octets that are lent.
+    lent: Rc<Cell<usize>>,
+}
+
+impl Pool {
+    pub(crate) fn new(budget: usize) -> Self {
+        Pool { budget, taken: 0, reserved: 0, out: 0, lent: Rc::default() }
+    }
+
+    /// A copy of what lies elsewhere.
+    pub(crate) fn copy(&mut self, octets: &[u8]) -> Buffer {
+        let lent = Lent { bytes: octets.len(), out: self.lent.clone() };
+        self.lent.update(|out| out + lent.bytes);
+        Buffer { octets: octets.to_vec(), origin: Origin::Lent, _lent: Some(lent) }
+    }
+
+    /// One of the budget, while it lasts.
+    pub(crate) fn take(&mut self, bytes: u32) -> Option<Buffer> {
+        if self.taken + bytes as usize > self.budget {
+            return None;
+        }
+        self.taken += bytes as usize;
+        Some(self.out(bytes, Origin::Budget))
+    }
+
+    /// One besides the budget, of which there are few.
+    pub(crate) fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+        if self.reserved == RESERVED_MAX {
+            return None;
+        }
+        self.reserved += 1;
+        Some(self.out(bytes, Origin::Reserve))
+    }
+
+    /// A connection's own.
+    pub(crate) fn make(&mut self, bytes: u32) -> Buffer {
+        self.out(bytes, Origin::Connection)
+    }
+
+    fn out(&mut self, bytes: u32, origin: Origin) -> Buffer {
+        self.out += bytes as usize;
+        Buffer { octets: vec![0xdb; bytes as usize], origin, _lent: None }
+    }
+
+    /// Octets that are out; `held` of them should be.
+    ///
+    /// # Errors
+    /// They are not, or more are out than may be.
+    pub(crate) fn check(&self, held: usize) -> Result<(), String> {
+        let Pool { budget, taken, reserved, .. } = self;
+        if taken > budget || *reserved > RESERVED_MAX {
+            return Err(format!(
+                "{taken} octets of {budget} are taken, and {reserved} buffers more"
+            ));
+        }
+        let out = self.out + self.lent.get();
+        match held == out {
+            true => Ok(()),
+            false => Err(format!("{out} octets are out, {held} held and in the store")),
+        }
+    }
+
+    /// Takes a buffer back.
+    pub fn give(&mut self, buffer: Buffer) {
+        match buffer.origin {
+            Origin::Budget => self.taken -= buffer.len(),
+            Origin::Reserve => self.reserved -= 1,
+            Origin::Connection => {}
+            Origin::Lent => return,
+        }
+        self.out -= buffer.len();
+    }
+}
