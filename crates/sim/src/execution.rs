@@ -87,6 +87,15 @@ impl execution::Namespace for Namespace {
         self.limit.as_ref().map_or(now, |limit| limit.take(now, command))
     }
 
+    fn give_back(&self, command: &IoCommand) {
+        self.limit.iter().for_each(|limit| limit.give_back(command));
+    }
+
+    fn is_limited_as(&self, other: &Self) -> bool {
+        let which = |namespace: &Self| namespace.limit.as_ref().map(Rc::as_ptr);
+        which(self) == which(other)
+    }
+
     /// Nothing moves in place.
     fn is_marked(&self, _command: &IoCommand) -> bool {
         false
@@ -233,7 +242,8 @@ impl Stores {
     /// The namespace in use is limited, or not any more; hosts hear nothing of it.
     pub(crate) fn change_limit(&mut self, rates: &Rates) {
         self.is_limited = !self.is_limited;
-        self.limit.set(if self.is_limited { rates } else { &Rates::UNLIMITED });
+        let rates = if self.is_limited { rates } else { &Rates::UNLIMITED };
+        self.limit = Rc::new(RateLimit::new(rates));
     }
 
     /// Commands under way, and those that wait for the control plane.

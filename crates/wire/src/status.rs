@@ -52,7 +52,7 @@ statuses! {
     NAMESPACE_WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
     COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = 0, 0x22, "Transient Transport Error";
-    INVALID_COMMAND_SET = 0, 0x2c, "Invalid I/O Command Set";
+    INVALID_COMMAND_SET = 1, 0x2c, "Invalid I/O Command Set";
     LBA_OUT_OF_RANGE = 0, 0x80, "LBA Out of Range";
     CAPACITY_EXCEEDED = 0, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = 0, 0x82, "Namespace Not Ready";

@@ -14,6 +14,7 @@
 //! Until `proceed` nothing has changed here. After that this process waits for `serving`. If it does not come, it
 //! makes sure that the other one is gone, and serves again.
 
+use super::AfterTakeover;
 use super::control::Served;
 use super::{Mine, management, upgrade};
 use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
@@ -248,7 +249,9 @@ fn take_back(
     let server = open_soon(&config, &inherited, OPEN_WAIT).map_err(|error| failed(&error))?;
     served.replace(server);
     let (args, files) = (&mine.args.rpc, mine.files.clone());
-    mine.management = management::start(args, served.clone(), model, files)?;
+    let over = AfterTakeover(true);
+    let web = over.or_without(management::web(args))?;
+    mine.management = management::start(args, web, over, (served, model, files))?;
     warn!("this process serves again");
     Ok(End::Back)
 }

@@ -1,5 +1,6 @@
 //! JSON-RPC at a running target: what it has made before, and who answers.
 
+use super::AfterTakeover;
 use super::control::Served;
 use crate::args::{LvStoreArg, RpcServeArgs};
 use crate::config::ServeConfig;
@@ -164,34 +165,12 @@ pub(super) fn files(args: &RpcServeArgs, config: &ServeConfig) -> Outcome<Files>
     Ok(Files { state, roots: roots.collect::<Outcome<_>>()? })
 }
 
-/// Answers from now on.
+/// Who may ask over HTTP, and where; `None`: nobody.
 ///
 /// # Errors
-/// The socket cannot be made.
-pub(super) fn start(
-    args: &RpcServeArgs,
-    served: Arc<Served>,
-    model: Model,
-    files: Files,
-) -> Outcome<Management> {
-    if !args.is_on() {
-        return Ok(Management::default());
-    }
-    let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
-    served.managed_by(&manager);
-    let unix = |path: &std::path::PathBuf| {
-        let server = UnixServer::start(path, manager.clone());
-        let server = server.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
-        info!("JSON-RPC at {}", path.display());
-        Ok::<_, Failure>(server)
-    };
-    let _unix = args.rpc.as_ref().map(unix).transpose()?;
-    let _http = args.rpc_http.map(|address| web(args, address, manager.clone())).transpose()?;
-    Ok(Management { _unix, _http, manager: Some(manager) })
-}
-
-/// Answers over HTTP.
-fn web(args: &RpcServeArgs, address: SocketAddr, manager: Arc<Manager>) -> Outcome<http::Server> {
+/// Passwords could be read on the way, or cannot be had.
+pub(super) fn web(args: &RpcServeArgs) -> Outcome<Option<(SocketAddr, Credentials)>> {
+    let Some(address) = args.rpc_http else { return Ok(None) };
     if !address.ip().to_canonical().is_loopback() && !args.rpc_http_anywhere {
         return Err(Failure::usage(format!(
             "--rpc-http {address}: there is no TLS, so passwords could be read on the way: take a loopback address \
@@ -204,7 +183,44 @@ fn web(args: &RpcServeArgs, address: SocketAddr, manager: Arc<Manager>) -> Outco
     let credentials = Credentials::read(path);
     let credentials =
         credentials.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
-    let server = http::Server::start("roadtrain-http", address, router(manager, credentials));
+    Ok(Some((address, credentials)))
+}
+
+/// Answers from now on.
+///
+/// # Errors
+/// A socket cannot be made.
+pub(super) fn start(
+    args: &RpcServeArgs,
+    web: Option<(SocketAddr, Credentials)>,
+    over: AfterTakeover,
+    (served, model, files): (&Arc<Served>, Model, Files),
+) -> Outcome<Management> {
+    if !args.is_on() {
+        return Ok(Management::default());
+    }
+    let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
+    served.managed_by(&manager);
+    let unix = args.rpc.as_deref().map(|path| at_socket(path, &manager)).transpose();
+    let http = web.map(|(address, who)| over_http(address, who, &manager)).transpose();
+    let (_unix, _http) = (over.or_without(unix)?, over.or_without(http)?);
+    Ok(Management { _unix, _http, manager: Some(manager) })
+}
+
+fn at_socket(path: &Path, manager: &Arc<Manager>) -> Outcome<UnixServer> {
+    let server = UnixServer::start(path, manager.clone());
+    let server = server.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+    info!("JSON-RPC at {}", path.display());
+    Ok(server)
+}
+
+fn over_http(
+    address: SocketAddr,
+    credentials: Credentials,
+    manager: &Arc<Manager>,
+) -> Outcome<http::Server> {
+    let answers = router(manager.clone(), credentials);
+    let server = http::Server::start("roadtrain-http", address, answers);
     let server = server.map_err(|e| Failure::failed(format!("--rpc-http {address}: {e}")))?;
     info!("JSON-RPC over HTTP at {}", server.address());
     Ok(server)

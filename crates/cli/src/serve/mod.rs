@@ -52,6 +52,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block_of_target()?;
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
+    let web = management::web(&args.rpc)?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
     let (server, name, model) = match args.takeover {
         true => take_over(args, &mut engine_config, &signals)?,
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     engine_config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.allow_empty(args.rpc.is_on());
-    let management = management::start(&args.rpc, served.clone(), model, files.clone())?;
+    let over = AfterTakeover(args.takeover);
+    let management = management::start(&args.rpc, web, over, (&served, model, files.clone()))?;
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -79,9 +81,9 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         None => {}
     }
     if announces {
-        served.announce()?;
+        over.or_without(served.announce())?;
     }
-    let _metrics = metrics(args, &served)?;
+    let _metrics = over.or_without(metrics(args, &served))?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     output::ready(&ready)?;
     notify::tell(notify::NotifyState::Ready);
@@ -102,6 +104,26 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
             Err(Failure::failed(failure))
         }
         None => Ok(ended?),
+    }
+}
+
+/// Whether nobody else serves if this process ends: the one before has ended.
+#[derive(Clone, Copy)]
+struct AfterTakeover(bool);
+
+impl AfterTakeover {
+    /// What is not there then, is done without.
+    ///
+    /// # Errors
+    /// This is no takeover: the process ends.
+    fn or_without<T: Default>(self, result: Outcome<T>) -> Outcome<T> {
+        result.or_else(|failure| match self.0 {
+            true => {
+                error!("{}: serving without", failure.message);
+                Ok(T::default())
+            }
+            false => Err(failure),
+        })
     }
 }
 

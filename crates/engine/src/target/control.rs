@@ -753,7 +753,6 @@ impl Control {
         let reclassed: Vec<_> = reclassed.collect();
         state.host_limits.follow(&wanted);
         let relimited = state.stores.relimited(&open).map(|(nqn, open)| {
-            open.limit.set(&open.export.rates);
             let (nsid, rates) = (open.export.nsid, open.export.rates);
             Operation::LimitNamespace { nqn: nqn.to_owned(), nsid, rates }
         });

@@ -10,20 +10,15 @@ use std::sync::Arc;
 pub(super) struct HostLimits(HashMap<(String, String), (Rates, Arc<RateLimit>)>);
 
 impl HostLimits {
-    /// Those of a configuration. One that was there stays, as commands may wait for it.
+    /// Those of a configuration. One that was there stays, with what is used of it.
     pub(super) fn follow(&mut self, config: &TargetConfig) {
         let mut before = std::mem::take(&mut self.0);
         for subsystem in &config.subsystems {
             for (host, rates) in &subsystem.host_rates {
                 let key = (subsystem.nqn.clone(), host.clone());
                 let limit = match before.remove(&key) {
-                    Some((old, limit)) => {
-                        if old != *rates {
-                            limit.set(rates);
-                        }
-                        limit
-                    }
-                    None => Arc::new(RateLimit::new(rates)),
+                    Some((old, limit)) if old == *rates => limit,
+                    _ => Arc::new(RateLimit::new(rates)),
                 };
                 self.0.insert(key, (*rates, limit));
             }

@@ -247,8 +247,10 @@ impl Resizing {
 impl Prepared {
     /// Opens what is not open yet, and plans its size.
     fn open(&mut self, old: &Stores, nqn: &str, export: &Export) -> Result<Open, OpenError> {
-        let before = old.get(nqn, export.nsid).map(|open| open.limit.clone());
-        let limit = before.unwrap_or_else(|| Arc::new(RateLimit::new(&export.rates)));
+        let limit = match old.get(nqn, export.nsid) {
+            Some(open) if open.export.rates == export.rates => open.limit.clone(),
+            _ => Arc::new(RateLimit::new(&export.rates)),
+        };
         // What others have the first claim to is given up.
         let is_kept = |open: &Arc<OpenStore>| !export.yields || open.store().custody().stands_by();
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);

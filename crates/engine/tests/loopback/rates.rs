@@ -81,6 +81,25 @@ fn other_limits_count_for_commands_that_wait_already() {
     assert_nothing_left(&server);
 }
 
+/// Commands that wait are not charged again by each change of anything.
+#[test]
+fn changes_of_other_things_do_not_keep_commands_waiting() {
+    let server =
+        serve(vec![Export { rates: iops(100), ..memory(1, MIB, 512) }, memory(2, MIB, 512)]);
+    let client = connect(&server);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write_all(&client, 1, 60));
+        for number in 1..=40 {
+            limit(&server, 2, iops(number));
+        }
+        assert!(!writing.is_finished(), "60 commands at 100 a second");
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    drop(client);
+    assert_nothing_left(&server);
+}
+
 /// The host's limit holds for all its namespaces together, and for no other host.
 #[test]
 fn a_host_is_limited_and_its_neighbour_is_not() {

@@ -225,10 +225,7 @@ impl Manager {
         refused: impl Fn(String) -> RpcError,
         edit: impl FnOnce(&mut Model) -> Rpc<T>,
     ) -> Rpc<T> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_released.load(Relaxed) {
-            return Err(RpcError::busy("another process has taken over"));
-        }
+        let _turn = self.take_turn()?;
         let old = self.model();
         let mut next = (*old).clone();
         let result = edit(&mut next)?;
@@ -250,7 +247,7 @@ impl Manager {
     /// # Errors
     /// Hosts cannot be told.
     pub fn resized(&self, device: &str) -> Rpc<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.take_turn()?;
         let model = self.model();
         let exports = model.exports();
         let Some((nqn, nsid)) = model.claim(device) else { return self.save_now(&model) };
@@ -262,6 +259,15 @@ impl Manager {
         let looked: Vec<_> = looked.collect();
         self.plane.apply(&looked, None).map_err(|error| refusal(error, &RpcError::internal))?;
         self.save_now(&model)
+    }
+
+    /// Nobody else changes anything meanwhile. After [`Manager::release`] nobody may: the state file is another process's.
+    fn take_turn(&self) -> Rpc<MutexGuard<'_, ()>> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.is_released.load(Relaxed) {
+            true => Err(RpcError::busy("another process has taken over")),
+            false => Ok(turn),
+        }
     }
 
     fn apply(&self, old: &Model, next: &Model, refused: &impl Fn(String) -> RpcError) -> Rpc<()> {
@@ -447,6 +453,20 @@ mod tests {
         assert_eq!(refused["error"]["code"], -5, "{refused}");
         assert_eq!(manager.server().exports().subsystems.len(), 1);
         assert_eq!(manager.model().state(), before);
+    }
+
+    /// A resize may be under way when another process takes over: what it writes down then would be nothing.
+    #[test]
+    fn nothing_is_written_down_after_another_process_has_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let manager = manager(folder.path());
+        let nqn = json!({"nqn": "nqn.2025-01.io.example:a"});
+        assert_eq!(ask(&manager, "nvmf_create_subsystem", nqn)["result"], true);
+        let written = || std::fs::read(folder.path().join("state.toml")).unwrap();
+        let before = written();
+        manager.release();
+        assert_eq!(manager.resized("m").unwrap_err().code, -16);
+        assert_eq!(written(), before);
     }
 
     #[test]

@@ -214,11 +214,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
 
     /// The connection is over: every buffer that no store has goes back.
     pub fn close(&mut self, mut give: impl FnMut(B)) {
+        self.forget_waiting();
         for slot in &mut self.slots {
             slot.release(&mut give);
         }
         self.starved.clear();
-        self.waiting.clear();
         self.fused = Fused::default();
         (self.unsent, self.stalled) = (0, None);
     }

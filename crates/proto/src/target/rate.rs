@@ -95,64 +95,77 @@ impl fmt::Display for Rates {
 #[derive(Debug, Default)]
 struct Point {
     /// What a command or an octet takes, in picoseconds; 0: nothing.
-    cost_ps: AtomicU64,
+    cost_ps: u64,
     /// When all that was let go has taken its time, in nanoseconds.
     next: AtomicU64,
 }
 
 impl Point {
+    /// What `units` take, in nanoseconds; `None`: nothing.
+    fn cost(&self, units: u64) -> Option<u64> {
+        let is_limited = self.cost_ps != 0 && units != 0;
+        is_limited.then(|| (u128::from(self.cost_ps) * u128::from(units) / 1000) as u64)
+    }
+
     /// When `units` that come now may begin. Their time is taken.
     fn take(&self, now: u64, units: u64, burst: u64) -> u64 {
-        let cost_ps = self.cost_ps.load(Relaxed);
-        if cost_ps == 0 || units == 0 {
-            return now;
-        }
-        let cost = (u128::from(cost_ps) * u128::from(units) / 1000) as u64;
+        let Some(cost) = self.cost(units) else { return now };
         let after = |next: u64| Some(next.max(now).saturating_add(cost));
         let next = self.next.fetch_update(Relaxed, Relaxed, after).unwrap_or_else(|next| next);
         next.max(now).saturating_sub(burst)
     }
+
+    /// The time of `units` that have waited, and do not begin, is there for others.
+    fn give_back(&self, units: u64) {
+        let Some(cost) = self.cost(units) else { return };
+        let after = |next: u64| Some(next.saturating_sub(cost));
+        let _ = self.next.fetch_update(Relaxed, Relaxed, after);
+    }
 }
 
-/// A limit that is kept: [`Rates`] with how far they are used. All reactors share it.
+/// A limit that is kept: [`Rates`] with how far they are used. All reactors share it. Other rates are another limit.
 #[derive(Debug, Default)]
 pub struct RateLimit {
     points: [Point; 6],
-    burst: AtomicU64,
+    /// In nanoseconds.
+    burst: u64,
 }
 
 impl RateLimit {
     /// A limit that nothing has used yet.
     #[must_use]
     pub fn new(rates: &Rates) -> Self {
-        let limit = RateLimit::default();
-        limit.set(rates);
-        limit
+        let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX).as_nanos() as u64;
+        let points = rates.each().map(|rate| Point {
+            cost_ps: rate.map_or(0, |rate| (SECOND_PS / rate).max(1)),
+            next: AtomicU64::new(0),
+        });
+        RateLimit { points, burst }
     }
 
-    /// Other rates count from now on; what was taken before is forgotten.
-    pub fn set(&self, rates: &Rates) {
-        let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX);
-        self.burst.store(burst.as_nanos() as u64, Relaxed);
-        for (point, rate) in self.points.iter().zip(rates.each()) {
-            let cost_ps = rate.map_or(0, |rate| (SECOND_PS / rate).max(1));
-            point.cost_ps.store(cost_ps, Relaxed);
-            point.next.store(0, Relaxed);
-        }
-    }
-
-    /// When a command that comes now may begin. Its time is taken, whether it begins or not.
+    /// When a command that comes now may begin. Its time is taken.
     #[must_use]
     pub fn take(&self, now: Instant, command: &IoCommand) -> Instant {
-        let Some((is_write, bytes)) = load(command) else { return now };
-        let burst = self.burst.load(Relaxed);
+        let units = self.units(command).into_iter().flatten();
+        let begins = units.map(|(point, units)| point.take(now.0, units, self.burst));
+        match begins.fold(now.0, u64::max) {
+            begins if begins == now.0 => now,
+            begins => Instant(together(begins, self.burst)),
+        }
+    }
+
+    /// A command that has waited for its time does not begin: others may have that. Those that wait already keep theirs.
+    pub fn give_back(&self, command: &IoCommand) {
+        let units = self.units(command).into_iter().flatten();
+        units.for_each(|(point, units)| point.give_back(units));
+    }
+
+    /// What a command takes of each point that counts for it.
+    fn units(&self, command: &IoCommand) -> Option<[(&Point, u64); 4]> {
+        let (is_write, bytes) = load(command)?;
         let own = if is_write { 2 } else { 1 };
         let units = [(0, 1), (own, 1), (3, bytes), (3 + own, bytes)];
-        let begins = units.map(|(point, units)| self.points[point].take(now.0, units, burst));
-        match begins.into_iter().fold(now.0, u64::max) {
-            begins if begins == now.0 => now,
-            begins => Instant(together(begins, burst)),
-        }
+        Some(units.map(|(point, units)| (&self.points[point], units)))
     }
 }
 
@@ -273,16 +286,24 @@ mod tests {
         assert!((19_800..20_200).contains(&begun), "{begun}");
     }
 
+    /// Whoever queues much and is gone keeps nobody else waiting.
     #[test]
-    fn other_rates_count_at_once() {
-        let limit = RateLimit::new(&Rates { iops: rate(1), ..Rates::default() });
+    fn what_does_not_begin_takes_no_time() {
+        let rates = Rates { iops: rate(100), write_bandwidth: rate(1 << 20), ..Rates::default() };
+        let limit = RateLimit::new(&rates);
         let now = Instant(SECOND);
-        let far = (0..5).map(|_| limit.take(now, &read(512))).last();
-        assert!(far > Some(Instant(4 * SECOND)));
-        limit.set(&Rates { iops: rate(1_000_000), ..Rates::default() });
-        assert_eq!(limit.take(now, &read(512)), now);
-        limit.set(&Rates::default());
-        assert!((0..10_000).all(|_| limit.take(now, &read(512)) == now));
+        let kept = limit.take(now, &write(4096));
+        for _ in 0..1_000 {
+            let _ = limit.take(now, &write(4096));
+        }
+        assert!(limit.take(now, &read(512)).since(now) > Duration::from_secs(9));
+        limit.give_back(&read(512));
+        (0..1_000).for_each(|_| limit.give_back(&write(4096)));
+        assert_eq!(kept, now);
+        assert!(limit.take(now, &write(4096)).since(now) < Duration::from_millis(11));
+        limit.give_back(&IoCommand::Flush);
+        (0..9).for_each(|_| limit.give_back(&write(4096)));
+        assert_eq!(limit.take(now, &write(4096)), now, "never more than a burst at once");
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Damq {
         unsafe { Buffer::lend(&self.memory, place, length as usize) }
     }
 
-    /// Gives the memory back to the system if it was not used for `idle` and nobody uses it now.
+    /// Gives the memory back to the system if it was not used for `idle` and nobody uses it now. The caller knows that no
+    /// request is on its way of which a part has been placed: its host does not send that again.
     pub(in crate::target) fn trim(&mut self, now: Instant, idle: Duration) {
         let is_idle = |used: &mut Instant| now.since(*used) >= idle;
         if Arc::strong_count(&self.memory) == 1 && self.used.take_if(is_idle).is_some() {

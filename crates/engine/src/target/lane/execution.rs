@@ -112,6 +112,16 @@ impl Namespace for LocalNamespace {
         limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
     }
 
+    fn give_back(&self, command: &IoCommand) {
+        self.limits.iter().flatten().for_each(|limit| limit.give_back(command));
+    }
+
+    fn is_limited_as(&self, other: &Self) -> bool {
+        let which =
+            |namespace: &Self| namespace.limits.each_ref().map(|l| l.as_ref().map(Arc::as_ptr));
+        which(self) == which(other)
+    }
+
     #[inline]
     fn is_marked(&self, command: &IoCommand) -> bool {
         let marks = self.store.uncorrectable();

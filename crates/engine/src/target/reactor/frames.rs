@@ -379,7 +379,9 @@ impl Frames {
             let keep_alive = lane.session.queue().map(|connected| connected.keep_alive);
             lane.tell_refusals(now);
             let Some(ether) = lane.ether_mut() else { continue };
-            ether.damq.trim(now, idle);
+            if !ether.qpair.keeps_data() {
+                ether.damq.trim(now, idle);
+            }
             let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
             if ether.qpair.is_silent(now, patience) {
                 let error = LaneError::Ended("nothing has come for long");

@@ -8,8 +8,9 @@ use core::time::Duration;
 const FRAMES_MAX: u32 = 16;
 /// An acknowledgement waits for a frame to travel with for at most this long.
 const WAIT_MAX: Duration = Duration::from_micros(100);
-/// A BASE further ahead than this is no peer's: links are suspect, and lanes dead, long before.
-const SKIP_MAX: u32 = 1 << 16;
+/// A BASE further ahead than this is no peer's. A link may be cut for long while others keep its lane alive: its peer asks
+/// ten times a second whether it is back, which takes a number each time, and this is three years of that.
+const SKIP_MAX: u32 = 1 << 30;
 
 /// What became of a frame's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,5 +223,14 @@ mod tests {
         assert!(receiver.settle(5000) && receiver.ack() == 5000);
         assert!(!receiver.settle(5000 + SKIP_MAX) && receiver.ack() == 5000);
         assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), Arrival::Beyond);
+    }
+
+    /// The peer has asked ten times a second whether the link is back, and nothing of that has arrived.
+    #[test]
+    fn a_link_comes_back_that_was_cut_for_a_week() {
+        let mut receiver = Receiver::new(at(0), u32::MAX - 3);
+        let base = 7 * 24 * 3600 * 10;
+        assert!(receiver.settle(base));
+        assert_eq!(receiver.arrive(at(0), base), Arrival::New);
     }
 }

@@ -149,6 +149,12 @@ impl Qpair {
         now.since(self.heard) >= patience
     }
 
+    /// Whether data that has arrived is still to be used: of requests that are not whole yet, or not answered.
+    #[must_use]
+    pub fn keeps_data(&self) -> bool {
+        self.slots.keep_data()
+    }
+
     /// As [`End::open`]. The host's first sealed frame shows that it has the keys, and the lane is sealed from then on.
     /// What has come in the clear and is not whole is nothing of the host's: it had no request under way then.
     pub fn open<'a, C: Cipher>(

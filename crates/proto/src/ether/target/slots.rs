@@ -87,6 +87,14 @@ impl Slots {
         &mut self.slots[usize::from(number)]
     }
 
+    /// Whether data that has arrived is still to be used.
+    pub(super) fn keep_data(&self) -> bool {
+        let keeps = |slot: &Slot| {
+            slot.has_data && matches!(slot.state, State::Receiving | State::Executing)
+        };
+        self.slots.iter().any(keeps)
+    }
+
     /// Requests of which only a part has come have not begun.
     pub(super) fn forget_begun(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {

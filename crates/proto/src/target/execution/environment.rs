@@ -75,6 +75,10 @@ pub trait Namespace {
     fn is_limited(&self) -> bool;
     /// When a command may begin that comes now. Its time is taken.
     fn begins(&self, now: Instant, command: &IoCommand) -> Instant;
+    /// A command that has waited for its time does not begin: its time is given back.
+    fn give_back(&self, command: &IoCommand);
+    /// Whether its commands are limited by what limits those of `other`.
+    fn is_limited_as(&self, other: &Self) -> bool;
     /// Whether the store hears of a Read in place before its data is taken.
     fn is_announced(&self) -> bool;
     /// Whether a Read or Write has blocks that are marked as uncorrectable, so that it is more than moving data. One load

@@ -58,10 +58,6 @@ impl Waiting {
             self.held = Held::WasSo;
         }
     }
-
-    pub(super) fn clear(&mut self) {
-        *self = Waiting::default();
-    }
 }
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
@@ -110,14 +106,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// The namespaces or what they may do have changed: what waits for a namespace that is gone fails, the rest waits as
-    /// long as it has to by now.
+    /// The namespaces or what they may do have changed: what waits for a namespace that is gone fails, what is limited in
+    /// another way waits as long as that wants, and the rest keeps its time.
     pub fn review(&mut self, env: &mut impl Environment<N, B>) {
         if self.waiting.is_empty() {
             return;
         }
         let now = env.now();
-        for (_, slot) in core::mem::take(&mut self.waiting.slots) {
+        for (begins, slot) in core::mem::take(&mut self.waiting.slots) {
             let s = &mut self.slots[usize::from(slot)];
             let octets = s.buffered();
             self.waiting.left(octets);
@@ -125,7 +121,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let nsid = sqe.nsid.get();
             match env.namespace(nsid) {
                 Some(found) => {
-                    let begins = if found.is_limited() { found.begins(now, command) } else { now };
+                    let begins = if found.is_limited_as(namespace) {
+                        begins
+                    } else {
+                        namespace.give_back(command);
+                        if found.is_limited() { found.begins(now, command) } else { now }
+                    };
                     *namespace = found;
                     self.wait(begins, slot);
                 }
@@ -142,7 +143,22 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     pub(super) fn refuse_waiting(&mut self, env: &mut impl Environment<N, B>) {
         for (_, slot) in core::mem::take(&mut self.waiting.slots) {
             self.waiting.left(self.slots[usize::from(slot)].buffered());
+            self.give_back(slot);
             self.refuse_quiet(env, slot);
+        }
+    }
+
+    /// The connection is over: nothing waits any more.
+    pub(super) fn forget_waiting(&mut self) {
+        for (_, slot) in core::mem::take(&mut self.waiting).slots {
+            self.give_back(slot);
+        }
+    }
+
+    /// A command that waits does not begin.
+    fn give_back(&self, slot: u16) {
+        if let Command::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
+            namespace.give_back(command);
         }
     }
 
@@ -157,6 +173,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     fn end_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16, status: Status) {
+        self.give_back(slot);
         let s = &mut self.slots[usize::from(slot)];
         s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
         s.command = Command::None;
