@@ -12,7 +12,7 @@ use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::Newcomers;
+use roadtrain_proto::target::session::{Newcomers, State};
 use roadtrain_proto::target::{
     Authentication, CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome,
     SubsystemConfig, Target as Control, TargetConfig, TargetEvent, TurnOf,
@@ -464,6 +464,11 @@ impl<T: Transport> Target<T> {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
                 fails = ends;
+                if let (State::Live, Some(presence)) =
+                    (lane.session.state(), lane.session.presence())
+                {
+                    self.presences.proved(presence);
+                }
                 Some((status, 0))
             }
             (None, Some((cntlid, qid))) => {

@@ -343,6 +343,11 @@ impl Served {
         new.check_keys(&keys).map_err(Failure::usage)?;
         let (server, tls, ana) =
             (self.server(), (new.tls_mode().into(), &tls_at), new.ana_states()?);
+        let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls.0);
+        let managed = self.manager().map(|manager| manager.model());
+        managed
+            .map_or(Ok(()), |model| model.check_listeners(&listen, tls_of))
+            .map_err(Failure::usage)?;
         let changes = match &self.member {
             None => server.reconfigure(&listen, &exports, &authentication, tls, &ana),
             Some(member) => {

@@ -122,6 +122,10 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
             "{nqn} is in the configuration and in {path}: take it out of one of them"
         )));
     }
+    let tls = |at: &SocketAddr| {
+        config.tls.as_ref().map_or(TlsUse::Off, |tls| tls.at.get(at).copied().unwrap_or(tls.tls))
+    };
+    model.check_listeners(&config.listen, tls).map_err(Failure::usage)?;
     let addresses = model.addresses().into_iter();
     let named_only = addresses.filter(|(at, _)| !config.listen.contains(at));
     let named_only: BTreeMap<SocketAddr, TlsUse> = named_only.collect();

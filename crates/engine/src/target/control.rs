@@ -324,6 +324,9 @@ impl Control {
         if !was_live && session.state() == Stage::Live {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
+            if let Some(presence) = session.presence() {
+                self.lock().presences.proved(presence);
+            }
         }
         if let Some(psk) = psk {
             let host = host_name(&connected.hostnqn);

@@ -1,6 +1,7 @@
 //! In-band authentication over loopback: who is let in, who is not, and what each side says.
 
 use crate::harness::*;
+use crate::peer::{Peer, raw};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, HostError, LinkState, discover};
 use roadtrain_engine::target::{Server, ServerConfig, TlsUse};
@@ -8,7 +9,9 @@ use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
 use roadtrain_proto::target::Authentication;
 use roadtrain_wire::auth::Explanation;
-use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, Property, property};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::BTreeMap;
 
 fn key(octet: u8) -> Option<DhchapKey> {
@@ -73,6 +76,32 @@ fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
         matches!(other_target, dhchap::HostError::Refuses(Explanation::Failed, _)),
         "{other_target}"
     );
+    assert_nothing_left(&server);
+}
+
+/// Somebody who knows a host's name and controller, and has no key, shuts nothing down.
+#[test]
+fn who_has_proved_nothing_does_not_shut_a_controller_down() {
+    const SHUTDOWN: u32 = 1 << 14;
+    let server = start(true, Offer::default(), 2);
+    let client = Client::connect(config(&server, both())).unwrap();
+    let cntlid = client.view().info().cntlid;
+    // A queue of the host's controller, and a controller of its own.
+    for (qid, cntlid) in [(7, cntlid), (0, 0xffff)] {
+        let socket = std::net::TcpStream::connect(address(&server)).unwrap();
+        let mut peer = Peer { socket, digests: raw::PLAIN };
+        peer.send(&raw::icreq());
+        peer.next().unwrap();
+        let connect = Connect { recfmt: 0, qid, sqsize: 7, cattr: 0, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], cntlid, NQN, HOST_NQN);
+        peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
+        assert!(peer.completion(1).is_success(), "it is asked for a proof then");
+        let shutdown = Property::set(property::CC, SHUTDOWN);
+        peer.send(&raw::command(2, shutdown, &[], raw::PLAIN));
+        assert_eq!(peer.completion(2), Status::AUTHENTICATION_REQUIRED.dnr());
+        client.write(1, 0, pattern(4096, 1), false).unwrap();
+    }
+    drop(client);
     assert_nothing_left(&server);
 }
 

@@ -90,6 +90,7 @@ fn changes_of_other_things_do_not_keep_commands_waiting() {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| write_all(&client, 1, 60));
+        std::thread::sleep(Duration::from_millis(50));
         for number in 1..=40 {
             limit(&server, 2, iops(number));
         }

@@ -46,6 +46,15 @@ pub struct Model {
     pub has_tcp: bool,
 }
 
+/// A device that was taken out of it, with what was said of it.
+#[derive(Clone, Debug, Default)]
+pub struct Removed {
+    devices: Vec<Arc<Device>>,
+    limits: Option<(String, DeviceLimits)>,
+    /// By the NQNs of their subsystems.
+    namespaces: Vec<(String, NamespaceSpec)>,
+}
+
 /// What of it is kept in a file, in the format of serve.toml.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -128,12 +137,31 @@ impl Model {
     }
 
     /// Removes a device, its namespace first.
-    pub fn remove_device(&mut self, name: &str) {
+    pub fn remove_device(&mut self, name: &str) -> Removed {
+        let mut removed = Removed::default();
         for subsystem in &mut self.subsystems {
-            subsystem.namespaces.retain(|namespace| namespace.device != name);
+            let of_it = subsystem.namespaces.extract_if(.., |one| one.device == name);
+            removed.namespaces.extend(of_it.map(|namespace| (subsystem.nqn.clone(), namespace)));
         }
-        self.devices.retain(|device| device.name != name);
-        self.limits.remove(name);
+        removed.devices.extend(self.devices.extract_if(.., |device| device.name == name));
+        removed.limits = self.limits.remove_entry(name);
+        removed
+    }
+
+    /// What was removed is there again, but for namespaces in whose place there is another one by now.
+    pub fn put_back(&mut self, removed: Removed) {
+        self.devices.extend(removed.devices);
+        self.limits.extend(removed.limits);
+        for (nqn, namespace) in removed.namespaces {
+            let subsystem = self.subsystem_mut(&nqn);
+            let is_free = |subsystem: &&mut SubsystemSpec| {
+                subsystem.namespaces.iter().all(|one| one.nsid != namespace.nsid)
+            };
+            if let Some(subsystem) = subsystem.filter(is_free) {
+                subsystem.namespaces.push(namespace);
+                subsystem.namespaces.sort_by_key(|one| one.nsid);
+            }
+        }
     }
 
     /// Whether another process finds everything that is there.
@@ -162,6 +190,27 @@ impl Model {
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
         addresses(&self.subsystems)
     }
+
+    /// Checks the addresses that the configuration file has: where a listener's connections are to be secured, those of
+    /// others are, too. `tls` says what it asks for at an address.
+    ///
+    /// # Errors
+    /// The address where it does not.
+    pub fn check_listeners(
+        &self,
+        listen: &[SocketAddr],
+        tls: impl Fn(&SocketAddr) -> TlsUse,
+    ) -> Result<(), String> {
+        let mut secured = self.addresses().into_iter().filter(|(_, own)| *own == TlsUse::Required);
+        let weaker = secured.find(|(at, _)| listen.contains(at) && tls(at) != TlsUse::Required);
+        match weaker {
+            Some((at, _)) => Err(format!(
+                "{at}: JSON-RPC has made a listener with secure_channel there: require TLS at that address, or \
+                 remove the listener"
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 impl State {
@@ -175,4 +224,28 @@ impl State {
 fn addresses(subsystems: &[SubsystemSpec]) -> BTreeMap<SocketAddr, TlsUse> {
     let listeners = subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
     listeners.filter_map(|one| Some((one.address()?, one.tls()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_file_takes_no_security_from_a_listener() {
+        let at = ["127.0.0.1:4421".parse().unwrap()];
+        let checked = |secure: bool, listen: &[SocketAddr], tls: TlsUse| {
+            let subsystem = serde_json::json!({
+                "nqn": "nqn.2025-01.io.example:a", "max_namespaces": 32,
+                "listener": [{"address": "127.0.0.1", "port": 4421, "secure": secure}],
+            });
+            let subsystems = vec![serde_json::from_value(subsystem).unwrap()];
+            Model { subsystems, ..Model::default() }.check_listeners(listen, |_| tls)
+        };
+        for tls in [TlsUse::Off, TlsUse::Allowed] {
+            assert!(checked(true, &at, tls).unwrap_err().contains("127.0.0.1:4421"));
+            assert_eq!(checked(false, &at, tls), Ok(()));
+            assert_eq!(checked(true, &["127.0.0.1:4420".parse().unwrap()], tls), Ok(()));
+        }
+        assert_eq!(checked(true, &at, TlsUse::Required), Ok(()));
+    }
 }

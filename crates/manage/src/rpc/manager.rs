@@ -499,6 +499,42 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_deleted_stays_what_it_is() {
+        let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        let plain = manager(folder.path());
+        let files = Files { roots: vec![volumes.path().into()], ..plain.files };
+        let manager = Manager { files, ..plain };
+        let path = volumes.path().display().to_string();
+        ask(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": path, "lvs_name": "s"}));
+        let made =
+            json!({"lvs_name": "s", "lvol_name": "v", "size_in_mib": 4, "thin_provision": true});
+        let name = ask(&manager, "bdev_lvol_create", made)["result"].clone();
+        let nqn = "nqn.2025-01.io.example:a";
+        ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
+        let namespace = json!({"bdev_name": name, "nsid": 7});
+        ask(&manager, "nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}));
+        let limit = json!({"name": name, "rw_ios_per_sec": 1000});
+        assert_eq!(ask(&manager, "bdev_set_qos_limit", limit)["result"], true);
+        let before = manager.model().state();
+        // In the way of the next index.
+        std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
+        for (method, params) in [
+            ("bdev_lvol_delete", json!({"name": name})),
+            ("bdev_lvol_delete_lvstore", json!({"lvs_name": "s"})),
+        ] {
+            let refused = ask(&manager, method, params);
+            assert!(refused["error"]["code"].is_i64(), "{refused}");
+            assert_eq!(manager.model().state(), before, "{method}");
+            let subsystems = &manager.server().view().0.subsystems;
+            assert_eq!(subsystems[0].namespaces[0].nsid, 7, "{method}");
+        }
+        std::fs::remove_dir(volumes.path().join("store.json.new")).unwrap();
+        let deleted = ask(&manager, "bdev_lvol_delete_lvstore", json!({"lvs_name": "s"}));
+        assert_eq!(deleted["result"], true, "{deleted}");
+        assert!(manager.model().devices.is_empty() && manager.model().limits.is_empty());
+    }
+
+    #[test]
     fn keys_come_and_go_by_their_names() {
         let folder = tempfile::tempdir().unwrap();
         let (manager, path) = with_key(folder.path());

@@ -116,9 +116,16 @@ fn batch(text: &str, methods: &impl Methods) -> Option<String> {
     if elements.is_empty() {
         return Some(error_line(None, RpcError::request("the array is empty")));
     }
-    let answers = elements.into_iter().filter_map(|element| single(element.get(), methods));
-    let answers: Vec<String> = answers.collect();
-    (!answers.is_empty()).then(|| format!("[{}]", answers.join(",")))
+    let mut answers = String::new();
+    for element in elements {
+        let Some(answer) = single(element.get(), methods) else { continue };
+        answers.push(if answers.is_empty() { '[' } else { ',' });
+        answers.push_str(&answer);
+        if answers.len() > ANSWER_BYTES_MAX {
+            return Some(answers); // what follows is not done: nobody hears of it
+        }
+    }
+    (!answers.is_empty()).then(|| answers + "]")
 }
 
 fn single(text: &str, methods: &impl Methods) -> Option<String> {
@@ -219,6 +226,26 @@ mod tests {
         assert!(
             ask("[]").starts_with("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600")
         );
+    }
+
+    /// Says much, and counts how often.
+    struct Talker(std::cell::Cell<usize>);
+
+    impl Methods for Talker {
+        fn call(&self, _: &str, _: Params<'_>) -> Rpc<Value> {
+            self.0.update(|calls| calls + 1);
+            Ok("x".repeat(ANSWER_BYTES_MAX / 3).into())
+        }
+    }
+
+    #[test]
+    fn a_batch_ends_when_its_answers_are_too_long() {
+        let talker = Talker(std::cell::Cell::new(0));
+        let request = r#"{"method":"talk","id":1}"#;
+        let batch = format!("[{}]", [request; 9].join(","));
+        let answered = answer(batch.as_bytes(), &talker).text.unwrap();
+        assert!(answered.contains("the answer is too long"), "{} octets", answered.len());
+        assert_eq!(talker.0.get(), 3);
     }
 
     #[test]

@@ -15,9 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 const INDEX: &str = "store.json";
 const INDEX_NEW: &str = "store.json.new";
+/// Space that is given up for an index when the file system is full: deleting a volume needs some before it gives any.
+const INDEX_SPARE: &str = "store.json.spare";
+/// The spare space is whole pieces of this.
+const SPARE_BYTES: u64 = 64 << 10;
 
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -76,21 +81,36 @@ impl Home {
     pub(crate) fn save(&self, contents: &Contents) -> io::Result<()> {
         let Place::Folder { path, folder } = &self.place else { return Ok(()) };
         let new = path.join(INDEX_NEW);
-        self.gate.pass(Step::Write)?;
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&contents.image())?;
-        file.sync_all()?;
+        let image = contents.image();
+        let write = || -> io::Result<()> {
+            self.gate.pass(Step::Write)?;
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&image)?;
+            file.sync_all()
+        };
+        let spare = path.join(INDEX_SPARE);
+        write().or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                std::fs::remove_file(&spare).map_err(|_| error)?;
+                write()
+            }
+            _ => Err(error),
+        })?;
         self.gate.pass(Step::Rename)?;
         std::fs::rename(&new, path.join(INDEX))?;
         self.gate.pass(Step::SyncFolder)?;
-        folder.sync_all()
+        folder.sync_all()?;
+        keep_spare(&spare, image.len() as u64);
+        Ok(())
     }
 
     /// Removes the index: there is no store any more.
     pub(crate) fn forget(&self) -> io::Result<()> {
         let Place::Folder { path, folder } = &self.place else { return Ok(()) };
         self.gate.pass(Step::Remove)?;
+        let _ = std::fs::remove_file(path.join(INDEX_SPARE)); // perhaps there is none
         std::fs::remove_file(path.join(INDEX))?;
         self.gate.pass(Step::SyncFolder)?;
         folder.sync_all()
@@ -258,6 +278,20 @@ impl Home {
         let Place::Folder { folder, .. } = &self.place else { return Ok(None) };
         let answer = fstatvfs(folder.as_fd())?;
         Ok(Some((answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)))
+    }
+}
+
+/// Keeps space for an index twice as large, if there is some.
+fn keep_spare(path: &Path, index: u64) {
+    let bytes = (2 * index).next_multiple_of(SPARE_BYTES);
+    if path.metadata().is_ok_and(|spare| spare.len() >= bytes) {
+        return;
+    }
+    let kept = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let kept = kept.and_then(|spare| Ok(fallocate(spare, FallocateFlags::empty(), 0, bytes)?));
+    if let Err(error) = kept {
+        debug!("{}: no space is kept for deleting: {error}", path.display());
+        let _ = std::fs::remove_file(path); // a part of it helps nobody
     }
 }
 

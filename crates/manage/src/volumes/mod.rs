@@ -35,5 +35,6 @@ mod uuid;
 pub use contents::{CLUSTER_BYTES, Volume, clusters};
 pub use copy::Progress;
 pub use error::VolumeError;
+pub use operations::{Deletion, Destruction};
 pub use store::{Store, StoreInfo, VolumeInfo};
 pub use uuid::Uuid;

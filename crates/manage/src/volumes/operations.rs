@@ -7,6 +7,7 @@ use super::figures;
 use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
 use super::uuid::Uuid;
 use std::fs::File;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
@@ -174,8 +175,52 @@ impl Store {
     /// # Errors
     /// There is no such volume, or it is being copied.
     pub fn delete(&self, uuid: Uuid) -> Result<(), VolumeError> {
-        let shared = &self.shared;
-        let _claimed = shared.claim(uuid, Claim::Change)?;
+        self.begin_delete(uuid)?.end()
+    }
+
+    /// The same in two steps, for who has to take it from others in between.
+    ///
+    /// # Errors
+    /// As [`Store::delete`].
+    pub fn begin_delete(&self, uuid: Uuid) -> Result<Deletion<'_>, VolumeError> {
+        let claimed = self.shared.claim(uuid, Claim::Change)?;
+        Ok(Deletion { shared: &self.shared, claimed })
+    }
+
+    /// Removes the store with all volumes; the folder stays.
+    ///
+    /// # Errors
+    /// A volume is being copied, or the file system has trouble.
+    pub fn destroy(&self) -> Result<(), VolumeError> {
+        self.begin_destroy()?.end()
+    }
+
+    /// The same in two steps, for who has to take it from others in between.
+    ///
+    /// # Errors
+    /// As [`Store::destroy`].
+    pub fn begin_destroy(&self) -> Result<Destruction<'_>, VolumeError> {
+        let claim = |volume: &Volume| self.shared.claim(volume.uuid, Claim::Change);
+        let claimed = self.list().iter().map(claim).collect::<Result<_, _>>()?;
+        Ok(Destruction { shared: &self.shared, claimed })
+    }
+}
+
+/// A volume that nobody else uses any more, and that is there until [`Deletion::end`].
+#[must_use = "nothing is deleted before its end"]
+pub struct Deletion<'a> {
+    shared: &'a Arc<Shared>,
+    claimed: Claimed<'a>,
+}
+
+impl Deletion<'_> {
+    /// It is not there any more.
+    ///
+    /// # Errors
+    /// The file system has trouble: it is there.
+    pub fn end(self) -> Result<(), VolumeError> {
+        let Deletion { shared, claimed } = &self;
+        let uuid = claimed.volume.uuid;
         let file = shared.home.open(uuid);
         let bytes = file.and_then(|file| figures::alone(&file, None)).unwrap_or(0);
         let mut state = shared.lock();
@@ -184,28 +229,40 @@ impl Store {
         shared.wake(&mut state);
         Ok(())
     }
+}
 
-    /// Removes the store with all volumes; the folder stays.
+/// A store whose volumes nobody else uses any more, and that is there until [`Destruction::end`].
+#[must_use = "nothing is removed before its end"]
+pub struct Destruction<'a> {
+    shared: &'a Arc<Shared>,
+    claimed: Vec<Claimed<'a>>,
+}
+
+impl Destruction<'_> {
+    /// Its volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = Uuid> {
+        self.claimed.iter().map(|claimed| claimed.volume.uuid)
+    }
+
+    /// It is not there any more.
     ///
     /// # Errors
-    /// A volume is being copied, or the file system has trouble.
-    pub fn destroy(&self) -> Result<(), VolumeError> {
-        let shared = &self.shared;
-        let volumes = self.list();
-        let claims: Result<Vec<Claimed<'_>>, VolumeError> =
-            volumes.iter().map(|volume| shared.claim(volume.uuid, Claim::Change)).collect();
-        let _claims = claims?;
+    /// Volumes are being made in it, or the file system has trouble: it is there.
+    pub fn end(self) -> Result<(), VolumeError> {
+        let Destruction { shared, claimed } = &self;
         let mut state = shared.lock();
-        if state.contents.volumes.len() != volumes.len() {
+        if state.contents.volumes.len() != claimed.len() {
             return Err(VolumeError::Busy("volumes are being made in it".into()));
         }
         shared.commit(&mut state, |contents| contents.volumes.clear())?;
-        let failed = |e| VolumeError::io(shared.home.path(), "clear", e);
         state.gone = true;
-        for volume in &volumes {
-            shared.home.remove(volume.uuid).map_err(failed)?;
-        }
-        shared.home.forget().map_err(failed)
+        let path = shared.home.path();
+        // It has no volumes any more: what is left of their files goes when somebody opens it again.
+        let removed = self.volumes().try_for_each(|uuid| shared.home.remove(uuid));
+        removed.and_then(|()| shared.home.forget()).unwrap_or_else(|error| {
+            warn!("{}: is not cleared: {error}", path.display());
+        });
+        Ok(())
     }
 }
 

@@ -31,6 +31,8 @@ struct Entry<C> {
     /// Controller and queue.
     queue: (u16, u16),
     proof: Proof<C>,
+    /// The host has proved who it is, if it has to.
+    is_proved: bool,
     /// The control plane has it closed.
     closes: bool,
     /// The connection is over, but commands are in a store.
@@ -157,8 +159,8 @@ impl<C: Copy> Presences<C> {
             (None, 0) => Proof::Harmless,
             (None, _) => Proof::Asked(Question { proven: now, asked: None }),
         };
-        let (number, closes, drains) = (self.last, false, false);
-        let entry = Entry { number, queue, proof, closes, drains };
+        let (is_proved, closes, drains) = (connected.asked.is_none(), false, false);
+        let entry = Entry { number: self.last, queue, proof, is_proved, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
@@ -237,11 +239,18 @@ impl<C: Copy> Presences<C> {
         }
     }
 
+    /// The host of a connection has proved who it is.
+    pub fn proved(&mut self, presence: &Presence) {
+        if let Some(entry) = self.find(presence) {
+            entry.is_proved = true;
+        }
+    }
+
     /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
-    /// have heard of the others: the network can lose a reset.
+    /// have heard of the others: the network can lose a reset. Somebody who only says to be the host ends nothing.
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
-        let lost = present.filter_map(|entry| match entry.proof {
+        let lost = present.filter(|entry| entry.is_proved).filter_map(|entry| match entry.proof {
             Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
             _ => None,
         });
@@ -285,6 +294,8 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::policy::Class;
+    use crate::security::dhchap::{Concatenation, Keys, Offer};
+    use crate::target::Asked;
     use crate::target::ControllerKind;
     use core::time::Duration;
 
@@ -350,6 +361,24 @@ mod tests {
         presences.leave(&presence);
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), "Go");
         presences.leave(&stays);
+        assert_eq!(presences.count(), 0);
+    }
+
+    /// Somebody else can take a host's name as long as nothing is proved: the host's queues are not ended by that.
+    #[test]
+    fn a_lost_connection_that_has_proved_nothing_ends_no_queues() {
+        let mut presences = Presences::default();
+        let of_host = presences.enter(NOW, &queue(1, 1), Some(7));
+        let (parties, concatenation) =
+            (Keys::default().parties(HOST, "nqn.x:s"), Concatenation::Refused);
+        let asked = Asked { parties, former: None, offer: Offer::default(), concatenation };
+        let asked = Some(asked);
+        let other = presences.enter(NOW, &Connected { asked, ..queue(1, 2) }, Some(8));
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [])"));
+        presences.proved(&other);
+        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [1])"));
+        presences.leave(&other);
+        presences.leave(&of_host);
         assert_eq!(presences.count(), 0);
     }
 

@@ -254,7 +254,8 @@ impl Session {
                 self.authenticated();
             }
         } else if ends {
-            self.quiesce();
+            self.step(State::Authenticating, State::Refused);
+            self.step(State::Live, State::Refused);
         }
         ends
     }
@@ -288,9 +289,9 @@ impl Session {
         self.proves_by.filter(|_| self.computing.since.is_none())
     }
 
-    /// The controller shuts down: nothing more is executed.
+    /// The controller shuts down: nothing more is executed. Whoever is not known by then will not be.
     pub fn quiesce(&mut self) {
-        self.step(State::Authenticating, State::Draining);
+        self.step(State::Authenticating, State::Refused);
         self.step(State::Live, State::Draining);
     }
 
@@ -448,7 +449,7 @@ impl Session {
     #[must_use]
     pub fn quiet(&self) -> Option<&Connected> {
         match self.state {
-            State::Draining if self.in_store == 0 => self.connected.as_ref(),
+            State::Draining | State::Refused if self.in_store == 0 => self.connected.as_ref(),
             _ => None,
         }
     }

@@ -14,6 +14,8 @@ pub enum State {
     Connecting,
     /// The queue is connected; its host has to prove who it is.
     Authenticating,
+    /// Its host has not proved who it is, and cannot any more: nothing is executed.
+    Refused,
     /// Commands are executed.
     Live,
     /// The controller shuts down, or the host has disconnected: nothing new is executed.
@@ -47,7 +49,11 @@ impl State {
         match self {
             State::Securing | State::Ended => false,
             State::Initializing => matches!(pdu, PduType::IcReq | PduType::H2cTermReq),
-            State::Connecting | State::Authenticating | State::Live | State::Draining => {
+            State::Connecting
+            | State::Authenticating
+            | State::Refused
+            | State::Live
+            | State::Draining => {
                 matches!(pdu, PduType::CapsuleCmd | PduType::H2cData | PduType::H2cTermReq)
             }
         }
@@ -61,9 +67,10 @@ impl State {
         use Request::{Admin, Authentication, Connect, Disconnect, Fabrics, Io, Property};
         match (self, request) {
             (State::Connecting, Connect) | (State::Authenticating, Authentication) => Ok(()),
-            (State::Authenticating, Disconnect | Property | Fabrics | Admin | Io) => {
-                Err(Status::AUTHENTICATION_REQUIRED.dnr())
-            }
+            (
+                State::Authenticating | State::Refused,
+                Disconnect | Property | Fabrics | Admin | Io,
+            ) => Err(Status::AUTHENTICATION_REQUIRED.dnr()),
             // The control plane says what it knows of them, and of a second Connect.
             (State::Live, _) => Ok(()),
             (State::Draining, Disconnect | Property | Fabrics | Admin) => Ok(()),

@@ -265,7 +265,7 @@ fn who_begins_again_is_not_believed_for_longer() {
     let success2 = [1, 4, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     send(&mut session, &success2); // Reply was expected
     assert!(session.authenticates(Instant(200), TIME), "it ends");
-    assert_eq!(session.state(), State::Draining);
+    assert_eq!(session.state(), State::Refused);
 }
 
 /// A message for which something is computed, and its command.

@@ -159,5 +159,5 @@ fn without_a_psk_the_subsystem_decides() {
     assert_eq!((session.state(), psk), (State::Live, None));
     let (session, psk) = authenticated(PRIVATE_NQN, false);
     assert_eq!(psk, None);
-    assert_eq!(session.state(), State::Draining);
+    assert_eq!(session.state(), State::Refused);
 }

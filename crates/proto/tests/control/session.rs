@@ -60,14 +60,13 @@ fn session_in(state: State, qid: u16) -> Session {
         let presence = presences.enter(Instant(0), &connected, Some(1));
         session.connected(connected, presence);
     };
-    let steps: [&dyn Fn(&mut Session); 6] = [
-        &secured,
-        &Session::initialized,
-        &connect,
-        &Session::authenticated,
-        &Session::quiesce,
-        &|session| _ = session.end(),
-    ];
+    // A controller that shuts down waits for no proof.
+    let proves: &dyn Fn(&mut Session) =
+        if state == State::Refused { &Session::quiesce } else { &Session::authenticated };
+    let steps: [&dyn Fn(&mut Session); 6] =
+        [&secured, &Session::initialized, &connect, proves, &Session::quiesce, &|session| {
+            _ = session.end()
+        }];
     for step in steps {
         if session.state() == state {
             return session;
@@ -78,11 +77,12 @@ fn session_in(state: State, qid: u16) -> Session {
     session
 }
 
-const STATES: [State; 7] = [
+const STATES: [State; 8] = [
     State::Securing,
     State::Initializing,
     State::Connecting,
     State::Authenticating,
+    State::Refused,
     State::Live,
     State::Draining,
     State::Ended,

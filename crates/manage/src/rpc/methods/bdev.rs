@@ -385,7 +385,7 @@ pub(super) fn delete(
                 lvstore.name
             )));
         }
-        model.remove_device(&name);
+        drop(model.remove_device(&name));
         Ok(json!(true))
     })
 }

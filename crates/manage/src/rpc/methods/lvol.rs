@@ -1,6 +1,6 @@
 //! Volumes. A volume is a device, whose name is its UUID.
 
-use super::lvstore::{self, ClearMethod, late};
+use super::lvstore::{self, ClearMethod, refused};
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind, LvStore, Model, VolumeOf};
 use crate::rpc::{Manager, Rpc, RpcError};
@@ -52,14 +52,6 @@ fn find(manager: &Manager, name: &str) -> Rpc<Found> {
 }
 
 /// SPDK's error of what a volume cannot have; one that is not there, or that is used, has its own.
-fn refused(error: &VolumeError) -> RpcError {
-    match error {
-        VolumeError::NotFound(_) => RpcError::no_device(error),
-        VolumeError::Busy(_) => RpcError::busy(error),
-        _ => late(error),
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
@@ -295,22 +287,17 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         let what = format!("a host uses it at {nqn}: disconnect that, or add force");
         return Err(RpcError::busy(what));
     }
-    // Hosts lose it before its blocks go.
-    manager.change(RpcError::internal, |model| {
-        model.remove_device(&device.name);
-        Ok(())
+    // What can be refused is refused before hosts lose it, and they lose it before its blocks go.
+    let deletion = lvstore.store.begin_delete(uuid).map_err(|error| refused(&error))?;
+    let removed =
+        manager.change(RpcError::internal, |model| Ok(model.remove_device(&device.name)))?;
+    deletion.end().or_else(|error| {
+        let again = |model: &mut Model| {
+            model.put_back(removed);
+            Ok(())
+        };
+        manager.change(RpcError::internal, again)?;
+        Err(refused(&error))
     })?;
-    match lvstore.store.delete(uuid) {
-        Ok(()) => Ok(json!(true)),
-        Err(error) => {
-            if !matches!(error, VolumeError::NotFound(_)) {
-                let again = |model: &mut Model| {
-                    model.devices.push(device.clone());
-                    Ok(())
-                };
-                manager.change(RpcError::internal, again)?;
-            }
-            Err(refused(&error))
-        }
-    }
+    Ok(json!(true))
 }

@@ -1,7 +1,7 @@
 //! Stores of volumes.
 
 use super::{Method, Params, change, device_params, look};
-use crate::model::{Base, DeviceKind, LvStore};
+use crate::model::{Base, DeviceKind, LvStore, Model, Removed};
 use crate::rpc::{Manager, Rpc, RpcError};
 use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
 use serde::Deserialize;
@@ -44,6 +44,15 @@ pub(super) fn late(error: &VolumeError) -> RpcError {
     let words = std::io::Error::from_raw_os_error(error.errno()).to_string();
     let words = words.split(" (os error").next().unwrap_or_default();
     RpcError::new(-32602, words, error)
+}
+
+/// What is not there and what is in use have numbers of their own.
+pub(super) fn refused(error: &VolumeError) -> RpcError {
+    match error {
+        VolumeError::NotFound(_) => RpcError::no_device(error),
+        VolumeError::Busy(_) => RpcError::busy(error),
+        _ => late(error),
+    }
 }
 
 fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -175,18 +184,26 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         let how = "take it out of the command line first";
         return Err(RpcError::not_permitted(format!("{name} is of --lvstore: {how}")));
     }
+    // What can be refused is refused before hosts lose anything.
+    let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
     // Gone before its volumes are, so that no new ones come: another answer is that it is not there.
-    manager.change(RpcError::internal, |model| {
+    let removed: Vec<Removed> = manager.change(RpcError::internal, |model| {
         let is_there = model.lvstores.iter().any(|one| Arc::ptr_eq(one, &lvstore));
         if !is_there {
             return Err(RpcError::no_device(format!("no store {name}")));
         }
-        for volume in lvstore.store.list() {
-            model.remove_device(&volume.uuid.to_string());
-        }
         model.lvstores.retain(|one| !Arc::ptr_eq(one, &lvstore));
-        Ok(())
+        let volumes = destruction.volumes();
+        Ok(volumes.map(|volume| model.remove_device(&volume.to_string())).collect())
     })?;
-    lvstore.store.destroy().map_err(RpcError::io)?;
+    destruction.end().or_else(|error| {
+        let again = |model: &mut Model| {
+            model.lvstores.push(lvstore.clone());
+            removed.into_iter().for_each(|removed| model.put_back(removed));
+            Ok(())
+        };
+        manager.change(RpcError::internal, again)?;
+        Err(refused(&error))
+    })?;
     Ok(json!(true))
 }

@@ -164,8 +164,8 @@ fn add_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     if asked.nqn == DISCOVERY {
         return discovery_listener(manager, &listener);
     }
-    check_security(manager, &listener)?;
     edit(manager, (&asked.nqn, asked.tgt_name.as_deref()), RpcError::params, |subsystem| {
+        check_security(manager, &listener)?;
         if subsystem.listeners.iter().any(|other| is_same(other, &listener)) {
             return Err(RpcError::params("it listens there already"));
         }

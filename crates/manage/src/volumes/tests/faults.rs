@@ -210,3 +210,32 @@ fn a_file_is_stable_before_the_index_has_it_and_the_index_before_a_file_goes() {
     store.delete(disk).unwrap();
     assert_eq!(taken(), [Write, Rename, SyncFolder, Remove]);
 }
+
+/// Has no space as long as nobody gives up what is kept for that.
+struct Full(PathBuf);
+
+impl Gate for Arc<Mutex<Option<Full>>> {
+    fn pass(&self, step: Step) -> io::Result<()> {
+        let is_full = self.lock().unwrap().as_ref().is_some_and(|full| full.0.exists());
+        match is_full && step == Step::Write {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn volumes_can_be_deleted_on_a_full_file_system() {
+    let lab = Lab::plain();
+    let full = Arc::new(Mutex::new(None));
+    let store = open_with(&lab, full.clone()).unwrap();
+    let [first, second] = ["a", "b"].map(|name| store.create(name, 4 << 20, true).unwrap());
+    let spare = lab.folder.join("store.json.spare");
+    assert!(spare.exists());
+    *full.lock().unwrap() = Some(Full(spare.clone()));
+    store.delete(first).unwrap();
+    assert!(spare.exists(), "for the next one");
+    store.delete(second).unwrap();
+    drop(store);
+    assert_eq!(check(&lab), []);
+}

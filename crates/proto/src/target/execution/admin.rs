@@ -3,6 +3,7 @@
 use super::Execution;
 use super::environment::{Environment, Job, Namespace, Payload};
 use super::slot::{Admin, Command, Data};
+use crate::target::session::{Request, Session};
 use core::mem;
 use core::ops::DerefMut;
 use roadtrain_wire::fabrics::{Property, fctype, property};
@@ -76,8 +77,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             Command::Admin(admin) => is_shutdown(&admin.sqe),
             _ => return None,
         };
-        if !is_shutdown || env.session().queue().is_none() {
-            return Some(slot);
+        if !is_shutdown || !may_shut_down(env.session()) {
+            return Some(slot); // the control plane says why not
         }
         if !env.quiesce() {
             env.session().postpone(slot);
@@ -177,6 +178,12 @@ where
 }
 
 /// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
+/// Whether it is the host's to end its controller: on the admin queue, and when it has proved who it is.
+fn may_shut_down(session: &Session) -> bool {
+    let is_admin = session.queue().is_some_and(|connected| connected.qid == 0);
+    is_admin && session.admits(Request::Property).is_ok()
+}
+
 fn is_shutdown(sqe: &Sqe) -> bool {
     let property = Property::parse(sqe);
     sqe.opcode == opcode::FABRICS

@@ -9,6 +9,7 @@
 //! | Compare and Write | alone with the blocks: the comparison, then the write |
 //! | Write Uncorrectable | alone with the blocks: the mark |
 //! | Write, Write Zeroes, Copy to blocks that are marked | alone with the blocks: as with Force Unit Access, then the marks are cleared |
+//! | Compare and Write to blocks that a start of the target may find marked | the same, after the comparison |
 //! | others | one |
 //!
 //! A Read, Compare or Verify of blocks that are marked ends where it would look at them, and so does a Copy from them.
@@ -234,10 +235,11 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             return Err(Outcome { result, buffer: Some(expected), copied: 0, fused });
         };
         let range = ByteRange { offset, len: length.into() };
-        let write = Op::Write { offset, fua };
+        let clears = store.is_to_clear(&range);
+        let write = Op::Write { offset, fua: fua || clears };
         let fused = Some(Box::new(Fused { write, other: Some(data), compared: false }));
         let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
-        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, false)), ..task })
+        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, clears)), ..task })
     }
 
     /// Nobody else changes the range that the command has named ([`Step::Exclude`]). `admitted` is what

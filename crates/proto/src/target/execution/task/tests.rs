@@ -40,9 +40,9 @@ impl Flushes for Shared {
     }
 }
 
-/// `None`: nothing is lost. And its marks.
+/// `None`: nothing is lost. Its marks, and those that a start of the target may find besides.
 #[derive(Default)]
-struct Disk(Option<Shared>, RefCell<Extents>);
+struct Disk(Option<Shared>, RefCell<Extents>, RefCell<Extents>);
 
 impl Store for Disk {
     type Flushes = Shared;
@@ -56,12 +56,12 @@ impl Store for Disk {
     }
 
     fn is_to_clear(&self, range: &ByteRange) -> bool {
-        self.is_marked(range)
+        self.is_marked(range) || self.2.borrow().touch(range)
     }
 }
 
 fn volatile() -> Rc<Disk> {
-    Rc::new(Disk(Some(Shared::default()), RefCell::default()))
+    Rc::new(Disk(Some(Shared::default()), RefCell::default(), RefCell::default()))
 }
 
 fn user(cntlid: u16) -> Arc<User> {
@@ -481,6 +481,26 @@ fn what_is_marked_is_not_compared_and_written() {
     let task = Task::compare_and_write((&compare, &write), place, buffers);
     let bad = Err(Status::UNRECOVERED_READ_ERROR.dnr());
     assert_eq!(done(task.unwrap(), NEVER), (vec![Done::Alone(blocks(4, 1))], bad));
+}
+
+/// After a save that has failed nobody knows what a start of the target finds.
+#[test]
+fn what_may_be_marked_is_cleared_by_compare_and_write() {
+    let (offset, length, fua) = (4 << 9, 512, false);
+    let compare = IoCommand::Compare { offset, length, fua };
+    let write = IoCommand::Write { offset, length, fua };
+    let disk = volatile();
+    disk.2.borrow_mut().insert(&blocks(4, 1));
+    let begun = |disk: &Rc<Disk>| {
+        let buffers = (vec![0; 512], vec![0; 512]);
+        Task::compare_and_write((&compare, &write), (disk.clone(), &GEOMETRY), buffers).unwrap()
+    };
+    let compared = || vec![Done::Alone(blocks(4, 1)), Done::Op(Op::Compare { offset })];
+    let cleared =
+        [Done::Op(Op::Write { offset, fua: true }), Done::Mark(Change::Clear(blocks(4, 1)))];
+    let all = compared().into_iter().chain(cleared).collect();
+    assert_eq!(done(begun(&disk), NEVER), (all, Ok(())));
+    assert_eq!(done(begun(&disk), 1), (compared(), BAD), "nothing was written");
 }
 
 #[test]
