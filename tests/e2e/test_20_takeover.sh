@@ -80,6 +80,9 @@ test_takeover_that_cannot_be_is_seen_before() {
     no_takeover 3 'no target called other' --namespace "file:$work/disk.img" --id other
     no_takeover 1 "$work/missing.img" --namespace "file:$work/missing.img"
     no_takeover 2 'nsid' --namespace "file:$work/disk.img,nsid=5000"
+    echo admin:secret >credentials && chmod 644 credentials
+    no_takeover 2 "$PWD/credentials" --namespace "file:$work/disk.img" --rpc-http 127.0.0.1:0 \
+        --rpc-credentials "$PWD/credentials"
     ! grep -q 'takes over' "$work/target.log" || fail 'it has noticed'
     serve_memory() { port= && serve --namespace mem:16MiB,nsid=3; }
     serve_memory
@@ -112,6 +115,20 @@ test_takeover_that_fails_is_taken_back() {
     take_over last.log --namespace "file:$work/disk.img"
     taken_over last.log
     bench_ended bench.log
+}
+
+# After the old process has gone nobody else serves: what the new one cannot have then it does without.
+test_takeover_goes_on_without_what_cannot_be_had() {
+    serve_disk --rpc "$work/rpc.sock" --state "$work/state.toml"
+    (umask 077 && echo admin:secret >credentials)
+    # No interface has that address.
+    take_over new.log --namespace "file:$work/disk.img" --metrics 203.0.113.1:9100 --rpc "$work/rpc.sock" \
+        --state "$work/state.toml" --rpc-http 203.0.113.1:9101 --rpc-http-anywhere --rpc-credentials "$PWD/credentials"
+    taken_over new.log
+    [ "$(grep -c 'serving without' new.log)" = 2 ] || fail "$(cat new.log)"
+    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_get_subsystems >subsystems.json
+    holds subsystems.json 'length >= 1'
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.log
 }
 
 # The old process hangs: the new one gives up and says so, and the old one serves on when it is back.
