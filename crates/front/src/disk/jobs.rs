@@ -116,6 +116,8 @@ pub(crate) struct Jobs<M> {
     /// The lane did not take all of the backlog.
     congested: bool,
     in_flight: u32,
+    /// Buffers that came back only because a request did not get all of its own.
+    returned: u64,
 }
 
 impl<M> Jobs<M> {
@@ -135,6 +137,7 @@ impl<M> Jobs<M> {
             parked: VecDeque::new(),
             congested: false,
             in_flight: 0,
+            returned: 0,
             disk,
         }
     }
@@ -189,6 +192,11 @@ impl<M> Jobs<M> {
         self.pool.give(buffer);
     }
 
+    /// How many buffers came back so far: more than before means that what had [`Started::NoBuffers`] may begin now.
+    pub(crate) fn given(&self) -> u64 {
+        self.pool.given() - self.returned
+    }
+
     /// Octets that a whole request may have at most; see [`Jobs::is_whole`].
     pub(crate) fn whole_bytes_max(&self) -> u32 {
         self.blocks_max * self.disk.info().lba_bytes
@@ -220,7 +228,9 @@ impl<M> Jobs<M> {
                 0 => None,
                 bytes => match self.pool.take(bytes) {
                     None => {
+                        let given = self.pool.given();
                         self.remove(key, |buffer, _| Some(buffer));
+                        self.returned += self.pool.given() - given;
                         return Started::NoBuffers;
                     }
                     buffer => buffer,

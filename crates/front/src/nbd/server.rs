@@ -53,6 +53,8 @@ pub struct NbdServer {
     handshake_timeout: Duration,
     /// Connections that wait for buffers, longest first.
     starved: VecDeque<Owner>,
+    /// Buffers that had come back when the first of them was tried in vain.
+    given_before: u64,
     /// Requests for block status.
     statuses: BlockStatuses,
     /// Clients that others secure.
@@ -104,6 +106,7 @@ impl NbdServer {
             newcomers: VecDeque::new(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
+            given_before: 0,
             statuses: BlockStatuses::default(),
             securing: None,
             listening: false,
@@ -341,6 +344,7 @@ impl NbdServer {
                 let waits = connection.waits();
                 self.list(owner.slot);
                 if waits == Waits::Buffers {
+                    self.given_before = self.jobs.given();
                     return;
                 }
             }
@@ -352,6 +356,9 @@ impl NbdServer {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.receive(&mut self.jobs, self.starved.is_empty());
         if connection.waits() == Waits::Buffers && !self.starved.contains(&connection.owner()) {
+            if self.starved.is_empty() {
+                self.given_before = self.jobs.given();
+            }
             self.starved.push_back(connection.owner());
         }
     }
@@ -490,7 +497,9 @@ impl Front for NbdServer {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let at_once = (!self.listed.is_empty()).then_some(Instant(0));
+        // Buffers come back after the starved were tried, too, when a connection ends.
+        let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
+        let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
         at_once.into_iter().chain(self.accept_at).chain(self.retry_at).chain(newcomer).min()
     }
@@ -517,6 +526,8 @@ fn unpack(key: u64) -> (Owner, Interest) {
     (Owner { slot, serial: (key >> 32) as u32 }, interest)
 }
 
+#[cfg(test)]
+mod by_turns;
 #[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]

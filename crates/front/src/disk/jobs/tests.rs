@@ -145,9 +145,16 @@ fn without_memory_nothing_is_begun() {
     let options = Options::default();
     let mut driver = Driver::new(&options);
     driver.jobs.set_buffer_bytes_max(2 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
+    let mut held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
     let read = request(DiskOp::Read, 0, 4096);
     assert_eq!(driver.jobs.start(0, 0, read), Started::NoBuffers);
+    // What a request in vain gives back is no reason to try it again.
+    let given = driver.jobs.given();
+    driver.jobs.give(held.pop().unwrap());
+    assert_eq!(driver.jobs.given(), given + 1);
+    let large = request(DiskOp::Read, 0, 4 << 20);
+    assert_eq!(driver.jobs.start(0, 0, large), Started::NoBuffers);
+    assert_eq!(driver.jobs.given(), given + 1);
     held.into_iter().for_each(|buffer| driver.jobs.give(buffer));
     assert!(matches!(driver.jobs.start(0, 0, read), Started::Running(_)));
 }
