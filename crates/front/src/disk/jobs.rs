@@ -489,6 +489,40 @@ impl<M> Jobs<M> {
         self.backlog.push_front(key);
     }
 
+    /// Forgets what no lane has of the jobs whose marks are `theirs`, who wait for no answer. Returns how many jobs
+    /// ended by it that would have changed the disk.
+    pub(crate) fn drop_waiting(&mut self, theirs: impl Fn(&M) -> bool) -> u32 {
+        let Jobs { jobs, parts, backlog, parked, .. } = self;
+        let mut dropped = Vec::new();
+        let mut stays = |key: &PartKey| {
+            let is_theirs = theirs(&jobs[parts[*key].job].mark);
+            dropped.extend(is_theirs.then_some(*key));
+            !is_theirs
+        };
+        backlog.retain(&mut stays);
+        parked.retain(&mut stays);
+        dropped.into_iter().map(|key| u32::from(self.drop_part(key))).sum()
+    }
+
+    /// Drops a part that waits. Whether this ended a job that would have changed the disk.
+    fn drop_part(&mut self, key: PartKey) -> bool {
+        let part = &mut self.parts[key];
+        let (key, guards) = (part.job, self.disk.guards());
+        match part.held.take() {
+            Some((stripes, hold)) => guards.release(stripes, hold),
+            // It may have been refused, and left a claim.
+            None => guards.withdraw(guards.stripes(part.piece.slba, part.piece.blocks)),
+        }
+        let job = &mut self.jobs[key];
+        job.parts_left -= 1;
+        if job.parts_left > 0 {
+            return false;
+        }
+        let writes = job.request.op.writes();
+        self.remove(key, |buffer, _| Some(buffer));
+        writes
+    }
+
     /// The job, until it is removed.
     pub(crate) fn job(&self, key: JobKey) -> &Job<M> {
         &self.jobs[key]

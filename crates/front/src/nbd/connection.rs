@@ -3,6 +3,7 @@
 use super::export::Export;
 use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
+use super::strays::Predecessors;
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
 use roadtrain_engine::clients::{ClientStream, Incoming};
@@ -63,6 +64,8 @@ pub(crate) enum Waits {
     Itself,
     /// Buffers, which any connection may give back.
     Buffers,
+    /// Writes of clients that had hung up when it came.
+    Predecessors,
     /// TLS: nothing is read until its handshake is done, by others.
     Tls,
     /// Its end: nothing more is read.
@@ -94,10 +97,16 @@ pub(crate) struct Connection {
     stalled: Option<nbd::Request>,
     closing: Option<Close>,
     lost: bool,
+    /// The client sends nothing more, though some of what it sent may be unread.
+    hung_up: bool,
+    /// Whom its first request waits for.
+    predecessors: Option<Predecessors>,
     waits: Waits,
     /// Requests under way.
     jobs: u32,
-    /// Of these, those for block status, ...
+    /// Of these, those that change the disk, ...
+    writes: u32,
+    /// ... those for block status, ...
     statuses: u32,
     /// ... and those that the server has not taken.
     new_statuses: Vec<nbd::Request>,
@@ -119,6 +128,7 @@ impl Connection {
         owner: Owner,
         export: Arc<Export>,
         requires_tls: bool,
+        predecessors: Predecessors,
     ) -> Self {
         let mut replies = ReplyQueue::default();
         let session = Session::new(export, requires_tls, &mut replies);
@@ -134,8 +144,11 @@ impl Connection {
             stalled: None,
             closing: None,
             lost: false,
+            hung_up: false,
+            predecessors: Some(predecessors),
             waits: Waits::Input,
             jobs: 0,
+            writes: 0,
             statuses: 0,
             new_statuses: Vec::new(),
             held_bytes: 0,
@@ -195,6 +208,23 @@ impl Connection {
         }
     }
 
+    /// The client has hung up, and another one has come: what cannot begin soon never does.
+    pub(crate) fn note_hang_up(&mut self) {
+        (self.hung_up, self.readable) = (true, true);
+    }
+
+    /// Whether the client has left, but the disk may still be changed for it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let is_read = self.hung_up && self.closing.is_none() && !self.lost;
+        is_read || (self.closing.is_some() || self.lost) && self.writes > 0
+    }
+
+    /// Whether its first request has to wait for other clients' writes.
+    fn must_wait(&mut self) -> bool {
+        self.predecessors.take_if(|predecessors| predecessors.are_over());
+        self.predecessors.is_some() && self.session.in_transmission()
+    }
+
     /// Whether its handshake is still to end.
     pub(crate) fn is_newcomer(&self) -> bool {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
@@ -232,6 +262,7 @@ impl Connection {
             Waits::Itself => {
                 !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
             }
+            Waits::Predecessors => self.predecessors.as_ref().is_none_or(Predecessors::are_over),
             Waits::Buffers | Waits::Tls | Waits::End => false,
         }
     }
@@ -245,6 +276,10 @@ impl Connection {
     /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
     pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
+        if self.hung_up && !matches!(self.waits, Waits::Input | Waits::End) {
+            self.close(Close::Disconnect, jobs);
+            self.waits = Waits::End;
+        }
     }
 
     fn receive_until(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
@@ -317,6 +352,9 @@ impl Connection {
                     return Waits::Input;
                 }
                 continue;
+            }
+            if self.predecessors.is_some() && self.must_wait() {
+                return Waits::Predecessors;
             }
             if self.is_full(jobs) {
                 return Waits::Itself;
@@ -401,6 +439,7 @@ impl Connection {
             }
         };
         self.jobs += 1;
+        self.writes += u32::from(jobs.job(job).request.op.writes());
         self.held_bytes += jobs.job(job).held_bytes;
         None
     }
@@ -437,6 +476,7 @@ impl Connection {
         let (cookie, request) = (job.mark.cookie, job.request);
         let (status, held_bytes) = (job.status, job.held_bytes);
         self.jobs -= 1;
+        self.writes -= u32::from(request.op.writes());
         if !status.is_success() {
             let errno = errno_of(Fault::of(status, request.op));
             self.session.reply_error(cookie, errno, &status.to_string(), &mut self.replies);
@@ -499,13 +539,18 @@ impl Connection {
         !self.replies.is_empty() || self.stream.as_ref().is_some_and(ClientStream::has_unsent)
     }
 
-    /// Ends the connection now. Its requests in the lane end without it.
-    pub(crate) fn end(mut self, jobs: &mut Jobs) {
+    /// Ends the connection now. Its requests in the lane end without it; returns how many of them write.
+    pub(crate) fn end(mut self, jobs: &mut Jobs) -> u32 {
         self.close(Close::Disconnect, jobs);
+        if self.jobs > 0 {
+            let owner = self.owner;
+            self.writes -= jobs.drop_waiting(|mark| mark.owner == owner);
+        }
         self.replies.clear(|buffer| jobs.give(buffer));
         if let Some(stream) = self.stream.filter(|stream| !stream.is_plain() && !self.lost) {
             stream.end();
         }
+        self.writes
     }
 }
 

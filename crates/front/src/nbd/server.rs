@@ -13,6 +13,7 @@ use super::export::{Export, ExportInfo};
 use super::listener::Clients;
 use super::securing::Securing;
 use super::session::Close;
+use super::strays::{Predecessors, STRAY_RETRY, Strays, Token, hung_up};
 use crate::disk::Watch;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// Octets of buffers that one server may have in use, unless told otherwise.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
@@ -38,11 +39,15 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const LISTENER_KEY: u64 = u64::MAX;
 /// Key of the watch of what comes back secured.
 const SECURED_KEY: u64 = u64::MAX - 1;
+/// Key of the watch of what other servers ask.
+const ASKED_KEY: u64 = u64::MAX - 2;
 
 /// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
 /// [`Endpoint`].
 pub struct NbdServer {
     endpoint: Endpoint,
+    /// Its number there.
+    number: u64,
     jobs: Jobs,
     connections: Slab<Connection>,
     serial: u32,
@@ -55,6 +60,10 @@ pub struct NbdServer {
     starved: VecDeque<Owner>,
     /// Buffers that had come back when the first of them was tried in vain.
     given_before: u64,
+    /// Writes of clients that are gone.
+    strays: Strays,
+    /// Connections that wait for such writes.
+    waiting: Vec<Owner>,
     /// Requests for block status.
     statuses: BlockStatuses,
     /// Clients that others secure.
@@ -63,7 +72,7 @@ pub struct NbdServer {
     stopping: bool,
     /// When to accept although others should, or to try again.
     accept_at: Option<Instant>,
-    /// When to try parked parts again.
+    /// When to try parked parts again, and whether those who wait for others' writes may begin.
     retry_at: Option<Instant>,
     /// Where the namespace's changes are seen. An idle server does not look: a new client makes it.
     watch: Watch,
@@ -75,7 +84,7 @@ impl NbdServer {
     /// # Errors
     /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        Ok(NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane))
+        NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane)
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
@@ -94,10 +103,13 @@ impl NbdServer {
 
     /// A server over `lane` of the reactor whose front it becomes. Clients go to the server of the endpoint that has
     /// fewest.
-    #[must_use]
-    pub fn new(endpoint: Endpoint, lane: LaneId) -> Self {
-        endpoint.server_begins();
-        NbdServer {
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
+        let (outbox, strays) = Strays::new()?;
+        Ok(NbdServer {
+            number: endpoint.server_begins(outbox),
             jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
             endpoint,
             connections: Slab::new(),
@@ -107,6 +119,8 @@ impl NbdServer {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
             given_before: 0,
+            strays,
+            waiting: Vec::new(),
             statuses: BlockStatuses::default(),
             securing: None,
             listening: false,
@@ -114,7 +128,7 @@ impl NbdServer {
             accept_at: None,
             retry_at: None,
             watch: Watch::default(),
-        }
+        })
     }
 
     /// The same that gives clients up whose handshake takes longer.
@@ -132,8 +146,10 @@ impl NbdServer {
     }
 
     /// A server at the same endpoint over another reactor's lane.
-    #[must_use]
-    pub fn for_lane(&self, lane: LaneId) -> Self {
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn for_lane(&self, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(self.endpoint.clone(), lane)
     }
 
@@ -172,6 +188,10 @@ impl NbdServer {
             }
             if key == SECURED_KEY {
                 self.take_secured();
+                continue;
+            }
+            if key == ASKED_KEY {
+                self.strays.take_asked().into_iter().for_each(|token| self.tell_strays(token));
                 continue;
             }
             let (owner, interest) = unpack(key);
@@ -229,7 +249,12 @@ impl NbdServer {
                     connection.end_job(job, &mut self.jobs);
                     self.list(owner.slot);
                 }
-                None => self.jobs.remove(job, |buffer, _| Some(buffer)),
+                None => {
+                    if self.jobs.job(job).request.op.writes() {
+                        self.strays.end_write(owner);
+                    }
+                    self.jobs.remove(job, |buffer, _| Some(buffer));
+                }
             }
         }
     }
@@ -285,16 +310,49 @@ impl NbdServer {
         if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
             return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
         }
+        let predecessors = self.predecessors();
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
         let entry = self.connections.vacant_entry();
         let owner = Owner { slot: entry.key(), serial: self.serial };
         let (export, requires_tls) = (self.endpoint.export().clone(), self.endpoint.requires_tls());
         let peer = newcomer.peer;
-        entry.insert(Connection::new(newcomer, owner, export, requires_tls));
+        entry.insert(Connection::new(newcomer, owner, export, requires_tls, predecessors));
         self.endpoint.connections_begin(1);
         self.newcomers.push_back((now + self.handshake_timeout, owner));
         debug!(client = owner.serial, ?peer, address = %self.endpoint.address(), "NBD client connected");
         self.list(owner.slot);
+    }
+
+    /// The clients of all servers that have hung up by now.
+    fn predecessors(&mut self) -> Predecessors {
+        let predecessors = Predecessors::default();
+        self.endpoint.ask_others(self.number, &predecessors);
+        self.tell_strays(predecessors.token());
+        predecessors
+    }
+
+    /// Keeps the token of a newcomer, here or elsewhere, until the clients here that have hung up are through.
+    fn tell_strays(&mut self, token: Token) {
+        let open = self.connections.iter().filter_map(|(_, c)| Some((c.owner(), c.fd()?)));
+        for owner in hung_up(open) {
+            self.connections[owner.slot].note_hang_up();
+            self.list(owner.slot);
+        }
+        let leaving = self.connections.iter().filter(|(_, c)| c.is_leaving());
+        self.strays.wait(token, leaving.map(|(_, c)| c.owner()));
+    }
+
+    /// Has those begin whose predecessors are through.
+    fn begin_waiting(&mut self) {
+        for owner in std::mem::take(&mut self.waiting) {
+            let current = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
+            let waits = current.filter(|connection| connection.waits() == Waits::Predecessors);
+            match waits.map(|connection| connection.can_go_on(&self.jobs)) {
+                Some(true) => self.list(owner.slot),
+                Some(false) => self.waiting.push(owner),
+                None => {}
+            }
+        }
     }
 
     /// Whether the client that takes longest for its handshake could be given up for another one.
@@ -360,6 +418,12 @@ impl NbdServer {
                 self.given_before = self.jobs.given();
             }
             self.starved.push_back(connection.owner());
+        }
+        if connection.waits() == Waits::Predecessors && !self.waiting.contains(&connection.owner())
+        {
+            let client = connection.owner().serial;
+            info!(client, "an NBD client waits until the writes of clients that have hung up end");
+            self.waiting.push(connection.owner());
         }
     }
 
@@ -436,16 +500,21 @@ impl NbdServer {
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
-        connection.end(&mut self.jobs);
+        self.strays.add(owner, connection.end(&mut self.jobs));
         self.endpoint.connections_end(1);
     }
 
     /// Arms the listener and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
-        self.retry_at = self.jobs.retry_at(turn.now());
+        let connections = &self.connections;
+        let current = |owner: Owner| connections.get(owner.slot).filter(|c| c.owner() == owner);
+        self.strays.settle(|owner| current(owner).is_some_and(Connection::is_leaving));
+        let strays = (!self.waiting.is_empty()).then(|| turn.now() + STRAY_RETRY);
+        self.retry_at = self.jobs.retry_at(turn.now()).into_iter().chain(strays).min();
         if turn.stopping() {
             return self.stop(turn);
         }
+        self.strays.watch(turn, ASKED_KEY);
         if let Some(securing) = &mut self.securing {
             securing.watch(turn, SECURED_KEY);
         }
@@ -472,6 +541,7 @@ impl NbdServer {
             if let Some(securing) = &mut self.securing {
                 securing.unwatch(turn, SECURED_KEY);
             }
+            self.strays.unwatch(turn, ASKED_KEY);
             turn.stop();
         }
     }
@@ -481,6 +551,7 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
+        self.begin_waiting();
         self.watch.check_if_due(turn.now(), self.endpoint.export().disk());
         // What the lane can take it gets before the sockets are looked at; replies that leave free
         // the buffers that new requests need.
@@ -508,7 +579,7 @@ impl Front for NbdServer {
 impl Drop for NbdServer {
     fn drop(&mut self) {
         self.endpoint.connections_end(self.connections.len() as u32);
-        self.endpoint.server_ends();
+        self.endpoint.server_ends(self.number);
     }
 }
 

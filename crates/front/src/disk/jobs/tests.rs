@@ -92,6 +92,37 @@ fn whole_requests_travel_in_their_own_buffer() {
     assert!(driver.jobs.is_clean());
 }
 
+/// Nothing stays of what a lane has not got: neither buffers nor guards nor claims to them.
+#[test]
+fn what_waits_is_dropped_whole() {
+    let options = Options { room: 2, ..Options::default() };
+    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 4));
+    mock.silent = true;
+    for mark in [1, 2] {
+        driver.start(mark, request(DiskOp::Write, 0, 512), &[1; 512]);
+        driver.start(mark, request(DiskOp::Write, 100, 10), &[2; 10]);
+        driver.start(mark, request(DiskOp::Write, 1024, 512 << 10), &vec![3; 512 << 10]);
+        driver.start(mark, request(DiskOp::Read, 0, 512), &[]);
+    }
+    (0..100).for_each(|_| mock.turn(&mut driver));
+    assert_eq!(mock.asked.len(), 2);
+    // The lane has the first one's first write, which keeps out its other writes, and its read.
+    assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 1), 2);
+    assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 2), 3);
+    mock.silent = false;
+    for _ in 0..2 {
+        let job = driver.finish(&mut mock);
+        assert_eq!(driver.jobs.job(job).mark, 1);
+        driver.take(job);
+    }
+    assert!(driver.jobs.is_clean());
+    assert_eq!(mock.asked.len(), 2);
+    driver.start(3, request(DiskOp::Write, 100, 10), &[4; 10]);
+    let job = driver.finish(&mut mock);
+    driver.take(job);
+    assert!(driver.jobs.is_clean());
+}
+
 #[test]
 fn only_whole_blocks_within_the_limit_are_whole() {
     let mut info = test_info();
