@@ -112,6 +112,10 @@ pub(crate) struct Connection {
     new_statuses: Vec<nbd::Request>,
     /// Octets of buffers in jobs and in the reply queue.
     held_bytes: usize,
+    /// Octets of payload and of replies that have moved.
+    moved: u64,
+    /// How many that were when it was noted that the client is waited for.
+    moved_before: Option<u64>,
     /// The socket may have more to read.
     pub(crate) readable: bool,
     /// The socket takes more.
@@ -152,6 +156,8 @@ impl Connection {
             statuses: 0,
             new_statuses: Vec::new(),
             held_bytes: 0,
+            moved: 0,
+            moved_before: None,
             readable: true,
             writable: true,
             watches_readable: false,
@@ -230,9 +236,25 @@ impl Connection {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
     }
 
-    /// Gives the client up in its handshake; nothing is under way, and what it does not read is not sent.
-    pub(crate) fn give_up(&mut self) {
-        self.closing.get_or_insert(Close::Overdue);
+    /// Whether it holds buffers until the client sends or takes something.
+    fn awaits_client(&self) -> bool {
+        let awaits = self.payload.is_some() || self.has_output() && !self.writable;
+        awaits && self.held_bytes > 0 && !self.lost
+    }
+
+    /// Notes how far the client is, if it is waited for.
+    pub(crate) fn note_moved(&mut self) {
+        self.moved_before = self.awaits_client().then_some(self.moved);
+    }
+
+    /// Whether the client was waited for all the time since that was noted.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.awaits_client() && self.moved_before == Some(self.moved)
+    }
+
+    /// Gives the client up: what it does not read is not sent.
+    pub(crate) fn give_up(&mut self, close: Close) {
+        self.closing.get_or_insert(close);
         self.lost = true;
     }
 
@@ -324,6 +346,7 @@ impl Connection {
         self.readable = stream.is_full(count, asked);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
+            self.moved += count.min(wanted) as u64;
         }
         self.unused.1 += count.saturating_sub(wanted);
         Ok(true)
@@ -459,6 +482,7 @@ impl Connection {
             let count = (window.len() - payload.filled).min(end - start);
             window[payload.filled..][..count].copy_from_slice(&self.inbox[start..start + count]);
             payload.filled += count;
+            self.moved += count as u64;
             self.unused.0 += count;
             if payload.filled < window.len() {
                 return false;
@@ -522,6 +546,7 @@ impl Connection {
             };
             match sent {
                 Ok(Some(count)) => {
+                    self.moved += count as u64;
                     let held_bytes = &mut self.held_bytes;
                     self.replies.advance(count, |buffer| {
                         *held_bytes -= buffer.capacity();

@@ -30,6 +30,8 @@ pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 /// Clients at a time; more are turned away.
 const CONNECTIONS_MAX: usize = 256;
+/// How long a client may hold buffers that others wait for without sending or taking an octet.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server that has more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
 /// How soon accepting is tried again after the system refused it.
@@ -60,6 +62,9 @@ pub struct NbdServer {
     starved: VecDeque<Owner>,
     /// Buffers that had come back when the first of them was tried in vain.
     given_before: u64,
+    patience: Duration,
+    /// When those are given up who have not moved an octet since somebody is starved.
+    patient_until: Option<Instant>,
     /// Writes of clients that are gone.
     strays: Strays,
     /// Connections that wait for such writes.
@@ -119,6 +124,8 @@ impl NbdServer {
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
             given_before: 0,
+            patience: PATIENCE,
+            patient_until: None,
             strays,
             waiting: Vec::new(),
             statuses: BlockStatuses::default(),
@@ -135,6 +142,14 @@ impl NbdServer {
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
+        self
+    }
+
+    /// The same that gives clients up which hold buffers for longer without moving an octet while others wait for
+    /// buffers.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -358,14 +373,14 @@ impl NbdServer {
     /// Whether the client that takes longest for its handshake could be given up for another one.
     fn make_room(&mut self) -> bool {
         let Some((_, oldest)) = self.newcomers.pop_front() else { return false };
-        self.give_up(oldest);
+        self.give_up(oldest, Close::Overdue);
         self.prune_newcomers();
         true
     }
 
-    fn give_up(&mut self, owner: Owner) {
+    fn give_up(&mut self, owner: Owner, close: Close) {
         if let Some(connection) = self.connections.get_mut(owner.slot) {
-            connection.give_up();
+            connection.give_up(close);
             self.list(owner.slot);
         }
     }
@@ -377,8 +392,29 @@ impl NbdServer {
             && deadline <= now
         {
             self.newcomers.pop_front();
-            self.give_up(owner);
+            self.give_up(owner, Close::Overdue);
             self.prune_newcomers();
+        }
+    }
+
+    /// Gives up who holds buffers and does nothing, for as long as somebody waits for buffers.
+    fn expire_stuck(&mut self, now: Instant) {
+        if self.starved.is_empty() {
+            self.patient_until = None;
+            return;
+        }
+        if self.patient_until.is_some_and(|until| until > now) {
+            return;
+        }
+        let was_noted = self.patient_until.replace(now + self.patience).is_some();
+        for (slot, connection) in &mut self.connections {
+            if was_noted && connection.is_stuck() {
+                connection.give_up(Close::Stuck(self.patience));
+                if !std::mem::replace(&mut connection.listed, true) {
+                    self.listed.push(slot);
+                }
+            }
+            connection.note_moved();
         }
     }
 
@@ -494,7 +530,7 @@ impl NbdServer {
         }
         let (client, peer) = (owner.serial, connection.peer());
         match connection.closing() {
-            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured)) => {
+            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured | Close::Stuck(_))) => {
                 warn!(client, ?peer, address = %self.endpoint.address(), "NBD client: {close}");
             }
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
@@ -563,6 +599,7 @@ impl Front for NbdServer {
         self.jobs.submit(turn);
         self.send_listed();
         self.expire_newcomers(turn.now());
+        self.expire_stuck(turn.now());
         self.settle_listed(turn);
         self.await_more(turn);
     }
@@ -572,7 +609,8 @@ impl Front for NbdServer {
         let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
         let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
-        at_once.into_iter().chain(self.accept_at).chain(self.retry_at).chain(newcomer).min()
+        let timers = [at_once, newcomer, self.accept_at, self.retry_at, self.patient_until];
+        timers.into_iter().flatten().min()
     }
 }
 

@@ -9,6 +9,7 @@ use roadtrain_wire::nbd::{Command, Request};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// Largest request.
@@ -100,6 +101,60 @@ fn buffers_of_a_client_that_leaves_go_to_those_that_wait() {
         scene.turn();
         assert!(scene.server.starved.is_empty());
     }
+}
+
+/// Clients that hold all buffers until they send or take something, and one that waits for buffers.
+fn stuck(command: Command, patience: Duration) -> (Scene, UnixStream, UnixStream) {
+    let mut scene = Scene::new(|server| server.with_patience(patience));
+    let (mut holder, mut other) = (scene.client(), scene.client());
+    holder.write_all(&header(command, 0, LARGEST)).unwrap();
+    scene.turn_until(|scene| !scene.server.jobs.is_clean());
+    scene.turn_until(|scene| command == Command::WRITE || scene.server.jobs.is_idle());
+    (0..10_000).for_each(|_| scene.turn());
+    assert_eq!(scene.server.connections.len(), 2, "nobody needs the buffers");
+    other.write_all(&header(Command::READ, 0, LARGEST)).unwrap();
+    scene.turn_until(|scene| !scene.server.starved.is_empty());
+    (scene, holder, other)
+}
+
+#[test]
+fn who_holds_buffers_and_does_nothing_is_given_up_when_others_need_them() {
+    let patience = Duration::from_millis(100);
+    for command in [Command::WRITE, Command::READ] {
+        let (mut scene, _holder, _other) = stuck(command, patience);
+        let due = scene.server.deadline().unwrap();
+        assert!(due <= scene.mock.now() + patience, "{command}: the server wakes for it");
+        scene.turn_until(|scene| scene.mock.now() >= due);
+        assert_eq!(scene.server.connections.len(), 1, "{command}");
+        scene.turn();
+        assert!(scene.server.starved.is_empty(), "{command}: the buffers are another's");
+    }
+}
+
+#[test]
+fn who_is_slow_or_waits_for_the_target_is_not_given_up() {
+    let patience = Duration::from_millis(100);
+    for command in [Command::WRITE, Command::READ] {
+        let (mut scene, mut holder, _other) = stuck(command, patience);
+        for _ in 0..10 {
+            match command {
+                Command::WRITE => holder.write_all(&[0]).unwrap(),
+                // The system tells of room when some of it is there.
+                _ => holder.read_exact(&mut [0; 128 << 10]).unwrap(),
+            }
+            (0..900).for_each(|_| scene.turn());
+        }
+        assert_eq!(scene.server.connections.len(), 2, "{command}");
+    }
+    let mut scene = Scene::new(|server| server.with_patience(patience));
+    scene.mock.silent = true;
+    let mut clients = [scene.client(), scene.client()];
+    for client in &mut clients {
+        client.write_all(&header(Command::READ, 0, LARGEST)).unwrap();
+    }
+    (0..10_000).for_each(|_| scene.turn());
+    assert!(!scene.server.starved.is_empty());
+    assert_eq!(scene.server.connections.len(), 2);
 }
 
 /// A block of the disk that is full of something.
