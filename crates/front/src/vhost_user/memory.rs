@@ -1,11 +1,11 @@
 //! The guest's memory, as the frontend shares it.
 
-use super::lost_memory::{Guard, seal};
+use super::lost_memory::{Guard, is_set, seal};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::{GuestRegionMmap, MmapRegion};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
@@ -31,7 +31,7 @@ impl Memory {
 
     /// Whether something of it was not there when it was accessed.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        is_set(&self.lost)
     }
 }
 
