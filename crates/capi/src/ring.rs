@@ -44,6 +44,20 @@ impl Ended {
     fn lock(&self) -> MutexGuard<'_, VecDeque<roadtrain_completion>> {
         self.completions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes what has ended, at most `most`, first come first; returns how many there were.
+    fn take(&self, most: usize, mut put: impl FnMut(usize, roadtrain_completion)) -> usize {
+        let mut completions = self.lock();
+        let count = completions.len().min(most);
+        for (index, completion) in completions.drain(..count).enumerate() {
+            put(index, completion);
+        }
+        if count > 0 && completions.is_empty() {
+            // Under the lock: the next completion's signal must not be taken away with the last one's.
+            let _ = read(&self.event, &mut [0; 8]);
+        }
+        count
+    }
 }
 
 impl Completer for Ended {
@@ -144,14 +158,7 @@ impl Ring {
     }
 
     fn take(&self, room: &mut Room<roadtrain_completion>) -> usize {
-        let mut completions = self.ended.lock();
-        let count = completions.len().min(room.len());
-        for (index, completion) in completions.drain(..count).enumerate() {
-            room.put(index, completion);
-        }
-        if count > 0 && completions.is_empty() {
-            let _ = read(&self.ended.event, &mut [0; 8]);
-        }
+        let count = self.ended.take(room.len(), |index, completion| room.put(index, completion));
         self.outstanding.fetch_sub(count as u32, Ordering::Relaxed);
         count
     }
@@ -173,10 +180,7 @@ impl Ring {
     pub(crate) fn finish(&self) -> Outcome {
         let _turn = self.turn()?;
         loop {
-            let ended = self.ended.lock().drain(..).count() as u32;
-            if ended > 0 {
-                let _ = read(&self.ended.event, &mut [0; 8]);
-            }
+            let ended = self.ended.take(usize::MAX, |_, _| {}) as u32;
             if self.outstanding.fetch_sub(ended, Ordering::Relaxed) == ended {
                 return Ok(());
             }
@@ -298,6 +302,29 @@ mod tests {
         let null = std::ptr::null_mut();
         assert_eq!(made(ROADTRAIN_FLUSH, 0, 0, 0, null).unwrap().blocks, 0);
         assert_eq!(made(ROADTRAIN_DISCARD, 0, 0, 512_000, null).unwrap().blocks, 1000);
+    }
+
+    /// Whoever waits for the last completions must hear of each that comes while others are taken.
+    #[test]
+    fn no_completion_is_missed_while_others_are_taken() {
+        const COUNT: u64 = 200_000;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let ended = Ended { completions: Mutex::default(), event };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for token in 0..COUNT {
+                    let (status, op) = (Status::SUCCESS, Op::Flush);
+                    ended.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
+                }
+            });
+            let mut left = COUNT as usize;
+            while left > 0 {
+                let mut event = [PollFd::new(&ended.event, PollFlags::IN)];
+                let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+                assert_eq!(poll(&mut event, Some(&patience)), Ok(1), "{left} are not told of");
+                left -= ended.take(usize::MAX, |_, _| {});
+            }
+        });
     }
 
     #[test]

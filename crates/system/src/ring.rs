@@ -2,12 +2,14 @@
 //! reactor would only shrug at.
 
 mod alarm;
+mod bell;
 mod command;
 mod queue;
 #[cfg(test)]
 mod tests;
 
 use alarm::{Alarms, Need};
+pub use bell::Bell;
 pub use command::RingCommand;
 use queue::Queue;
 

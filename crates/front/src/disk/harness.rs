@@ -84,6 +84,10 @@ impl Mock {
         }
     }
 
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
     fn random(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -116,6 +116,8 @@ pub(crate) struct Jobs<M> {
     /// The lane did not take all of the backlog.
     congested: bool,
     in_flight: u32,
+    /// Buffers that came back only because a request did not get all of its own.
+    returned: u64,
 }
 
 impl<M> Jobs<M> {
@@ -135,6 +137,7 @@ impl<M> Jobs<M> {
             parked: VecDeque::new(),
             congested: false,
             in_flight: 0,
+            returned: 0,
             disk,
         }
     }
@@ -189,6 +192,11 @@ impl<M> Jobs<M> {
         self.pool.give(buffer);
     }
 
+    /// How many buffers came back so far: more than before means that what had [`Started::NoBuffers`] may begin now.
+    pub(crate) fn given(&self) -> u64 {
+        self.pool.given() - self.returned
+    }
+
     /// Octets that a whole request may have at most; see [`Jobs::is_whole`].
     pub(crate) fn whole_bytes_max(&self) -> u32 {
         self.blocks_max * self.disk.info().lba_bytes
@@ -220,7 +228,9 @@ impl<M> Jobs<M> {
                 0 => None,
                 bytes => match self.pool.take(bytes) {
                     None => {
+                        let given = self.pool.given();
                         self.remove(key, |buffer, _| Some(buffer));
+                        self.returned += self.pool.given() - given;
                         return Started::NoBuffers;
                     }
                     buffer => buffer,
@@ -477,6 +487,40 @@ impl<M> Jobs<M> {
         }
         part.step = Step::PatchWrite;
         self.backlog.push_front(key);
+    }
+
+    /// Forgets what no lane has of the jobs whose marks are `theirs`, who wait for no answer. Returns how many jobs
+    /// ended by it that would have changed the disk.
+    pub(crate) fn drop_waiting(&mut self, theirs: impl Fn(&M) -> bool) -> u32 {
+        let Jobs { jobs, parts, backlog, parked, .. } = self;
+        let mut dropped = Vec::new();
+        let mut stays = |key: &PartKey| {
+            let is_theirs = theirs(&jobs[parts[*key].job].mark);
+            dropped.extend(is_theirs.then_some(*key));
+            !is_theirs
+        };
+        backlog.retain(&mut stays);
+        parked.retain(&mut stays);
+        dropped.into_iter().map(|key| u32::from(self.drop_part(key))).sum()
+    }
+
+    /// Drops a part that waits. Whether this ended a job that would have changed the disk.
+    fn drop_part(&mut self, key: PartKey) -> bool {
+        let part = &mut self.parts[key];
+        let (key, guards) = (part.job, self.disk.guards());
+        match part.held.take() {
+            Some((stripes, hold)) => guards.release(stripes, hold),
+            // It may have been refused, and left a claim.
+            None => guards.withdraw(guards.stripes(part.piece.slba, part.piece.blocks)),
+        }
+        let job = &mut self.jobs[key];
+        job.parts_left -= 1;
+        if job.parts_left > 0 {
+            return false;
+        }
+        let writes = job.request.op.writes();
+        self.remove(key, |buffer, _| Some(buffer));
+        writes
     }
 
     /// The job, until it is removed.

@@ -54,15 +54,19 @@ impl NbdAttachment {
     pub fn start(host: HostConfig, config: &NbdConfig) -> Result<Self, AttachError> {
         let mut endpoint: Option<Result<Endpoint, AttachError>> = None;
         let controller = Controller::connect(host, |reactor, view| {
-            match endpoint.get_or_insert_with(|| listen(config, view)) {
-                Ok(endpoint) => {
+            let listening = endpoint.get_or_insert_with(|| listen(config, view));
+            let Ok(at) = listening else { return Box::new(Nothing) };
+            match NbdServer::new(at.clone(), LaneId(0)) {
+                Ok(server) => {
                     let share = config.buffer_bytes_max.map(|bytes| bytes / reactor.count);
-                    let server =
-                        NbdServer::new(endpoint.clone(), LaneId(0)).with_lanes(reactor.lanes);
+                    let server = server.with_lanes(reactor.lanes);
                     let server = server.with_buffer_bytes_max(share.unwrap_or(BUFFER_BYTES_MAX));
                     Box::new(server.following(view.clone()))
                 }
-                Err(_) => Box::new(Nothing),
+                Err(error) => {
+                    *listening = Err(cannot_serve(error));
+                    Box::new(Nothing)
+                }
             }
         })?;
         let endpoint = endpoint.expect("a controller has at least one reactor")?;
@@ -112,9 +116,12 @@ impl Attachment for NbdAttachment {
 
 fn listen(config: &NbdConfig, view: &ControllerView) -> Result<Endpoint, AttachError> {
     let info = ExportInfo::from(DiskInfo::of(&view.info(), config.nsid)?);
-    let what = "cannot serve NBD".to_owned();
     let endpoint = Endpoint::bind(&config.address, config.clients, config.tls.as_ref(), info);
-    endpoint.map_err(|source| AttachError::Show { what, source })
+    endpoint.map_err(cannot_serve)
+}
+
+fn cannot_serve(source: std::io::Error) -> AttachError {
+    AttachError::Show { what: "cannot serve NBD".to_owned(), source }
 }
 
 #[cfg(test)]

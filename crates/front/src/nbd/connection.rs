@@ -3,6 +3,7 @@
 use super::export::Export;
 use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
+use super::strays::Predecessors;
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
 use roadtrain_engine::clients::{ClientStream, Incoming};
@@ -63,6 +64,8 @@ pub(crate) enum Waits {
     Itself,
     /// Buffers, which any connection may give back.
     Buffers,
+    /// Writes of clients that had hung up when it came.
+    Predecessors,
     /// TLS: nothing is read until its handshake is done, by others.
     Tls,
     /// Its end: nothing more is read.
@@ -94,15 +97,25 @@ pub(crate) struct Connection {
     stalled: Option<nbd::Request>,
     closing: Option<Close>,
     lost: bool,
+    /// The client sends nothing more, though some of what it sent may be unread.
+    hung_up: bool,
+    /// Whom its first request waits for.
+    predecessors: Option<Predecessors>,
     waits: Waits,
     /// Requests under way.
     jobs: u32,
-    /// Of these, those for block status, ...
+    /// Of these, those that change the disk, ...
+    writes: u32,
+    /// ... those for block status, ...
     statuses: u32,
     /// ... and those that the server has not taken.
     new_statuses: Vec<nbd::Request>,
     /// Octets of buffers in jobs and in the reply queue.
     held_bytes: usize,
+    /// Octets of payload and of replies that have moved.
+    moved: u64,
+    /// How many that were when it was noted that the client is waited for.
+    moved_before: Option<u64>,
     /// The socket may have more to read.
     pub(crate) readable: bool,
     /// The socket takes more.
@@ -119,6 +132,7 @@ impl Connection {
         owner: Owner,
         export: Arc<Export>,
         requires_tls: bool,
+        predecessors: Predecessors,
     ) -> Self {
         let mut replies = ReplyQueue::default();
         let session = Session::new(export, requires_tls, &mut replies);
@@ -134,11 +148,16 @@ impl Connection {
             stalled: None,
             closing: None,
             lost: false,
+            hung_up: false,
+            predecessors: Some(predecessors),
             waits: Waits::Input,
             jobs: 0,
+            writes: 0,
             statuses: 0,
             new_statuses: Vec::new(),
             held_bytes: 0,
+            moved: 0,
+            moved_before: None,
             readable: true,
             writable: true,
             watches_readable: false,
@@ -195,14 +214,47 @@ impl Connection {
         }
     }
 
+    /// The client has hung up, and another one has come: what cannot begin soon never does.
+    pub(crate) fn note_hang_up(&mut self) {
+        (self.hung_up, self.readable) = (true, true);
+    }
+
+    /// Whether the client has left, but the disk may still be changed for it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let is_read = self.hung_up && self.closing.is_none() && !self.lost;
+        is_read || (self.closing.is_some() || self.lost) && self.writes > 0
+    }
+
+    /// Whether its first request has to wait for other clients' writes.
+    fn must_wait(&mut self) -> bool {
+        self.predecessors.take_if(|predecessors| predecessors.are_over());
+        self.predecessors.is_some() && self.session.in_transmission()
+    }
+
     /// Whether its handshake is still to end.
     pub(crate) fn is_newcomer(&self) -> bool {
         !self.lost && self.closing.is_none() && !self.session.in_transmission()
     }
 
-    /// Gives the client up in its handshake; nothing is under way, and what it does not read is not sent.
-    pub(crate) fn give_up(&mut self) {
-        self.closing.get_or_insert(Close::Overdue);
+    /// Whether it holds buffers until the client sends or takes something.
+    fn awaits_client(&self) -> bool {
+        let awaits = self.payload.is_some() || self.has_output() && !self.writable;
+        awaits && self.held_bytes > 0 && !self.lost
+    }
+
+    /// Notes how far the client is, if it is waited for.
+    pub(crate) fn note_moved(&mut self) {
+        self.moved_before = self.awaits_client().then_some(self.moved);
+    }
+
+    /// Whether the client was waited for all the time since that was noted.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.awaits_client() && self.moved_before == Some(self.moved)
+    }
+
+    /// Gives the client up: what it does not read is not sent.
+    pub(crate) fn give_up(&mut self, close: Close) {
+        self.closing.get_or_insert(close);
         self.lost = true;
     }
 
@@ -232,6 +284,7 @@ impl Connection {
             Waits::Itself => {
                 !self.is_full(jobs) && self.stalled.is_none_or(|request| self.may_hold(&request))
             }
+            Waits::Predecessors => self.predecessors.as_ref().is_none_or(Predecessors::are_over),
             Waits::Buffers | Waits::Tls | Waits::End => false,
         }
     }
@@ -245,6 +298,10 @@ impl Connection {
     /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
     pub(crate) fn receive(&mut self, jobs: &mut Jobs, may_take_buffers: bool) {
         self.waits = self.receive_until(jobs, may_take_buffers);
+        if self.hung_up && !matches!(self.waits, Waits::Input | Waits::End) {
+            self.close(Close::Disconnect, jobs);
+            self.waits = Waits::End;
+        }
     }
 
     fn receive_until(&mut self, jobs: &mut Jobs, may_take_buffers: bool) -> Waits {
@@ -289,6 +346,7 @@ impl Connection {
         self.readable = stream.is_full(count, asked);
         if let Some(payload) = &mut self.payload {
             payload.filled += count.min(wanted);
+            self.moved += count.min(wanted) as u64;
         }
         self.unused.1 += count.saturating_sub(wanted);
         Ok(true)
@@ -317,6 +375,9 @@ impl Connection {
                     return Waits::Input;
                 }
                 continue;
+            }
+            if self.predecessors.is_some() && self.must_wait() {
+                return Waits::Predecessors;
             }
             if self.is_full(jobs) {
                 return Waits::Itself;
@@ -401,6 +462,7 @@ impl Connection {
             }
         };
         self.jobs += 1;
+        self.writes += u32::from(jobs.job(job).request.op.writes());
         self.held_bytes += jobs.job(job).held_bytes;
         None
     }
@@ -420,6 +482,7 @@ impl Connection {
             let count = (window.len() - payload.filled).min(end - start);
             window[payload.filled..][..count].copy_from_slice(&self.inbox[start..start + count]);
             payload.filled += count;
+            self.moved += count as u64;
             self.unused.0 += count;
             if payload.filled < window.len() {
                 return false;
@@ -437,6 +500,7 @@ impl Connection {
         let (cookie, request) = (job.mark.cookie, job.request);
         let (status, held_bytes) = (job.status, job.held_bytes);
         self.jobs -= 1;
+        self.writes -= u32::from(request.op.writes());
         if !status.is_success() {
             let errno = errno_of(Fault::of(status, request.op));
             self.session.reply_error(cookie, errno, &status.to_string(), &mut self.replies);
@@ -482,6 +546,7 @@ impl Connection {
             };
             match sent {
                 Ok(Some(count)) => {
+                    self.moved += count as u64;
                     let held_bytes = &mut self.held_bytes;
                     self.replies.advance(count, |buffer| {
                         *held_bytes -= buffer.capacity();
@@ -499,13 +564,18 @@ impl Connection {
         !self.replies.is_empty() || self.stream.as_ref().is_some_and(ClientStream::has_unsent)
     }
 
-    /// Ends the connection now. Its requests in the lane end without it.
-    pub(crate) fn end(mut self, jobs: &mut Jobs) {
+    /// Ends the connection now. Its requests in the lane end without it; returns how many of them write.
+    pub(crate) fn end(mut self, jobs: &mut Jobs) -> u32 {
         self.close(Close::Disconnect, jobs);
+        if self.jobs > 0 {
+            let owner = self.owner;
+            self.writes -= jobs.drop_waiting(|mark| mark.owner == owner);
+        }
         self.replies.clear(|buffer| jobs.give(buffer));
         if let Some(stream) = self.stream.filter(|stream| !stream.is_plain() && !self.lost) {
             stream.end();
         }
+        self.writes
     }
 }
 

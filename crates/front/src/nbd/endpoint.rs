@@ -4,24 +4,24 @@ use super::address::NbdAddress;
 use super::connection::Newcomer;
 use super::export::{Export, ExportInfo};
 use super::listener::{Clients, Listener};
+use super::strays::{Predecessors, Token};
 use super::tls::NbdTls;
 use roadtrain_engine::clients::{ClientStream, SecureClients, Secured};
 use roadtrain_engine::mailbox::Outbox;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A client whose handshake takes longer is given up.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A listening socket and the export behind it. The socket and its file go with the last clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Endpoint(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     listener: Listener,
     /// Who secures clients, which have to be secured then.
@@ -30,7 +30,10 @@ struct Shared {
     /// How many clients were given to be secured.
     secured: AtomicU64,
     export: Arc<Export>,
-    servers: AtomicU32,
+    /// Its servers, as others ask them for clients that are gone.
+    servers: Mutex<Vec<(u64, Outbox<Token>)>>,
+    /// The number of the next one.
+    next_server: AtomicU64,
     connections: AtomicU32,
 }
 
@@ -55,10 +58,16 @@ impl Endpoint {
         let listener = Listener::bind(address, clients)?;
         let address = listener.address();
         let uri = if tls.is_some() { address.uri_with_tls() } else { address.uri() };
-        let (servers, connections) = (AtomicU32::new(0), AtomicU32::new(0));
-        let secured = AtomicU64::new(0);
-        let shared = Shared { listener, secure, uri, secured, export, servers, connections };
-        Ok(Endpoint(Arc::new(shared)))
+        Ok(Endpoint(Arc::new(Shared {
+            listener,
+            secure,
+            uri,
+            secured: AtomicU64::new(0),
+            export,
+            servers: Mutex::default(),
+            next_server: AtomicU64::new(0),
+            connections: AtomicU32::new(0),
+        })))
     }
 
     /// Where clients connect, as they write it.
@@ -110,12 +119,26 @@ impl Endpoint {
             .map(|(socket, peer)| Newcomer { stream: ClientStream::plain(socket.into()), peer }))
     }
 
-    pub(crate) fn server_begins(&self) {
-        self.0.servers.fetch_add(1, Ordering::Relaxed);
+    fn servers(&self) -> MutexGuard<'_, Vec<(u64, Outbox<Token>)>> {
+        self.0.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn server_ends(&self) {
-        self.0.servers.fetch_sub(1, Ordering::Relaxed);
+    /// A server begins, which is asked by `outbox`. Returns its number.
+    pub(super) fn server_begins(&self, outbox: Outbox<Token>) -> u64 {
+        let number = self.0.next_server.fetch_add(1, Ordering::Relaxed);
+        self.servers().push((number, outbox));
+        number
+    }
+
+    pub(super) fn server_ends(&self, number: u64) {
+        self.servers().retain(|(other, _)| *other != number);
+    }
+
+    /// Asks the other servers than `asker` for the predecessors of its newcomer.
+    pub(super) fn ask_others(&self, asker: u64, predecessors: &Predecessors) {
+        for (_, outbox) in self.servers().iter().filter(|(number, _)| *number != asker) {
+            outbox.send(predecessors.token());
+        }
     }
 
     pub(crate) fn connections_begin(&self, count: u32) {
@@ -128,7 +151,7 @@ impl Endpoint {
 
     /// Whether a server with `own` clients has more than its share.
     pub(crate) fn is_ahead(&self, own: usize) -> bool {
-        let servers = u64::from(self.0.servers.load(Ordering::Relaxed));
+        let servers = self.servers().len() as u64;
         let all = u64::from(self.0.connections.load(Ordering::Relaxed));
         own as u64 * servers > all
     }

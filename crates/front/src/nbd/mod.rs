@@ -19,6 +19,7 @@
 //! | `reply_queue` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
+//! | `strays` | writes of clients that are gone, which those that come wait for |
 //! | `endpoint`, `listener`, `address` | where clients knock |
 //! | `tls`, `securing` | keys and certificates; clients whose handshake of TLS is under way |
 //! | `attach` | all of it: a controller's lanes, each with its server |
@@ -34,6 +35,7 @@ mod reply_queue;
 mod securing;
 mod server;
 mod session;
+mod strays;
 mod tls;
 mod translate;
 

@@ -13,6 +13,7 @@ use super::export::{Export, ExportInfo};
 use super::listener::Clients;
 use super::securing::Securing;
 use super::session::Close;
+use super::strays::{Predecessors, STRAY_RETRY, Strays, Token, hung_up};
 use crate::disk::Watch;
 use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
@@ -21,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 /// Octets of buffers that one server may have in use, unless told otherwise.
 pub const BUFFER_BYTES_MAX: usize = 128 << 20;
@@ -29,6 +30,8 @@ pub const BUFFER_BYTES_MAX: usize = 128 << 20;
 pub const BUFFER_BYTES_MIN: usize = 36 << 20;
 /// Clients at a time; more are turned away.
 const CONNECTIONS_MAX: usize = 256;
+/// How long a client may hold buffers that others wait for without sending or taking an octet.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a server that has more clients than others leaves a new one to them.
 const ACCEPT_DELAY: Duration = Duration::from_millis(1);
 /// How soon accepting is tried again after the system refused it.
@@ -38,11 +41,15 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const LISTENER_KEY: u64 = u64::MAX;
 /// Key of the watch of what comes back secured.
 const SECURED_KEY: u64 = u64::MAX - 1;
+/// Key of the watch of what other servers ask.
+const ASKED_KEY: u64 = u64::MAX - 2;
 
 /// Serves one namespace over one reactor's lane or lanes. Servers of several reactors may share an
 /// [`Endpoint`].
 pub struct NbdServer {
     endpoint: Endpoint,
+    /// Its number there.
+    number: u64,
     jobs: Jobs,
     connections: Slab<Connection>,
     serial: u32,
@@ -53,6 +60,15 @@ pub struct NbdServer {
     handshake_timeout: Duration,
     /// Connections that wait for buffers, longest first.
     starved: VecDeque<Owner>,
+    /// Buffers that had come back when the first of them was tried in vain.
+    given_before: u64,
+    patience: Duration,
+    /// When those are given up who have not moved an octet since somebody is starved.
+    patient_until: Option<Instant>,
+    /// Writes of clients that are gone.
+    strays: Strays,
+    /// Connections that wait for such writes.
+    waiting: Vec<Owner>,
     /// Requests for block status.
     statuses: BlockStatuses,
     /// Clients that others secure.
@@ -61,7 +77,7 @@ pub struct NbdServer {
     stopping: bool,
     /// When to accept although others should, or to try again.
     accept_at: Option<Instant>,
-    /// When to try parked parts again.
+    /// When to try parked parts again, and whether those who wait for others' writes may begin.
     retry_at: Option<Instant>,
     /// Where the namespace's changes are seen. An idle server does not look: a new client makes it.
     watch: Watch,
@@ -73,7 +89,7 @@ impl NbdServer {
     /// # Errors
     /// Those of [`Endpoint::bind`].
     pub fn bind(address: &NbdAddress, info: ExportInfo, lane: LaneId) -> io::Result<Self> {
-        Ok(NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane))
+        NbdServer::new(Endpoint::bind(address, Clients::Local, None, info)?, lane)
     }
 
     /// The same over `lanes` lanes of the reactor, from the given one on, by client.
@@ -92,10 +108,13 @@ impl NbdServer {
 
     /// A server over `lane` of the reactor whose front it becomes. Clients go to the server of the endpoint that has
     /// fewest.
-    #[must_use]
-    pub fn new(endpoint: Endpoint, lane: LaneId) -> Self {
-        endpoint.server_begins();
-        NbdServer {
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
+        let (outbox, strays) = Strays::new()?;
+        Ok(NbdServer {
+            number: endpoint.server_begins(outbox),
             jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
             endpoint,
             connections: Slab::new(),
@@ -104,6 +123,11 @@ impl NbdServer {
             newcomers: VecDeque::new(),
             handshake_timeout: HANDSHAKE_TIMEOUT,
             starved: VecDeque::new(),
+            given_before: 0,
+            patience: PATIENCE,
+            patient_until: None,
+            strays,
+            waiting: Vec::new(),
             statuses: BlockStatuses::default(),
             securing: None,
             listening: false,
@@ -111,13 +135,21 @@ impl NbdServer {
             accept_at: None,
             retry_at: None,
             watch: Watch::default(),
-        }
+        })
     }
 
     /// The same that gives clients up whose handshake takes longer.
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
+        self
+    }
+
+    /// The same that gives clients up which hold buffers for longer without moving an octet while others wait for
+    /// buffers.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -129,8 +161,10 @@ impl NbdServer {
     }
 
     /// A server at the same endpoint over another reactor's lane.
-    #[must_use]
-    pub fn for_lane(&self, lane: LaneId) -> Self {
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn for_lane(&self, lane: LaneId) -> io::Result<Self> {
         NbdServer::new(self.endpoint.clone(), lane)
     }
 
@@ -169,6 +203,10 @@ impl NbdServer {
             }
             if key == SECURED_KEY {
                 self.take_secured();
+                continue;
+            }
+            if key == ASKED_KEY {
+                self.strays.take_asked().into_iter().for_each(|token| self.tell_strays(token));
                 continue;
             }
             let (owner, interest) = unpack(key);
@@ -226,7 +264,12 @@ impl NbdServer {
                     connection.end_job(job, &mut self.jobs);
                     self.list(owner.slot);
                 }
-                None => self.jobs.remove(job, |buffer, _| Some(buffer)),
+                None => {
+                    if self.jobs.job(job).request.op.writes() {
+                        self.strays.end_write(owner);
+                    }
+                    self.jobs.remove(job, |buffer, _| Some(buffer));
+                }
             }
         }
     }
@@ -282,29 +325,62 @@ impl NbdServer {
         if self.connections.len() >= CONNECTIONS_MAX && !self.make_room() {
             return warn!("an NBD client is turned away: {CONNECTIONS_MAX} are connected");
         }
+        let predecessors = self.predecessors();
         self.serial = self.serial.wrapping_add(1) & SERIAL_MASK;
         let entry = self.connections.vacant_entry();
         let owner = Owner { slot: entry.key(), serial: self.serial };
         let (export, requires_tls) = (self.endpoint.export().clone(), self.endpoint.requires_tls());
         let peer = newcomer.peer;
-        entry.insert(Connection::new(newcomer, owner, export, requires_tls));
+        entry.insert(Connection::new(newcomer, owner, export, requires_tls, predecessors));
         self.endpoint.connections_begin(1);
         self.newcomers.push_back((now + self.handshake_timeout, owner));
         debug!(client = owner.serial, ?peer, address = %self.endpoint.address(), "NBD client connected");
         self.list(owner.slot);
     }
 
+    /// The clients of all servers that have hung up by now.
+    fn predecessors(&mut self) -> Predecessors {
+        let predecessors = Predecessors::default();
+        self.endpoint.ask_others(self.number, &predecessors);
+        self.tell_strays(predecessors.token());
+        predecessors
+    }
+
+    /// Keeps the token of a newcomer, here or elsewhere, until the clients here that have hung up are through.
+    fn tell_strays(&mut self, token: Token) {
+        let open = self.connections.iter().filter_map(|(_, c)| Some((c.owner(), c.fd()?)));
+        for owner in hung_up(open) {
+            self.connections[owner.slot].note_hang_up();
+            self.list(owner.slot);
+        }
+        let leaving = self.connections.iter().filter(|(_, c)| c.is_leaving());
+        self.strays.wait(token, leaving.map(|(_, c)| c.owner()));
+    }
+
+    /// Has those begin whose predecessors are through.
+    fn begin_waiting(&mut self) {
+        for owner in std::mem::take(&mut self.waiting) {
+            let current = self.connections.get(owner.slot).filter(|c| c.owner() == owner);
+            let waits = current.filter(|connection| connection.waits() == Waits::Predecessors);
+            match waits.map(|connection| connection.can_go_on(&self.jobs)) {
+                Some(true) => self.list(owner.slot),
+                Some(false) => self.waiting.push(owner),
+                None => {}
+            }
+        }
+    }
+
     /// Whether the client that takes longest for its handshake could be given up for another one.
     fn make_room(&mut self) -> bool {
         let Some((_, oldest)) = self.newcomers.pop_front() else { return false };
-        self.give_up(oldest);
+        self.give_up(oldest, Close::Overdue);
         self.prune_newcomers();
         true
     }
 
-    fn give_up(&mut self, owner: Owner) {
+    fn give_up(&mut self, owner: Owner, close: Close) {
         if let Some(connection) = self.connections.get_mut(owner.slot) {
-            connection.give_up();
+            connection.give_up(close);
             self.list(owner.slot);
         }
     }
@@ -316,8 +392,29 @@ impl NbdServer {
             && deadline <= now
         {
             self.newcomers.pop_front();
-            self.give_up(owner);
+            self.give_up(owner, Close::Overdue);
             self.prune_newcomers();
+        }
+    }
+
+    /// Gives up who holds buffers and does nothing, for as long as somebody waits for buffers.
+    fn expire_stuck(&mut self, now: Instant) {
+        if self.starved.is_empty() {
+            self.patient_until = None;
+            return;
+        }
+        if self.patient_until.is_some_and(|until| until > now) {
+            return;
+        }
+        let was_noted = self.patient_until.replace(now + self.patience).is_some();
+        for (slot, connection) in &mut self.connections {
+            if was_noted && connection.is_stuck() {
+                connection.give_up(Close::Stuck(self.patience));
+                if !std::mem::replace(&mut connection.listed, true) {
+                    self.listed.push(slot);
+                }
+            }
+            connection.note_moved();
         }
     }
 
@@ -341,6 +438,7 @@ impl NbdServer {
                 let waits = connection.waits();
                 self.list(owner.slot);
                 if waits == Waits::Buffers {
+                    self.given_before = self.jobs.given();
                     return;
                 }
             }
@@ -352,7 +450,16 @@ impl NbdServer {
         let Some(connection) = self.connections.get_mut(slot) else { return };
         connection.receive(&mut self.jobs, self.starved.is_empty());
         if connection.waits() == Waits::Buffers && !self.starved.contains(&connection.owner()) {
+            if self.starved.is_empty() {
+                self.given_before = self.jobs.given();
+            }
             self.starved.push_back(connection.owner());
+        }
+        if connection.waits() == Waits::Predecessors && !self.waiting.contains(&connection.owner())
+        {
+            let client = connection.owner().serial;
+            info!(client, "an NBD client waits until the writes of clients that have hung up end");
+            self.waiting.push(connection.owner());
         }
     }
 
@@ -423,22 +530,27 @@ impl NbdServer {
         }
         let (client, peer) = (owner.serial, connection.peer());
         match connection.closing() {
-            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured)) => {
+            Some(close @ (Close::PeerMisbehaved(_) | Close::NotSecured | Close::Stuck(_))) => {
                 warn!(client, ?peer, address = %self.endpoint.address(), "NBD client: {close}");
             }
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
-        connection.end(&mut self.jobs);
+        self.strays.add(owner, connection.end(&mut self.jobs));
         self.endpoint.connections_end(1);
     }
 
     /// Arms the listener and the timers.
     fn await_more(&mut self, turn: &mut dyn Turn) {
-        self.retry_at = self.jobs.retry_at(turn.now());
+        let connections = &self.connections;
+        let current = |owner: Owner| connections.get(owner.slot).filter(|c| c.owner() == owner);
+        self.strays.settle(|owner| current(owner).is_some_and(Connection::is_leaving));
+        let strays = (!self.waiting.is_empty()).then(|| turn.now() + STRAY_RETRY);
+        self.retry_at = self.jobs.retry_at(turn.now()).into_iter().chain(strays).min();
         if turn.stopping() {
             return self.stop(turn);
         }
+        self.strays.watch(turn, ASKED_KEY);
         if let Some(securing) = &mut self.securing {
             securing.watch(turn, SECURED_KEY);
         }
@@ -465,6 +577,7 @@ impl NbdServer {
             if let Some(securing) = &mut self.securing {
                 securing.unwatch(turn, SECURED_KEY);
             }
+            self.strays.unwatch(turn, ASKED_KEY);
             turn.stop();
         }
     }
@@ -474,6 +587,7 @@ impl Front for NbdServer {
     fn turn(&mut self, turn: &mut dyn Turn) {
         self.take_ready(turn);
         self.take_completions(turn);
+        self.begin_waiting();
         self.watch.check_if_due(turn.now(), self.endpoint.export().disk());
         // What the lane can take it gets before the sockets are looked at; replies that leave free
         // the buffers that new requests need.
@@ -485,21 +599,25 @@ impl Front for NbdServer {
         self.jobs.submit(turn);
         self.send_listed();
         self.expire_newcomers(turn.now());
+        self.expire_stuck(turn.now());
         self.settle_listed(turn);
         self.await_more(turn);
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let at_once = (!self.listed.is_empty()).then_some(Instant(0));
+        // Buffers come back after the starved were tried, too, when a connection ends.
+        let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
+        let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
-        at_once.into_iter().chain(self.accept_at).chain(self.retry_at).chain(newcomer).min()
+        let timers = [at_once, newcomer, self.accept_at, self.retry_at, self.patient_until];
+        timers.into_iter().flatten().min()
     }
 }
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
         self.endpoint.connections_end(self.connections.len() as u32);
-        self.endpoint.server_ends();
+        self.endpoint.server_ends(self.number);
     }
 }
 
@@ -517,6 +635,8 @@ fn unpack(key: u64) -> (Owner, Interest) {
     (Owner { slot, serial: (key >> 32) as u32 }, interest)
 }
 
+#[cfg(test)]
+mod by_turns;
 #[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]

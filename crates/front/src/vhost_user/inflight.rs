@@ -5,14 +5,14 @@
 //! was put into the used ring; `used_idx` repeats the used ring's index, so that a successor knows whether
 //! the last clearing was missed. The frontend may write there too: nothing read from it is trusted.
 
-use super::lost_memory::Guard;
+use super::lost_memory::{Guard, is_set};
 use super::memory::map_file;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use vhost::vhost_user::message::VhostUserInflight;
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{AtomicAccess, Bytes, VolatileMemory};
@@ -112,7 +112,7 @@ impl Inflight {
 
     /// Whether the frontend has taken the memory away.
     pub(crate) fn is_lost(&self) -> bool {
-        self.memory.lost.load(Acquire)
+        is_set(&self.memory.lost)
     }
 
     fn load<T: AtomicAccess>(&self, at: usize) -> T {

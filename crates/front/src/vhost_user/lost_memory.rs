@@ -119,17 +119,25 @@ fn install() -> io::Result<()> {
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a siginfo that is valid here; a SIGBUS with BUS_ADRERR has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == libc::BUS_ADRERR && replace(address) {
+    if code == libc::BUS_ADRERR && replace(address, put_empty_memory) {
         return;
     }
     pass_on(signal, info, context);
 }
 
-/// Puts empty memory where the mapping around `address` was. `false`: it is none of ours.
-fn replace(address: usize) -> bool {
+/// Has `put` replace the mapping around `address`, whose octets then mean nothing. `false`: it is none of ours.
+fn replace(address: usize, put: impl FnOnce(usize, usize) -> bool) -> bool {
     let all = TABLE.iter().filter_map(Place::get);
     let mut around = all.filter(|(start, bytes, _)| address.wrapping_sub(*start) < *bytes);
     let Some((start, bytes, lost)) = around.next() else { return false };
+    // First of all: another thread may read from what is put there at once, and must not believe it.
+    // SAFETY: the guard keeps the mark as long as it is in the table.
+    unsafe { (*lost).store(true, SeqCst) };
+    put(start, bytes)
+}
+
+/// Puts empty memory in the place of a mapping that is gone.
+fn put_empty_memory(start: usize, bytes: usize) -> bool {
     // SAFETY: errno is this thread's.
     let errno = unsafe { *libc::__errno_location() };
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -139,12 +147,14 @@ fn replace(address: usize) -> bool {
     let replaced = unsafe { libc::mmap(start as *mut _, bytes, access, kind, -1, 0) };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    if replaced == libc::MAP_FAILED {
-        return false;
-    }
-    // SAFETY: the guard keeps the mark as long as it is in the table.
-    unsafe { (*lost).store(true, Release) };
-    true
+    replaced != libc::MAP_FAILED
+}
+
+/// Whether `lost` is set, as who has read from the mapping asks.
+pub(crate) fn is_set(lost: &AtomicBool) -> bool {
+    // What was read, was read before.
+    fence(Acquire);
+    lost.load(Relaxed)
 }
 
 /// Does what would have been done without us.
@@ -188,10 +198,11 @@ pub(crate) fn seal(file: &File) {
 #[cfg(test)]
 mod tests {
     use super::super::memory::MemoryTable;
+    use super::replace;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, ftruncate, memfd_create};
     use std::fs::File;
     use vhost::vhost_user::message::VhostUserMemoryRegion;
-    use vm_memory::{Bytes, GuestAddress};
+    use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
     const BYTES: u64 = 1 << 20;
 
@@ -236,6 +247,16 @@ mod tests {
         let mut octets = [0; 5];
         others.memory().read_slice(&mut octets, GuestAddress(4096)).unwrap();
         assert_eq!((&octets, others.memory().is_lost()), (b"other", false));
+    }
+
+    /// Another reactor reads from the empty memory as soon as it is there.
+    #[test]
+    fn memory_is_marked_before_it_is_replaced() {
+        let table = map(&memory_file(MemfdFlags::empty()));
+        let address = table.memory().get_host_address(GuestAddress(8192)).unwrap();
+        let mut marked = None;
+        assert!(replace(address.addr(), |_, _| *marked.insert(table.memory().is_lost())));
+        assert_eq!(marked, Some(true));
     }
 
     /// What is none of ours ends the process as before, also where a guest's memory was.

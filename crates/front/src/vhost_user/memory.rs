@@ -1,14 +1,24 @@
 //! The guest's memory, as the frontend shares it.
 
-use super::lost_memory::{Guard, seal};
+use super::lost_memory::{Guard, is_set, seal};
+use rustix::fs::{fcntl_get_seals, fstatfs};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::mmap::{GuestRegionMmap, MmapRegion};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+/// The kind of FUSE, as statfs tells it.
+const FUSE_MAGIC: u32 = 0x6573_5546;
+/// How long a file system may take to say what it is.
+const FUSE_TIMEOUT: Duration = Duration::from_secs(2);
+const FUSE: &str = "the shared memory is a file of FUSE, whose program could make every access wait: use a memfd \
+    or a file of tmpfs or hugetlbfs";
 
 /// The guest's memory, mapped. Every access is checked against its regions. When the frontend takes it away
 /// it becomes empty: who has read from it asks whether it [`is_lost`](Self::is_lost) before believing what
@@ -31,7 +41,7 @@ impl Memory {
 
     /// Whether something of it was not there when it was accessed.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        is_set(&self.lost)
     }
 }
 
@@ -88,9 +98,27 @@ impl MemoryTable {
     }
 }
 
+/// Refuses memory in a file of FUSE: an access to it would wait for FUSE's program, which may be the frontend's.
+fn refuse_fuse(file: &File) -> io::Result<()> {
+    // What can be sealed is the kernel's own memory.
+    if fcntl_get_seals(file).is_ok() {
+        return Ok(());
+    }
+    // The program is asked what kind of file system it is, too.
+    let (file, (tell, answer)) = (file.try_clone()?, sync_channel(1));
+    let ask = move || tell.send(fstatfs(&file).map(|found| found.f_type as u32));
+    std::thread::Builder::new().name("memory-kind".into()).spawn(ask)?;
+    match answer.recv_timeout(FUSE_TIMEOUT) {
+        Ok(Ok(kind)) if kind != FUSE_MAGIC => Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+        _ => Err(io::Error::new(io::ErrorKind::Unsupported, FUSE)),
+    }
+}
+
 /// Maps `bytes` of `file` from `offset`, which its owner cannot cut any more if that can be had. What lies
 /// beyond the file's end would be there to touch.
 pub(crate) fn map_file(file: File, offset: u64, bytes: u64) -> io::Result<MmapRegion<()>> {
+    refuse_fuse(&file)?;
     // Before its size is looked at.
     seal(&file);
     let end = offset.checked_add(bytes);
@@ -114,6 +142,11 @@ fn map_region(region: &VhostUserMemoryRegion, file: File) -> io::Result<GuestReg
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    use std::ffi::CString;
+    use std::os::fd::AsRawFd;
+    use std::time::Instant;
     use vm_memory::Bytes;
 
     fn file(bytes: u64) -> File {
@@ -142,6 +175,30 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(&second, &mut octets, 0x1100).unwrap();
         assert_eq!(&octets, b"there");
         assert!(table.memory().write_slice(b"over", GuestAddress(0xffe)).is_err());
+    }
+
+    /// FUSE whose program never answers: whoever looks at the file, or touches its memory, waits.
+    #[test]
+    fn memory_of_a_silent_fuse_is_refused() {
+        let Ok(device) = File::options().read(true).write(true).open("/dev/fuse") else {
+            return crate::skipped::skipped("mounting needs root and /dev/fuse");
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = CString::new(options).unwrap();
+        let at = directory.path();
+        if let Err(error) = mount("none", at, "fuse", MountFlags::empty(), Some(&*options)) {
+            return crate::skipped::skipped(format!("FUSE cannot be mounted: {error}"));
+        }
+        let root = open(at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(File::from);
+        let begun = Instant::now();
+        let refused = root.map(|root| map_file(root, 0, 4096).map(drop));
+        let took = begun.elapsed();
+        drop(device);
+        unmount(at, UnmountFlags::DETACH).unwrap();
+        let error = refused.unwrap().unwrap_err();
+        assert!(error.to_string().contains("FUSE"), "{error}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
     }
 
     #[test]

@@ -43,3 +43,5 @@ mod slot;
 
 pub(crate) use attach::is_directory;
 pub use attach::{VhostUserAttachment, VhostUserConfig};
+#[cfg(test)]
+pub(crate) use memory::map_file;

@@ -2,6 +2,7 @@
 
 use super::memory::Memory;
 use super::ring::RingSetup;
+use roadtrain_engine::ring::Bell;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -20,7 +21,7 @@ pub(crate) enum What {
     /// Take nothing new from a queue, finish what is taken, forget it; answer with where a successor begins.
     Stop { queue: u16, reply: SyncSender<u16> },
     /// Tell the guest so that chains were used.
-    Call { queue: u16, event: Option<File> },
+    Call { queue: u16, bell: Option<Bell> },
     /// Tell the frontend so that a queue is not served any more.
     Error { queue: u16, event: Option<File> },
     /// The guest's memory is another.

@@ -6,13 +6,16 @@
 use super::chain::{BadChain, Chain};
 use super::inflight::{Inflight, InflightMemory};
 use super::memory::Memory;
+use roadtrain_engine::ring::Bell;
 use roadtrain_wire::virtio_blk::RequestStatus;
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tracing::warn;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -56,8 +59,8 @@ pub(crate) struct RingSetup {
 #[derive(Default)]
 pub(crate) struct Signals {
     /// Chains were used.
-    pub(crate) call: Option<File>,
-    /// The queue is not served any more.
+    pub(crate) call: Option<Bell>,
+    /// The queue is not served any more. Its bell is made when that is so.
     pub(crate) error: Option<File>,
 }
 
@@ -148,7 +151,10 @@ impl Ring {
 
     /// Resets the kick: call before looking for what it announced.
     pub(crate) fn acknowledge(&mut self) {
-        let _ = self.kick.read(&mut [0; 8]);
+        let mut count = [0; 8];
+        // The frontend can make plain reads wait, as it shares the event and its flags.
+        let (at_once, nowhere) = (ReadWriteFlags::NOWAIT, u64::MAX);
+        let _ = preadv2(&self.kick, &mut [IoSliceMut::new(&mut count)], nowhere, at_once);
     }
 
     /// The next chain, taken into `chain`; returns its head. With `old_only` only what a predecessor took.
@@ -228,26 +234,26 @@ impl Ring {
     /// When the ring is no memory any more.
     pub(crate) fn signal(&mut self) -> Result<(), BadRing> {
         if std::mem::take(&mut self.added) && self.queue.needs_notification(&**self.memory)? {
-            ring(self.signals.call.as_ref());
+            self.signal_anyway();
         }
         Ok(())
     }
 
     /// Tells the guest to look: after it got another way of being told, nothing may be lost.
-    pub(crate) fn signal_anyway(&self) {
-        ring(self.signals.call.as_ref());
+    pub(crate) fn signal_anyway(&mut self) {
+        ring(self.signals.call.as_mut());
     }
 
     /// Tells the frontend that the queue is not served any more.
     pub(crate) fn signal_error(&self) {
-        ring(self.signals.error.as_ref());
+        let bell = self.signals.error.as_ref().map(|event| Bell::new(event.as_fd()));
+        ring(bell.and_then(Result::ok).as_mut());
     }
 }
 
-fn ring(event: Option<&File>) {
-    if let Some(mut event) = event {
-        // A full counter wakes just as well.
-        let _ = event.write(&1u64.to_ne_bytes());
+fn ring(bell: Option<&mut Bell>) {
+    if let Some(Err(error)) = bell.map(Bell::ring) {
+        warn!(%error, "vhost-user: the guest is not told");
     }
 }
 

@@ -1,15 +1,30 @@
 use super::super::guest::{Guest, Part};
 use super::*;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{ioctl_fionbio, read, write};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 const SIZE: u16 = 8;
 
-/// A ring on the guest's queue. What it signals comes out of the stream.
-fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, UnixStream) {
-    let (near, far) = UnixStream::pair().unwrap();
-    far.set_nonblocking(true).unwrap();
-    let call = File::from(std::os::fd::OwnedFd::from(near));
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK).unwrap()
+}
+
+/// A ring on the guest's queue, and the event that it signals.
+fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, OwnedFd) {
+    let (kick, call) = (event(), event());
+    let ring = start_with(guest, inflight, kick.into(), &call);
+    (ring, call)
+}
+
+fn start_with(
+    guest: &Guest,
+    inflight: Option<&Arc<InflightMemory>>,
+    kick: File,
+    call: &OwnedFd,
+) -> Ring {
     let setup = RingSetup {
         index: 0,
         size: SIZE,
@@ -19,12 +34,12 @@ fn start(guest: &Guest, inflight: Option<&Arc<InflightMemory>>) -> (Ring, UnixSt
         base: guest.used_index(),
         event_idx: true,
         write_through: false,
-        kick: call.try_clone().unwrap(),
-        signals: Signals { call: Some(call), error: None },
+        kick,
+        signals: Signals { call: Some(Bell::new(call.as_fd()).unwrap()), error: None },
         memory: guest.memory().clone(),
         inflight: inflight.cloned(),
     };
-    (Ring::start(setup).unwrap(), far)
+    Ring::start(setup).unwrap()
 }
 
 fn offer(guest: &mut Guest) -> u16 {
@@ -42,8 +57,8 @@ fn give(ring: &mut Ring, guest: &Guest, head: u16) {
     ring.give(head, RequestStatus::Ok, status_at, 0).unwrap();
 }
 
-fn is_signalled(signals: &mut UnixStream) -> bool {
-    signals.read(&mut [0; 64]).is_ok()
+fn is_signalled(signals: &OwnedFd) -> bool {
+    read(signals, &mut [0; 8]).is_ok()
 }
 
 #[test]
@@ -73,24 +88,49 @@ fn a_successor_takes_what_was_not_given_back() {
 #[test]
 fn the_guest_is_told_when_it_wants_to_be() {
     let mut guest = Guest::new(SIZE);
-    let (mut ring, mut signals) = start(&guest, None);
+    let (mut ring, signals) = start(&guest, None);
     guest.arm();
     let heads = [0; 3].map(|_| offer(&mut guest));
     heads.iter().for_each(|head| assert_eq!(take(&mut ring).unwrap(), Some(*head)));
     ring.signal().unwrap();
-    assert!(!is_signalled(&mut signals), "nothing is used");
+    assert!(!is_signalled(&signals), "nothing is used");
     give(&mut ring, &guest, heads[0]);
     ring.signal().unwrap();
-    assert!(is_signalled(&mut signals));
+    assert!(is_signalled(&signals));
     // It has not said again that it wants to know.
     give(&mut ring, &guest, heads[1]);
     ring.signal().unwrap();
-    assert!(!is_signalled(&mut signals));
+    assert!(!is_signalled(&signals));
     (0..2).for_each(|_| drop(guest.next_used().unwrap()));
     guest.arm();
     give(&mut ring, &guest, heads[2]);
     ring.signal().unwrap();
-    assert!(is_signalled(&mut signals));
+    assert!(is_signalled(&signals));
+}
+
+/// The frontend shares the events, and makes reads and writes of them wait whenever it likes.
+#[test]
+fn a_frontend_cannot_make_a_reactor_wait() {
+    let guest = Guest::new(SIZE);
+    let (kick, call) = (event(), event());
+    write(&call, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let mut ring = start_with(&guest, None, kick.try_clone().unwrap().into(), &call);
+    ring.signals.error = Some(call.try_clone().unwrap().into());
+    ioctl_fionbio(&kick, false).unwrap();
+    ioctl_fionbio(&call, false).unwrap();
+    let (done, answer) = channel();
+    std::thread::spawn(move || {
+        ring.acknowledge(); // though nobody kicks
+        ring.signal_anyway();
+        ring.signal_error();
+        write(&kick, &1u64.to_ne_bytes()).unwrap();
+        ring.acknowledge();
+        ioctl_fionbio(&kick, true).unwrap();
+        done.send(read(&kick, &mut [0; 8]).is_err()).unwrap();
+    });
+    let was_taken = answer.recv_timeout(Duration::from_secs(10)).expect("it waits");
+    assert!(was_taken, "the kick is reset");
+    assert!(is_signalled(&call));
 }
 
 #[test]

@@ -152,9 +152,9 @@ impl VhostServer {
                     slot.stopping = Some((reply, turn.now() + STOP_WAIT));
                 }
             }
-            What::Call { queue, event } => {
+            What::Call { queue, bell } => {
                 if let Some(ring) = self.slot(disk, queue).and_then(Slot::ring) {
-                    ring.signals.call = event;
+                    ring.signals.call = bell;
                     ring.signal_anyway();
                 }
             }

@@ -9,11 +9,12 @@ use super::orders::{Order, What};
 use super::ring::{QUEUE_SIZE_MAX, RingSetup, Signals};
 use crate::disk::Disk;
 use roadtrain_engine::mailbox::Outbox;
+use roadtrain_engine::ring::Bell;
 use roadtrain_wire::virtio_blk::feature;
 use roadtrain_wire::zerocopy::IntoBytes;
-use rustix::io::ioctl_fionbio;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use tracing::debug;
@@ -118,10 +119,10 @@ impl Session {
         let (Some(kick), false) = (&plan.kick, plan.running || !plan.enabled) else {
             return Ok(());
         };
-        let clone = |file: &Option<File>| file.as_ref().map(File::try_clone).transpose();
+        let error = plan.error.as_ref().map(File::try_clone).transpose();
         let signals = Signals {
-            call: clone(&plan.call).map_err(internal)?,
-            error: clone(&plan.error).map_err(internal)?,
+            call: plan.call.as_ref().map(bell).transpose()?,
+            error: error.map_err(internal)?,
         };
         let place = |user| table.guest_address(user).ok_or(Error::InvalidParam);
         let setup = RingSetup {
@@ -157,27 +158,20 @@ impl Session {
         Ok(self.queues[usize::from(index)].base)
     }
 
-    /// A signal's event for a queue, to the plan and to who serves it.
-    fn signal(
-        &mut self,
-        index: u8,
-        event: Option<File>,
-        place: fn(&mut QueuePlan) -> &mut Option<File>,
-        order: fn(u16, Option<File>) -> What,
-    ) -> Result<()> {
-        if let Some(event) = &event {
-            ioctl_fionbio(event, true).map_err(|error| internal(error.into()))?;
+    /// Orders what concerns a queue that runs; the others hear of it when they start.
+    fn order_if_running(&self, queue: u16, what: What) {
+        if self.queues[usize::from(queue)].running {
+            self.wiring.order(queue, what);
         }
-        let (queue, plan) = self.queue(index.into())?;
-        let running = plan.running;
-        let copy = event.as_ref().filter(|_| running).map(File::try_clone);
-        *place(plan) = event;
-        if running {
-            let copy = copy.transpose().map_err(internal)?;
-            self.wiring.order(queue, order(queue, copy));
-        }
-        Ok(())
     }
+}
+
+/// What signals `event`, which the frontend shares.
+fn bell(event: &File) -> Result<Bell> {
+    Bell::new(event.as_fd()).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Error::InvalidOperation("an event that is no eventfd"),
+        _ => internal(error),
+    })
 }
 
 fn internal(error: io::Error) -> Error {
@@ -283,20 +277,28 @@ impl VhostUserBackendReqHandlerMut for Session {
         let (queue, _) = self.queue(index.into())?;
         // Without it the queue would have to be polled.
         let event = event.ok_or(Error::InvalidOperation("a queue without kicks"))?;
-        ioctl_fionbio(&event, true).map_err(|error| internal(error.into()))?;
+        // Reads of anything else could wait. Who can be signalled is an eventfd.
+        bell(&event)?;
         self.stop(queue)?;
         self.queues[usize::from(queue)].kick = Some(event);
         self.start_if_ready(queue)
     }
 
     fn set_vring_call(&mut self, index: u8, event: Option<File>) -> Result<()> {
-        let order = |queue, event| What::Call { queue, event };
-        self.signal(index, event, |plan| &mut plan.call, order)
+        let bell = event.as_ref().map(bell).transpose()?;
+        let (queue, plan) = self.queue(index.into())?;
+        plan.call = event;
+        self.order_if_running(queue, What::Call { queue, bell });
+        Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, event: Option<File>) -> Result<()> {
-        let order = |queue, event| What::Error { queue, event };
-        self.signal(index, event, |plan| &mut plan.error, order)
+        event.as_ref().map(bell).transpose()?;
+        let (queue, plan) = self.queue(index.into())?;
+        let copy = event.as_ref().map(File::try_clone).transpose().map_err(internal)?;
+        plan.error = event;
+        self.order_if_running(queue, What::Error { queue, event: copy });
+        Ok(())
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -389,4 +391,27 @@ fn checked(inflight: &VhostUserInflight) -> Result<(u16, u16)> {
     let (queues, size) = (inflight.num_queues, inflight.queue_size);
     let fits = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&size);
     fits.then_some((queues, size)).ok_or(Error::InvalidParam)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::test_info;
+
+    #[test]
+    fn events_that_are_no_eventfds_are_refused() {
+        let disk = Arc::new(Disk::new(test_info()).unwrap());
+        let mut session = Session::new(Wiring { disk, place: 0, servers: Vec::new() });
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = || Some(File::from(std::os::fd::OwnedFd::from(near.try_clone().unwrap())));
+        assert!(session.set_vring_kick(0, socket()).is_err());
+        assert!(session.set_vring_call(0, socket()).is_err());
+        assert!(session.set_vring_err(0, socket()).is_err());
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        let event = || Some(File::from(event.try_clone().unwrap()));
+        assert!(session.set_vring_kick(0, event()).is_ok());
+        assert!(session.set_vring_call(0, event()).is_ok());
+        assert!(session.set_vring_err(0, event()).is_ok());
+        assert!(session.set_vring_call(0, None).is_ok());
+    }
 }

@@ -86,7 +86,7 @@ impl Slot {
             return;
         };
         match Ring::start(*setup) {
-            Ok(ring) => {
+            Ok(mut ring) => {
                 debug!(
                     disk = self.disk,
                     queue = self.queue,

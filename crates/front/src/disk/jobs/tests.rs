@@ -92,6 +92,37 @@ fn whole_requests_travel_in_their_own_buffer() {
     assert!(driver.jobs.is_clean());
 }
 
+/// Nothing stays of what a lane has not got: neither buffers nor guards nor claims to them.
+#[test]
+fn what_waits_is_dropped_whole() {
+    let options = Options { room: 2, ..Options::default() };
+    let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, 4));
+    mock.silent = true;
+    for mark in [1, 2] {
+        driver.start(mark, request(DiskOp::Write, 0, 512), &[1; 512]);
+        driver.start(mark, request(DiskOp::Write, 100, 10), &[2; 10]);
+        driver.start(mark, request(DiskOp::Write, 1024, 512 << 10), &vec![3; 512 << 10]);
+        driver.start(mark, request(DiskOp::Read, 0, 512), &[]);
+    }
+    (0..100).for_each(|_| mock.turn(&mut driver));
+    assert_eq!(mock.asked.len(), 2);
+    // The lane has the first one's first write, which keeps out its other writes, and its read.
+    assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 1), 2);
+    assert_eq!(driver.jobs.drop_waiting(|mark| *mark == 2), 3);
+    mock.silent = false;
+    for _ in 0..2 {
+        let job = driver.finish(&mut mock);
+        assert_eq!(driver.jobs.job(job).mark, 1);
+        driver.take(job);
+    }
+    assert!(driver.jobs.is_clean());
+    assert_eq!(mock.asked.len(), 2);
+    driver.start(3, request(DiskOp::Write, 100, 10), &[4; 10]);
+    let job = driver.finish(&mut mock);
+    driver.take(job);
+    assert!(driver.jobs.is_clean());
+}
+
 #[test]
 fn only_whole_blocks_within_the_limit_are_whole() {
     let mut info = test_info();
@@ -145,9 +176,16 @@ fn without_memory_nothing_is_begun() {
     let options = Options::default();
     let mut driver = Driver::new(&options);
     driver.jobs.set_buffer_bytes_max(2 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
+    let mut held: Vec<_> = std::iter::from_fn(|| driver.jobs.pool.take(1 << 20)).collect();
     let read = request(DiskOp::Read, 0, 4096);
     assert_eq!(driver.jobs.start(0, 0, read), Started::NoBuffers);
+    // What a request in vain gives back is no reason to try it again.
+    let given = driver.jobs.given();
+    driver.jobs.give(held.pop().unwrap());
+    assert_eq!(driver.jobs.given(), given + 1);
+    let large = request(DiskOp::Read, 0, 4 << 20);
+    assert_eq!(driver.jobs.start(0, 0, large), Started::NoBuffers);
+    assert_eq!(driver.jobs.given(), given + 1);
     held.into_iter().for_each(|buffer| driver.jobs.give(buffer));
     assert!(matches!(driver.jobs.start(0, 0, read), Started::Running(_)));
 }

@@ -93,6 +93,22 @@ fn namespaces_are_files() {
     }
 }
 
+/// Guests' memory must not depend on a program.
+#[test]
+fn a_file_is_no_memory_for_a_virtual_machine() {
+    let _alone = ALONE.lock();
+    for uring in ways().into_iter().take(1) {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target();
+        let attachment = attach(&target, directory.path(), Some(1), uring).unwrap();
+        let file = open(&directory.path().join("nvme0n1"));
+        let error = crate::vhost_user::map_file(file, 0, 4096).map(drop).unwrap_err();
+        assert!(error.to_string().contains("a file of FUSE"), "{error}");
+        attachment.stop();
+        target.stop();
+    }
+}
+
 #[test]
 fn a_file_in_use_does_not_delay_the_end() {
     let _alone = ALONE.lock();

@@ -37,7 +37,8 @@ impl Harness {
         let (disk, stopping) = (model.disk, model.stopping);
         let first = NbdServer::bind(&address, info, LaneId(0)).unwrap();
         let export = first.export();
-        let mut servers: Vec<_> = (1..options.lanes).map(|_| first.for_lane(LaneId(0))).collect();
+        let others = (1..options.lanes).map(|_| first.for_lane(LaneId(0)).unwrap());
+        let mut servers: Vec<_> = others.collect();
         servers.push(first);
         let servers = servers.into_iter().map(adapt);
         let threads = servers.enumerate().map(|(index, server)| {

@@ -321,7 +321,7 @@ fn two_servers() -> (String, [NbdServer; 2]) {
     let server = NbdServer::bind(&address, test_info().into(), LaneId(0)).unwrap();
     let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
     let address = format!("{host}:{port}");
-    let other = server.for_lane(LaneId(0));
+    let other = server.for_lane(LaneId(0)).unwrap();
     (address, [server, other])
 }
 
@@ -392,7 +392,8 @@ fn secured_server(timeout: Duration) -> (String, NbdServer, tempfile::TempDir) {
     let address: NbdAddress = "nbd:tcp:127.0.0.1:0".parse().unwrap();
     let tls = NbdTls::Keys(keys);
     let endpoint = Endpoint::bind(&address, Clients::Local, Some(&tls), test_info().into());
-    let server = NbdServer::new(endpoint.unwrap(), LaneId(0)).with_handshake_timeout(timeout);
+    let server = NbdServer::new(endpoint.unwrap(), LaneId(0)).unwrap();
+    let server = server.with_handshake_timeout(timeout);
     let NbdAddress::Tcp { host, port } = server.address() else { panic!("not TCP") };
     (format!("{host}:{port}"), server, directory)
 }

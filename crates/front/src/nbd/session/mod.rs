@@ -12,6 +12,7 @@ use super::reply_queue::ReplyQueue;
 use roadtrain_wire::nbd::{self, Greeting, Request, handshake_flag};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest data of an option that is looked at; longer ones are refused with ERR_TOO_BIG.
 const OPTION_BYTES_MAX: u32 = 32 << 10;
@@ -46,6 +47,8 @@ pub enum Close {
     Removed,
     /// The client did not come to an end of the handshake.
     Overdue,
+    /// The client held buffers that others waited for, and moved no octet for so long.
+    Stuck(Duration),
     /// The server stops; requests in flight are still answered.
     Stopping,
     /// The client asked, in the way that knows no refusal, for what it gets over TLS only.
@@ -78,6 +81,10 @@ impl fmt::Display for Close {
             Close::Removed => f.write_str("the namespace is gone"),
             Close::Overdue => {
                 f.write_str("no end of the handshake in time, or others need its room")
+            }
+            Close::Stuck(time) => {
+                let seconds = time.as_secs();
+                write!(f, "sent and took nothing for {seconds} s, and others wait for its buffers")
             }
             Close::Stopping => f.write_str("the server stops"),
             Close::NotSecured => f.write_str("the client asked for the export without TLS"),
