@@ -47,10 +47,10 @@ impl Default for Gather {
 }
 
 impl Gather {
-    /// Whether one more PDU fits.
+    /// Whether one more PDU fits, or the two of a fused pair: data with its digest, header, data, digest.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
-        self.iov.len() + 3 <= GATHER_IOV_MAX
+        self.iov.len() + 5 <= GATHER_IOV_MAX
             && self.headers_used + PDU_HEADER_BYTES <= self.headers.len()
     }
 

@@ -3,6 +3,7 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_engine::buffer::Buffer;
+use roadtrain_wire::fabrics::{Connect, ConnectData, Property, property};
 use roadtrain_wire::pdu::{Fes, IcReq, PduType, header_digest};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -252,4 +253,47 @@ fn idle_half_open_and_stuck_connections_do_not_keep_others_waiting() {
     harness.assert_healthy();
     let keep_alive = Sqe::new(opcode::KEEP_ALIVE, 0);
     harness.admin.run("Keep Alive", &keep_alive, &[], &mut []).unwrap();
+}
+
+fn connect_sqe(qid: u16) -> Sqe {
+    Connect { recfmt: 0, qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }.emit()
+}
+
+/// The control plane answers some commands of an admin queue later, and knows them by their identifiers.
+#[test]
+fn an_identifier_that_another_admin_command_has_ends_the_connection() {
+    let harness = Harness::new();
+    let mut peer = harness.ready(raw::PLAIN);
+    let data = ConnectData::new([7; 16], 0xffff, NQN, "nqn.2026-11.test:hostile");
+    peer.send(&raw::command(1, connect_sqe(0), data.as_bytes(), raw::PLAIN));
+    assert!(peer.completion(1).is_success());
+    let enable = Property::set(property::CC, 6 << 16 | 4 << 20 | 1);
+    peer.send(&raw::command(2, enable, &[], raw::PLAIN));
+    assert!(peer.completion(2).is_success());
+    let event = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+    peer.send(&raw::command(7, event, &[], raw::PLAIN));
+    peer.send(&raw::command(7, Sqe::new(opcode::KEEP_ALIVE, 0), &[], raw::PLAIN));
+    peer.assert_terminated(Fes::InvalidPduHeaderField);
+    harness.assert_healthy();
+}
+
+/// Who has not connected a queue has one small buffer of his own, and takes none from others.
+#[test]
+fn strangers_hold_no_buffers_of_others() {
+    let harness = Harness::new();
+    let mut peer = harness.ready(raw::PLAIN);
+    let mut connect = connect_sqe(1);
+    connect.set_transport(1024); // its data is asked for
+    peer.send(&raw::command(1, connect, &[], raw::PLAIN));
+    peer.r2t(1);
+    peer.send(&raw::command(2, connect, &[], raw::PLAIN));
+    assert_eq!(peer.completion(2), Status::COMMAND_INTERRUPTED);
+    let mut other = Sqe::new(opcode::SET_FEATURES, 0);
+    other.set_transport(4096);
+    other.opcode |= 1; // its data would be asked for
+    peer.send(&raw::command(3, other, &[], raw::PLAIN));
+    assert_eq!(peer.completion(3), Status::COMMAND_SEQUENCE_ERROR.dnr());
+    assert_eq!(harness.server.usage().buffer_bytes, 0);
+    drop(peer);
+    harness.assert_healthy();
 }

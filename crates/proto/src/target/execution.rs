@@ -33,7 +33,6 @@ pub use environment::{Environment, FusedOutcome, Job, Namespace, Outcome, Payloa
 pub use slot::{Admin, Data};
 pub use task::{Flushes, Step, Store, Task};
 
-use super::session::Request;
 use crate::time::Instant;
 use core::ops::DerefMut;
 use fused::Fused;
@@ -118,9 +117,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
         self.end_expectation(env);
         let session = env.session();
-        if session.request(sqe) == Request::Io
-            && let Err(status) = session.admits(Request::Io)
-        {
+        if let Err(status) = session.admits(session.request(sqe)) {
             self.fail(env, slot, status, &payload);
             return None;
         }
@@ -267,7 +264,21 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         status: Status,
         payload: &Payload<'_, B>,
     ) {
-        let Payload::Follows(_) = payload else { return env.respond(slot, status, 0) };
+        let follows = if let Payload::Follows(bytes) = payload { *bytes } else { 0 };
+        self.fail_data(env, slot, status, follows);
+    }
+
+    /// The same, when so many octets of data follow.
+    fn fail_data(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        status: Status,
+        follows: u32,
+    ) {
+        if follows == 0 {
+            return env.respond(slot, status, 0);
+        }
         let s = &mut self.slots[usize::from(slot)];
         (s.command, s.data) = (Command::Failing(status), Data::Discarded);
     }

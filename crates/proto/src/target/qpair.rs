@@ -427,6 +427,11 @@ impl Qpair {
             let what = "more commands than the submission queue holds";
             return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
         }
+        // What the control plane answers later it knows by that identifier.
+        if !self.is_io && self.unanswered(pdu.sqe.cid.get()).is_some() {
+            let what = "a command identifier that another command of the admin queue has";
+            return Err(PeerMisbehaved::field(10, what).into());
+        }
         if self.sq_flow_control {
             self.sqhd = (self.sqhd + 1) % self.entries;
         }
@@ -565,6 +570,9 @@ impl Qpair {
     fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
+        if s.state != SlotState::Executing {
+            return; // somebody else has the slot by now, and its data
+        }
         // A host that reuses its lowest free identifiers tells how many commands it has in flight.
         let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
         self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));

@@ -39,13 +39,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
         self.slots[usize::from(slot)].command = Command::Admin(Box::new(admin));
         let needs = out_bytes.max(page_bytes);
+        let is_own = !matches!(payload, Payload::Here(_)) && self.takes_own_buffer(slot, needs);
         if let Payload::Here(buffer) = payload {
             self.hold(env.now(), slot, buffer);
             return self.begin_admin(env, slot);
         }
-        if needs > 0 && self.takes_own_buffer(slot, needs) {
+        if is_own {
             let buffer = env.make(needs);
             self.hold(env.now(), slot, buffer);
+        } else if needs > 0 && env.session().is_newcomer() {
+            // Who has proved nothing takes no buffer from others.
+            self.fail_data(env, slot, Status::COMMAND_INTERRUPTED, along);
+            return None;
         } else if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
             return None;
         }
@@ -61,7 +66,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// others have every buffer.
     fn takes_own_buffer(&mut self, slot: u16, bytes: u32) -> bool {
         let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Buffer(_));
-        if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
+        if bytes == 0 || bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
             return false;
         }
         self.own_buffer = Some(slot);
@@ -177,13 +182,13 @@ where
     if returns_data && fits && env.session().queue().is_some() { bytes } else { 0 }
 }
 
-/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
 /// Whether it is the host's to end its controller: on the admin queue, and when it has proved who it is.
 fn may_shut_down(session: &Session) -> bool {
     let is_admin = session.queue().is_some_and(|connected| connected.qid == 0);
     is_admin && session.admits(Request::Property).is_ok()
 }
 
+/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
 fn is_shutdown(sqe: &Sqe) -> bool {
     let property = Property::parse(sqe);
     sqe.opcode == opcode::FABRICS
