@@ -56,6 +56,14 @@ impl Open {
         }
     }
 
+    /// [`NamespaceConfig::tenure`] when `store` is to have the blocks: another one where one of both stores is of a target
+    /// that does not have them.
+    fn tenure_with(&self, store: &Arc<OpenStore>) -> u64 {
+        let changes_hands = !self.store.is_own() || !store.is_own();
+        let has_changed = !Arc::ptr_eq(&self.store, store) && changes_hands;
+        self.config.tenure + u64::from(has_changed)
+    }
+
     /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
     /// reach.
     fn is_to_open(&self) -> bool {
@@ -266,7 +274,7 @@ impl Prepared {
         let resize = store.plan(export.bytes())?;
         let geometry = resize.planned(store.geometry());
         let (nqn, nsid) = (nqn.to_owned(), export.nsid);
-        self.resizes.push(Resizing { nqn, nsid, store: open.clone(), resize });
+        self.resizes.push(Resizing { nqn: nqn.clone(), nsid, store: open.clone(), resize });
         let identity = match (export.uuid, export.nguid) {
             (None, None) => store.identity()?,
             _ => 0, // the configuration says who it is
@@ -279,9 +287,11 @@ impl Prepared {
             false => None,
         };
         let will_keep = !ana.is_usable() && Kept::path(&export.reservations, spec).is_some();
+        let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
             ana,
+            tenure,
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.place());

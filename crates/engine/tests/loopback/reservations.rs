@@ -339,3 +339,41 @@ fn what_cannot_be_saved_is_refused() {
     register(&mut one, 1, ChangePersistence::Set);
     assert!(report(&server).persists);
 }
+
+/// Two targets that share a disk and the file of its reservations. The first one gets the disk back in the same process,
+/// and goes by what has happened at the other.
+#[test]
+fn what_another_target_has_done_holds_when_the_disk_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = Export {
+        reservations: KeptPlace::File(folder.path().join("shared")),
+        standby: true,
+        ..file(1, &folder, MIB, BLOCK)
+    };
+    let [a, b] = [(); 2].map(|()| Server::start(config_with(vec![export.clone()])).unwrap());
+    // Only who does not yield takes it.
+    let hand = |from: &Server, to: &Server| {
+        let yields = |yields| [subsystem(vec![Export { yields, ..export.clone() }])];
+        from.reload(&yields(true)).unwrap();
+        to.reload(&yields(false)).unwrap();
+        let is_usable =
+            |server: &Server| server.view().0.subsystems[0].namespaces[0].ana.is_usable();
+        eventually("the disk changes hands", || is_usable(to) && !is_usable(from));
+    };
+    let mut one = reservations(&a, 1);
+    register(&mut one, 1, ChangePersistence::Set);
+    acquire(&mut one, WE, 1).unwrap();
+    // This one does not persist, and is the disk's all the same.
+    let inaccessible = reservations(&b, 1).report(1, true, None).unwrap_err();
+    assert!(inaccessible.to_string().contains("Inaccessible"), "{inaccessible}");
+    hand(&a, &b);
+    let mut two = reservations(&b, 2);
+    register(&mut two, 2, ChangePersistence::Keep);
+    two.acquire(1, AcquireAction::Preempt, WE, (2, 1)).unwrap();
+    let there = two.report(1, true, None).unwrap();
+    hand(&b, &a);
+    let here = reservations(&a, 3).report(1, true, None).unwrap();
+    assert_eq!((here.generation, here.registrants.len()), (there.generation, 1));
+    assert_eq!(write(&client(&a, 1), 1), Status::RESERVATION_CONFLICT.dnr());
+    assert_eq!(write(&client(&a, 2), 2), Status::SUCCESS);
+}

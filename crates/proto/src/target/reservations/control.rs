@@ -45,6 +45,8 @@ impl Target {
         let subsystem = self.subsystems.get(nqn).filter(|_| !controller.removed.hides(nsid));
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        // The lane may not have heard yet that it is out of reach.
+        self.check_reach(nqn, cntlid, nsid)?;
         if sqe.opcode == opcode::RESERVATION_REPORT {
             let Report { bytes, extended } = Report::parse(sqe);
             if !extended {
@@ -61,6 +63,12 @@ impl Target {
         }
         let command = Command::parse(sqe, data)?;
         Ok(Asked::Command(nqn.clone(), controller.hostid, command))
+    }
+
+    /// While others may have the blocks, nothing is known here of what hosts have reserved.
+    fn check_reach(&self, nqn: &str, cntlid: u16, nsid: u32) -> Result<(), Status> {
+        let table = self.namespaces_for(nqn, cntlid);
+        table.and_then(|table| table.refusal(nsid)).map_or(Ok(()), Err)
     }
 
     /// What a lane of `host` looks at for each command to a namespace.
@@ -137,6 +145,10 @@ impl Target {
         controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
         for nsid in nsids {
             let asker = Asker::Admin { cntlid, cid };
+            if let Err(status) = self.check_reach(&nqn, cntlid, nsid) {
+                self.answer_reservation(asker, status);
+                continue;
+            }
             self.take_turn(&nqn, nsid, |reservations, steps| {
                 reservations.submit(host, asker, Command::Persist(persists), steps);
             });
@@ -207,11 +219,9 @@ impl Target {
         }
     }
 
-    /// A namespace is gone: nobody waits for its reservations any more.
-    pub(in crate::target) fn end_reservations(&mut self, askers: Vec<Asker>) {
-        for asker in askers {
-            self.answer_reservation(asker, Status::INVALID_NAMESPACE.dnr());
-        }
+    /// A namespace is gone or out of reach, as `status` says: nobody waits for its reservations any more.
+    pub(in crate::target) fn end_reservations(&mut self, askers: Vec<Asker>, status: Status) {
+        askers.into_iter().for_each(|asker| self.answer_reservation(asker, status));
     }
 }
 
