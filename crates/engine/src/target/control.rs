@@ -736,6 +736,7 @@ impl Control {
         config.with(&changes)?;
         prepared.stage()?;
         let mut state = self.lock();
+        prepared.check_moved(&state.target)?;
         // Checked, so it does not fail, and has not changed anything if it does.
         state.target.apply(&changes)?;
         reservations::restore(&mut state.target, &prepared.stores());

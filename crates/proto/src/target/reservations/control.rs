@@ -84,6 +84,15 @@ impl Target {
         reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
     }
 
+    /// Whether nothing is lost, and nothing old comes back, when a namespace's reservations are kept from now on where
+    /// `kept` is.
+    #[must_use]
+    pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &State) -> bool {
+        let subsystem = self.subsystems.get(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
+        reservations.is_none_or(|reservations| reservations.is_kept_as(kept))
+    }
+
     /// What another process knew of a namespace until it stopped serving it. Nothing happens when it is of another
     /// namespace, by its NGUID.
     pub fn adopt_reservations(&mut self, nqn: &str, nsid: u32, nguid: &[u8; 16], state: State) {

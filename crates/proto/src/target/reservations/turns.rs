@@ -123,6 +123,13 @@ impl Reservations {
         self.can_persist = can_persist;
     }
 
+    /// Whether it would know the same if it had begun with `kept`, so that this may be where it is kept from now on. Not
+    /// while a change is being saved where it is kept now.
+    pub(in crate::target) fn is_kept_as(&self, kept: &State) -> bool {
+        let is_saving = self.turn.as_ref().is_some_and(|turn| turn.next.is_some());
+        self.is_new || !is_saving && self.state.persists_as(kept)
+    }
+
     /// All that it knows, for another process; `None`: no host has ever registered.
     pub(in crate::target) fn whole_image(&self) -> Option<Vec<u8>> {
         (self.state != State::default()).then(|| self.state.whole_image(&self.nguid))
