@@ -128,6 +128,15 @@ fn changes_hands(cluster: &Cluster) {
     first.give_up();
     drop(first);
     assert_eq!(third.custody(), Custody::Ours);
+    // Whoever has had it taken away goes on looking, and leaves the next owner alone.
+    becomes(&*second, Custody::Theirs);
+    assert_eq!(third.custody(), Custody::Ours);
+    second.seize().unwrap();
+    third.give_up();
+    drop(third);
+    let third = opened(image(), false).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((second.custody(), third.custody()), (Custody::Theirs, Custody::Ours));
     let fourth = look(&spec()).unwrap();
     third.give_up();
     becomes(&*fourth, Custody::Free);
