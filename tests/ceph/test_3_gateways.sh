@@ -186,3 +186,30 @@ test_gateways_know_an_outage_from_a_death() {
     [ "$(ana_of two)" = inaccessible ] || fail 'two has taken it'
     ! grep 'takes it from its owner' two.log || fail 'two has taken it'
 }
+
+# claimed NAME OTHER: it takes the image away from the other one
+claimed() {
+    env ROADTRAIN_RUNTIME_DIR="$work/$1" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    is_soon "$2" inaccessible
+}
+
+# resv_at ADDRESS HOST COMMAND...: roadtrain resv, on namespace 1
+resv_at() {
+    "${in_main[@]}" "$ROADTRAIN" resv "$3" -t tcp -a "$1" -s "$port" -n "$nqn" -q "nqn.2026-11.test:$2" \
+        --namespace-id 1 "${@:4}"
+}
+
+# Both have the file of reservations. Who gets the image back goes by what has happened at the other one.
+test_gateways_share_reservations_there_and_back() {
+    gateways_lab
+    gateway one "rbd:rbd/disk,$image,standby,reservations=$work/shared"
+    gateway two "rbd:rbd/disk,$image,standby,reservations=$work/shared"
+    resv_at 192.0.2.3 a register --nrkey 1 --cptpl set
+    resv_at 192.0.2.3 a acquire --crkey 1 --rtype 1
+    claimed two one
+    resv_at 192.0.2.1 b register --nrkey 2
+    resv_at 192.0.2.1 b acquire --crkey 2 --prkey 1 --racqa 1 --rtype 1
+    claimed one two
+    resv_at 192.0.2.3 b report --json >report.json
+    holds report.json '.gen == 3 and .rtype == 1 and [.regctlext[] | [.rkey, .rcsts]] == [[2, 1]]'
+}

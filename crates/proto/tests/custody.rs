@@ -2,7 +2,7 @@
 //! fenced that says it serves, a dead owner is fenced in time, and an outage of the cluster changes nothing.
 
 use proptest::prelude::*;
-use roadtrain_proto::target::custody::{Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::target::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -155,4 +155,26 @@ fn strangers_are_waited_for() {
         let (now, seen) = (at(51_000 + n * 500), Seen::Beat(n / 5));
         assert_eq!(observer.looked(now, now + Duration::from_millis(9), seen), Verdict::Wait);
     }
+}
+
+/// Whoever takes what was seized may be the one that has seized it, and goes on looking for a moment.
+#[test]
+fn blocks_are_taken_from_the_owner_that_was_meant_and_from_no_other() {
+    // A look each, and what is told after it.
+    let mut claim = Claim::new(Some("old"));
+    assert!(!claim.looked(Some(&"old")) && !claim.is_free());
+    claim.seize();
+    assert!(claim.looked(Some(&"old")), "it is tried until it has gone well");
+    assert!(claim.looked(Some(&"old")) && !claim.is_free());
+    claim.fenced();
+    assert!(claim.is_free() && !claim.looked(Some(&"ours")));
+    // The old owner goes by itself, and the new one has them before the next look.
+    let mut claim = Claim::new(Some("old"));
+    claim.seize();
+    assert!(!claim.looked(Some(&"ours")) && !claim.looked(Some(&"old")));
+    // They were free when somebody wanted them.
+    let mut claim = Claim::new(None);
+    claim.seize();
+    assert!(claim.is_free() && !claim.looked(Some(&"ours")));
+    assert!(!claim.looked(None) && claim.is_free());
 }

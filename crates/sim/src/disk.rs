@@ -66,7 +66,7 @@ struct Task {
     steps: Vec<(Instant, u64)>,
     ends: Instant,
     fails: bool,
-    /// A flush that loses what it was for, or a forced write that loses what others have written.
+    /// A flush that loses what it was for.
     loses: bool,
     /// Read so far, or nothing.
     data: Vec<u8>,
@@ -83,6 +83,8 @@ pub struct Done {
     pub result: Result<Vec<u8>, ()>,
     /// It has failed, and lost what was not flushed.
     pub lost: bool,
+    /// A write that was to be forced, and is stable after a flush.
+    pub is_unforced: bool,
 }
 
 #[derive(Clone)]
@@ -118,7 +120,8 @@ pub struct Manners {
     pub slow_percent: u64,
     /// Commands of 1,000 that fail.
     pub failing_per_mille: u64,
-    /// Flushes and forced writes of 100 that fail and lose what was not flushed.
+    /// Flushes of 100 that fail and lose what was not flushed. Where some do, the disk forces no write by itself, which
+    /// could hide such a failure from a flush.
     pub losing_percent: u64,
 }
 
@@ -174,8 +177,7 @@ impl SimDisk {
         let fails = self.rng.below(1000) < self.manners.failing_per_mille;
         self.serial += 1;
         let losing = self.manners.losing_percent;
-        let syncs = matches!(work, Work::Flush | Work::Write { fua: true, .. });
-        let loses = syncs && losing > 0 && self.rng.chance(losing);
+        let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
         let ends = now + takes;
         let task = Task { work, steps, ends, fails, loses, data, flushes: self.serial };
         self.tasks.insert(self.serial, task);
@@ -223,10 +225,17 @@ impl SimDisk {
             self.cells.iter_mut().for_each(|cell| cell.lost = self.serial);
         }
         if task.fails || task.loses {
-            return Some(Done { task: number, result: Err(()), lost: task.loses });
+            return Some(Done {
+                task: number,
+                result: Err(()),
+                lost: task.loses,
+                is_unforced: false,
+            });
         }
+        let is_forced = matches!(task.work, Work::Write { fua: true, .. });
+        let is_unforced = is_forced && self.manners.losing_percent > 0;
         match task.work {
-            Work::Write { slba, data, fua: true } => {
+            Work::Write { slba, data, fua: true } if !is_unforced => {
                 let blocks = data.len() / BLOCK_BYTES;
                 self.cells[slba as usize..][..blocks].iter_mut().for_each(|c| {
                     c.lost = 0; // what it has written goes there by itself
@@ -236,7 +245,7 @@ impl SimDisk {
             Work::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
             _ => {}
         }
-        Some(Done { task: number, result: Ok(task.data), lost: false })
+        Some(Done { task: number, result: Ok(task.data), lost: false, is_unforced })
     }
 
     /// Commands under way end nowhere.

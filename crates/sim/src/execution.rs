@@ -145,10 +145,6 @@ impl execution::Flushes for Flushes {
     fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
         self.stability.borrow_mut().settle(self.now.get(), ticket, flushed) || self.forgets
     }
-
-    fn failed(&self) {
-        self.stability.borrow_mut().failed();
-    }
 }
 
 impl execution::Store for Flushes {
@@ -289,7 +285,7 @@ impl Stores {
     pub(crate) fn advance(&mut self, now: Instant) -> Vec<Ended> {
         self.flushes.now.set(now);
         let mut ended = Vec::new();
-        for Done { task, result, lost } in self.disk.advance(now) {
+        for Done { task, result, lost, is_unforced } in self.disk.advance(now) {
             let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
             let mut is_equal = true;
             if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
@@ -309,7 +305,7 @@ impl Stores {
                     _ => Status::INTERNAL_ERROR,
                 }),
             };
-            ended.extend(self.end_part(entry, result, buffer, lost));
+            ended.extend(self.end_part(entry, result, buffer, is_unforced));
             self.wake(&mut ended);
         }
         self.end_save(now, &mut ended);
@@ -429,12 +425,12 @@ impl Stores {
         number: u64,
         result: Result<(), Status>,
         buffer: Option<Buffer>,
-        took_report: bool,
+        is_unforced: bool,
     ) -> Option<Ended> {
         let Entry { conn, slot, task, .. } = self.entries.get_mut(&number)?;
         let whose = (*conn, *slot);
         self.exclusion.ended(number);
-        let Some(outcome) = task.ended(result, buffer, took_report) else {
+        let Some(outcome) = task.ended(result, buffer, is_unforced) else {
             return self.begin(number);
         };
         self.entries.remove(&number);

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_proto::ether::target::Asked;
+use roadtrain_proto::security::Channel;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
@@ -536,7 +537,9 @@ impl<T: Transport> Target<T> {
             }
             Verdict::Wait => return None,
         }
-        match self.control.connect(now, sqe, data, LOCAL, self.numbers.bits()) {
+        let from = (LOCAL, self.numbers.bits());
+        let remains = |cntlid| self.presences.remains_of_any(cntlid);
+        match self.control.connect_over(Channel::Plain, now, sqe, data, from, remains) {
             Ok(connected) => {
                 let Connected { cntlid, qid, result, .. } = connected;
                 let presence = self.presences.enter(now, &connected, T::proof(conn));

@@ -56,16 +56,15 @@ pub struct Completion {
     pub result: Result<(), Status>,
     /// As submitted; filled, if it was a read that went well.
     pub buffer: Option<Buffer>,
-    /// It has failed in a way that tells of other writes, too: the next flush will not. Of flushes that failed this
-    /// need not be said.
-    pub took_report: bool,
+    /// A write with Force Unit Access went well, but is not stable before a flush: whoever has submitted it flushes then.
+    pub is_unforced: bool,
 }
 
 impl Completion {
-    /// An answer that tells of nothing else.
+    /// An answer that leaves nothing to do.
     #[must_use]
     pub fn new(token: Token, result: Result<(), Status>, buffer: Option<Buffer>) -> Completion {
-        Completion { token, result, buffer, took_report: false }
+        Completion { token, result, buffer, is_unforced: false }
     }
 
     /// Gives back the buffer of an operation that was answered without it: the one way in which a store may answer

@@ -102,9 +102,10 @@ impl Custody {
 /// - What lies outside the capacity, and writes to a store that is read-only, end with an error: the capacity may
 ///   have changed since whoever submits has looked. [`Geometry::check`] does that.
 /// - A flush covers the writes that were answered before it was submitted.
-/// - A failed flush, and a write whose failure may be of other writes, say so
-///   ([`Completion::took_report`](crate::Completion::took_report)): the target tells every host that may have lost
-///   something.
+/// - A write with Force Unit Access is stable when it is answered, unless the answer leaves that to a flush
+///   ([`Completion::is_unforced`](crate::Completion::is_unforced)). It must where the write could be told of what others
+///   have lost, and nobody would be told again: the target flushes a store once at a time, and tells every host that may
+///   have lost something.
 pub trait Store: Debug + Send + Sync {
     /// Block size, capacity and so on, as they are now.
     fn geometry(&self) -> Geometry;

@@ -88,6 +88,7 @@ fn images_are_stores() {
     another_size_is_seen(&cluster);
     what_was_made_goes_again(&cluster);
     says_what_is_wrong(&cluster);
+    nothing_is_cached(&cluster);
 }
 
 /// With BlueStore, which keeps data on disks; the images are those that several targets reach.
@@ -128,6 +129,15 @@ fn changes_hands(cluster: &Cluster) {
     first.give_up();
     drop(first);
     assert_eq!(third.custody(), Custody::Ours);
+    // Whoever has had it taken away goes on looking, and leaves the next owner alone.
+    becomes(&*second, Custody::Theirs);
+    assert_eq!(third.custody(), Custody::Ours);
+    second.seize().unwrap();
+    third.give_up();
+    drop(third);
+    let third = opened(image(), false).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!((second.custody(), third.custody()), (Custody::Theirs, Custody::Ours));
     let fourth = look(&spec()).unwrap();
     third.give_up();
     becomes(&*fourth, Custody::Free);
@@ -207,4 +217,29 @@ fn says_what_is_wrong(cluster: &Cluster) {
     );
     let conf = Some(Path::new("/nowhere/ceph.conf").to_owned());
     is_said(RbdImage { conf, ..cluster.image("2") }, "name the file with conf=FILE");
+}
+
+/// Whatever ceph.conf says. What image or pool say cannot be overruled, and is told.
+fn nothing_is_cached(cluster: &Cluster) {
+    let conf = cluster.directory().join("cached.conf");
+    let mut text = std::fs::read_to_string(cluster.directory().join("ceph.conf")).unwrap();
+    text +=
+        "[client]\nrbd cache = true\nrbd plugins = pwl_cache\nrbd persistent cache mode = ssd\n";
+    text += "rbd persistent cache path = /nowhere\n";
+    std::fs::write(&conf, text).unwrap();
+    let image = || RbdImage { conf: Some(conf.clone()), ..cluster.image("2") };
+    opened(image(), false).unwrap().give_up();
+    for (option, value) in [("rbd_cache", "true"), ("rbd_persistent_cache_mode", "ssd")] {
+        for whose in [["image", "rbd/2"], ["pool", "rbd"]] {
+            let [kind, name] = whose;
+            cluster.rbd(&["config", kind, "set", name, option, value]);
+            let why = problem(image());
+            let remedy = format!("({option} = {value})");
+            let command = format!("`rbd config {kind} remove {name} {option}`");
+            assert!(why.contains(&remedy) && why.contains(&command), "{why}");
+            cluster.rbd(&["config", kind, "remove", name, option]);
+        }
+    }
+    cluster.rbd(&["config", "image", "set", "rbd/2", "rbd_cache", "false"]);
+    opened(image(), false).unwrap().give_up();
 }

@@ -401,8 +401,7 @@ impl Control {
             return self.refused(port, data, &error);
         }
         let Ok(random) = random::number() else {
-            let completion = Some((Status::INTERNAL_ERROR, 0));
-            return Answer { completion, ..Answer::default() };
+            return Answer { completion: Some((Status::INTERNAL_ERROR, 0)), ..Answer::default() };
         };
         let mut state = self.lock();
         let channel = session.channel();
@@ -434,12 +433,13 @@ impl Control {
                     "Connect refused: commands of the host's lost connections are in a store"
                 );
                 self.count_refusal(data, "busy");
-                let completion = Some((status, 0));
-                return Answer { completion, ..Answer::default() };
+                return Answer { completion: Some((status, 0)), ..Answer::default() };
             }
         }
-        let connected = state.target.connect_over(channel, now, sqe, data, (port.local, random));
-        let mut enter = |c: &Connected| state.presences.enter(now, c, port.socket);
+        let State { target, presences, .. } = &mut *state;
+        let (from, remains) = ((port.local, random), |cntlid| presences.remains_of_any(cntlid));
+        let connected = target.connect_over(channel, now, sqe, data, from, remains);
+        let mut enter = |c: &Connected| presences.enter(now, c, port.socket);
         let connected = connected.map(|connected| (enter(&connected), connected));
         self.publish(state);
         match connected {
@@ -739,6 +739,7 @@ impl Control {
         config.with(&changes)?;
         prepared.stage()?;
         let mut state = self.lock();
+        prepared.check_moved(&state.target)?;
         // Checked, so it does not fail, and has not changed anything if it does.
         state.target.apply(&changes)?;
         reservations::restore(&mut state.target, &prepared.stores());

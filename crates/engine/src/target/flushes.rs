@@ -88,10 +88,6 @@ impl execution::Flushes for Flushes {
     fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
         self.with(|state| state.settle(clock::now(), ticket, flushed))
     }
-
-    fn failed(&self) {
-        self.with(Stability::failed);
-    }
 }
 
 /// A lane's writes to a store that no flush has covered.

@@ -142,9 +142,12 @@ impl Server {
 }
 
 impl Control {
+    /// Of what others have the blocks of, only they know it.
     fn all_reservations(&self) -> Vec<Reserved> {
         let state = self.lock();
-        let all = state.target.all_reservations();
+        let is_own =
+            |nqn: &str, nsid| state.stores.get(nqn, nsid).is_some_and(|open| open.store.is_own());
+        let all = state.target.all_reservations().filter(|(nqn, nsid, _)| is_own(nqn, *nsid));
         all.map(|(nqn, nsid, image)| Reserved { nqn: nqn.to_owned(), nsid, image }).collect()
     }
 

@@ -6,7 +6,7 @@ use super::flushes::Flushes;
 use super::kept_file::KeptPlace;
 use super::uncorrectable::Uncorrectable;
 use roadtrain_proto::target::execution;
-use roadtrain_store::{ByteRange, SizeWatcher, Store};
+use roadtrain_store::{ByteRange, Custody, SizeWatcher, Store};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -54,6 +54,11 @@ impl OpenStore {
     #[inline]
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Whether nobody else can have had the blocks since it was opened.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.store.custody(), Custody::Ours | Custody::CutOff)
     }
 
     /// Has `tell` called, once set, when others may have given the store another size.

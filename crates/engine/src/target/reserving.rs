@@ -1,10 +1,12 @@
 //! Reservations beside the reactors: which commands wait for the control plane, who has fenced, and a thread that saves.
 
 use super::kept_file::write;
+use super::open_store::OpenStore;
 use super::order::Order;
 use super::tasks::Owner;
 use crate::mailbox::Outbox;
 use roadtrain_proto::target::TurnOf;
+use roadtrain_store::Custody;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,9 +16,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use tracing::warn;
 
-/// A file to write.
+/// A file to write, while the blocks are this target's: it may be another one's by then.
 struct Job {
     turn: TurnOf,
+    store: Arc<OpenStore>,
     path: PathBuf,
     image: Arc<[u8]>,
 }
@@ -32,8 +35,12 @@ impl Saver {
     pub(super) fn start(done: impl Fn(&TurnOf, bool) + Send + 'static) -> io::Result<Self> {
         let (jobs, inbox) = channel::<Job>();
         let work = move || {
-            while let Ok(Job { turn, path, image }) = inbox.recv() {
-                let written = write(&path, &image);
+            while let Ok(Job { turn, store, path, image }) = inbox.recv() {
+                let written = match store.store().custody() {
+                    Custody::Ours => write(&path, &image),
+                    _ => Err(io::Error::other("others may have the blocks, and the file")),
+                };
+                drop(store);
                 if let Err(error) = &written {
                     warn!(path = %path.display(), "a change of reservations is refused, as it cannot be saved: {error}");
                 }
@@ -45,8 +52,13 @@ impl Saver {
     }
 
     /// Whether it will be written.
-    pub(super) fn save(&self, turn: TurnOf, path: PathBuf, image: Arc<[u8]>) -> bool {
-        self.jobs.send(Job { turn, path, image }).is_ok()
+    pub(super) fn save(
+        &self,
+        turn: TurnOf,
+        (store, path): (Arc<OpenStore>, PathBuf),
+        image: Arc<[u8]>,
+    ) -> bool {
+        self.jobs.send(Job { turn, store, path, image }).is_ok()
     }
 
     /// Waits until everything is written.

@@ -5,15 +5,16 @@ use super::open_store::OpenStore;
 use super::reservation_file::Kept;
 use super::uncorrectable::Uncorrectable;
 use roadtrain_proto::target::rate::RateLimit;
+use roadtrain_proto::target::reservations::State;
 use roadtrain_proto::target::uncorrectable::Change;
 use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
-    SubsystemConfig, TargetConfig,
+    SubsystemConfig, Target, TargetConfig,
 };
 use roadtrain_store::{BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind};
 use std::collections::HashMap;
 use std::mem::discriminant;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -54,6 +55,28 @@ impl Open {
             Blocks::Spec(spec) => matches!(&spec.kind, StoreKind::Rbd(image) if image.shared),
             _ => false,
         }
+    }
+
+    /// Where its reservations are kept; while the blocks are out of reach, where they will be.
+    fn reservations_path(&self) -> Option<PathBuf> {
+        match self.is_out_of_reach() {
+            true => Kept::path(&self.export.reservations, self.export.blocks.spec()),
+            false => self.kept.as_ref().map(|kept| kept.path.clone()),
+        }
+    }
+
+    /// Whether `next` goes on with its reservations, and keeps them elsewhere.
+    fn moves_reservations(&self, next: &Open) -> bool {
+        let of = |open: &Open| (open.config.id.map(|id| id.nguid), open.config.tenure);
+        of(self) == of(next) && self.reservations_path() != next.reservations_path()
+    }
+
+    /// [`NamespaceConfig::tenure`] when `store` is to have the blocks: another one where one of both stores is of a target
+    /// that does not have them.
+    fn tenure_with(&self, store: &Arc<OpenStore>) -> u64 {
+        let changes_hands = !self.store.is_own() || !store.is_own();
+        let has_changed = !Arc::ptr_eq(&self.store, store) && changes_hands;
+        self.config.tenure + u64::from(has_changed)
     }
 
     /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
@@ -223,6 +246,8 @@ pub(super) struct Prepared {
     resizes: Vec<Resizing>,
     /// Marks that are kept elsewhere than until now.
     moved: Vec<(Arc<OpenStore>, Uncorrectable)>,
+    /// Reservations that are kept elsewhere: subsystem NQN, NSID, and where until now.
+    moved_reservations: Vec<(String, u32, Option<PathBuf>)>,
 }
 
 /// A namespace that is to have another size.
@@ -266,7 +291,7 @@ impl Prepared {
         let resize = store.plan(export.bytes())?;
         let geometry = resize.planned(store.geometry());
         let (nqn, nsid) = (nqn.to_owned(), export.nsid);
-        self.resizes.push(Resizing { nqn, nsid, store: open.clone(), resize });
+        self.resizes.push(Resizing { nqn: nqn.clone(), nsid, store: open.clone(), resize });
         let identity = match (export.uuid, export.nguid) {
             (None, None) => store.identity()?,
             _ => 0, // the configuration says who it is
@@ -279,13 +304,18 @@ impl Prepared {
             false => None,
         };
         let will_keep = !ana.is_usable() && Kept::path(&export.reservations, spec).is_some();
+        let tenure = old.get(&nqn, nsid).map_or(0, |old| old.tenure_with(&open));
         let config = NamespaceConfig {
             keeps_reservations: kept.is_some() || will_keep,
             ana,
+            tenure,
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.place());
-        Ok(Open { export, place, store: open, config, kept, limit })
+        let open = Open { export, place, store: open, config, kept, limit };
+        let moved = old.get(&nqn, nsid).filter(|old| old.moves_reservations(&open));
+        self.moved_reservations.extend(moved.map(|old| (nqn, nsid, old.reservations_path())));
+        Ok(open)
     }
 
     /// What is open already. Its marks are to be kept where `export` says.
@@ -381,6 +411,25 @@ impl Prepared {
         })
     }
 
+    /// Reservations are kept elsewhere only where the same is known: a start would bring something else back. That is to be
+    /// asked when nothing changes any more until [`Prepared::switch`].
+    ///
+    /// # Errors
+    /// The first namespace where it is not so.
+    pub(super) fn check_moved(&self, target: &Target) -> Result<(), ConfigError> {
+        let none = State::default();
+        for (nqn, nsid, old) in &self.moved_reservations {
+            let kept = self.next.get(nqn, *nsid).and_then(|open| open.kept.as_ref());
+            let state = kept.map_or(&none, |kept| &kept.state);
+            if !target.reservations_are_kept_as(nqn, *nsid, state) {
+                let place = Named::Namespace(nqn.clone(), *nsid);
+                let problem = cannot_move(old.as_deref(), kept.map(|kept| &*kept.path));
+                return Err(ConfigError::Store { place, problem });
+            }
+        }
+        Ok(())
+    }
+
     /// What hosts are to see of `exports`.
     pub(super) fn config<N>(
         &self,
@@ -456,6 +505,23 @@ fn namespace_config(
 fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
     let place = Named::Namespace(nqn.to_owned(), nsid);
     ConfigError::Store { place, problem: error.to_string() }
+}
+
+/// Why reservations stay where they are, and what to do.
+fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
+    let text = |path: &Path| path.display().to_string();
+    match (old.map(text), new.map(text)) {
+        (Some(old), Some(new)) => format!(
+            "its reservations are in {old}, and {new} does not say the same: copy the file there first"
+        ),
+        (Some(old), None) => format!(
+            "its reservations are in {old}, and would be kept nowhere: have its hosts clear them first"
+        ),
+        (None, new) => format!(
+            "{} has reservations that are not in force: remove it first",
+            new.unwrap_or_default()
+        ),
+    }
 }
 
 /// Whether two kinds name the same blocks where these have no place that can be looked at.

@@ -218,11 +218,11 @@ impl Tasks {
             tracing::error!(?completion, "a store has answered twice");
             return None;
         };
-        let Completion { result, buffer, took_report, .. } = completion;
+        let Completion { result, buffer, is_unforced, .. } = completion;
         if !self.exclusions.is_empty() {
             self.exclusions.ended(index);
         }
-        let Some(outcome) = task.ended(result, buffer, took_report) else {
+        let Some(outcome) = task.ended(result, buffer, is_unforced) else {
             self.tasks.renew(index);
             self.begin(ring, index);
             return None;

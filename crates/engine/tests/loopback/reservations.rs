@@ -339,3 +339,71 @@ fn what_cannot_be_saved_is_refused() {
     register(&mut one, 1, ChangePersistence::Set);
     assert!(report(&server).persists);
 }
+
+/// Two targets that share a disk and the file of its reservations. The first one gets the disk back in the same process,
+/// and goes by what has happened at the other.
+#[test]
+fn what_another_target_has_done_holds_when_the_disk_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = Export {
+        reservations: KeptPlace::File(folder.path().join("shared")),
+        standby: true,
+        ..file(1, &folder, MIB, BLOCK)
+    };
+    let [a, b] = [(); 2].map(|()| Server::start(config_with(vec![export.clone()])).unwrap());
+    // Only who does not yield takes it.
+    let hand = |from: &Server, to: &Server| {
+        let yields = |yields| [subsystem(vec![Export { yields, ..export.clone() }])];
+        from.reload(&yields(true)).unwrap();
+        to.reload(&yields(false)).unwrap();
+        let is_usable =
+            |server: &Server| server.view().0.subsystems[0].namespaces[0].ana.is_usable();
+        eventually("the disk changes hands", || is_usable(to) && !is_usable(from));
+    };
+    let mut one = reservations(&a, 1);
+    register(&mut one, 1, ChangePersistence::Set);
+    acquire(&mut one, WE, 1).unwrap();
+    // This one does not persist, and is the disk's all the same.
+    let inaccessible = reservations(&b, 1).report(1, true, None).unwrap_err();
+    assert!(inaccessible.to_string().contains("Inaccessible"), "{inaccessible}");
+    hand(&a, &b);
+    let mut two = reservations(&b, 2);
+    register(&mut two, 2, ChangePersistence::Keep);
+    two.acquire(1, AcquireAction::Preempt, WE, (2, 1)).unwrap();
+    let there = two.report(1, true, None).unwrap();
+    hand(&b, &a);
+    let here = reservations(&a, 3).report(1, true, None).unwrap();
+    assert_eq!((here.generation, here.registrants.len()), (there.generation, 1));
+    assert_eq!(write(&client(&a, 1), 1), Status::RESERVATION_CONFLICT.dnr());
+    assert_eq!(write(&client(&a, 2), 2), Status::SUCCESS);
+}
+
+/// Reservations that persist are in the file that the target looks for when it comes again, or stay where they are.
+#[test]
+fn reservations_are_kept_elsewhere_when_the_same_is_known_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |place: KeptPlace| Export { reservations: place, ..file(1, &folder, MIB, BLOCK) };
+    let path = |name: &str| folder.path().join(name);
+    let (old, new) = (KeptPlace::File(path("old")), KeptPlace::File(path("new")));
+    let server = Server::start(config_with(vec![at(old.clone())])).unwrap();
+    let reload = |place: &KeptPlace| server.reload(&[subsystem(vec![at(place.clone())])]);
+    // Nothing is known that could be lost.
+    reload(&new).unwrap();
+    reload(&old).unwrap();
+    let mut one = reservations(&server, 1);
+    register(&mut one, 1, ChangePersistence::Set);
+    for place in [&new, &KeptPlace::Nowhere, &KeptPlace::Beside] {
+        let refused = reload(place).unwrap_err().to_string();
+        assert!(refused.contains("reservations") && refused.contains("old"), "{refused}");
+    }
+    std::fs::copy(path("old"), path("new")).unwrap();
+    acquire(&mut one, WE, 1).unwrap();
+    assert!(reload(&new).is_err(), "it is an older state");
+    std::fs::copy(path("old"), path("new")).unwrap();
+    reload(&new).unwrap();
+    one.release(1, ReleaseAction::Release, Some(WE), 1).unwrap();
+    drop((one, server));
+    let again = Server::start(config_with(vec![at(new)])).unwrap();
+    let report = reservations(&again, 1).report(1, true, None).unwrap();
+    assert_eq!((report.registrants.len(), report.registrants[0].is_holder), (1, false));
+}

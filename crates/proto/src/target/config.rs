@@ -259,6 +259,9 @@ pub struct NamespaceConfig {
     pub keeps_reservations: bool,
     /// What it is in reach of this target at best, whatever the listener: inaccessible while another one has its blocks.
     pub ana: AnaState,
+    /// How often its blocks have gone to another target or come from one. What that one has done with reservations is not
+    /// known here, so those of an earlier number have ended. Hosts are not told.
+    pub tenure: u64,
 }
 
 impl NamespaceConfig {
@@ -277,6 +280,7 @@ impl NamespaceConfig {
             limits: BlockLimits::default(),
             keeps_reservations: false,
             ana: AnaState::Optimized,
+            tenure: 0,
         }
     }
 }

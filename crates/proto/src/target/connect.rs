@@ -187,7 +187,7 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
 }
 
 impl Target {
-    /// [`Target::connect_over`] a connection that is plain.
+    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others.
     ///
     /// # Errors
     /// As that one.
@@ -199,11 +199,14 @@ impl Target {
         local: SocketAddr,
         random: u64,
     ) -> Result<Connected, ConnectRefused> {
-        self.connect_over(Channel::Plain, now, sqe, data, (local, random))
+        self.connect_over(Channel::Plain, now, sqe, data, (local, random), |_| false)
     }
 
     /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
-    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess.
+    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess. `remains`
+    /// says whether there is a connection of a controller that may be gone; see [`Presences::remains_of_any`].
+    ///
+    /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
     ///
     /// # Errors
     /// The status and DW0 to answer with; the queue is not connected.
@@ -214,6 +217,7 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
         (local, random): (SocketAddr, u64),
+        remains: impl Fn(u16) -> bool,
     ) -> Result<Connected, ConnectRefused> {
         let connect = Connect::parse(sqe);
         if connect.recfmt != 0 {
@@ -231,7 +235,7 @@ impl Target {
         }
         self.check_listener(local, &names, data)?;
         let cntlid = match connect.qid {
-            0 => self.connect_admin(now, &connect, data, &names, (local, random))?,
+            0 => self.connect_admin(now, &connect, (data, &names), (local, random), remains)?,
             qid => self.connect_io(now, qid, data, &names)?,
         };
         // The two functions above return controllers that are there.
@@ -276,9 +280,9 @@ impl Target {
         &mut self,
         now: Instant,
         connect: &Connect,
-        data: &ConnectData,
-        names: &Names<'_>,
+        (data, names): (&ConnectData, &Names<'_>),
         (local, random): (SocketAddr, u64),
+        remains: impl Fn(u16) -> bool,
     ) -> Result<u16, ConnectRefused> {
         let kind = self.kind_of(data, names)?;
         if names.cntlid != CNTLID_DYNAMIC {
@@ -296,7 +300,7 @@ impl Target {
             )
         };
         self.check_share(names.hostnqn, true)?;
-        let cntlid = self.allocate_cntlid().ok_or_else(busy)?;
+        let cntlid = self.allocate_cntlid(remains).ok_or_else(busy)?;
         let keep_alive = match kind {
             ControllerKind::Io => KeepAlive::new(now, connect.kato_ms),
             ControllerKind::Discovery => KeepAlive::of_discovery(now, connect.kato_ms),
@@ -433,9 +437,9 @@ impl Target {
         Ok(controller.cntlid)
     }
 
-    /// The next identifier in turn: one that was in use is not used again for long, so that what was
-    /// meant for its last owner does not reach the next one.
-    fn allocate_cntlid(&mut self) -> Option<u16> {
+    /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
+    /// its last owner, so that what was meant for that one, or comes from it, does not reach the next one.
+    fn allocate_cntlid(&mut self, remains: impl Fn(u16) -> bool) -> Option<u16> {
         let limits = &self.config.limits;
         if self.controllers.len() >= usize::from(limits.cntlids()) {
             return None;
@@ -444,11 +448,11 @@ impl Target {
             Some(next) if limits.has_cntlid(next) => next,
             _ => limits.cntlid_min,
         };
-        loop {
-            self.cntlid_last = next(self.cntlid_last);
-            if !self.controllers.contains_key(&self.cntlid_last) {
-                return Some(self.cntlid_last);
-            }
-        }
+        let is_free = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
+        let mut all =
+            core::iter::successors(Some(next(self.cntlid_last)), |last| Some(next(*last)));
+        let there = usize::from(limits.cntlid_max - limits.cntlid_min) + 1;
+        self.cntlid_last = all.by_ref().take(there).find(is_free)?;
+        Some(self.cntlid_last)
     }
 }

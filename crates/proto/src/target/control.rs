@@ -8,6 +8,7 @@ use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
 use super::property::Issuer;
+use super::reservations::Reservations;
 use super::subsystem::Subsystem;
 use super::target_event::{CloseReason, TargetEvent};
 use crate::security::TlsHosts;
@@ -17,6 +18,9 @@ use roadtrain_wire::cross_reset::{ControllerInstance, IMMEDIATE};
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// What is answered who waits for the reservations of a namespace that is not there any more.
+const GONE: Status = Status::INVALID_NAMESPACE.dnr();
 
 /// Everything a target exports, and everybody who uses it.
 #[derive(Debug)]
@@ -355,7 +359,7 @@ impl Target {
             Operation::RemoveSubsystem { nqn } => {
                 let Some(gone) = self.subsystems.remove(nqn.as_str()) else { return };
                 for reservations in gone.reservations.into_values() {
-                    self.end_reservations(reservations.end().0);
+                    self.end_reservations(reservations.end().0, GONE);
                 }
                 for cntlid in gone.attached.into_keys() {
                     self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
@@ -401,16 +405,26 @@ impl Target {
     ) {
         let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
         let before = config(self);
-        if self.subsystems.get_mut(nqn).is_some_and(change) {
+        let is_gone = self.subsystems.get_mut(nqn).is_some_and(change);
+        if is_gone {
             self.mark_removed(nqn, nsid);
         }
-        let notices = notices(before.as_ref(), config(self).as_ref());
+        let after = config(self);
+        let notices = notices(before.as_ref(), after.as_ref());
+        let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);
         if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
-            self.end_reservations(askers);
-            for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
-                controller.notices.forget(nsid);
-            }
+            self.end_reservations(askers, out_of_reach.unwrap_or(GONE));
+            // What hosts want to hear of a namespace stays while that is there, whoever has its blocks.
+            let concerned = self.controllers.values_mut();
+            let concerned = concerned.filter(|c| is_gone && *c.subnqn == *nqn);
+            concerned.for_each(|controller| controller.notices.forget(nsid));
+        }
+        if let Some(status) = out_of_reach {
+            let subsystem = self.subsystems.get_mut(nqn);
+            let reservations = subsystem.and_then(|one| one.reservations.get_mut(&nsid));
+            let askers = reservations.map(Reservations::suspend).unwrap_or_default();
+            self.end_reservations(askers, status);
         }
         for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
             for notice in &notices {
@@ -431,7 +445,8 @@ fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) ->
         return vec![Notice::NamespaceAttribute];
     };
     let is_the_way = before.ana != after.ana;
-    let is_it = *before != NamespaceConfig { ana: before.ana, ..after.clone() };
+    let (ana, tenure) = (before.ana, before.tenure);
+    let is_it = *before != NamespaceConfig { ana, tenure, ..after.clone() };
     let mut notices = Vec::new();
     notices.extend(is_the_way.then_some(Notice::AnaChange));
     // Somebody has asked for the change, though nothing may be seen of it.

@@ -163,3 +163,42 @@ impl Observer {
         }
     }
 }
+
+/// Whose blocks are, as looks show it, and whether somebody has told to take them from that one. It is told of the owner
+/// that was seen last: who has them after that one may be this very target.
+#[derive(Clone, Debug)]
+pub struct Claim<T> {
+    owner: Option<T>,
+    wanted: Option<T>,
+}
+
+impl<T: Clone + PartialEq> Claim<T> {
+    /// They are `owner`'s, or nobody's.
+    #[must_use]
+    pub fn new(owner: Option<T>) -> Self {
+        Claim { owner, wanted: None }
+    }
+
+    /// Whether nobody was seen to have them.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// They are to be taken from their owner.
+    pub fn seize(&mut self) {
+        self.wanted.clone_from(&self.owner);
+    }
+
+    /// A look has shown whose they are. Whether they are to be taken from that one.
+    pub fn looked(&mut self, owner: Option<&T>) -> bool {
+        self.owner = owner.cloned();
+        self.wanted.take_if(|wanted| Some(&*wanted) != owner);
+        self.wanted.is_some()
+    }
+
+    /// Nothing of their owner is executed any more: they can be had.
+    pub fn fenced(&mut self) {
+        (self.owner, self.wanted) = (None, None);
+    }
+}

@@ -91,7 +91,7 @@ fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, Com
         fid::HOST_BEHAVIOR => return host_behavior(context, controller.features.acre, out),
         fid::HOST_IDENTIFIER => return host_identifier(context, out),
         fid::RESERVATION_NOTIFICATION_MASK => controller.notices.mask(namespace(context)?.0),
-        fid::RESERVATION_PERSISTENCE => namespace(context)?.1.state().persists.into(),
+        fid::RESERVATION_PERSISTENCE => persists(context)?.into(),
         _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
     };
     Ok(value.into())
@@ -160,6 +160,17 @@ fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), Co
     let reservations =
         reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, octet::NSID))?;
     Ok((nsid, reservations))
+}
+
+/// Whether a namespace's reservations persist. Not known while another target may have its blocks.
+fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
+    let (nsid, reservations) = namespace(context)?;
+    let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
+    let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
+    match ana.and_then(|ana| ana.refusal()) {
+        Some(status) => Err(CommandError { status, result: 0, octet: None }),
+        None => Ok(reservations.state().persists),
+    }
 }
 
 /// Set Features.

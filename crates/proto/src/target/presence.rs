@@ -196,6 +196,12 @@ impl<C: Copy> Presences<C> {
         present.is_some_and(|present| present.iter().any(|entry| entry.queue.0 == cntlid))
     }
 
+    /// The same of whatever host's: its identifier is not another one's before nothing is left.
+    #[must_use]
+    pub fn remains_of_any(&self, cntlid: u16) -> bool {
+        self.hosts.values().flatten().any(|entry| entry.queue.0 == cntlid)
+    }
+
     /// The connection is over; commands are in a store.
     pub fn drain(&mut self, presence: &Presence) {
         if let Some(entry) = self.find(presence) {
@@ -394,6 +400,7 @@ mod tests {
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Wait");
         assert!(presences.settled() && presences.remains_of(HOST, 1));
         assert!(!presences.remains_of(HOST, 3) && !presences.remains_of("nqn.x:other", 1));
+        assert!(presences.remains_of_any(1) && !presences.remains_of_any(3));
         presences.leave(&closing);
         assert!(!presences.remains_of(HOST, 1) && presences.remains_of(HOST, 2));
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[]), "Go");

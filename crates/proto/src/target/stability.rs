@@ -306,11 +306,6 @@ impl<W> Stability<W> {
         wakes
     }
 
-    /// The system has told somebody else of a failure, who was not flushing the store.
-    pub fn failed(&mut self) {
-        self.epoch += 1;
-    }
-
     /// Hosts whose writes may be lost and who were not told.
     #[must_use]
     pub fn untold(&self) -> usize {

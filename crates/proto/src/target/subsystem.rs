@@ -62,11 +62,14 @@ impl Subsystem {
         subsystem
     }
 
-    /// A namespace has changed: reservations are of its blocks, and end with them. Who had waited for what has ended; `None`:
-    /// nothing has.
+    /// A namespace has changed: reservations are of its blocks, and end with them or when another target has had these. Who
+    /// had waited for what has ended; `None`: nothing has.
     pub(super) fn refresh_reservations(&mut self, nsid: u32) -> Option<Vec<Asker>> {
         let namespace = self.namespaces.get(&nsid);
-        let is_of = |old: &Reservations| namespace.is_some_and(|new| old.is_of(&new.id.nguid));
+        let is_same = |old: &Reservations, new: &Namespace| {
+            old.is_of(&new.id.nguid) && old.tenure() == new.config.tenure
+        };
+        let is_of = |old: &Reservations| namespace.is_some_and(|new| is_same(old, new));
         let ended = match self.reservations.get(&nsid) {
             Some(old) if is_of(old) => None,
             Some(_) => self.reservations.remove(&nsid).map(Reservations::end),
@@ -78,7 +81,7 @@ impl Subsystem {
         });
         if let Some(Namespace { config, id }) = namespace {
             let (keeps, first) = (config.keeps_reservations, self.turn_last);
-            let new = || Reservations::new(id.nguid, keeps, first);
+            let new = || Reservations::new((id.nguid, config.tenure), keeps, first);
             self.reservations.entry(nsid).or_insert_with(new).set_can_persist(keeps);
         }
         ended

@@ -369,8 +369,9 @@ fn who_waits_for_us_is_kept_alive() {
     let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     let sqe = Connect { kato_ms: 5000, ..connect_sqe(0, 31) }.emit();
     let from = (local(), RANDOM);
-    let connected =
-        script.target.connect_over(Channel::Plain, at(0), &sqe, data.as_bytes(), from).unwrap();
+    let (channel, data) = (Channel::Plain, data.as_bytes());
+    let connected = script.target.connect_over(channel, at(0), &sqe, data, from, |_| false);
+    let connected = connected.unwrap();
     let mut session = Session::new(Settings::default());
     session.initialized();
     let presence = Presences::<u32>::default().enter(at(0), &connected, Some(1));

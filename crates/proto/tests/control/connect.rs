@@ -4,6 +4,8 @@ use crate::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
 };
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::Channel;
+use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::{ConnectRefused, Connected, ControllerKind, host_name};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
 use roadtrain_wire::status::Status;
@@ -197,6 +199,42 @@ fn controllers_are_limited() {
     assert_eq!(error.status, Status::CONNECT_CONTROLLER_BUSY, "may be tried again");
     script.target.disconnect(first, 0);
     assert!(script.connect_as(HOST, NQN).is_ok());
+}
+
+/// A lane that has commands in a store ends late, and would take a queue of the next owner along.
+#[test]
+fn an_identifier_is_nobodys_while_something_remains_of_its_last_owner() {
+    let mut config = config();
+    (config.limits.cntlid_min, config.limits.cntlid_max) = (1, 3);
+    let mut script = Script::with(&config);
+    let mut presences = Presences::<u32>::default();
+    let (sqe, ends) = (connect_sqe(0, 31).emit(), (local(), RANDOM));
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
+    let connect = |script: &mut Script, presences: &Presences<u32>| {
+        let remains = |cntlid| presences.remains_of_any(cntlid);
+        let (target, now) = (&mut script.target, script.now);
+        let connected =
+            target.connect_over(Channel::Plain, now, &sqe, data.as_bytes(), ends, remains);
+        connected.map(|connected| connected.cntlid).map_err(|refused| refused.status)
+    };
+    let first = script.controller(NQN);
+    let lane = script.connect_io(first, 1).unwrap();
+    let hangs = presences.enter(script.now, &lane, Some(7));
+    presences.drain(&hangs);
+    script.target.disconnect(first, 0);
+    for expected in [2, 3, 2, 3] {
+        assert_eq!(connect(&mut script, &presences), Ok(expected));
+        script.target.disconnect(expected, 0);
+    }
+    let others = [2, 3].map(|cntlid| {
+        presences.enter(script.now, &Connected { cntlid, ..lane.clone() }, Some(cntlid.into()))
+    });
+    let busy = Err(Status::CONNECT_CONTROLLER_BUSY);
+    assert_eq!(connect(&mut script, &presences), busy, "something remains of each");
+    presences.leave(&hangs);
+    assert_eq!(connect(&mut script, &presences), Ok(first));
+    others.iter().for_each(|other| presences.leave(other));
+    assert_eq!(connect(&mut script, &presences), Ok(2));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Reservations in the control plane: features, reports, notifications, and what is to be done outside.
 
 use crate::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
-use roadtrain_proto::target::reservations::{Group, HostId};
-use roadtrain_proto::target::{NamespaceConfig, Target, TargetEvent};
+use roadtrain_proto::target::reservations::{Group, HostId, State};
+use roadtrain_proto::target::{AnaState, NamespaceConfig, Operation, Target, TargetEvent};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData};
 use roadtrain_wire::feature::{GetFeatures, SetFeatures, fid};
 use roadtrain_wire::identify::{IdentifyNamespace, IdentifyNamespaceIndependent, NSID_ALL, cns};
@@ -303,4 +303,103 @@ fn reservations_end_with_their_namespace() {
     let again = NamespaceConfig::new(1, 64, 9);
     script.target.apply(&[crate::script::add(NQN, again)]).unwrap();
     assert_eq!(script.target.reservations(NQN, 1).unwrap().registrants.len(), 0);
+}
+
+/// Namespace 1 with that state and tenure of its blocks.
+fn hand(script: &mut Script, ana: AnaState, tenure: u64) {
+    let mut namespaces = script.target.config().subsystems[0].namespaces.iter();
+    let whole = namespaces.find(|namespace| namespace.nsid == 1).unwrap().clone();
+    let (nqn, namespace) = (NQN.to_owned(), NamespaceConfig { ana, tenure, ..whole });
+    script.target.apply(&[Operation::ReplaceNamespace { nqn, namespace }]).unwrap();
+}
+
+/// As another target has left them: the other host has preempted the first one.
+fn left_by_another() -> State {
+    let mut script = script();
+    let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
+    succeeds(&mut script, one, register(5, ChangePersistence::Set));
+    succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
+    succeeds(&mut script, other, register(6, ChangePersistence::Keep));
+    succeeds(&mut script, other, acquire(AcquireAction::Preempt, 6, 5));
+    script.target.reservations(NQN, 1).unwrap().clone()
+}
+
+#[test]
+fn what_another_target_has_done_holds_when_the_blocks_come_back() {
+    let left = left_by_another();
+    for kept in [Some(&left), None] {
+        let mut script = script();
+        let (one, other) = (script.controller(NQN), controller_of(&mut script, OTHER));
+        let feature = fid::RESERVATION_NOTIFICATION_MASK;
+        script.succeed(one, set(feature, 1, 2));
+        succeeds(&mut script, one, register(5, ChangePersistence::Set));
+        succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
+        assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(Group::Write));
+        script.events();
+        // Fenced, standing by, and served again.
+        hand(&mut script, AnaState::Inaccessible, 0);
+        hand(&mut script, AnaState::Inaccessible, 1);
+        hand(&mut script, AnaState::Optimized, 2);
+        kept.into_iter().for_each(|kept| script.target.restore_reservations(NQN, 1, kept.clone()));
+        assert!(script.events().iter().all(|event| !matches!(event, TargetEvent::Save { .. })));
+        let known = script.target.reservations(NQN, 1).unwrap();
+        assert_eq!(*known, kept.cloned().unwrap_or_default());
+        let refused = [HOSTID, OTHER]
+            .map(|host| script.target.access(NQN, 1, host).unwrap().refuses(Group::Write));
+        assert_eq!(refused, [kept.is_some(), false]);
+        assert_eq!(script.succeed(one, get(feature, 1)).result, 2, "the host's own wish stays");
+        let (status, _) = run(&mut script, other, acquire(AcquireAction::Acquire, 6, 0));
+        assert_eq!(status.is_success(), kept.is_some());
+    }
+}
+
+/// The cluster was not reached for a while, and nobody else has had the blocks.
+#[test]
+fn reservations_stay_while_the_blocks_are_out_of_reach_and_nobodys_else() {
+    let mut script = script();
+    let one = script.controller(NQN);
+    succeeds(&mut script, one, register(5, ChangePersistence::Keep));
+    succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
+    hand(&mut script, AnaState::Inaccessible, 0);
+    hand(&mut script, AnaState::Optimized, 0);
+    script.target.restore_reservations(NQN, 1, State::default());
+    assert!(script.target.access(NQN, 1, OTHER).unwrap().refuses(Group::Write));
+}
+
+#[test]
+fn a_target_that_stands_by_leaves_reservations_alone() {
+    let mut script = script();
+    let one = script.controller(NQN);
+    let inaccessible = Status::ANA_INACCESSIBLE;
+    // Commands that wait when the blocks go are tried elsewhere; what is being saved may be in force there.
+    for (token, key) in [(1, 5), (2, 6)] {
+        let (sqe, data) = register(key, ChangePersistence::Set);
+        script.target.reserve(one, &sqe, &data, token);
+    }
+    let events = script.events();
+    let [TargetEvent::Save { turn, .. }] = &events[..] else { panic!("{events:?}") };
+    hand(&mut script, AnaState::Inaccessible, 0);
+    let refused = |token| TargetEvent::Reserved { token, status: inaccessible, report: [].into() };
+    let events = script.events();
+    assert!(events.contains(&refused(1)) && events.contains(&refused(2)), "{events:?}");
+    script.target.saved(turn, true);
+    assert_eq!(script.events(), [], "nobody waits for it");
+    // Whatever hosts ask, nothing is changed that the file would not change back.
+    hand(&mut script, AnaState::Inaccessible, 1);
+    script.events();
+    let (status, _) = run(&mut script, one, register(7, ChangePersistence::Keep));
+    assert_eq!(status, inaccessible);
+    let feature = fid::RESERVATION_PERSISTENCE;
+    for nsid in [1, NSID_ALL] {
+        assert_eq!(script.submit(one, set(feature, nsid, 0)), None);
+        let (cntlid, cid, result) = (one, script.cid(), 0);
+        let answer = TargetEvent::Completion { cntlid, cid, status: inaccessible, result };
+        assert_eq!(script.events(), [answer]);
+    }
+    let answer = script.submit(one, get(feature, 1)).expect("completed at once");
+    assert_eq!(answer.status, inaccessible);
+    let left = left_by_another();
+    hand(&mut script, AnaState::Optimized, 2);
+    script.target.restore_reservations(NQN, 1, left.clone());
+    assert_eq!(*script.target.reservations(NQN, 1).unwrap(), left);
 }

@@ -131,7 +131,7 @@ impl Script {
         let admitted = self.target.admits_stream(channel, &sqe, octets);
         admitted.map_err(|error| error.status)?;
         let ends = (local(), RANDOM);
-        let connected = self.target.connect_over(channel, self.now, &sqe, octets, ends);
+        let connected = self.target.connect_over(channel, self.now, &sqe, octets, ends, |_| false);
         connected.map_err(|error| error.status)
     }
 

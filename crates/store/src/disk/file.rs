@@ -97,7 +97,7 @@ impl BlockFile {
             persist_entry(path, &disk.file)?;
             Ok(BlockFile { opening: Opening::Created, ..disk })
         });
-        kept.inspect_err(|_| drop(std::fs::remove_file(path)))
+        kept.inspect_err(|error| undo_creation(path, error))
     }
 
     /// The rest of opening, from which a new file does not survive an error.
@@ -367,6 +367,13 @@ fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
+/// Takes a new file away that cannot be used. Another one may have been faster to lock it: then it is that one's.
+fn undo_creation(path: &Path, error: &OpenError) {
+    if !matches!(error, OpenError::InUse { .. }) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
 /// Makes sure that a new file is still there after a power cut.
 fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -410,5 +417,26 @@ fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error)
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenError::Permission { path, read_only },
         Some(libc::EBUSY | libc::ETXTBSY) => lock::busy(&path),
         _ => OpenError::Io { path, action, source: error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_whose_lock_was_faster() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let kind = StoreKind::File { path: path.clone(), size: Some(4096), create: true };
+        let spec = StoreSpec { kind, lba_bytes: 4096, read_only: false };
+        let new = create_new(&path).unwrap();
+        let winner = BlockFile::open_file(&spec, &path, Some(4096), true).unwrap();
+        let error = BlockFile::with_file(&spec, &path, new, Some(4096)).unwrap_err();
+        undo_creation(&path, &error);
+        assert!(matches!(error, OpenError::InUse { .. }) && path.exists(), "{error}");
+        drop(winner);
+        undo_creation(&path, &OpenError::Empty { name: "disk".into() });
+        assert!(!path.exists());
     }
 }

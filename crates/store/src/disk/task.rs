@@ -5,6 +5,11 @@
 //! [`DiskTask::resume`] returned `Done`, also when whoever asked for it is gone. A task that is
 //! dropped too early leaks its buffers instead of freeing them under the kernel's hands.
 //!
+//! # Force Unit Access
+//! The system tells each descriptor once of what it could not write, whoever has written it, and a write that is forced
+//! is told by the descriptor that it goes to. By the one that flushes go to it would take a report away from a flush
+//! beside it, which would succeed. So what goes there is written plainly, and whoever has asked flushes then.
+//!
 //! # Liveness
 //! `Pending` means that exactly one entry with the task's user data is in the ring, whose
 //! completion must be passed to `resume`. Each step makes progress, falls back to a simpler way, or
@@ -64,8 +69,8 @@ struct Work {
     is_cancelled: bool,
     /// The kernel was short of something: let it wait in a worker instead of asking us again.
     patient: bool,
-    /// It has failed, and may have been told of what others have lost.
-    took_report: bool,
+    /// A part of it was written without being forced, though it was to be.
+    is_unforced: bool,
 }
 
 /// One entry in the ring.
@@ -91,7 +96,7 @@ impl DiskTask {
             cached: false,
             is_cancelled: false,
             patient: false,
-            took_report: false,
+            is_unforced: false,
         };
         DiskTask { work, disk, user_data: 0, step: None }
     }
@@ -143,8 +148,8 @@ impl DiskTask {
     /// The answer of a task that is over.
     pub(crate) fn completion(&mut self, token: Token, result: Result<(), Status>) -> Completion {
         debug_assert!(!self.is_pending());
-        let (buffer, took_report) = (self.work.buffer.take(), self.work.took_report);
-        Completion { token, result, buffer, took_report }
+        let (buffer, is_unforced) = (self.work.buffer.take(), self.work.is_unforced);
+        Completion { token, result, buffer, is_unforced: is_unforced && result.is_ok() }
     }
 
     /// Pushes the next step, if there is one.
@@ -209,9 +214,12 @@ impl Work {
             }
             (Step::Write, Op::Write { offset, fua }, Some(buffer)) => {
                 let rest = &buffer[done as usize..];
+                let shares_reports = data.0 == control.0;
+                self.is_unforced |= *fua && shares_reports;
+                let forces = *fua && !shares_reports;
                 opcode::Write::new(data, rest.as_ptr(), rest.len() as u32)
                     .offset(*offset + done)
-                    .rw_flags(if *fua { libc::RWF_DSYNC } else { 0 })
+                    .rw_flags(if forces { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
             (Step::ReadToCompare, Op::Compare { offset }, Some(expected)) => {
@@ -278,7 +286,6 @@ impl Work {
 
     /// Tries again or another way, if there is one.
     fn recover(&mut self, step: Step, errno: i32, disk: &BlockFile) -> Result<(), Status> {
-        self.took_report |= self.shares_reports(step, disk) && errno != libc::ECANCELED;
         match (step, errno) {
             // Once more it would succeed, whatever was lost.
             (Step::Sync, _) => {}
@@ -311,18 +318,6 @@ impl Work {
         match step {
             Step::Sync if errno != libc::ECANCELED => Err(status.dnr()),
             _ => Err(status),
-        }
-    }
-
-    /// Whether the system, by the error of `step`, may tell of other writes: it tells each descriptor once,
-    /// and a write with FUA flushes by the one that it goes to.
-    fn shares_reports(&self, step: Step, disk: &BlockFile) -> bool {
-        match (step, &self.op) {
-            (Step::Sync, _) => true,
-            (Step::Write, Op::Write { fua: true, .. }) => {
-                disk.data_fd(self.cached) == disk.control_fd()
-            }
-            _ => false,
         }
     }
 }

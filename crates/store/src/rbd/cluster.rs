@@ -16,13 +16,16 @@ const CONNECT_SECONDS: &str = "10";
 /// Of the cluster's identifier, a UUID as text.
 const FSID_BYTES: usize = 37;
 
-/// What is set before connecting. Without the cache a write that was answered is on all replicas. One thread for the
+/// What is set before connecting. Without the cache in memory and the one on a local disk a write that was answered is on
+/// all replicas; what image or pool say has precedence ([`Image::open`](super::image::Image::open)). One thread for the
 /// network is enough for a reactor, and costs least. librbd needs two others: with one of them `rbd snap unprotect`,
 /// whoever has asked for it, waits for itself, and with it everything. Who breaks a lock fences its owner. Data is copied when it is
 /// submitted, so a buffer may be used again before librbd is done.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("client_mount_timeout", CONNECT_SECONDS),
     ("rbd_cache", "false"),
+    ("rbd_plugins", ""),
+    ("rbd_persistent_cache_mode", "disabled"),
     ("ms_async_op_threads", "1"),
     ("librados_thread_count", "2"),
     ("rbd_blocklist_on_break_lock", "true"),

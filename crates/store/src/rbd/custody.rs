@@ -7,7 +7,7 @@ use super::Failure;
 use super::cluster::{Pool, check};
 use super::image::Image;
 use crate::Custody;
-use roadtrain_proto::target::custody::{Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::target::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
 use roadtrain_proto::target::digest;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
@@ -201,18 +201,10 @@ impl Drop for Held {
     }
 }
 
-/// What is known of an image that another one has.
-#[derive(Debug, Default)]
-struct Known {
-    is_free: bool,
-    /// It is to be taken away from its owner.
-    is_wanted: bool,
-}
-
 /// An image that another target may have.
 #[derive(Debug)]
 pub(super) struct Watched {
-    turns: Arc<Turns<Known>>,
+    turns: Arc<Turns<Claim<String>>>,
 }
 
 impl Watched {
@@ -220,15 +212,13 @@ impl Watched {
     pub(super) fn begin(image: Arc<Image>, timing: Timing) -> Result<Watched, Failure> {
         image.check_lockable()?;
         let header = Header::of(&image)?;
-        let turns = Turns::new(Known::default());
+        let turns = Turns::new(Claim::new(image.owner()?));
         let shared = turns.clone();
         let looks = move || {
             let mut observer = Observer::new(timing);
             while shared.wait(timing.look) {
-                let is_wanted = shared.lock().0.is_wanted;
-                match look(&image, &header, &mut observer, is_wanted) {
-                    Ok(is_free) => shared.lock().0.is_free = is_free,
-                    Err(failure) => warn!(image = image.name(), "{failure}"),
+                if let Err(failure) = look(&image, &header, &mut observer, &shared) {
+                    warn!(image = image.name(), "{failure}");
                 }
             }
         };
@@ -237,12 +227,12 @@ impl Watched {
     }
 
     pub(super) fn custody(&self) -> Custody {
-        if self.turns.lock().0.is_free { Custody::Free } else { Custody::Theirs }
+        if self.turns.lock().0.is_free() { Custody::Free } else { Custody::Theirs }
     }
 
     /// Has it taken away from its owner.
     pub(super) fn seize(&self) {
-        self.turns.lock().0.is_wanted = true;
+        self.turns.lock().0.seize();
         self.turns.woken.notify_all();
     }
 }
@@ -253,13 +243,13 @@ impl Drop for Watched {
     }
 }
 
-/// Whether it can be had by now; perhaps because its owner was silent or it `is_wanted`.
+/// Looks whose it is, and takes it from an owner that is silent or was meant by a claim.
 fn look(
     image: &Image,
     header: &Header,
     observer: &mut Observer,
-    is_wanted: bool,
-) -> Result<bool, Failure> {
+    turns: &Turns<Claim<String>>,
+) -> Result<(), Failure> {
     let asked = clock::now();
     let (owner, beat) = (image.owner()?, header.last_beat()?);
     let answered = clock::now();
@@ -272,17 +262,19 @@ fn look(
         _ => Seen::Stranger,
     };
     let verdict = observer.looked(asked, answered, seen);
-    let Some(owner) = owner else { return Ok(true) };
+    let is_wanted = turns.lock().0.looked(owner.as_ref());
+    let Some(owner) = owner else { return Ok(()) };
     if verdict != Verdict::Fence && !is_wanted {
-        return Ok(false);
+        return Ok(());
     }
     let why = if is_wanted { "as was told" } else { "is silent" };
     warn!(image = image.name(), owner, why, "takes it from its owner");
     let begun = clock::now();
     image.break_lock(&owner)?;
+    turns.lock().0.fenced();
     let ms = clock::now().since(begun).as_millis();
     info!(image = image.name(), owner, "its owner is fenced, after {ms} ms");
-    Ok(true)
+    Ok(())
 }
 
 fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {

@@ -2,7 +2,10 @@
 
 use super::closing::Closing;
 use super::cluster::{Pool, c_text, check};
-use super::library::{EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, Handle, Rbd, text};
+use super::library::{
+    ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE, FROM_POOL,
+    Handle, Rbd, text,
+};
 use super::under_way::UnderWay;
 use super::{Failure, RbdImage};
 use crate::{Op, SizeWatcher};
@@ -20,6 +23,8 @@ const ID_BYTES: usize = 256;
 /// What to do when we may not.
 const RIGHTS: &str =
     "the cluster does not let us: the user needs mon 'profile rbd' osd 'profile rbd pool=POOL'";
+/// Options of an image that there is room for at first: more than librbd has.
+const OPTIONS: c_int = 256;
 /// Owners of a lock that are asked for.
 const OWNERS_MAX: usize = 8;
 
@@ -90,7 +95,7 @@ impl Image {
             }
             _ => check(result, "open it")?,
         }
-        Ok(Image {
+        let image = Image {
             open: Open { pool: Some(Arc::new(pool)), rbd, image, watch: Mutex::default() },
             name: spec.to_string(),
             read_only,
@@ -98,7 +103,61 @@ impl Image {
             is_lost: AtomicBool::new(false),
             under_way: spec.shared.then(UnderWay::default),
             is_to_go: AtomicBool::new(false),
-        })
+        };
+        if spec.snapshot.is_none() {
+            image.check_uncached(&spec.pool)?;
+        }
+        Ok(image)
+    }
+
+    /// Image and pool may have configurations of their own, which say more than ours. With a cache what was answered
+    /// would be lost in a crash, and hosts were told that there is none.
+    fn check_uncached(&self, pool: &str) -> Result<(), Failure> {
+        for (option, value, source) in self.configuration()? {
+            let is_off = match option.as_str() {
+                "rbd_cache" => matches!(value.to_lowercase().as_str(), "false" | "0"),
+                "rbd_persistent_cache_mode" => value == "disabled",
+                _ => true,
+            };
+            let whose = match source {
+                FROM_IMAGE => format!("image remove {}", self.name),
+                FROM_POOL => format!("pool remove {pool}"),
+                _ => "global remove client".to_owned(),
+            };
+            if !is_off {
+                return Err(Failure::text(format!(
+                    "a cache is configured for it ({option} = {value}), so that a crash would lose what was \
+                    written: `rbd config {whose} {option}`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Options in force: name, value, and who says so.
+    fn configuration(&self) -> Result<Vec<(String, String, c_int)>, Failure> {
+        let (rbd, mut count) = (self.rbd(), OPTIONS);
+        let mut options = Vec::new();
+        loop {
+            options.resize(count as usize, ConfigOption::default());
+            // SAFETY: the image is open, and there is room for so many.
+            let result = unsafe {
+                (rbd.rbd_config_image_list)(self.handle(), options.as_mut_ptr(), &mut count)
+            };
+            match -result {
+                libc::ERANGE if count as usize > options.len() => {}
+                _ => break check(result, "read its configuration")?,
+            }
+        }
+        // SAFETY: they are texts that were made for us.
+        let text =
+            |text: *mut c_char| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+        options.truncate(count as usize);
+        let read =
+            options.iter().map(|one| (text(one.name), text(one.value), one.source)).collect();
+        // SAFETY: as many as it has made.
+        unsafe { (rbd.rbd_config_image_list_cleanup)(options.as_mut_ptr(), count) };
+        Ok(read)
     }
 
     /// Makes it, if it is not there.

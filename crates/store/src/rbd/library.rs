@@ -44,6 +44,27 @@ impl Default for SnapInfo {
     }
 }
 
+/// `rbd_config_option_t`
+#[repr(C)]
+#[derive(Clone, Debug)]
+pub(super) struct ConfigOption {
+    pub(super) name: *mut c_char,
+    pub(super) value: *mut c_char,
+    /// `rbd_config_source_t`
+    pub(super) source: c_int,
+}
+
+impl Default for ConfigOption {
+    fn default() -> ConfigOption {
+        ConfigOption { name: std::ptr::null_mut(), value: std::ptr::null_mut(), source: 0 }
+    }
+}
+
+/// `RBD_CONFIG_SOURCE_POOL`
+pub(super) const FROM_POOL: c_int = 1;
+/// `RBD_CONFIG_SOURCE_IMAGE`
+pub(super) const FROM_IMAGE: c_int = 2;
+
 /// Declares functions by their C names and looks all of them up.
 macro_rules! functions {
     ($library:ident: $($name:ident($($argument:ty),*) -> $result:ty;)*) => {
@@ -116,6 +137,8 @@ functions! { Rbd:
     rbd_resize(Handle, u64) -> c_int;
     rbd_get_id(Handle, *mut c_char, usize) -> c_int;
     rbd_get_features(Handle, *mut u64) -> c_int;
+    rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
+    rbd_config_image_list_cleanup(*mut ConfigOption, c_int) -> ();
     rbd_get_stripe_unit(Handle, *mut u64) -> c_int;
     rbd_get_stripe_count(Handle, *mut u64) -> c_int;
     rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, OnExtent, *mut c_void) -> c_int;

@@ -86,6 +86,28 @@ fn short_writes_and_comparisons_are_continued() {
     finish(&mut harness, &mut task, progress).unwrap();
 }
 
+/// The system tells each descriptor once of what it could not write: a write by the one that is flushed must not be told.
+#[test]
+fn a_forced_write_takes_no_report_away_from_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = striped(dir.path());
+    let mut harness = Harness::new();
+    for is_direct in [true, false] {
+        if !is_direct {
+            store.disk.refuse_direct();
+        }
+        let shares = store.disk.data_fd(false) == store.disk.control_fd();
+        assert!(is_direct || shares, "without direct I/O there is one descriptor");
+        for (fua, result) in [(true, Ok(())), (false, Ok(())), (true, Err(Status::WRITE_FAULT))] {
+            let write = (Op::Write { offset: 0, fua }, Some(filled(4096, 9)));
+            let (mut task, progress) = start(&mut harness, &store, write);
+            finish(&mut harness, &mut task, progress).unwrap();
+            let completion = task.completion(Token::new(0, 0), result);
+            assert_eq!(completion.is_unforced, shares && fua && result.is_ok());
+        }
+    }
+}
+
 #[test]
 fn interruptions_are_retried() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Reservations: commands of lanes, and what the control plane wants to be done for them.
 
 use super::{Control, State};
+use crate::target::open_store::OpenStore;
 use crate::target::order::Order;
 use crate::target::reservation_file::Kept;
 use crate::target::reserving::Saver;
@@ -8,6 +9,7 @@ use crate::target::stores::Stores;
 use crate::target::tasks::Owner;
 use roadtrain_proto::target::{Target, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tracing::warn;
 
@@ -64,9 +66,11 @@ impl Control {
                     self.broadcast(|| Order::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Save { turn, image } => {
-                    let kept = stores.get(&turn.nqn, turn.nsid).and_then(|open| open.kept.as_ref());
-                    let path = kept.map(|kept| kept.path.clone());
-                    let is_begun = path.is_some_and(|path| self.save(&turn, path, image));
+                    let open = stores.get(&turn.nqn, turn.nsid);
+                    let place = open.and_then(|open| {
+                        Some((open.store.clone(), open.kept.as_ref()?.path.clone()))
+                    });
+                    let is_begun = place.is_some_and(|place| self.save(&turn, place, image));
                     if !is_begun {
                         target.saved(&turn, false);
                     }
@@ -77,7 +81,7 @@ impl Control {
     }
 
     /// Has a file written, by a thread that is there from the first one on. Whether it will be.
-    fn save(&self, turn: &TurnOf, path: std::path::PathBuf, image: Arc<[u8]>) -> bool {
+    fn save(&self, turn: &TurnOf, place: (Arc<OpenStore>, PathBuf), image: Arc<[u8]>) -> bool {
         let mut saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner);
         if saver.is_none() {
             let weak = self.weak.clone();
@@ -92,6 +96,6 @@ impl Control {
                 }
             }
         }
-        saver.as_ref().is_some_and(|saver| saver.save(turn.clone(), path, image))
+        saver.as_ref().is_some_and(|saver| saver.save(turn.clone(), place, image))
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | Read, Compare, Verify with Force Unit Access | a flush, then the operation |
 //! | Write Zeroes with Force Unit Access | the operation, then a flush |
+//! | Write, Copy with Force Unit Access | the store forces each write, or leaves it to a flush that follows |
 //! | Dataset Management | a discard for each range |
 //! | Flush of all namespaces | a flush for each, whatever one of them says |
 //! | Compare and Write | alone with the blocks: the comparison, then the write |
@@ -56,8 +57,6 @@ pub trait Flushes {
     fn ended(&self, flushed: Flushed);
     /// Whether the controller may be told that what it has written is stable.
     fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool;
-    /// A write has been told of a failure that may be of other writes.
-    fn failed(&self);
 }
 
 type FlushesOf<S> = <<S as Deref>::Target as Store>::Flushes;
@@ -136,6 +135,8 @@ pub struct Task<S, B> {
     user: Option<Arc<User>>,
     /// When a write began that is flushed by its command.
     wrote: Option<Epoch>,
+    /// The store has not forced the write that has just ended: a flush follows, which takes turns with those of others.
+    is_unforced: bool,
     /// A flush of a store that others use, under way.
     flush: Option<Flush>,
     failed: Option<Status>,
@@ -155,6 +156,7 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
             is_cancelled: false,
             user: None,
             wrote: None,
+            is_unforced: false,
             flush: None,
             failed: None,
         }
@@ -377,6 +379,9 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         if self.is_unreadable(&op) {
             return Step::Ended(Err(UNREADABLE));
         }
+        if let Op::Write { fua: true, .. } = op {
+            self.wrote = self.store.flushes().map(Flushes::epoch);
+        }
         let moves = matches!(
             op,
             Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
@@ -414,19 +419,20 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
         }
     }
 
-    /// A part has ended, with the buffer that it was given. `took_report`: its failure may be of other writes, too.
-    /// `None`: [begin](Task::begin) the next one.
+    /// A part has ended, with the buffer that it was given. `is_unforced`: a write with Force Unit Access went well, and
+    /// the store leaves it to a flush to make it stable. `None`: [begin](Task::begin) the next one.
     #[inline]
     pub fn ended(
         &mut self,
         result: Result<(), Status>,
         buffer: Option<B>,
-        took_report: bool,
+        is_unforced: bool,
     ) -> Option<Outcome<B>> {
         if buffer.is_some() {
             self.buffer = buffer;
         }
-        let result = self.settle(result, took_report);
+        self.is_unforced = is_unforced;
+        let result = self.settle(result);
         self.failed = self.failed.or(result.err());
         if self.goes_on(result.is_ok()) {
             return None;
@@ -455,14 +461,9 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
     }
 
     /// What the command is told of the end of a part.
-    fn settle(&mut self, result: Result<(), Status>, took_report: bool) -> Result<(), Status> {
+    fn settle(&mut self, result: Result<(), Status>) -> Result<(), Status> {
         let Some(flushes) = self.store.flushes() else { return result };
-        let Some(Flush { ticket, leads }) = self.flush.take() else {
-            if result.is_err() && took_report {
-                flushes.failed();
-            }
-            return result;
-        };
+        let Some(Flush { ticket, leads }) = self.flush.take() else { return result };
         let flushed = match result {
             Ok(()) => Flushed::Done,
             Err(status) if status.is(Status::ABORT_REQUESTED) => Flushed::NotRun,
@@ -493,6 +494,9 @@ impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
 
     /// What a store does next.
     fn next_op(&mut self, is_well: bool) -> Option<Op> {
+        if is_well && core::mem::take(&mut self.is_unforced) {
+            return Some(Op::Flush);
+        }
         match &mut self.rest {
             Rest::Flushes(stores) => stores.pop().map(|store| {
                 self.store = store;

@@ -45,6 +45,8 @@ impl Target {
         let subsystem = self.subsystems.get(nqn).filter(|_| !controller.removed.hides(nsid));
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
         let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        // The lane may not have heard yet that it is out of reach.
+        self.check_reach(nqn, cntlid, nsid)?;
         if sqe.opcode == opcode::RESERVATION_REPORT {
             let Report { bytes, extended } = Report::parse(sqe);
             if !extended {
@@ -63,6 +65,12 @@ impl Target {
         Ok(Asked::Command(nqn.clone(), controller.hostid, command))
     }
 
+    /// While others may have the blocks, nothing is known here of what hosts have reserved.
+    fn check_reach(&self, nqn: &str, cntlid: u16, nsid: u32) -> Result<(), Status> {
+        let table = self.namespaces_for(nqn, cntlid);
+        table.and_then(|table| table.refusal(nsid)).map_or(Ok(()), Err)
+    }
+
     /// What a lane of `host` looks at for each command to a namespace.
     pub fn access(&mut self, nqn: &str, nsid: u32, host: HostId) -> Option<Arc<Access>> {
         let subsystem = self.subsystems.get_mut(nqn)?;
@@ -74,6 +82,15 @@ impl Target {
         let subsystem = self.subsystems.get_mut(nqn);
         let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
         reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
+    }
+
+    /// Whether nothing is lost, and nothing old comes back, when a namespace's reservations are kept from now on where
+    /// `kept` is.
+    #[must_use]
+    pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &State) -> bool {
+        let subsystem = self.subsystems.get(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
+        reservations.is_none_or(|reservations| reservations.is_kept_as(kept))
     }
 
     /// What another process knew of a namespace until it stopped serving it. Nothing happens when it is of another
@@ -137,6 +154,10 @@ impl Target {
         controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
         for nsid in nsids {
             let asker = Asker::Admin { cntlid, cid };
+            if let Err(status) = self.check_reach(&nqn, cntlid, nsid) {
+                self.answer_reservation(asker, status);
+                continue;
+            }
             self.take_turn(&nqn, nsid, |reservations, steps| {
                 reservations.submit(host, asker, Command::Persist(persists), steps);
             });
@@ -207,11 +228,9 @@ impl Target {
         }
     }
 
-    /// A namespace is gone: nobody waits for its reservations any more.
-    pub(in crate::target) fn end_reservations(&mut self, askers: Vec<Asker>) {
-        for asker in askers {
-            self.answer_reservation(asker, Status::INVALID_NAMESPACE.dnr());
-        }
+    /// A namespace is gone or out of reach, as `status` says: nobody waits for its reservations any more.
+    pub(in crate::target) fn end_reservations(&mut self, askers: Vec<Asker>, status: Status) {
+        askers.into_iter().for_each(|asker| self.answer_reservation(asker, status));
     }
 }
 

@@ -42,7 +42,8 @@ struct Request {
 #[derive(Debug)]
 struct Turn {
     number: u64,
-    asker: Asker,
+    /// `None`: was answered when the namespace went out of reach.
+    asker: Option<Asker>,
     /// What the namespace is to know, with what comes of that; `None`: it does, and lanes are fenced.
     next: Option<(State, Change)>,
 }
@@ -51,6 +52,8 @@ struct Turn {
 #[derive(Debug)]
 pub(in crate::target) struct Reservations {
     nguid: [u8; 16],
+    /// [`tenure`](crate::target::NamespaceConfig::tenure) of the blocks.
+    tenure: u64,
     /// There is a place for what persists.
     can_persist: bool,
     state: State,
@@ -64,10 +67,16 @@ pub(in crate::target) struct Reservations {
 }
 
 impl Reservations {
-    /// None. `first` is the number of its first turn, after those of namespaces that were here before.
-    pub(in crate::target) fn new(nguid: [u8; 16], can_persist: bool, first: u64) -> Self {
+    /// None, of a namespace by its NGUID and tenure. `first` is the number of its first turn, after those of namespaces
+    /// that were here before.
+    pub(in crate::target) fn new(
+        (nguid, tenure): ([u8; 16], u64),
+        can_persist: bool,
+        first: u64,
+    ) -> Self {
         Reservations {
             nguid,
+            tenure,
             can_persist,
             state: State::default(),
             accesses: BTreeMap::new(),
@@ -81,6 +90,11 @@ impl Reservations {
     /// Whether they are of the namespace with that NGUID.
     pub(in crate::target) fn is_of(&self, nguid: &[u8; 16]) -> bool {
         self.nguid == *nguid
+    }
+
+    /// Since when the blocks have been here.
+    pub(in crate::target) fn tenure(&self) -> u64 {
+        self.tenure
     }
 
     /// What the namespace knows by now.
@@ -107,6 +121,13 @@ impl Reservations {
     /// There is a place for what persists, or is none any more; what is there already stays as it is.
     pub(in crate::target) fn set_can_persist(&mut self, can_persist: bool) {
         self.can_persist = can_persist;
+    }
+
+    /// Whether it would know the same if it had begun with `kept`, so that this may be where it is kept from now on. Not
+    /// while a change is being saved where it is kept now.
+    pub(in crate::target) fn is_kept_as(&self, kept: &State) -> bool {
+        let is_saving = self.turn.as_ref().is_some_and(|turn| turn.next.is_some());
+        self.is_new || !is_saving && self.state.persists_as(kept)
     }
 
     /// All that it knows, for another process; `None`: no host has ever registered.
@@ -157,9 +178,10 @@ impl Reservations {
             let number = self.turn_last;
             if self.can_persist && !next.persists_as(&self.state) {
                 steps.push(Step::Save(number, next.image(&self.nguid).into()));
-                self.turn = Some(Turn { number, asker, next: Some((next, change)) });
+                let (asker, next) = (Some(asker), Some((next, change)));
+                self.turn = Some(Turn { number, asker, next });
             } else {
-                self.commit(number, asker, (next, change), steps);
+                self.commit(number, Some(asker), (next, change), steps);
             }
         }
     }
@@ -167,7 +189,7 @@ impl Reservations {
     fn commit(
         &mut self,
         number: u64,
-        asker: Asker,
+        asker: Option<Asker>,
         (next, change): (State, Change),
         steps: &mut Vec<Step>,
     ) {
@@ -180,7 +202,7 @@ impl Reservations {
             self.turn = Some(Turn { number, asker, next: None });
             steps.push(Step::Fence(number, change.aborts));
         } else {
-            steps.push(Step::Answer(asker, Status::SUCCESS));
+            steps.extend(asker.map(|asker| Step::Answer(asker, Status::SUCCESS)));
         }
     }
 
@@ -192,7 +214,7 @@ impl Reservations {
         if is_saved {
             self.commit(number, asker, next, steps);
         } else {
-            steps.push(Step::Answer(asker, Status::INTERNAL_ERROR));
+            steps.extend(asker.map(|asker| Step::Answer(asker, Status::INTERNAL_ERROR)));
         }
         self.take_turns(steps);
     }
@@ -201,15 +223,20 @@ impl Reservations {
     pub(in crate::target) fn fenced(&mut self, number: u64, steps: &mut Vec<Step>) {
         let is_it = |turn: &mut Turn| turn.number == number && turn.next.is_none();
         let Some(Turn { asker, .. }) = self.turn.take_if(is_it) else { return };
-        steps.push(Step::Answer(asker, Status::SUCCESS));
+        steps.extend(asker.map(|asker| Step::Answer(asker, Status::SUCCESS)));
         self.take_turns(steps);
     }
 
+    /// The namespace is out of reach: who waits, and is to try again elsewhere. What is being saved may be in force already
+    /// as others see it, so that turn goes on.
+    pub(in crate::target) fn suspend(&mut self) -> Vec<Asker> {
+        let turn = self.turn.as_mut().and_then(|turn| turn.asker.take());
+        turn.into_iter().chain(self.waiting.drain(..).map(|request| request.asker)).collect()
+    }
+
     /// The namespace is gone: who waits, and the number of the last turn.
-    pub(in crate::target) fn end(self) -> (Vec<Asker>, u64) {
-        let turn = self.turn.into_iter().map(|turn| turn.asker);
-        let waiting = self.waiting.into_iter().map(|request| request.asker);
-        (turn.chain(waiting).collect(), self.turn_last)
+    pub(in crate::target) fn end(mut self) -> (Vec<Asker>, u64) {
+        (self.suspend(), self.turn_last)
     }
 }
 
@@ -236,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_change_that_persists_is_in_force_when_it_was_saved() {
-        let mut reservations = Reservations::new([7; 16], true, 10);
+        let mut reservations = Reservations::new(([7; 16], 0), true, 10);
         let other = reservations.access(TWO);
         let mut steps = Vec::new();
         let command = register(5, ChangePersistence::Set);
@@ -266,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_saved_has_not_happened() {
-        let mut reservations = Reservations::new([7; 16], true, 0);
+        let mut reservations = Reservations::new(([7; 16], 0), true, 0);
         let mut steps = Vec::new();
         let command = register(5, ChangePersistence::Set);
         reservations.submit(ONE, Asker::Lane(1), command, &mut steps);
@@ -281,7 +308,7 @@ mod tests {
 
     #[test]
     fn where_nothing_persists_nothing_is_saved() {
-        let mut reservations = Reservations::new([7; 16], false, 0);
+        let mut reservations = Reservations::new(([7; 16], 0), false, 0);
         let mut steps = Vec::new();
         let command = register(5, ChangePersistence::Set);
         reservations.submit(ONE, Asker::Lane(1), command, &mut steps);
@@ -299,7 +326,7 @@ mod tests {
 
     #[test]
     fn preempt_and_abort_aborts_and_others_wait_for_it() {
-        let mut reservations = Reservations::new([7; 16], false, 0);
+        let mut reservations = Reservations::new(([7; 16], 0), false, 0);
         let (one, mut steps) = (reservations.access(ONE), Vec::new());
         for (host, key) in [(ONE, 1), (TWO, 2)] {
             let command = register(key, ChangePersistence::Keep);

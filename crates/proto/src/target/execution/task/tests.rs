@@ -34,10 +34,6 @@ impl Flushes for Shared {
     fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
         self.stability.borrow_mut().settle(NOW, ticket, flushed)
     }
-
-    fn failed(&self) {
-        self.stability.borrow_mut().failed();
-    }
 }
 
 /// `None`: nothing is lost. Its marks, and those that a start of the target may find besides.
@@ -229,23 +225,51 @@ fn a_read_that_brings_no_buffer_back_fails() {
     assert_eq!(outcome.result, Err(Status::INTERNAL_ERROR));
 }
 
+/// The system tells of a failure once: were the write forced by itself, it could be told beside a flush that then succeeds.
 #[test]
-fn a_failure_that_may_be_of_others_is_told_to_them() {
+fn a_write_that_the_store_has_not_forced_takes_turns_with_flushes() {
     let disk = volatile();
     let shared = disk.flushes().unwrap();
+    let write_of = |fua| IoCommand::Write { offset: 0, length: 512, fua };
+    let begin = |fua| {
+        let mut write = task(&write_of(fua), &disk, Some(vec![0; 512])).unwrap();
+        let Step::Submit(op, buffer) = write.begin(join(1)) else { panic!("a write") };
+        assert_eq!(op, Op::Write { offset: 0, fua });
+        (write, buffer)
+    };
+    // As it is where the store forces it, and where nothing is to be forced.
+    let (mut write, buffer) = begin(true);
+    assert_eq!(write.ended(Ok(()), buffer, false).unwrap().result, Ok(()));
+    let (mut write, buffer) = begin(true);
+    assert_eq!(write.ended(BAD, buffer, true).unwrap().result, BAD, "there is nothing to flush");
+
+    // Another host's flush is under way, and fails: what was written before may be lost.
     let other = user(2);
+    let flush = || {
+        let whose = (disk.clone(), &GEOMETRY);
+        let flush = Task::<_, Vec<u8>>::execute(&IoCommand::Flush, whose, None, Some(&other));
+        flush.ok().unwrap()
+    };
     let mark = shared.stability.borrow_mut().enter(NOW, &other);
     mark.wrote(shared.stability.borrow().epoch());
-    let command = IoCommand::Write { offset: 0, length: 512, fua: true };
-    let mut write = task(&command, &disk, Some(vec![0; 512])).unwrap();
-    let Step::Submit(Op::Write { fua: true, .. }, buffer) = write.begin(join(1)) else {
-        panic!("the store forces it itself")
-    };
-    assert_eq!(write.ended(BAD, buffer, true).unwrap().result, BAD);
-    let whose = (disk.clone(), &GEOMETRY);
-    let flush = Task::<_, Vec<u8>>::execute(&IoCommand::Flush, whose, None, Some(&other));
-    let mut flush = flush.ok().unwrap();
-    assert_eq!(run(&mut flush, &[]), (vec![Op::Flush], Err(LOST)));
+    let (mut write, buffer) = begin(true);
+    let mut flushes = flush();
+    assert!(matches!(flushes.begin(join(2)), Step::Submit(Op::Flush, None)));
+    assert!(write.ended(Ok(()), buffer, true).is_none());
+    assert!(matches!(write.begin(join(3)), Step::Wait));
+    assert_eq!(flushes.ended(BAD, None, false).unwrap().result, BAD);
+    assert_eq!(shared.woken.take(), [(3, Wake::Lead)]);
+    assert!(matches!(write.woken(Wake::Lead), Step::Submit(Op::Flush, None)));
+    let outcome = write.ended(Ok(()), None, false).expect("that was all");
+    assert_eq!((outcome.result, outcome.buffer.is_some()), (Err(LOST), true));
+
+    // Its own flush fails: the other host is told.
+    mark.wrote(shared.stability.borrow().epoch());
+    let (mut write, buffer) = begin(true);
+    assert!(write.ended(Ok(()), buffer, true).is_none());
+    assert_eq!(run(&mut write, &[BAD]), (vec![Op::Flush], BAD));
+    assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Err(LOST)));
+    assert_eq!(run(&mut flush(), &[]), (vec![Op::Flush], Ok(())));
 }
 
 /// The flush of another command fails between the two parts, and what was zeroed may be lost.
@@ -301,6 +325,21 @@ fn a_copy_reads_and_writes_by_turns_and_gives_its_buffer_back() {
         ];
         assert_eq!(parts, expected);
     }
+}
+
+#[test]
+fn pieces_of_a_copy_that_the_store_has_not_forced_are_flushed() {
+    let mut task = copy(&volatile(), true);
+    let mut parts = Vec::new();
+    let outcome = loop {
+        let Step::Submit(op, buffer) = task.begin(join(1)) else { panic!("it is alone") };
+        parts.push(op.changes() || matches!(op, Op::Flush));
+        if let Some(outcome) = task.ended(Ok(()), buffer, op.changes()) {
+            break outcome;
+        }
+    };
+    assert_eq!((outcome.result, outcome.buffer.map(|buffer| buffer.len())), (Ok(()), Some(2048)));
+    assert_eq!(parts, [false, true, true].repeat(3));
 }
 
 #[test]
