@@ -398,19 +398,7 @@ impl Load {
                 self.history.fail_mark(token);
                 Ok(())
             }
-            _ if !status.is_success() => {
-                self.history.fail(token);
-                // Its own flush has failed.
-                let is_forced =
-                    matches!(kind, Kind::Read { fua: true, .. } | Kind::Write { fua: true });
-                if is_forced && status.is(Status::WRITE_FAULT)
-                    || FAILURES.iter().any(|&s| status.is(s))
-                {
-                    Ok(())
-                } else {
-                    Err(format!("failed with {status}"))
-                }
-            }
+            _ if !status.is_success() => self.fail(token, &kind, status),
             Kind::Read { lbas, .. } => {
                 let blocks = buffer.chunks_exact(BLOCK_BYTES);
                 let stamps: Option<Vec<Stamp>> =
@@ -418,6 +406,20 @@ impl Load {
                 self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
             }
             Kind::Write { .. } | Kind::Mark | Kind::Flush => self.history.end(token, &[]),
+        }
+    }
+}
+
+impl Load {
+    /// A request has failed, which it may.
+    fn fail(&mut self, token: u64, kind: &Kind, status: Status) -> Result<(), String> {
+        self.history.fail(token);
+        // Its own flush has failed.
+        let is_forced = matches!(kind, Kind::Read { fua: true, .. } | Kind::Write { fua: true });
+        let is_due = is_forced && status.is(Status::WRITE_FAULT);
+        match is_due || FAILURES.iter().any(|&s| status.is(s)) {
+            true => Ok(()),
+            false => Err(format!("failed with {status}")),
         }
     }
 }
