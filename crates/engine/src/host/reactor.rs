@@ -277,6 +277,9 @@ impl Reactor {
             }
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
+                if self.is_leaving() {
+                    self.let_go(data.index); // what could not go while it was blocked
+                }
             }
             _ => {}
         }
@@ -516,7 +519,7 @@ impl Reactor {
         if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
             self.review_express(index);
         }
-        if self.lanes.get(index).is_some_and(|lane| lane.requests.core.has_diverted()) {
+        if self.lanes.get(index).is_some_and(HostLane::diverts) {
             self.divert(index);
         }
         if self.is_leaving() {
