@@ -149,6 +149,8 @@ pub struct ControllerInfo {
     pub identify: Box<IdentifyController>,
     pub namespaces: Vec<NamespaceInfo>,
 }
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
 
 /// A controller that is enabled.
 #[derive(Clone, Debug)]
@@ -162,6 +164,8 @@ pub struct Enabled {
     pub psk: Option<TlsPsk>,
 }
 
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
 /// Connects the admin queue and enables the controller. A host that wants to make a PSK does so first, unless there is
 /// one of before.
 ///
@@ -178,7 +182,7 @@ pub async fn connect<E>(
     };
     let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
     let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
-    authenticate::queue(driver, wants, 0, said).await?;
+    let authenticated = authenticate::admin_queue(driver, wants, said).await?;
     let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
     set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
@@ -197,7 +201,7 @@ pub async fn connect<E>(
             _ => driver.pause(CSTS_PAUSE).await,
         }
     }
-    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, psk })
+    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, authenticated, psk })
 }
 
 fn admin_queue(wants: &Wants) -> Connect {
@@ -309,6 +313,7 @@ pub async fn information<E>(
 /// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
 async fn heed_retry_delays<E>(
     driver: &Driver<E>,
+        authenticated: enabled.authenticated,
     identify: &IdentifyController,
 ) -> Result<(), Failure<E>> {
     if identify.crdt.iter().all(|units| units.get() == 0) {
@@ -553,7 +558,7 @@ async fn connect_io<E>(
             }
             done => done?,
         };
-        return authenticate::queue(driver, wants, qid, said).await;
+        return authenticate::io_queue(driver, wants, info.authenticated, qid, said).await;
     }
 }
 
