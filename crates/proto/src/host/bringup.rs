@@ -30,6 +30,8 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
+/// Entries of an I/O queue used at most, even if the controller takes more.
+const QUEUE_ENTRIES_MAX: u64 = 1024;
 /// Largest transfer used even if the controller takes more.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Octets of a command capsule without data.
@@ -287,6 +289,7 @@ pub async fn information<E>(
     let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
     heed_retry_delays(driver, &identify).await?;
     let count = io_queues + express_queues;
+    let queue_entries_max = queue_entries_max(enabled.cap)?;
     let wanted = NumberOfQueues { submission: count, completion: count };
     let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
     let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
@@ -302,7 +305,7 @@ pub async fn information<E>(
         cntlid: enabled.cntlid,
         transfer_bytes_max: transfer_bytes_max.min(enabled.data_bytes_max),
         in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
-        queue_entries_max: ((enabled.cap & 0xffff) + 1).min(1024) as u16,
+        queue_entries_max,
         io_queues: io_queues.min(granted),
         express_queues: granted.saturating_sub(io_queues).min(express_queues),
         identify: Box::new(identify),
@@ -316,6 +319,15 @@ async fn heed_retry_delays<E>(
         authenticated: enabled.authenticated,
     identify: &IdentifyController,
 ) -> Result<(), Failure<E>> {
+/// Entries of an I/O queue at most, of the capabilities (CAP.MQES).
+fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
+    match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
+        // One entry is always free, and the specification asks for two.
+        0..2 => Err(Failure::Controller("the controller has no room for an I/O queue".into())),
+        entries => Ok(entries),
+    }
+}
+
     if identify.crdt.iter().all(|units| units.get() == 0) {
         return Ok(());
     }

@@ -1,0 +1,42 @@
+//! What a host makes of controllers that say odd things, or do not do what they are told.
+
+use super::*;
+use roadtrain_proto::host::bringup::Enabled;
+use roadtrain_proto::host::procedure::{Driver, Procedure, Step};
+use roadtrain_wire::identify::IdentifyController;
+use roadtrain_wire::zerocopy::FromZeros;
+
+const SHUTDOWN_OCCURS: u64 = 1 << 2;
+const SHUTDOWN_COMPLETE: u64 = 2 << 2;
+
+/// Carries a procedure out at a controller that answers each command with such a result; and when it has ended.
+fn carry_out<T: std::fmt::Debug, F>(
+    body: impl FnOnce(Driver<&'static str>) -> F,
+    mut result: impl FnMut(&Command) -> u64,
+) -> (Result<T, Failure<&'static str>>, Instant)
+where
+    F: Future<Output = Result<T, Failure<&'static str>>> + Send + 'static,
+{
+    let (mut procedure, mut now) = (Procedure::new(body), Instant(0));
+    loop {
+        match procedure.poll(now) {
+            Step::Ask(Ask::Run { command, .. }) => {
+                let answer = completed(Status::SUCCESS, result(&command), Vec::new());
+                procedure.answer(Ok(answer));
+            }
+            Step::Until(until) => now = until,
+            Step::Ended(ended) => return (ended, now),
+            waits => panic!("{waits:?}"),
+        }
+    }
+}
+
+/// CAP.MQES is to be at least 1: two entries.
+#[test]
+fn a_controller_without_room_for_a_queue_is_refused() {
+    let (cntlid, cap, data_bytes_max) = (1, 0, 1 << 20);
+    let enabled = Enabled { cntlid, cap, data_bytes_max, authenticated: false, psk: None };
+    let ask = |driver| async move { bringup::information(&driver, &enabled, 1, 0).await };
+    let (ended, _) = carry_out(ask, |command| panic!("{}", command.what));
+    assert!(matches!(&ended, Err(Failure::Controller(_))), "{:?}", ended.err());
+}
