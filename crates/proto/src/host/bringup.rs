@@ -48,6 +48,8 @@ const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 const CC_SHUTDOWN: u32 = 1 << 14;
 /// CSTS.SHST: shutdown complete.
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+/// Unit of KAS.
+const KAS_UNIT: Duration = Duration::from_millis(100);
 /// How often CSTS is looked at.
 const CSTS_PAUSE: Duration = Duration::from_millis(10);
 
@@ -427,13 +429,17 @@ pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
 
 /// For how long a controller may still execute what was sent to it, after a host with that keep-alive timeout has fallen
 /// silent (NVMe Base 2.1, section 9.6): until its timer expires, which it may notice one period late, or two where
-/// traffic counts as a sign of life; and then for its Command Quiesce Time. `None`: there is no timer.
+/// traffic counts as a sign of life; and then for its Command Quiesce Time. A controller rounds the timeout up to its
+/// granularity (KAS). `None`: there is no timer.
 #[must_use]
 pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option<Duration> {
     let by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
     let periods = if by_traffic { 3 } else { 2 };
     let quiesce = Duration::from_millis(identify.cqt.get().into());
-    (!keep_alive.is_zero()).then(|| keep_alive * periods + quiesce)
+    let granule = u128::from(identify.kas.get().max(1)) * KAS_UNIT.as_nanos();
+    let keep_alive_ns = keep_alive.as_nanos().next_multiple_of(granule);
+    let keep_alive = Duration::from_nanos(u64::try_from(keep_alive_ns).unwrap_or(u64::MAX));
+    (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
 }
 
 /// [`try_to_end`] for as long as an answer is waited for.

@@ -40,3 +40,20 @@ fn a_controller_without_room_for_a_queue_is_refused() {
     let (ended, _) = carry_out(ask, |command| panic!("{}", command.what));
     assert!(matches!(&ended, Err(Failure::Controller(_))), "{:?}", ended.err());
 }
+
+/// A controller counts in units of its own, and so notices later that its host is silent.
+#[test]
+fn the_keep_alive_timeout_is_rounded_up_as_the_controller_does() {
+    let quiet = |ms, kas: u16| {
+        let mut identify = IdentifyController::new_zeroed();
+        identify.kas = kas.into();
+        bringup::quiet_time(Duration::from_millis(ms), &identify)
+            .map(|quiet| quiet.as_millis() as u64)
+    };
+    assert_eq!(quiet(5000, 1), Some(2 * 5000));
+    assert_eq!(quiet(5000, 50), Some(2 * 5000));
+    assert_eq!(quiet(5001, 50), Some(2 * 10_000));
+    assert_eq!(quiet(1000, 600), Some(2 * 60_000));
+    assert_eq!(quiet(110, 0), Some(2 * 200), "it tells none");
+    assert_eq!(quiet(0, 50), None);
+}
