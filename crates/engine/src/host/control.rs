@@ -7,7 +7,7 @@
 mod beside;
 mod leave;
 
-use super::admin::{Admin, Queues, close};
+use super::admin::{Admin, Queues};
 use super::blocking::wait_calmly;
 use super::config::HostConfig;
 use super::counters::LinkState;
@@ -335,8 +335,7 @@ impl Control {
             }
             Action::End { shut_down } => {
                 if let Some(shut_down) = shut_down {
-                    let ended = shut_down.map_err(|failure| HostError::new(&self.config, failure));
-                    close(std::mem::take(&mut self.queues), ended);
+                    self.has_shut_down(shut_down);
                 }
                 return ControlFlow::Break(());
             }

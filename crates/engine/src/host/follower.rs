@@ -264,7 +264,7 @@ impl Source {
                 .and_then(|queue| queue.wait(self.shared.end.fd(), wait))
                 .map_err(lost)?;
         }
-        close(admin.queues, Ok(()));
+        close(admin.queues);
         Ok(())
     }
 

@@ -149,12 +149,12 @@ pub struct ControllerInfo {
     pub io_queues: u32,
     /// More I/O queues that it grants, for express connections.
     pub express_queues: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
     /// The Identify Controller page.
     pub identify: Box<IdentifyController>,
     pub namespaces: Vec<NamespaceInfo>,
 }
-    /// The target has asked this host to authenticate on the admin queue.
-    pub authenticated: bool,
 
 /// A controller that is enabled.
 #[derive(Clone, Debug)]
@@ -164,12 +164,12 @@ pub struct Enabled {
     pub cap: u64,
     /// Most octets of a command's data that the admin queue's connection takes.
     pub data_bytes_max: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
     /// The PSK that was made, if the host wants one.
     pub psk: Option<TlsPsk>,
 }
 
-    /// The target has asked this host to authenticate on the admin queue.
-    pub authenticated: bool,
 /// Connects the admin queue and enables the controller. A host that wants to make a PSK does so first, unless there is
 /// one of before.
 ///
@@ -256,14 +256,17 @@ async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
 /// Shuts the controller down in order.
 ///
 /// # Errors
-/// The connection's, or the controller's refusal: what was written last may be lost then.
+/// The connection's, the controller's refusal, or it is not done in time: what was written last may be lost then.
 pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
     set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
     let deadline = driver.now() + timeout;
     while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
         != CSTS_SHUTDOWN_COMPLETE
-        && driver.now() < deadline
     {
+        if driver.now() >= deadline {
+            let text = format!("the shutdown of the controller is not complete after {timeout:?}");
+            return Err(Failure::Controller(text));
+        }
         driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
@@ -286,12 +289,12 @@ pub async fn information<E>(
     io_queues: u32,
     express_queues: u32,
 ) -> Result<ControllerInfo, Failure<E>> {
+    let queue_entries_max = queue_entries_max(enabled.cap)?;
     let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
     let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
     heed_retry_delays(driver, &identify).await?;
     let count = io_queues + express_queues;
-    let queue_entries_max = queue_entries_max(enabled.cap)?;
     let wanted = NumberOfQueues { submission: count, completion: count };
     let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
     let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
@@ -310,17 +313,12 @@ pub async fn information<E>(
         queue_entries_max,
         io_queues: io_queues.min(granted),
         express_queues: granted.saturating_sub(io_queues).min(express_queues),
+        authenticated: enabled.authenticated,
         identify: Box::new(identify),
         namespaces: namespaces(driver).await?,
     })
 }
 
-/// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
-async fn heed_retry_delays<E>(
-    driver: &Driver<E>,
-        authenticated: enabled.authenticated,
-    identify: &IdentifyController,
-) -> Result<(), Failure<E>> {
 /// Entries of an I/O queue at most, of the capabilities (CAP.MQES).
 fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
     match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
@@ -330,6 +328,11 @@ fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
     }
 }
 
+/// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
+async fn heed_retry_delays<E>(
+    driver: &Driver<E>,
+    identify: &IdentifyController,
+) -> Result<(), Failure<E>> {
     if identify.crdt.iter().all(|units| units.get() == 0) {
         return Ok(());
     }

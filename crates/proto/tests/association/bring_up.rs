@@ -31,6 +31,43 @@ where
     }
 }
 
+/// The flush of a shutdown may never end: what was written last is not known to be stable then.
+#[test]
+fn a_shutdown_that_does_not_complete_is_no_success() {
+    for completes in [true, false] {
+        let mut looks = 0;
+        let shut_down = |driver| async move { bringup::shut_down(&driver, TIMEOUT).await };
+        let (ended, at) = carry_out(shut_down, |command| {
+            looks += u32::from(command.what == "Property Get");
+            if completes && looks > 3 { SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURS }
+        });
+        if completes {
+            assert!(ended.is_ok() && at.since(Instant(0)) < TIMEOUT, "{ended:?}");
+        } else {
+            assert!(matches!(&ended, Err(Failure::Controller(_))), "{ended:?}");
+            assert!(at.since(Instant(0)) >= TIMEOUT);
+        }
+    }
+}
+
+/// The connection goes while the shutdown is under way, and a Keep Alive is the first to notice.
+#[test]
+fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now, false);
+    harness.act();
+    harness.association.ended(harness.now);
+    let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) =
+        harness.association.poll(harness.now)
+    else {
+        panic!("it is shut down");
+    };
+    assert_eq!(command.what, "Property Set CC");
+    harness.association.admin_lost(harness.now, PATH, "cut");
+    let log = harness.act();
+    assert!(matches!(&log[..], [end] if end.starts_with("end Some(Err(Lost")), "{log:?}");
+}
+
 /// CAP.MQES is to be at least 1: two entries.
 #[test]
 fn a_controller_without_room_for_a_queue_is_refused() {
