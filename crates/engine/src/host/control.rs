@@ -6,6 +6,7 @@
 
 mod beside;
 mod leave;
+mod panicked;
 
 use super::admin::{Admin, Queues};
 use super::blocking::wait_calmly;
@@ -253,6 +254,8 @@ impl Control {
                 Report::Leave => self.leave(),
                 Report::Left => self.lane_left(),
                 Report::Ended(failure) => self.reactor_ended(failure),
+                #[cfg(test)]
+                Report::Call(call) => call(),
             }
         }
     }

@@ -161,6 +161,9 @@ pub(crate) enum Report {
     Ended(Option<String>),
     /// From outside: end everything.
     Stop,
+    /// What a test does to the thread.
+    #[cfg(test)]
+    Call(Box<dyn FnOnce() + Send>),
 }
 
 struct Watch {
