@@ -320,7 +320,7 @@ fn what_is_given_up_fails_when_nothing_of_it_can_come_late() {
 fn give_up(path: &mut Path, now: &mut Instant) {
     let mut aborted = 0;
     for is_over in [false, true] {
-        *now = *now + Duration::from_secs(20);
+        *now += Duration::from_secs(20);
         assert_eq!(path.requests.check_overdue(*now, |_| aborted += 1), is_over);
     }
     assert!(aborted > 0);
