@@ -4,7 +4,7 @@
 use core::time::Duration;
 use proptest::prelude::*;
 use roadtrain_proto::host::requests::{Addressed, Outcome, Queue, Requests};
-use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::retry::{RetryRules, TRIES_MAX};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,4 +286,43 @@ fn what_may_not_be_repeated_fails_when_nothing_of_it_can_come_late() {
     path.requests.fail();
     let failed = path.requests.next_failed().expect("the controller is lost");
     assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
+}
+
+/// What nobody has answered too often is given up, but not before nothing of it can come late: whoever hears that it has
+/// failed may write the block again, over another path.
+#[test]
+fn what_is_given_up_fails_when_nothing_of_it_can_come_late() {
+    let mut path = Path::new();
+    let timeout = Duration::from_millis(10);
+    path.requests = Requests::new(ENTRIES, Some(timeout));
+    path.requests.share();
+    let mut now = Instant(1);
+    path.attach(now);
+    let request = |number, writes| Request { number, writes, once: false };
+    path.requests.take(now, request(1, true), path.connection.as_mut());
+    path.requests.take(now, request(2, false), path.connection.as_mut());
+    for _ in 0..TRIES_MAX {
+        give_up(&mut path, &mut now);
+        assert!(!path.requests.has_failed());
+        path.attach(now);
+    }
+    give_up(&mut path, &mut now);
+    let failed = path.requests.next_failed().expect("a read does no harm");
+    assert_eq!((failed.request.number, failed.status), (2, Status::HOST_ABORTED));
+    assert!(path.requests.next_failed().is_none() && path.requests.take_free().is_empty());
+    path.requests.release();
+    let failed = path.requests.next_failed().expect("it can be executed no more");
+    assert_eq!((failed.request.number, failed.status), (1, Status::HOST_ABORTED));
+    assert_eq!(path.requests.outstanding::<Connection>(None), 0);
+}
+
+/// Nobody answers, neither the commands nor their aborts.
+fn give_up(path: &mut Path, now: &mut Instant) {
+    let mut aborted = 0;
+    for is_over in [false, true] {
+        *now += Duration::from_secs(20);
+        assert_eq!(path.requests.check_overdue(*now, |_| aborted += 1), is_over);
+    }
+    assert!(aborted > 0);
+    path.detach();
 }

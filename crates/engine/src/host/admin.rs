@@ -231,7 +231,13 @@ impl Admin {
     pub fn shut_down(mut self, timeout: Duration) {
         let ended =
             self.go_through(|driver| async move { bringup::shut_down(&driver, timeout).await });
-        close(self.queues, ended);
+        match ended {
+            Ok(()) => close(self.queues),
+            Err(error @ HostError::Command { .. }) => {
+                warn!(target = %self.config.address, "not shut down: {error}");
+            }
+            Err(_) => {} // it was of no use any more
+        }
     }
 
     fn go_through<T, F>(
@@ -265,13 +271,9 @@ fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostErr
 }
 
 /// The end, after a shutdown that has come to that.
-pub(super) fn close(queues: Queues, shut_down: Result<(), HostError>) {
-    match (shut_down, queues.admin) {
-        (Ok(()), Some(admin)) => admin.wire.close(),
-        (Err(error @ HostError::Command { .. }), _) => {
-            warn!("the target is not shut down, what was written last may be lost: {error}");
-        }
-        _ => {}
+pub(super) fn close(queues: Queues) {
+    if let Some(admin) = queues.admin {
+        admin.wire.close();
     }
 }
 

@@ -6,8 +6,9 @@
 
 mod beside;
 mod leave;
+mod panicked;
 
-use super::admin::{Admin, Queues, close};
+use super::admin::{Admin, Queues};
 use super::blocking::wait_calmly;
 use super::config::HostConfig;
 use super::counters::LinkState;
@@ -253,6 +254,8 @@ impl Control {
                 Report::Leave => self.leave(),
                 Report::Left => self.lane_left(),
                 Report::Ended(failure) => self.reactor_ended(failure),
+                #[cfg(test)]
+                Report::Call(call) => call(),
             }
         }
     }
@@ -335,8 +338,7 @@ impl Control {
             }
             Action::End { shut_down } => {
                 if let Some(shut_down) = shut_down {
-                    let ended = shut_down.map_err(|failure| HostError::new(&self.config, failure));
-                    close(std::mem::take(&mut self.queues), ended);
+                    self.has_shut_down(shut_down);
                 }
                 return ControlFlow::Break(());
             }

@@ -157,6 +157,12 @@ impl Controller {
         self.orders[reactor].send(Order::Call(Box::new(call)));
     }
 
+    /// Has the control thread of a path do something.
+    #[cfg(test)]
+    pub(crate) fn call_control(&self, path: usize, call: impl FnOnce() + Send + 'static) {
+        self.paths.call(path, call);
+    }
+
     /// Whether all fronts have ended, by themselves or because they were told to.
     #[must_use]
     pub fn has_ended(&self) -> bool {

@@ -13,6 +13,8 @@ use tracing::{info, warn};
 
 /// Most discovery controllers that are asked, with those that others refer to.
 const CONTROLLERS_MAX: usize = 16;
+/// So much is remembered of what was said of entries; then it may be said again.
+const SAID_MAX: usize = 1024;
 
 /// The same host, with each path to its subsystem that its discovery controllers know; and what they know.
 ///
@@ -98,6 +100,11 @@ impl Sources {
         Some((first.name.clone(), first.address.clone()))
     }
 
+    /// How many may be followed at a time, with those that are referred to no more and whose threads have not ended yet.
+    pub(super) fn followed_max(&self) -> usize {
+        self.list.len().max(CONTROLLERS_MAX)
+    }
+
     /// Whether it is still referred to.
     pub(super) fn has(&self, name: &str) -> bool {
         self.list.iter().any(|source| source.name == name)
@@ -115,6 +122,9 @@ impl Sources {
         let offers = Offers::new(entries, &self.nqn, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
+            if self.said.len() >= SAID_MAX {
+                self.said.clear(); // a log may have others each time
+            }
             if self.said.insert(text.clone()) {
                 warn!(discovery = name, "{text}");
             }
@@ -147,25 +157,26 @@ impl Sources {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use roadtrain_wire::discovery::{adrfam, subtype};
     use roadtrain_wire::fabrics::DISCOVERY_NQN;
 
     const NQN: &str = "nqn.2025-01.io.example:disk";
 
-    fn at(number: u16) -> SocketAddr {
+    pub(in crate::host) fn at(number: u16) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, 7], number))
     }
 
-    fn entry(kind: u8, number: u16) -> DiscoveryEntry {
+    pub(in crate::host) fn entry(kind: u8, number: u16) -> DiscoveryEntry {
         let nqn = if kind == subtype::REFERRAL { DISCOVERY_NQN } else { NQN };
         let mut entry = DiscoveryEntry::new(kind, nqn);
         entry.set_address(adrfam::IPV4, "192.0.2.7", &number.to_string());
         entry
     }
 
-    fn sources() -> Sources {
+    /// One that is named.
+    pub(in crate::host) fn sources() -> Sources {
         let config = HostConfig::new(at(1), NQN, "nqn.x:host", [1; 16]);
         Sources::new(&config, &config)
     }
@@ -196,6 +207,21 @@ mod tests {
         assert_eq!((names(&sources), sources.paths()), (vec![one], vec![at(10)]));
         sources.heard(&two, &[entry(subtype::NVM, 30)]);
         assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
+    }
+
+    /// A log that names other entries each time it is read.
+    #[test]
+    fn what_was_said_is_remembered_within_bounds() {
+        let mut sources = sources();
+        for round in 0..40 {
+            let unusable = |n: u16| {
+                let mut entry = entry(subtype::NVM, 1);
+                entry.set_address(adrfam::IPV4, "0.0.0.0", &(round * 100 + n).to_string());
+                entry
+            };
+            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>());
+            assert!((1..=SAID_MAX).contains(&sources.said.len()), "{}", sources.said.len());
+        }
     }
 
     #[test]

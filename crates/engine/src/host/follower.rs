@@ -19,6 +19,7 @@ use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::oaes;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -53,8 +54,9 @@ struct Shared {
 
 struct Inner {
     sources: Sources,
-    /// Of which there are threads, by the names of their controllers.
-    threads: Vec<(String, JoinHandle<()>)>,
+    threads: Threads,
+    /// Some are to be followed, and have no thread yet.
+    is_short: bool,
     /// The paths are those that the logs have.
     is_done: bool,
     is_over: bool,
@@ -81,13 +83,14 @@ impl Follower {
         }
         let system = |source| HostError::System { what: "eventfd", source };
         let (end, sign) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
-        let inner = Inner { sources, threads: Vec::new(), is_done: false, is_over: false };
+        let threads = Threads::default();
+        let inner = Inner { sources, threads, is_short: false, is_done: false, is_over: false };
         let (paths, inner) = (paths.clone(), Mutex::new(inner));
         let (begun, beginnings) = channel();
         let shared = Arc::new(Shared { discovery, paths, inner, sign, end, begun });
         let mut inner = shared.inner();
         shared.start_threads(&mut inner);
-        let (threads, until) = (inner.threads.len(), Instant::now() + BEGINNING);
+        let (threads, until) = (inner.threads.list.len(), Instant::now() + BEGINNING);
         drop(inner);
         for _ in 0..threads {
             let left = until.saturating_duration_since(Instant::now());
@@ -102,7 +105,7 @@ impl Follower {
         self.shared.end.wake();
         let mut inner = self.shared.inner();
         inner.is_over = true;
-        let threads = std::mem::take(&mut inner.threads);
+        let threads = std::mem::take(&mut inner.threads.list);
         drop(inner);
         for (_, thread) in threads {
             if thread.join().is_err() {
@@ -112,25 +115,49 @@ impl Follower {
     }
 }
 
+/// Threads, by the names of the controllers that they follow.
+#[derive(Default)]
+struct Threads {
+    list: Vec<(String, JoinHandle<()>)>,
+}
+
+impl Threads {
+    /// Starts one for each discovery controller that has none. `false`: there are too many that have not ended yet, of
+    /// controllers that were referred to before. A log may have others each time.
+    fn start(
+        &mut self,
+        sources: &Sources,
+        spawn: impl Fn(String, Address) -> io::Result<JoinHandle<()>>,
+    ) -> bool {
+        self.list.retain(|(_, thread)| !thread.is_finished());
+        let mut names: BTreeSet<String> = self.list.iter().map(|(name, _)| name.clone()).collect();
+        while let Some((name, address)) = sources.first_but(&names) {
+            if self.list.len() >= sources.followed_max() {
+                return false;
+            }
+            names.insert(name.clone());
+            match spawn(name.clone(), address) {
+                Ok(thread) => self.list.push((name, thread)),
+                Err(error) => warn!("{name} is not followed: {error}"),
+            }
+        }
+        true
+    }
+}
+
 impl Shared {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread for each discovery controller that has none.
+    /// A thread for each discovery controller that has none, as far as that can be now.
     fn start_threads(self: &Arc<Self>, inner: &mut Inner) {
-        inner.threads.retain(|(_, thread)| !thread.is_finished());
-        let mut names: BTreeSet<String> =
-            inner.threads.iter().map(|(name, _)| name.clone()).collect();
-        while let Some((name, address)) = inner.sources.first_but(&names) {
-            names.insert(name.clone());
-            let (shared, of) = (self.clone(), name.clone());
-            let body = move || Source::new(shared, of, address).run();
-            match thread::Builder::new().name("roadtrain-disc".into()).spawn(body) {
-                Ok(thread) => inner.threads.push((name, thread)),
-                Err(error) => warn!("{name} is not followed: {error}"),
-            }
-        }
+        let spawn = |name, address| {
+            let shared = self.clone();
+            let body = move || Source::new(shared, name, address).run();
+            thread::Builder::new().name("roadtrain-disc".into()).spawn(body)
+        };
+        inner.is_short = !inner.threads.start(&inner.sources, spawn);
     }
 
     /// Whether the controller of that name is to be followed.
@@ -151,12 +178,15 @@ impl Shared {
     }
 
     /// Does what could not be done yet; when to come again, if something is left.
-    fn go_on(&self) -> Option<Duration> {
+    fn go_on(self: &Arc<Self>) -> Option<Duration> {
         let mut inner = self.inner();
+        if inner.is_short && !inner.is_over {
+            self.start_threads(&mut inner);
+        }
         if !inner.is_done && !inner.is_over {
             inner.is_done = self.paths.follow(&inner.sources.paths());
         }
-        (!inner.is_done).then_some(SOON)
+        (!inner.is_done || inner.is_short).then_some(SOON)
     }
 }
 
@@ -264,7 +294,7 @@ impl Source {
                 .and_then(|queue| queue.wait(self.shared.end.fd(), wait))
                 .map_err(lost)?;
         }
-        close(admin.queues, Ok(()));
+        close(admin.queues);
         Ok(())
     }
 
@@ -292,4 +322,43 @@ fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
     let lost = |source| HostError::Lost { what: "discovery", source };
     let event = queue(admin).and_then(BlockingQpair::next_event).map_err(lost)?;
     Ok(event.map(|(_, cqe)| cqe.status().is_success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finder::tests::{at, entry, sources};
+    use super::*;
+    use roadtrain_wire::discovery::subtype;
+    use std::sync::mpsc::Receiver;
+
+    /// A log that refers to others each time it is read, whose threads are busy connecting for long.
+    #[test]
+    fn threads_of_controllers_that_are_gone_count() {
+        let (mut sources, mut threads) = (sources(), Threads::default());
+        let (go_on, wait) = channel::<()>();
+        let wait: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(wait));
+        let spawn = |_, _| {
+            let wait = wait.clone();
+            thread::Builder::new().spawn(move || _ = wait.lock().unwrap().recv())
+        };
+        assert!(threads.start(&sources, spawn));
+        for round in 1..20 {
+            let others = round * 100..round * 100 + 50;
+            let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
+            sources.heard(&at(1).to_string(), &log);
+            assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
+            assert_eq!(threads.list.len(), sources.followed_max());
+        }
+        drop(go_on);
+        let is_over = |(_, thread): &(String, JoinHandle<()>)| thread.is_finished();
+        while !threads.list.iter().all(is_over) {
+            thread::yield_now();
+        }
+        assert!(threads.start(&sources, spawn), "later there is room");
+        assert!(
+            sources
+                .first_but(&threads.list.iter().map(|(name, _)| name.clone()).collect())
+                .is_none()
+        );
+    }
 }

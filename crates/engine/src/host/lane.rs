@@ -19,6 +19,7 @@ use roadtrain_proto::host::express::{Express, Traffic};
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::paths::Offer;
 use roadtrain_proto::host::pins::Barred;
+use roadtrain_proto::host::requests::Moved;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
@@ -71,7 +72,21 @@ impl HostLane {
     /// Nothing that it has sent over lost connections can be executed any more.
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         self.requests.core.release();
-        shared.completions.extend(self.requests.take_held_back(shared.now));
+        if !self.is_blocked() {
+            shared.completions.extend(self.requests.take_held_back(shared.now));
+        }
+    }
+
+    /// Requests that may go to another path. None while its caravan is blocked, which may still point to their buffers:
+    /// another path could complete them, and so give the buffers back.
+    pub(in crate::host) fn take_free(&mut self) -> Vec<Moved<Request>> {
+        if self.is_blocked() { Vec::new() } else { self.requests.core.take_free() }
+    }
+
+    /// Whether the controller has refused requests that may go to another path now: see [`HostLane::take_free`].
+    #[inline]
+    pub(in crate::host) fn diverts(&self) -> bool {
+        self.requests.core.has_diverted() && !self.is_blocked()
     }
 
     /// The connection is gone: its requests wait for the next one.

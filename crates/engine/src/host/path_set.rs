@@ -142,8 +142,9 @@ impl PathSet {
     }
 
     fn start(&self, place: &mut Place, to: Address, control: Control) -> Result<(), HostError> {
-        let heeded = self.sign.clone();
+        let (heeded, alarm) = (self.sign.clone(), control.alarm());
         let body = move || {
+            let _alarm = alarm;
             stopping::heed(&heeded);
             control.run()
         };
@@ -210,6 +211,12 @@ impl PathSet {
                 true
             }
         }
+    }
+
+    /// Has the control thread of a path do something.
+    #[cfg(test)]
+    pub(super) fn call(&self, path: usize, call: impl FnOnce() + Send + 'static) {
+        self.reports[path].send(Report::Call(Box::new(call)));
     }
 
     // ---- The end ----

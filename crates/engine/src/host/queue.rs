@@ -100,6 +100,14 @@ impl Client {
         })
     }
 
+    /// Has the control thread do something.
+    #[cfg(test)]
+    pub(crate) fn call_control(&self, call: impl FnOnce() + Send + 'static) {
+        if let Some(controller) = &self.inner.controller {
+            controller.call_control(0, call);
+        }
+    }
+
     /// What is known about the controller and its namespaces; follows their changes.
     #[must_use]
     pub fn view(&self) -> &ControllerView {

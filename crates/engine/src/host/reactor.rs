@@ -161,6 +161,9 @@ pub(crate) enum Report {
     Ended(Option<String>),
     /// From outside: end everything.
     Stop,
+    /// What a test does to the thread.
+    #[cfg(test)]
+    Call(Box<dyn FnOnce() + Send>),
 }
 
 struct Watch {
@@ -277,6 +280,9 @@ impl Reactor {
             }
             event::LANE_OUT if self.lanes.polled(data) => {
                 self.use_lane(data.index, HostLane::writable);
+                if self.is_leaving() {
+                    self.let_go(data.index); // what could not go while it was blocked
+                }
             }
             _ => {}
         }
@@ -516,7 +522,7 @@ impl Reactor {
         if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
             self.review_express(index);
         }
-        if self.lanes.get(index).is_some_and(|lane| lane.requests.core.has_diverted()) {
+        if self.lanes.get(index).is_some_and(HostLane::diverts) {
             self.divert(index);
         }
         if self.is_leaving() {

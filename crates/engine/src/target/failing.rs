@@ -3,7 +3,8 @@
 use super::server::BROKEN_CORE;
 use super::tests::{LONG, NQN, eventually};
 use super::{Export, Server, ServerConfig, Subsystem};
-use crate::host::{Controller, Front, HostConfig, Turn};
+use crate::buffer::Buffer;
+use crate::host::{Class, Client, Controller, Front, HostConfig, Op, Request, Turn};
 use crate::pulse::Silent;
 use crate::store::{StoreKind, StoreSpec};
 use roadtrain_proto::time::Instant;
@@ -86,6 +87,30 @@ fn a_reactor_that_dies_ends_the_controller() {
     controller.call(1, || panic!("a test wants it so"));
     eventually("the controller has ended", || controller.has_ended());
     assert_eq!(controller.view().failure().as_deref(), Some("reactor 1 has panicked"));
+}
+
+/// Nobody would connect its lanes again: requests are not to wait for that.
+#[test]
+fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
+    let server = Server::start(config(1)).unwrap();
+    let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
+    host.controller_loss_timeout = None;
+    let client = Client::connect(host).unwrap();
+    let view = client.view().clone();
+    let (go_on, wait) = channel::<()>();
+    server.call(0, move || _ = wait.recv());
+    let (done, ended) = channel();
+    let (nsid, slba, blocks, buffer) = (1, 0, 1, Some(Buffer::alloc(512)));
+    let (op, fua, urgent, class, token) = (Op::Read, false, false, Class::Normal, 0);
+    let read = Request { op, nsid, slba, blocks, fua, urgent, class, buffer, token };
+    client.submit_to(read, &done);
+    client.call_control(|| panic!("a test wants it so"));
+    let completion = ended.recv_timeout(LONG).expect("it does not wait for ever");
+    assert!(!completion.status.is_success());
+    let failure = view.failure().expect("who uses it is told");
+    assert!(failure.contains("control thread") && failure.contains("panicked"), "{failure}");
+    drop(client);
+    drop(go_on);
 }
 
 /// How many threads of this process have that name.

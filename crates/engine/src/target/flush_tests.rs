@@ -153,6 +153,23 @@ fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
     assert_eq!(csts(&mut admin).result() & 0xc, 8, "shutdown complete");
 }
 
+/// The last flush is that of the shutdown: a host that ends is not to take its failure for an end in order.
+#[test]
+fn a_host_that_ends_says_that_the_last_flush_has_failed() {
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
+    for fails in [false, true] {
+        let client = connect(server, "nqn.x:a");
+        let view = client.view().clone();
+        write(&client, 1);
+        harness.fail_flushes(1, i64::from(fails));
+        drop(client);
+        let lost = view.lost();
+        assert_eq!(lost.len(), usize::from(fails), "{lost:?}");
+        assert!(lost.iter().all(|what| what.contains("has not said that its last flush is done")));
+    }
+}
+
 #[test]
 fn a_target_that_ends_says_what_may_be_lost() {
     for fails_before in [false, true] {

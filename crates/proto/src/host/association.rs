@@ -481,6 +481,13 @@ impl<E: Send + 'static> Association<E> {
         if !was_live && path.state != State::Connecting {
             return;
         }
+        let why = match (self.ending, why) {
+            // Whether all that was written is stable was not said.
+            (Some(Ending::ShuttingDown), Reason::Path(failure)) => {
+                return self.end(Some(Err(failure)));
+            }
+            (_, why) => why,
+        };
         let until = if was_live {
             path.delay = first;
             path.lost = path.instance.take();

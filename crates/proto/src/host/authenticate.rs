@@ -10,33 +10,68 @@ use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype}
 /// Random octets of an authentication: transaction, exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
 
-/// Does what the `result` of its Connect asks for; `context` is what was said so far.
+/// What a Connect has brought: its result, and what was said so far.
+type Said = (u32, [u8; 32]);
+
+/// Does what the result of the admin queue's Connect asks for. Whether that was anything.
 ///
 /// # Errors
 /// One side does not believe the other, or the connection is lost.
-pub(super) async fn queue<E>(
+pub(super) async fn admin_queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    said: Said,
+) -> Result<bool, Failure<E>> {
+    if queue(driver, wants, 0, said).await? {
+        return Ok(true);
+    }
+    // Who has made a PSK has proved it before.
+    let is_missing = wants.keys.controller.is_some() && !wants.concatenates;
+    let error = HostError::NotAsked;
+    if is_missing { Err(Failure::Authentication { qid: 0, error }) } else { Ok(false) }
+}
+
+/// Does what the result of an I/O queue's Connect asks for, at a target that has asked on the admin queue or not
+/// (`was_asked`).
+///
+/// # Errors
+/// As [`admin_queue`].
+pub(super) async fn io_queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    was_asked: bool,
+    qid: u16,
+    said: Said,
+) -> Result<(), Failure<E>> {
+    let is_asked = queue(driver, wants, qid, said).await?;
+    // Some targets ask on the admin queue only. Over Ethernet a target asks on each queue: if it does not seem to, somebody
+    // in between may have taken that away, and this queue would go on in the clear.
+    let must_be = was_asked || wants.keys.controller.is_some();
+    let is_missing = must_be && !is_asked && wants.seals != SealUse::Off;
+    let error = HostError::AskedOnce;
+    if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) }
+}
+
+/// Does what the result of its Connect asks for. Whether that was anything.
+async fn queue<E>(
     driver: &Driver<E>,
     wants: &Wants,
     qid: u16,
-    (result, context): (u32, [u8; 32]),
-) -> Result<(), Failure<E>> {
+    (result, context): Said,
+) -> Result<bool, Failure<E>> {
     if result & AUTHREQ_ASCR != 0 {
         return Err(Failure::Authentication { qid, error: HostError::SecureChannel });
     }
     if result & AUTHREQ_ATR == 0 {
-        if wants.seals == SealUse::Required {
-            return Err(Failure::Authentication { qid, error: HostError::NotSealed });
-        }
-        // Some targets ask for it on the admin queue only. Who has made a PSK has proved it before.
-        let is_missing = qid == 0 && wants.keys.controller.is_some() && !wants.concatenates;
-        let error = HostError::NotAsked;
-        return if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) };
+        let error = HostError::NotSealed;
+        let is_missing = wants.seals == SealUse::Required;
+        return if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(false) };
     }
     let prepare = |host: Host| match wants.seals {
         SealUse::Off => host,
         _ => host.with_frames(&context),
     };
-    authenticated(driver, wants, qid, prepare).await.map(drop)
+    authenticated(driver, wants, qid, prepare).await.map(|_| true)
 }
 
 /// Makes the PSK for all connections, on an admin queue whose Connect had that `result`.

@@ -30,6 +30,8 @@ use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u16 = 32;
+/// Entries of an I/O queue used at most, even if the controller takes more.
+const QUEUE_ENTRIES_MAX: u64 = 1024;
 /// Largest transfer used even if the controller takes more.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Octets of a command capsule without data.
@@ -46,6 +48,8 @@ const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
 const CC_SHUTDOWN: u32 = 1 << 14;
 /// CSTS.SHST: shutdown complete.
 const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+/// Unit of KAS.
+const KAS_UNIT: Duration = Duration::from_millis(100);
 /// How often CSTS is looked at.
 const CSTS_PAUSE: Duration = Duration::from_millis(10);
 
@@ -145,6 +149,8 @@ pub struct ControllerInfo {
     pub io_queues: u32,
     /// More I/O queues that it grants, for express connections.
     pub express_queues: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
     /// The Identify Controller page.
     pub identify: Box<IdentifyController>,
     pub namespaces: Vec<NamespaceInfo>,
@@ -158,6 +164,8 @@ pub struct Enabled {
     pub cap: u64,
     /// Most octets of a command's data that the admin queue's connection takes.
     pub data_bytes_max: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
     /// The PSK that was made, if the host wants one.
     pub psk: Option<TlsPsk>,
 }
@@ -178,7 +186,7 @@ pub async fn connect<E>(
     };
     let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
     let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
-    authenticate::queue(driver, wants, 0, said).await?;
+    let authenticated = authenticate::admin_queue(driver, wants, said).await?;
     let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
     set_cc(driver, CC_ENABLE).await?;
     // CAP.TO is in units of 500 ms.
@@ -197,7 +205,7 @@ pub async fn connect<E>(
             _ => driver.pause(CSTS_PAUSE).await,
         }
     }
-    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, psk })
+    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, authenticated, psk })
 }
 
 fn admin_queue(wants: &Wants) -> Connect {
@@ -248,14 +256,17 @@ async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
 /// Shuts the controller down in order.
 ///
 /// # Errors
-/// The connection's, or the controller's refusal: what was written last may be lost then.
+/// The connection's, the controller's refusal, or it is not done in time: what was written last may be lost then.
 pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
     set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
     let deadline = driver.now() + timeout;
     while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
         != CSTS_SHUTDOWN_COMPLETE
-        && driver.now() < deadline
     {
+        if driver.now() >= deadline {
+            let text = format!("the shutdown of the controller is not complete after {timeout:?}");
+            return Err(Failure::Controller(text));
+        }
         driver.pause(CSTS_PAUSE).await;
     }
     Ok(())
@@ -278,6 +289,7 @@ pub async fn information<E>(
     io_queues: u32,
     express_queues: u32,
 ) -> Result<ControllerInfo, Failure<E>> {
+    let queue_entries_max = queue_entries_max(enabled.cap)?;
     let page = identify(driver, cns::CONTROLLER, 0).await?;
     let page = IdentifyController::read_from_bytes(&page);
     let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
@@ -298,12 +310,22 @@ pub async fn information<E>(
         cntlid: enabled.cntlid,
         transfer_bytes_max: transfer_bytes_max.min(enabled.data_bytes_max),
         in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
-        queue_entries_max: ((enabled.cap & 0xffff) + 1).min(1024) as u16,
+        queue_entries_max,
         io_queues: io_queues.min(granted),
         express_queues: granted.saturating_sub(io_queues).min(express_queues),
+        authenticated: enabled.authenticated,
         identify: Box::new(identify),
         namespaces: namespaces(driver).await?,
     })
+}
+
+/// Entries of an I/O queue at most, of the capabilities (CAP.MQES).
+fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
+    match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
+        // One entry is always free, and the specification asks for two.
+        0..2 => Err(Failure::Controller("the controller has no room for an I/O queue".into())),
+        entries => Ok(entries),
+    }
 }
 
 /// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
@@ -410,13 +432,17 @@ pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
 
 /// For how long a controller may still execute what was sent to it, after a host with that keep-alive timeout has fallen
 /// silent (NVMe Base 2.1, section 9.6): until its timer expires, which it may notice one period late, or two where
-/// traffic counts as a sign of life; and then for its Command Quiesce Time. `None`: there is no timer.
+/// traffic counts as a sign of life; and then for its Command Quiesce Time. A controller rounds the timeout up to its
+/// granularity (KAS). `None`: there is no timer.
 #[must_use]
 pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option<Duration> {
     let by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
     let periods = if by_traffic { 3 } else { 2 };
     let quiesce = Duration::from_millis(identify.cqt.get().into());
-    (!keep_alive.is_zero()).then(|| keep_alive * periods + quiesce)
+    let granule = u128::from(identify.kas.get().max(1)) * KAS_UNIT.as_nanos();
+    let keep_alive_ns = keep_alive.as_nanos().next_multiple_of(granule);
+    let keep_alive = Duration::from_nanos(u64::try_from(keep_alive_ns).unwrap_or(u64::MAX));
+    (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
 }
 
 /// [`try_to_end`] for as long as an answer is waited for.
@@ -553,7 +579,7 @@ async fn connect_io<E>(
             }
             done => done?,
         };
-        return authenticate::queue(driver, wants, qid, said).await;
+        return authenticate::io_queue(driver, wants, info.authenticated, qid, said).await;
     }
 }
 

@@ -76,14 +76,16 @@ struct Entry<R> {
     watch: Watch,
     /// It was sent over a connection that is lost, and may still be executed because of that.
     at_risk: bool,
+    /// It was not answered in time too often: it is not tried again.
+    given_up: bool,
     /// Commands of the path that were under way with its own, if that is measured.
     depth: u16,
 }
 
 impl<R: Addressed> Entry<R> {
-    /// Nobody knows whether it was carried out, and it may not be once more.
+    /// Nobody knows whether it was carried out, and it is not to be once more.
     fn is_unknown(&self) -> bool {
-        self.at_risk && !self.request.may_repeat()
+        self.at_risk && (self.given_up || !self.request.may_repeat())
     }
 }
 
@@ -213,8 +215,8 @@ impl<R: Addressed> Requests<R> {
     pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
         self.taken += 1;
         let (tries, watch) = (Tries::default(), Watch::new(now));
-        let (number, at_risk, depth) = (self.taken, false, 0);
-        let entry = Entry { request, number, since: now, tries, watch, at_risk, depth };
+        let (number, at_risk, given_up, depth) = (self.taken, false, false, 0);
+        let entry = Entry { request, number, since: now, tries, watch, at_risk, given_up, depth };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -382,14 +384,15 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// The connection is gone for good: whatever had a slot waits again, in the order in which it was taken. What was
-    /// not answered in time has a few tries.
+    /// not answered in time has a few tries; then it fails, but not before it can be executed no more.
     pub fn detach(&mut self) {
         for slot in 0..self.slots.len() {
             let Some(mut entry) = self.slots[slot].take() else { continue };
             entry.at_risk = entry.request.has_effect();
             let may_repeat = entry.request.may_repeat();
-            if may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass() {
-                self.fail_one(entry, Status::HOST_ABORTED);
+            entry.given_up = may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass();
+            if entry.given_up && !entry.at_risk {
+                self.fail_one(entry, UNKNOWN);
             } else {
                 self.waiting.push_back(entry);
             }

@@ -10,7 +10,9 @@
 //!
 //! A host with several paths writes by one controller and flushes by another. So a flush also fails if the host's other
 //! controllers have marks of an earlier epoch, once for each epoch. These marks stay: the other controllers may belong to
-//! another process of that host, which is to be told as well.
+//! another process of that host, which is to be told as well. What another controller was told of shortly before counts
+//! like its marks, and so does what one has left that has ended: its answer may be lost, and the host repeats the flush
+//! over the path that is left.
 //!
 //! Two flushes at a time could hide a failure: one gets the error, the other one succeeds and is answered
 //! first. So a store is flushed once at a time. Whoever asks meanwhile waits for the next flush, which is one
@@ -97,7 +99,7 @@ pub struct Ticket {
     user: User,
     number: u64,
     oldest: Epoch,
-    /// The oldest mark of the host's other controllers.
+    /// The oldest of what the host's other controllers may have to be told, those that have ended included.
     of_others: Epoch,
 }
 
@@ -125,12 +127,6 @@ impl Account {
             .chain(self.taken.iter().map(|(_, oldest)| *oldest))
             .chain(told)
             .fold(self.rest, Epoch::min)
-    }
-
-    /// The oldest mark of what no flush of its own has covered.
-    fn unflushed(&self) -> Epoch {
-        let marks = self.marks.iter().map(|mark| mark.oldest());
-        marks.chain(self.taken.iter().map(|(_, oldest)| *oldest)).fold(self.rest, Epoch::min)
     }
 
     fn is_over(&self) -> bool {
@@ -229,9 +225,7 @@ impl<W> Stability<W> {
         self.take_back(user);
         self.tickets += 1;
         let number = self.tickets;
-        let others = self.accounts.iter().filter(|account| account.user != *user);
-        let others = others.filter(|account| account.user.is_same_host(user));
-        let of_others = others.map(Account::unflushed).fold(CLEAN, Epoch::min);
+        let of_others = self.of_others(now, user);
         let account = self.account(now, user);
         let untold = account.taken.iter().map(|(_, oldest)| *oldest);
         let marks = account.marks.iter().map(|mark| mark.take());
@@ -239,6 +233,15 @@ impl<W> Stability<W> {
         account.rest = CLEAN;
         account.taken.push((number, oldest));
         Ticket { user: user.clone(), number, oldest, of_others }
+    }
+
+    /// The oldest of what other controllers of that host may have to be told: those that live, and those that have ended.
+    fn of_others(&self, now: Instant, user: &User) -> Epoch {
+        let live = self.accounts.iter().filter(|account| account.user != *user);
+        let live = live.filter(|account| account.user.is_same_host(user));
+        let ended = self.former_hosts.iter().filter(|host| host.account.user.is_same_host(user));
+        let live = live.map(|account| account.oldest(now));
+        live.chain(ended.map(|host| host.oldest)).fold(CLEAN, Epoch::min)
     }
 
     /// The flush has ended. Whether its controller may be told that all is stable; if not, it is told of

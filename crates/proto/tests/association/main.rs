@@ -1,6 +1,7 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
 mod beside;
+mod bring_up;
 mod look_ups;
 
 use core::time::Duration;

@@ -4,7 +4,7 @@ use super::dhchap::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, counting};
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, Reason};
-use roadtrain_proto::host::bringup::{self, Wants};
+use roadtrain_proto::host::bringup::{self, ControllerInfo, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
@@ -13,7 +13,9 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::auth::{Explanation, MessageHead, message};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{AUTHREQ_ATR, fctype};
+use roadtrain_wire::identify::IdentifyController;
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromZeros;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -75,6 +77,10 @@ impl Target {
                 carry_out(progress, &mut self.controller);
             }
             fctype::AUTHENTICATION_RECEIVE => data = self.controller.receive(),
+            fctype::PROPERTY_GET | fctype::PROPERTY_SET => {
+                assert!(matches!(self.controller.state(), State::Authenticated), "not before");
+                cqe.dw0 = 1.into(); // ready
+            }
             other => panic!("{other:#x} before it is authenticated"),
         }
         Answer::Completed { cqe, data }
@@ -139,4 +145,68 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         matches!(&lost, Some(Action::Reset { why: Reason::Path(Failure::Silent { .. }), .. })),
         "the target is silent"
     );
+}
+
+/// Somebody between the ends takes the question away from an I/O queue's Connect: over Ethernet that queue would go on in
+/// the clear, though the admin queue is sealed.
+#[test]
+fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
+    let (with_both, with_own) = (keys(1, Some(2)), keys(1, None));
+    let cases = [
+        (&with_own, SealUse::Allowed, true, true),
+        (&with_own, SealUse::Required, true, true),
+        (&with_both, SealUse::Allowed, false, true),
+        (&with_own, SealUse::Allowed, false, false),
+        (&with_both, SealUse::Off, true, false), // over TCP: targets may ask on the admin queue only
+    ];
+    for (keys, seals, authenticated, is_refused) in cases {
+        let wants = Wants { seals, ..wants(keys.clone()) };
+        let info = ControllerInfo {
+            cntlid: 1,
+            transfer_bytes_max: 1 << 20,
+            in_capsule_bytes: 0,
+            queue_entries_max: 32,
+            io_queues: 1,
+            express_queues: 0,
+            authenticated,
+            identify: Box::new(IdentifyController::new_zeroed()),
+            namespaces: Vec::new(),
+        };
+        let mut lane = Procedure::<&'static str, _>::new(|driver| async move {
+            bringup::connect_lane(&driver, &wants, &info, 1).await
+        });
+        let ended = loop {
+            match lane.poll(Instant(0)) {
+                Step::Ask(Ask::Open { .. }) => {
+                    lane.answer(Ok(Answer::Opened { data_bytes_max: 1 << 20 }));
+                }
+                Step::Ask(Ask::Run { .. }) => {
+                    let (cqe, data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
+                    lane.answer(Ok(Answer::Completed { cqe, data }));
+                }
+                Step::Ended(ended) => break ended,
+                waits => panic!("{waits:?}"),
+            }
+        };
+        let refused = matches!(&ended, Err(Failure::Authentication { qid: 1, .. }));
+        assert_eq!(refused, is_refused, "{seals:?} {authenticated} {ended:?}");
+    }
+}
+
+/// What the admin queue was asked for is known to who connects the others.
+#[test]
+fn a_controller_that_has_asked_is_known_as_one() {
+    let mut target = Target::new(&keys(1, None));
+    let wants = wants(keys(1, None));
+    let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
+        bringup::connect(&driver, &wants, None).await
+    });
+    let ended = loop {
+        match connect.poll(Instant(0)) {
+            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
+            Step::Ended(ended) => break ended,
+            waits => panic!("{waits:?}"),
+        }
+    };
+    assert!(ended.as_ref().is_ok_and(|enabled| enabled.authenticated), "{ended:?}");
 }

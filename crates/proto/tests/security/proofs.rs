@@ -131,6 +131,7 @@ fn a_host_that_gives_up_names_its_reason() {
         (HostError::NoKey, Explanation::Failed),
         (HostError::NotAsked, Explanation::Failed),
         (HostError::NotSealed, Explanation::Failed),
+        (HostError::AskedOnce, Explanation::Failed),
         (HostError::SecureChannel, Explanation::SecureChannel),
         (HostError::NoChannel, Explanation::SecureChannel),
         (HostError::Refuses(Explanation::Hash, "hash"), Explanation::Hash),

@@ -3,7 +3,7 @@
 use super::address::EtherAddress;
 use super::ask::{Question, ask};
 use super::ports::{Heard, Ports, beside};
-use super::route::{Path, Survey};
+use super::route::{FRAME_MIN, Path, Survey};
 use crate::host::error::HostError;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::asking::Pace;
@@ -26,6 +26,10 @@ const GRACE_KNOWN: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long is looked for all there are.
 const LOOK_AROUND: Duration = Duration::from_millis(350);
+
+/// Somebody offers it, but no frames would do.
+const TOO_SMALL: LinkError =
+    LinkError::Nonsense("frames between here and the target are too small: is an MTU below 1128?");
 
 /// A subsystem at a port of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,13 +169,20 @@ pub(super) fn find_more(
     // Whoever else offers it: the target has said where it is.
     let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
     found.retain(|found| found.endpoint == *endpoint);
-    let offers: Vec<Path> = found.iter().map(|found| path(ports, found)).collect();
+    let offers: Vec<Path> = found.iter().filter_map(|found| path(ports, found)).collect();
     Ok(pair(&survey.used().collect::<Vec<_>>(), &offers))
 }
 
-fn path(ports: &mut Ports, found: &Found) -> Path {
-    let ours = ports.port(found.route.port).frame_bytes().min(u16::MAX.into()) as u16;
-    Path { route: found.route, frame_bytes: found.frame_bytes.min(ours) }
+/// The path to a port that was found. `None`: one of its ends takes no frames that are large enough, as an interface
+/// that has gone since.
+fn path(ports: &Ports, found: &Found) -> Option<Path> {
+    usable(found, ports.frame_bytes(found.route.port))
+}
+
+/// The same, where our port takes frames of so many octets.
+fn usable(found: &Found, ours: usize) -> Option<Path> {
+    let frame_bytes = found.frame_bytes.min(ours.min(u16::MAX.into()) as u16);
+    (frame_bytes >= FRAME_MIN).then_some(Path { route: found.route, frame_bytes })
 }
 
 /// A target that was found.
@@ -186,16 +197,19 @@ pub(crate) struct Target {
 /// The target that offers `nqn`: rather one of those that are `known`.
 ///
 /// # Errors
-/// Nobody offers it.
+/// Nobody offers it, or nobody by frames that are large enough.
 pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<Target, LinkError> {
     let second = Duration::from_secs(1);
     let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
     let at: Vec<usize> = (0..ports.len()).collect();
-    let found = search_at(ports, &at, nqn, known, &[], pace)?;
-    let Some(endpoint) = choose(&found, known) else { return Err(LinkError::Nobody) };
-    let ours: Vec<&Found> = found.iter().filter(|found| found.endpoint == endpoint).collect();
-    let offers: Vec<Path> = ours.iter().map(|found| path(ports, found)).collect();
-    let there = found.iter().map(|found| found.endpoint).collect();
+    let mut found = search_at(ports, &at, nqn, known, &[], pace)?;
+    let there: Vec<[u8; 16]> = found.iter().map(|found| found.endpoint).collect();
+    found.retain(|found| path(ports, found).is_some());
+    let Some(endpoint) = choose(&found, known) else {
+        return Err(if there.is_empty() { LinkError::Nobody } else { TOO_SMALL });
+    };
+    let ours = found.iter().filter(|found| found.endpoint == endpoint);
+    let offers: Vec<Path> = ours.filter_map(|found| path(ports, found)).collect();
     Ok(Target { endpoint, offered: pair(&[], &offers), there })
 }
 
@@ -258,6 +272,23 @@ mod tests {
         assert_eq!(choose(&offers, &[[1; 16]]), Some([1; 16]));
         assert_eq!(choose(&offers, &[[9; 16]]), Some([2; 16]), "that one is gone");
         assert_eq!(choose(&[], &[[1; 16]]), None);
+    }
+
+    /// Anybody may send an Offer, and an interface may go after one has come.
+    #[test]
+    fn frames_that_are_too_small_lead_nowhere() {
+        let found = |frame_bytes| Found {
+            route: Route { port: 0, peer: MacAddress([1; 6]) },
+            endpoint: [1; 16],
+            frame_bytes,
+            nqn: "nqn.x:y".into(),
+        };
+        let usable = |offered, ours| usable(&found(offered), ours).map(|path| path.frame_bytes);
+        assert_eq!(usable(9000, 1500), Some(1500));
+        assert_eq!(usable(FRAME_MIN, 70_000), Some(FRAME_MIN));
+        for (offered, ours) in [(0, 9000), (63, 9000), (FRAME_MIN - 1, 9000), (9000, 0)] {
+            assert_eq!(usable(offered, ours), None);
+        }
     }
 
     #[test]

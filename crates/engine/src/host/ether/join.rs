@@ -4,7 +4,7 @@ use super::ask::{Question, ask};
 use super::lane::{EtherLane, LaneParts};
 use super::late::{LateJoins, put_join};
 use super::ports::{Heard, Ports};
-use super::route::{FRAME_MIN, HEADS_BYTES, Linked, Path};
+use super::route::{FRAME_MIN, HEADS_BYTES, Linked, PIECE_MIN, Path};
 use crate::clock;
 use crate::host::link::LinkError;
 use roadtrain_proto::ether::Packing;
@@ -188,7 +188,7 @@ fn join_over(
         ask(ports, PACE, &mut question)?;
         match (question.answer, &mut made) {
             (Some(Answer { joined, socket_number, addresses }), made) => {
-                check(&joined, wanted)?;
+                check(&joined, &join, wanted)?;
                 let made = made.get_or_insert_with(|| Made::new(joined, addresses));
                 if joined.token == made.joined.token {
                     made.linked.push(Linked::new(route, &join, &joined, socket_number));
@@ -202,7 +202,7 @@ fn join_over(
     Ok(made)
 }
 
-fn check(joined: &Joined, wanted: &Joining) -> Result<(), LinkError> {
+fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError> {
     let status = joined.status.get();
     if status != 0 {
         return Err(LinkError::Refused(Status::new((status >> 8) as u8, status as u8)));
@@ -210,6 +210,10 @@ fn check(joined: &Joined, wanted: &Joining) -> Result<(), LinkError> {
     let slots = joined.slots.get().min(wanted.entries);
     if !ENTRIES.contains(&slots) || joined.pages.get() == 0 || joined.token.get() == 0 {
         return Err(LinkError::Nonsense("Joined with a lane that cannot be"));
+    }
+    // A target refuses such pieces. Some other one may not.
+    if join.piece.get() < PIECE_MIN {
+        return Err(LinkError::Nonsense("Joined with pieces that are too small"));
     }
     Ok(())
 }
@@ -263,6 +267,7 @@ fn piece_bytes(frame_bytes: u16) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_wire::zerocopy::FromZeros;
 
     #[test]
     fn a_tiny_frame_spoils_no_lane() {
@@ -274,6 +279,34 @@ mod tests {
         assert_eq!(roomy(&[tiny, large, small]), [large, small]);
         assert_eq!(roomy(&[tiny]), [tiny], "the target says why not");
         assert_eq!(piece_bytes(small.frame_bytes), 1024);
+    }
+
+    #[test]
+    fn a_lane_of_pieces_that_are_too_small_is_none() {
+        let wanted = Joining {
+            endpoint: [1; 16],
+            nqn: "nqn.x:y".into(),
+            number: 0,
+            entries: 32,
+            data_bytes_max: 1 << 20,
+            packing: Packing::default(),
+            body_crc: false,
+            silence_max: Duration::from_secs(5),
+        };
+        let of_frames = |frame_bytes| {
+            let route = Route { port: 0, peer: MacAddress([1; 6]) };
+            common(&[Path { route, frame_bytes }], &wanted).unwrap()
+        };
+        let (slots, pages, token) = (32.into(), 256.into(), 1.into());
+        let joined = Joined { slots, pages, token, ..Joined::new_zeroed() };
+        assert!(check(&joined, &of_frames(FRAME_MIN), &wanted).is_ok());
+        for frame_bytes in [0, 64, HEADS_BYTES + 8, FRAME_MIN - 1] {
+            let checked = check(&joined, &of_frames(frame_bytes), &wanted);
+            assert!(matches!(checked, Err(LinkError::Nonsense(_))), "{frame_bytes}: {checked:?}");
+        }
+        let refused = Joined { status: 0x0102.into(), ..joined };
+        let checked = check(&refused, &of_frames(64), &wanted);
+        assert!(matches!(checked, Err(LinkError::Refused(_))), "the target says why not");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::ask::{Question, ask};
 use super::ports::{Heard, Ports};
-use super::route::Path;
+use super::route::{FRAME_MIN, Path};
 use roadtrain_proto::ether::asking::Pace;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;
@@ -25,7 +25,7 @@ struct Probe {
 
 impl Probe {
     fn body_bytes(&self) -> usize {
-        usize::from(self.frame_bytes) - FRAME_HEADER_BYTES
+        usize::from(self.frame_bytes).saturating_sub(FRAME_HEADER_BYTES)
     }
 
     fn peer(&self) -> MacAddress {
@@ -50,9 +50,9 @@ impl Question for Probe {
     }
 }
 
-/// The path with the size of frame that it takes; `None`: not even the smallest.
+/// The path with the size of frame that it takes; `None`: not even the smallest, or none that is of use.
 pub(crate) fn probe(ports: &mut Ports, path: Path) -> io::Result<Option<Path>> {
-    for frame_bytes in sizes(path.frame_bytes) {
+    for frame_bytes in sizes(path.frame_bytes).filter(|&size| size >= FRAME_MIN) {
         let mut probe = Probe { path, frame_bytes, has_arrived: false };
         if ask(ports, PACE, &mut probe)? {
             return Ok(Some(Path { frame_bytes, ..path }));
@@ -68,6 +68,7 @@ fn sizes(largest: u16) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_proto::ether::fence::Route;
 
     #[test]
     fn sizes_go_down() {
@@ -75,5 +76,14 @@ mod tests {
         assert!(sizes(9000).eq([9000, 4256, 1500]));
         assert!(sizes(u16::MAX).eq([u16::MAX, 9000, 4256, 1500]));
         assert!(sizes(600).eq([600]));
+    }
+
+    #[test]
+    fn frames_that_are_too_small_are_not_tried() {
+        let route = Route { port: 0, peer: MacAddress([1; 6]) };
+        for frame_bytes in [0, 1, FRAME_HEADER_BYTES as u16, FRAME_MIN - 1] {
+            let found = probe(&mut Ports::default(), Path { route, frame_bytes }).unwrap();
+            assert_eq!(found, None);
+        }
     }
 }

@@ -5,8 +5,10 @@ use roadtrain_proto::ether::fence::Route;
 use roadtrain_wire::ether::setup::{Join, Joined};
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, MacAddress, TAG_BYTES};
 
+/// Smallest piece of a request's data.
+pub(super) const PIECE_MIN: u16 = 1024;
 /// Smallest frame that holds a piece as small as they may be.
-pub(super) const FRAME_MIN: u16 = HEADS_BYTES + 1024;
+pub(super) const FRAME_MIN: u16 = HEADS_BYTES + PIECE_MIN;
 /// Octets of a frame with a piece beside those of the piece; a tag has room, whether or not there will be one.
 pub(super) const HEADS_BYTES: u16 = (FRAME_HEADER_BYTES + DATA_RECORD_BYTES + TAG_BYTES) as u16;
 

@@ -24,9 +24,15 @@ const ENTRIES: u16 = 16;
 
 /// A link whose other end is ours.
 fn link(policy: PolicyConfig) -> (Link, UnixStream) {
+    link_with_capsules_of(0, policy)
+}
+
+/// The same, with capsules that take so many octets of data.
+fn link_with_capsules_of(in_capsule_bytes: u32, policy: PolicyConfig) -> (Link, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let config =
-        Config { digests: Digests::default(), queue_entries: ENTRIES, in_capsule_bytes: 0, policy };
+    theirs.set_nonblocking(true).unwrap();
+    let digests = Digests::default();
+    let config = Config { digests, queue_entries: ENTRIES, in_capsule_bytes, policy };
     let mut qpair = Qpair::new(Instant(0), config);
     let welcome = IcResp::new(Digests::default(), 0, 4096);
     let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
@@ -294,4 +300,44 @@ fn requests_of_no_class_are_of_their_lane_s() {
     let (bulk, latency) = (Bulk.to_dsm(), Latency.to_dsm());
     assert_eq!(reads(Bulk, &[Normal, Latency]), [(1, latency), (0, bulk)]);
     assert_eq!(reads(Latency, &[Bulk, Normal]), [(1, latency), (0, bulk)]);
+}
+
+/// A target that has several paths refuses a write before it has read all of it. The kernel may still read the rest from
+/// the request's buffer, so it does not go to another path, which could complete it and give the buffer back.
+#[test]
+fn a_refused_write_stays_while_its_data_is_being_sent() {
+    const OCTETS: usize = 4 << 20;
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
+    lane.requests.core.share();
+    let (link, mut peer) = link_with_capsules_of(OCTETS as u32, PolicyConfig::none());
+    lane.attach(link, RetryRules::default(), shared.now);
+    let write = Request {
+        op: Op::Write,
+        nsid: 1,
+        slba: 0,
+        blocks: (OCTETS / 512) as u32,
+        fua: false,
+        urgent: false,
+        class: Class::Normal,
+        buffer: Some(Buffer::alloc(OCTETS)),
+        token: 1,
+    };
+    lane.submit(write, &mut shared).unwrap();
+    lane.end_turn(&mut shared).unwrap();
+    assert!(lane.is_blocked(), "more than the socket takes");
+    let (_, cid) = commands(&mut peer, 1)[0];
+    answer(&mut peer, cid, Status::ANA_INACCESSIBLE);
+    receive(&mut lane, &mut shared);
+    assert!(lane.is_blocked() && lane.requests.core.has_diverted());
+    assert!(!lane.diverts() && lane.take_free().is_empty());
+    // The rest is read: now it may go.
+    let mut rest = vec![0; OCTETS];
+    let mut read = 0;
+    while read < OCTETS {
+        read += peer.read(&mut rest[read..]).unwrap();
+        lane.writable(&mut shared).unwrap();
+    }
+    assert!(!lane.is_blocked() && lane.diverts());
+    assert_eq!(lane.take_free().len(), 1);
+    assert!(shared.completions.is_empty());
 }

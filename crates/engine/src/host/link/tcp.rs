@@ -178,7 +178,8 @@ impl Transport for TcpLink {
         while self.is_due(shared.now) {
             let place =
                 |slot, offset, length| requests.data(slot, offset, length).map(<[u8]>::as_ptr);
-            // SAFETY: the buffer stays with its flight, or with a deferred completion, until the caravan has left.
+            // SAFETY: the buffer stays with its flight, with a deferred completion, or with a request that is tried again
+            // and does not leave the lane, until the caravan has left.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
             self.qpair.set_now(shared.now);
             self.qpair.poll_tx(&mut writer);

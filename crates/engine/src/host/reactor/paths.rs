@@ -311,11 +311,12 @@ impl Reactor {
             return;
         }
         let Some(lane) = self.lanes.get_mut(index) else { return };
-        let moved = lane.requests.core.take_free();
+        let moved = lane.take_free();
         self.place(index, moved);
     }
 
-    /// What the path has refused goes elsewhere, or is tried there again, at its time.
+    /// What the path has refused goes elsewhere, or is tried there again, at its time. The lane says when that may be
+    /// ([`HostLane::diverts`]).
     #[cold]
     pub(super) fn divert(&mut self, index: u32) {
         let now = self.shared.now;

@@ -17,6 +17,8 @@ pub enum HostError {
     NotAsked,
     /// Frames are to be sealed, and the controller does not ask the host to authenticate.
     NotSealed,
+    /// Over Ethernet the controller asks the host to authenticate on the admin queue, and not on an I/O queue.
+    AskedOnce,
     /// A PSK is to be made, and the controller does not authenticate the host.
     NoChannel,
     /// The controller has refused the host.
@@ -54,6 +56,10 @@ impl fmt::Display for HostError {
             HostError::NotSealed => f.write_str(
                 "this host refuses the target: --seal required is given, and the target does not ask for \
                  authentication",
+            ),
+            HostError::AskedOnce => f.write_str(
+                "this host refuses the target: it asks for authentication on the admin queue, and not on an I/O \
+                 queue; somebody in between may have changed that",
             ),
             HostError::Refused(Explanation::SecureChannel) => f.write_str(
                 "the target refuses this host: one side wants a secure channel and the other does not \
@@ -316,7 +322,10 @@ impl Host {
     pub fn failure2(&self, error: HostError) -> Option<Vec<u8>> {
         let explanation = match error {
             HostError::Refuses(explanation, _) => explanation,
-            HostError::NoKey | HostError::NotAsked | HostError::NotSealed => Explanation::Failed,
+            HostError::NoKey
+            | HostError::NotAsked
+            | HostError::NotSealed
+            | HostError::AskedOnce => Explanation::Failed,
             HostError::SecureChannel | HostError::NoChannel => Explanation::SecureChannel,
             HostError::Refused(_) | HostError::RefusedBoth => return None,
         } as u8;

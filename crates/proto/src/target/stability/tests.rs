@@ -60,6 +60,45 @@ fn what_a_host_has_written_by_another_controller_counts() {
     assert!(!flush(&mut store, &one, Flushed::Done));
 }
 
+/// A path is lost with the answer of a flush that has failed, and the host repeats the flush over its other path.
+#[test]
+fn a_failure_whose_answer_is_lost_is_told_on_the_other_path() {
+    for has_ended in [false, true] {
+        let mut store = Store::default();
+        let (one, other) = (user(1, 1), user(2, 1));
+        let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
+        write(&store, &mark);
+        assert!(!flush(&mut store, &one, Flushed::Failed));
+        if has_ended {
+            store.leave(NOW, &one, &mark);
+        }
+        assert!(!flush(&mut store, &other, Flushed::Done), "{has_ended}");
+        assert!(flush(&mut store, &other, Flushed::Done), "{has_ended}: once");
+    }
+    // Long after, it has arrived.
+    let mut store = Store::default();
+    let (one, other) = (user(1, 1), user(2, 1));
+    let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
+    write(&store, &mark);
+    assert!(!flush(&mut store, &one, Flushed::Failed));
+    let ticket = store.begin(NOW + ARRIVED, &other);
+    assert!(store.join(0) && store.ended(Flushed::Done).is_empty());
+    assert!(store.settle(NOW + ARRIVED, ticket, Flushed::Done));
+}
+
+/// A controller has ended with writes that no flush has covered, and no other one has come since.
+#[test]
+fn what_a_host_has_left_counts_on_its_other_path() {
+    let mut store = Store::default();
+    let (one, other, stranger) = (user(1, 1), user(2, 1), user(3, 3));
+    let (mark, _mark_of_other) = (store.enter(NOW, &one), store.enter(NOW, &other));
+    write(&store, &mark);
+    store.leave(NOW, &one, &mark);
+    assert!(!flush(&mut store, &stranger, Flushed::Failed));
+    assert!(!flush(&mut store, &other, Flushed::Done));
+    assert!(flush(&mut store, &other, Flushed::Done), "once");
+}
+
 #[test]
 fn what_began_before_the_failure_and_ended_after_it_may_be_lost() {
     let mut store = Store::default();
