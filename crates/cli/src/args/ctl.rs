@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Connected hosts are told. What ana sets is not written to the configuration file: a reload or a
-restart goes back to what the file says. All others but snapshot are for a target with --rpc, and
-are kept when it has --state.
+Connected hosts are told. ana, snapshot and trace are for every target, and take --id. What ana sets
+is not written to the configuration file: a reload or a restart goes back to what the file says. All
+others are for a target with --rpc, and what they make is kept when it has --state.
 
 Exit status: 0 when it is done, 1 when the target or what keeps the blocks refuses, 2 when it makes
 no sense, 3 when no target answers.
@@ -38,11 +38,11 @@ pub struct CtlArgs {
     /// What to tell it.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Whom to tell, but for ana and snapshot.
+    /// Whom to tell, but for ana, snapshot and trace.
     #[command(flatten)]
     pub socket: RpcSocketArgs,
-    /// For ana and snapshot: the target's name, as `roadtrain status` shows it [default: the one with that listener, or the
-    /// only one].
+    /// For ana, snapshot and trace: the target's name, for trace also an attachment's, as `roadtrain status` shows it
+    /// [default: the one with that listener, or the only one; for trace all].
     #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
     pub id: Option<String>,
 }
@@ -51,7 +51,7 @@ pub struct CtlArgs {
 #[derive(Clone, Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, and it lives as long as the program")]
 pub enum CtlCommand {
-    /// Say how good the way to the namespaces is that a listener gives (asymmetric namespace access).
+    /// Say how good the path to the namespaces is that a listener gives (asymmetric namespace access).
     Ana {
         /// The listener: ADDRESS:PORT (an IPv6 address in brackets), or ether; one address of a listener that has all
         /// will do.

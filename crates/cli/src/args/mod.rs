@@ -166,11 +166,11 @@ pub enum Command {
     Top(TopArgs),
     /// Change what a running target exports.
     Target(TargetArgs),
-    /// Say what the gateways of a group serve, and show how they stand.
+    /// Change what a group of gateways serves, and show the state of its gateways.
     Gateway(GatewayArgs),
-    /// Reserve a namespace that several hosts share, and show who has.
+    /// Reserve a namespace that several hosts share, release it, and show its reservations.
     Resv(ResvArgs),
-    /// Tell a running target how good the ways to its namespaces are.
+    /// Manage a running target: devices, subsystems, namespaces, hosts, volumes, ANA states, snapshots.
     Ctl(CtlArgs),
     /// Call one method of a running target's JSON-RPC interface.
     Rpc(RpcArgs),

@@ -73,14 +73,15 @@ pub struct PolicyArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PinofArgs {
-    /// pinof: octets of a freight of commands [default: 512].
+    /// pinof: octets of a freight of commands [default: pinof: 512, pinof-flat: 64KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub cmd_bytes: Option<u32>,
-    /// pinof: commands of a freight, an R2T counting 3 and a response 2 [default: 8].
+    /// pinof: commands of a freight, an R2T counting 3 and a response 2, with pinof-flat 1 each [default: pinof: 8,
+    /// pinof-flat: 16].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cmd_degree: Option<u32>,
-    /// pinof: longest wait of a command, in microseconds [default: 25].
+    /// pinof: longest wait of a command, in microseconds [default: pinof: 25, pinof-flat: 50].
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub cmd_delay_us: Option<u32>,
     /// pinof: octets of a freight of data [default: 64KiB].

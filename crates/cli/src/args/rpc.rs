@@ -11,8 +11,8 @@ pub(crate) const SOCKET: &str = "/var/tmp/spdk.sock";
 const EXAMPLES: &str = "\
 Prints the result as JSON. docs/reference/rpc.md has the methods.
 
-Exit status: 0 when it is done, 1 when the target refuses (its message is on stderr), 2 when
-JSON is none, 3 when nobody answers.
+Exit status: 0 when the target has done it, 1 when it refuses (its message is on stderr), 2 when the
+parameters are not valid JSON, 3 when nobody answers.
 
 Examples:
   roadtrain rpc rpc_get_methods

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key, or --tls allowed and
-    /// --dhchap-key: such a host may make a key for TLS by authenticating.
+    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key or --keyring, or --tls
+    /// allowed and --dhchap-key: such a host may make a key for TLS by authenticating.
     #[arg(long, value_name = "WHEN", default_value = "off")]
     pub tls: TlsMode,
     /// The same for one of the addresses of --traddr (repeatable): ADDRESS=off, ADDRESS=allowed or ADDRESS=required.
@@ -24,8 +24,8 @@ pub struct SecurityArgs {
     /// in a file with a slash in its name as `nvme tls-key --export` writes it.
     #[arg(long, value_name = "KEYRING")]
     pub keyring: Option<String>,
-    /// Key of a host for authentication (DH-HMAC-CHAP), a file with one line (repeatable): the host is always asked
-    /// for it.
+    /// Key of a host for authentication (DH-HMAC-CHAP), a file with one line, or with two while the key is changed
+    /// (repeatable): the host is always asked for it.
     #[arg(long, value_name = "HOSTNQN=FILE")]
     pub dhchap_key: Vec<String>,
     /// Key by which the target proves who it is to a host that asks for that (repeatable).

@@ -28,6 +28,9 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
            standby (wait, inaccessible, while another process has it, then serve it; an image
            is taken over from a gateway that has died or hangs),
            class=latency|normal|bulk (of requests that do not say theirs: as bench's --class),
+           iops=N, read-iops=N, write-iops=N, bandwidth=SIZE, read-bandwidth=SIZE,
+           write-bandwidth=SIZE (the most in a second), burst=TIME (how much of that may be caught
+           up on at once after a quiet time, 5ms),
            uuid=UUID, nguid=NGUID (its identity; without them that of the blocks),
            reservations=FILE|none (where those are kept that persist through power loss; of a
            file that may be written FILE.reservations beside it, of others nowhere),
@@ -67,7 +70,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", help = concat!(
         "Configuration file: takes the place of the options under Export, ",
         ether!("Ethernet, "),
-        "Security, Limits, Batching and Waiting"
+        "Security, Limits, Batching and Waiting, of --slow-over and of --file-root. Not with a gateway group"
     ), conflicts_with_all = [
         "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "mdns", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
@@ -164,7 +167,7 @@ pub struct ExportArgs {
     /// [default: made of NQN and machine].
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
-    /// Model number of the subsystem, 1 to 40 characters; likewise.
+    /// Model number of the subsystem, at most 40 characters; likewise [default: Roadtrain].
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
@@ -176,7 +179,7 @@ pub struct ExportArgs {
     /// Announce the discovery service on the local network (multicast DNS).
     #[arg(long)]
     pub mdns: bool,
-    /// How good the way is that a listener gives: optimized, non-optimized or inaccessible (repeatable)
+    /// How good the path is that a listener gives: optimized, non-optimized or inaccessible (repeatable)
     /// [default: optimized]. ether stands for all interfaces.
     #[arg(long, value_name = "ADDRESS:PORT=STATE")]
     pub ana: Vec<AnaAt>,
@@ -259,7 +262,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "MIN-MAX")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cntlid_range: Option<CntlidRange>,
-    /// Most data in a command capsule [default: 16KiB].
+    /// Most data in a command capsule; a configuration file can say 0, for none [default: 16KiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub in_capsule_bytes: Option<u32>,

@@ -10,8 +10,9 @@ Shows what targets and attachments do, again and again: IOPS, bandwidth, latenci
 flight and how many requests a caravan has, by namespace, host and lane. What runs here is asked at
 its control socket, what runs elsewhere at its metrics address (--metrics ADDR:PORT).
 
-Keys: Tab or 1 2 3 another view, arrows or j k select, Enter opens, Esc back, s the next column to
-sort by, r reverses, p pauses, + - the interval, q ends. NO_COLOR takes the colours away.
+Keys: Tab, left, right or 1 2 3 4 another view (processes, namespaces, hosts, lanes), up, down or
+j k select, Enter opens, Esc back, s the next column to sort by, r reverses, p pauses, + - the
+interval, ? help, q ends. NO_COLOR takes the colours away.
 
 Exit status: 0 when it ended, 1 when something is not here, 3 when nobody answers.
 

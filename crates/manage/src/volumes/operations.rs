@@ -79,7 +79,7 @@ impl Store {
         shared.add(reserved, clone, |_, _| {})
     }
 
-    /// Counts a volume whole and cuts it from its snapshot; its own space follows in the background.
+    /// Reserves the full size of a volume and detaches it from its snapshot; its own space follows in the background.
     ///
     /// # Errors
     /// It is a snapshot, or there is no room.

@@ -16,7 +16,7 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_lvol_clone", "Makes a volume that begins as a snapshot.", clone),
     change(
         "bdev_lvol_inflate",
-        "Gives a volume all its space, and cuts it from its snapshot.",
+        "Gives a volume all its space, and detaches it from its snapshot.",
         inflate,
     ),
     change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),

@@ -29,7 +29,7 @@ pub(super) const METHODS: &[Method] = &[
     look("nvmf_subsystem_get_listeners", "Where a subsystem can be reached.", get_listeners),
     change(
         "nvmf_subsystem_listener_set_ana_state",
-        "Says how good the way of a listener is.",
+        "Says how good the path of a listener is.",
         set_ana,
     ),
     look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
