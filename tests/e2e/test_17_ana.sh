@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Several ways to a namespace: their states, targets that share a subsystem, and a target that takes leave.
+# Several paths to a namespace: their states, targets that share a subsystem, and a target that shuts down gracefully.
 
 # ways FILTER: what `status` says of the target's listeners
 ways() {

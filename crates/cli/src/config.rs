@@ -77,7 +77,7 @@ pub struct ServeConfig {
     /// What hosts are granted.
     #[serde(default)]
     pub limits: LimitArgs,
-    /// How good the ways are that listeners give.
+    /// How good the paths are that listeners give.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ana: BTreeMap<AnaPort, AnaName>,
     /// How connections over TCP are secured.

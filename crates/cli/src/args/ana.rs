@@ -1,4 +1,4 @@
-//! How good the ways to a target's namespaces are, and the numbers of its controllers.
+//! How good the paths to a target's namespaces are, and the numbers of its controllers.
 
 use clap::ValueEnum;
 use roadtrain_engine::target::AnaState;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How good the way is that a listener gives to the namespaces.
+/// How good the path is that a listener gives to the namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnaName {
@@ -102,7 +102,7 @@ impl From<AnaPort> for String {
     }
 }
 
-/// A listener, and how good the way is that it gives.
+/// A listener, and how good the path is that it gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnaAt {
     /// The listener.

@@ -1,4 +1,4 @@
-//! How good the ways to the namespaces are, in a configuration.
+//! How good the paths to the namespaces are, in a configuration.
 
 use super::ServeConfig;
 use crate::args::AnaPort;

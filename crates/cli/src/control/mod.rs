@@ -287,7 +287,7 @@ pub(crate) enum Change {
         #[serde(default = "default_port")]
         port: u16,
     },
-    /// Says how good the way is that a listener gives.
+    /// Says how good the path is that a listener gives.
     SetAna {
         /// Where hosts come in.
         listener: AnaPort,

@@ -77,7 +77,9 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         Some(place) => served
             .answer_at(&place.control_socket())
             .unwrap_or_else(|error| warn!("no control socket: {error}")),
-        None if args.control_stdin => served.answer_on_stdin()?,
+        None if args.control_stdin => {
+            over.or_without(served.answer_on_stdin().map_err(Failure::from))?;
+        }
         None => {}
     }
     if announces {
@@ -85,7 +87,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     }
     let _metrics = over.or_without(metrics(args, &served))?;
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
-    output::ready(&ready)?;
+    over.or_without(output::ready(&ready))?;
     notify::tell(notify::NotifyState::Ready);
     let mut mine = Mine { place, management, args, files };
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
@@ -244,7 +246,7 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine<'_>) -> 
                 drop((successor, waiting));
                 served.stay();
                 if announces {
-                    served.announce()?;
+                    AfterTakeover(true).or_without(served.announce())?;
                 }
                 watchdog = notify::watch(served.server().pulse())?;
             }

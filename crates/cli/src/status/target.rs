@@ -50,7 +50,7 @@ pub(crate) struct TargetReport {
     pub listeners: Vec<String>,
     /// Its configuration file.
     pub config: Option<PathBuf>,
-    /// How good the ways are that they give, and addresses of them that have a state of their own.
+    /// How good the paths are that they give, and addresses of them that have a state of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ana: Vec<AnaReport>,
     /// What only its process knows; none when that does not answer.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a target that says nothing is waited for at the end.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// The same of one that has answered since: its last flush may take that long.
+const SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// Says that a controller is to end.
 pub(super) struct StopSignal {
@@ -56,7 +58,7 @@ pub(super) fn begin_again() {
         if let Some(sign) = sign
             && let Some(until) = &mut *sign.until()
         {
-            *until = Instant::now() + FAREWELL;
+            *until = Instant::now() + SHUTDOWN;
         }
     });
 }

@@ -12,9 +12,11 @@ use super::control::Control;
 use super::drain::Leave;
 use super::error::ServerError;
 use super::export::{Blocks, Export};
+use super::kept_file::write;
 use super::listeners::ListenSocket;
 use super::order::Order;
 use super::server::Server;
+use super::stores::Stores;
 use roadtrain_proto::target::reservations::parse_image;
 use roadtrain_proto::target::{ConfigError, Place, Target, TlsUse};
 use socket2::{Domain, SockRef, Type};
@@ -90,6 +92,34 @@ impl Inherited {
                 ConfigError::Store { place, problem: format!("its reservations: {error}") }
             })?;
             target.adopt_reservations(nqn, *nsid, &nguid, state);
+        }
+        Ok(())
+    }
+
+    /// What persists of that is where it is kept from now on: the other process may have kept it elsewhere.
+    pub(super) fn keep_reservations(
+        &self,
+        target: &Target,
+        stores: &Stores,
+    ) -> Result<(), ConfigError> {
+        for Reserved { nqn, nsid, image } in &self.reservations {
+            let Ok((nguid, state)) = parse_image(image) else { continue };
+            let kept = stores.get(nqn, *nsid).and_then(|open| open.kept.as_ref());
+            let known = kept.map(|kept| kept.state.clone()).unwrap_or_default();
+            let is_adopted = target.reservations(nqn, *nsid) == Some(&state);
+            if !is_adopted || target.reservations_are_kept_as(nqn, *nsid, &known) {
+                continue;
+            }
+            let written = match kept {
+                Some(kept) => write(&kept.path, &state.image(&nguid)),
+                None => Err(io::Error::other(
+                    "they would be kept nowhere: have its hosts clear them first",
+                )),
+            };
+            written.map_err(|error| ConfigError::Store {
+                place: Place::Namespace(nqn.clone(), *nsid),
+                problem: format!("its reservations: {error}"),
+            })?;
         }
         Ok(())
     }

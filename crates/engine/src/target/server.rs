@@ -94,7 +94,7 @@ pub struct ServerConfig {
     pub subsystems: Vec<Subsystem>,
     /// Other discovery controllers over TCP, to which the discovery log refers hosts.
     pub referrals: Vec<SocketAddr>,
-    /// How good the ways to the namespaces are, by listener.
+    /// How good the paths to the namespaces are, by listener.
     pub ana: AnaStates,
     /// Which hosts authenticate.
     pub authentication: Authentication,
@@ -320,6 +320,7 @@ impl Server {
         drop(near);
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
         inherited.adopt_reservations(&mut target)?;
+        inherited.keep_reservations(&target, &prepared.stores())?;
         let system = |source| ServerError::System { what: "thread", source };
         let control = Control::new(
             target,
@@ -371,7 +372,7 @@ impl Server {
 
     /// The same, and listens at the addresses of `listen`, and nowhere else; asks hosts for `authentication`.
     /// Connections that have come at others, and hosts that are connected, live on. `tls` says what listeners ask of
-    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the ways are. Subsystems that
+    /// connections that come, and `tls_at` where that is not the same for all; `ana` how good the paths are. Subsystems that
     /// name their listeners stay, with these.
     ///
     /// # Errors

@@ -98,6 +98,29 @@ fn reservations_go_along() {
     holder.write(1, 0, pattern(BLOCK as usize, 2), false).unwrap();
 }
 
+/// The successor keeps reservations in another file: what persists is in that one before a host can rely on it.
+#[test]
+fn reservations_persist_where_the_successor_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = file(1, &folder, MIB, BLOCK);
+    let old = Server::start(server_config(vec![export.clone()])).unwrap();
+    let mut one = Reservations::connect(&host_config(address(&old))).unwrap();
+    one.register(1, (RegisterAction::Register, false), ChangePersistence::Set, (0, 5)).unwrap();
+    one.acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive, (5, 0)).unwrap();
+    drop(one);
+    let reservations = KeptPlace::File(folder.path().join("kept"));
+    let elsewhere = Export { reservations, ..export };
+    let new = succeeded(&old, &elsewhere);
+    drop(old);
+    drop(new); // as if the power had failed
+    let again = Server::start(server_config(vec![elsewhere])).unwrap();
+    let mut config = host_config(address(&again));
+    (config.host_nqn, config.host_id) = (format!("{HOST_NQN}-other"), [8; 16]);
+    let other = Client::connect(config).unwrap();
+    let refused = other.write(1, 0, pattern(BLOCK as usize, 1), false).unwrap_err();
+    assert_eq!(refused.status, Status::RESERVATION_CONFLICT.dnr());
+}
+
 /// A target that nobody has followed serves again: all is there.
 #[test]
 fn the_old_one_can_come_back() {

@@ -16,34 +16,42 @@ use roadtrain_engine::host::{Interest, Turn};
 use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How soon newcomers look again whether they may begin.
 pub(super) const STRAY_RETRY: Duration = Duration::from_millis(1);
 
 /// What servers hold for a newcomer while it has to wait.
-pub(super) type Token = Arc<()>;
+#[derive(Debug)]
+pub(super) struct Token {
+    _held: Arc<()>,
+    /// Is gone with the newcomer.
+    asker: Weak<()>,
+}
 
 /// The clients that had hung up when this one came.
 #[derive(Debug, Default)]
-pub(crate) struct Predecessors(Token);
+pub(crate) struct Predecessors {
+    held: Arc<()>,
+    asker: Arc<()>,
+}
 
 impl Predecessors {
     /// For a server that is asked.
     pub(super) fn token(&self) -> Token {
-        self.0.clone()
+        Token { _held: self.held.clone(), asker: Arc::downgrade(&self.asker) }
     }
 
     /// Whether nothing of them can reach the disk any more.
     pub(crate) fn are_over(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        Arc::strong_count(&self.held) == 1
     }
 }
 
 /// A newcomer, here or elsewhere, and those here that it waits for.
 struct Wait {
-    _token: Token,
+    token: Token,
     owners: Vec<Owner>,
 }
 
@@ -88,18 +96,18 @@ impl Strays {
     pub(super) fn wait(&mut self, token: Token, leaving: impl Iterator<Item = Owner>) {
         let owners: Vec<Owner> = self.gone.iter().map(|(gone, _)| *gone).chain(leaving).collect();
         if !owners.is_empty() {
-            self.waits.push(Wait { _token: token, owners });
+            self.waits.push(Wait { token, owners });
         }
     }
 
-    /// Lets newcomers begin for which nothing is left; `is_leaving` tells of a client whether it still may write.
+    /// Lets newcomers begin for which nothing is left, and forgets those that have gone; `is_leaving` tells of a client whether it still may write.
     pub(super) fn settle(&mut self, is_leaving: impl Fn(Owner) -> bool) {
         let gone = &self.gone;
         let remains =
             |owner: &Owner| gone.iter().any(|(gone, _)| gone == owner) || is_leaving(*owner);
         self.waits.retain_mut(|wait| {
             wait.owners.retain(remains);
-            !wait.owners.is_empty()
+            !wait.owners.is_empty() && wait.token.asker.strong_count() > 0
         });
     }
 
@@ -136,4 +144,29 @@ pub(super) fn hung_up(sockets: impl Iterator<Item = (Owner, RawFd)>) -> Vec<Owne
     }
     let polled = owners.into_iter().zip(polls);
     polled.filter_map(|(owner, poll)| (poll.revents != 0).then_some(owner)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newcomers_that_go_leave_nothing_behind() {
+        let (_outbox, mut strays) = Strays::new().unwrap();
+        let gone = Owner { slot: 1, serial: 1 };
+        strays.add(gone, 1);
+        let stays = Predecessors::default();
+        strays.wait(stays.token(), std::iter::empty());
+        for _ in 0..9 {
+            let goes = Predecessors::default();
+            strays.wait(goes.token(), std::iter::empty());
+            drop(goes);
+        }
+        strays.settle(|_| false);
+        assert_eq!(strays.waits.len(), 1);
+        assert!(!stays.are_over());
+        strays.end_write(gone);
+        strays.settle(|_| false);
+        assert!(stays.are_over() && strays.waits.is_empty());
+    }
 }

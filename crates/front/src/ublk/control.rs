@@ -137,7 +137,7 @@ fn advise(error: io::Error) -> io::Error {
     let advice = match error.kind() {
         ErrorKind::NotFound => {
             "this kernel has no ublk, or its driver is not loaded: run `modprobe ublk_drv` as root \
-             (Linux 6.0 or newer with CONFIG_BLK_DEV_UBLK)"
+             (a kernel with CONFIG_BLK_DEV_UBLK)"
         }
         ErrorKind::PermissionDenied => "ublk devices are made by root (CAP_SYS_ADMIN)",
         ErrorKind::Unsupported => "ublk needs io_uring commands (Linux 6.0)",

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
@@ -98,16 +98,30 @@ impl MemoryTable {
     }
 }
 
+/// File systems that have not said what they are, in the whole process.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// With so many no other is asked.
+const ASKED_MAX: usize = 16;
+
 /// Refuses memory in a file of FUSE: an access to it would wait for FUSE's program, which may be the frontend's.
 fn refuse_fuse(file: &File) -> io::Result<()> {
     // What can be sealed is the kernel's own memory.
     if fcntl_get_seals(file).is_ok() {
         return Ok(());
     }
-    // The program is asked what kind of file system it is, too.
+    // The program is asked what kind of file system it is, too. Each that does not answer keeps a thread waiting.
+    if ASKED.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
+        ASKED.fetch_sub(1, Ordering::Relaxed);
+        return Err(io::Error::new(io::ErrorKind::Unsupported, FUSE));
+    }
     let (file, (tell, answer)) = (file.try_clone()?, sync_channel(1));
-    let ask = move || tell.send(fstatfs(&file).map(|found| found.f_type as u32));
-    std::thread::Builder::new().name("memory-kind".into()).spawn(ask)?;
+    let ask = move || {
+        let found = fstatfs(&file);
+        ASKED.fetch_sub(1, Ordering::Relaxed);
+        let _ = tell.send(found.map(|found| found.f_type as u32));
+    };
+    let asks = std::thread::Builder::new().name("memory-kind".into()).spawn(ask);
+    asks.inspect_err(|_| _ = ASKED.fetch_sub(1, Ordering::Relaxed))?;
     match answer.recv_timeout(FUSE_TIMEOUT) {
         Ok(Ok(kind)) if kind != FUSE_MAGIC => Ok(()),
         Ok(Err(error)) => Err(error.into()),

@@ -67,7 +67,7 @@ pub struct ListenerSpec {
     pub address: String,
     /// TCP port.
     pub port: u16,
-    /// How good the way is.
+    /// How good the path is.
     #[serde(default, skip_serializing_if = "AnaWord::is_best")]
     pub ana: AnaWord,
     /// Only connections with TLS are taken.

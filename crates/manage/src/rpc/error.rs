@@ -55,8 +55,6 @@ errors! {
     no_device -19 "No such device";
     /// A value that cannot be.
     invalid -22 "Invalid argument";
-    /// There is no room.
-    no_space -28 "No space left on device";
     /// There is no such key.
     no_key -126 "Required key not available";
 }

@@ -1,4 +1,4 @@
-//! How good the ways to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
+//! How good the paths to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
 //! for each listener, which a controller has from the one that its admin queue has come in at.
 //!
 //! Each namespace is a group of its own: another target may have the blocks of some, as [`NamespaceConfig::ana`] says.

@@ -64,7 +64,7 @@ pub struct TargetConfig<N = NamespaceConfig> {
     pub tls: TlsUse,
     /// What those at these addresses ask for instead.
     pub tls_at: BTreeMap<SocketAddr, TlsUse>,
-    /// How good the ways to the namespaces are.
+    /// How good the paths to the namespaces are.
     pub ana: AnaStates,
     /// What the target grants; fixed when it starts.
     pub limits: Limits,

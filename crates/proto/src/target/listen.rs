@@ -16,7 +16,7 @@ pub(super) fn is_at(named: Option<&Named>, listener: &Listener) -> bool {
     }
 }
 
-/// How good the way is of a host that has reached us at `local`; `None`: the subsystem cannot be reached there. Over
+/// How good the path is of a host that has reached us at `local`; `None`: the subsystem cannot be reached there. Over
 /// Ethernet, with port 0, only what names no listener can.
 pub(super) fn way(
     named: Option<&Named>,

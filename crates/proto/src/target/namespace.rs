@@ -95,7 +95,7 @@ impl Namespace {
 pub struct NamespaceTable {
     /// Grows with every change to the subsystem's namespaces.
     pub generation: u64,
-    /// How good the way to them is.
+    /// How good the path to them is.
     pub ana: AnaState,
     entries: Vec<Entry>,
 }
