@@ -68,22 +68,22 @@ holds() {
     jq -e "${@:3}" "$2" "$1" >/dev/null || { cat "$1"; fail "not so: $2"; }
 }
 
-# told FILTER COMMAND...: whether the JSON that the command prints makes the filter true; it is left in told.json
-told() { "${@:2}" >told.json && [ -s told.json ] && jq -e "$1" told.json >/dev/null; }
+# prints FILTER COMMAND...: whether the JSON that the command prints makes the filter true; it is left in printed.json
+prints() { "${@:2}" >printed.json && [ -s printed.json ] && jq -e "$1" printed.json >/dev/null; }
 
 # eventually SECONDS COMMAND...: waits until the command succeeds
 eventually() {
     local end=$((SECONDS + $1 + 1))
     while ! "${@:2}"; do
-        [ $SECONDS -lt $end ] || { [ ! -e told.json ] || cat told.json; fail "not within $1 s: ${*:2}"; }
+        [ $SECONDS -lt $end ] || { [ ! -e printed.json ] || cat printed.json; fail "not within $1 s: ${*:2}"; }
         sleep 0.05
     done
 }
 
 # moves_data: the first one that `status` lists moves another MiB, soon
 moves_data() {
-    "$ROADTRAIN" status --json >told.json
-    eventually 30 told ".[0].data_bytes > $(jq '.[0].data_bytes + 1048576' told.json)" "$ROADTRAIN" status --json
+    eventually 30 prints '.[0].data_bytes' "$ROADTRAIN" status --json
+    eventually 30 prints ".[0].data_bytes > $(jq '.[0].data_bytes + 1048576' printed.json)" "$ROADTRAIN" status --json
 }
 
 # thrice COMMAND...: it succeeds in one of three tries. For what others that use this machine may spoil now and then.
