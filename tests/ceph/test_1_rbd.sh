@@ -114,7 +114,7 @@ test_rbd_survives_crashes() {
     "$cluster" start-osd "$PWD/ceph" 0
     sleep 2
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     rbd_took_over
     sleep 2
     : >enough

@@ -37,7 +37,7 @@ ext4_survives() {
     "$cluster" start-osd "$PWD/ceph" 0
     sleep 1
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     rbd_took_over
     sleep 2
     : >enough

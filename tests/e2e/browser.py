@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Opens a page in headless Chromium, over its debugging pipe: what an expression gives there, what the console says.
 
-browser.py URL SECONDS EXPRESSION [--picture FILE] [--size WIDTHxHEIGHT] [--dark]
+browser.py URL SECONDS EXPRESSION [--until CONDITION] [--picture FILE] [--size WIDTHxHEIGHT] [--dark]
+after SECONDS, and with a CONDITION as soon after that as it is true, but not later than after 40 s,
 prints {"value": .., "errors": [..]} as JSON.
 """
 
@@ -72,6 +73,11 @@ class Browser:
                 return answer["result"]
         sys.exit(f"browser: {method}: no answer")
 
+    def value(self, page, expression):
+        """What an expression gives there, None if it throws."""
+        result = self.call("Runtime.evaluate", page, expression=expression, returnByValue=True)
+        return result["result"].get("value")
+
     def listen(self, seconds):
         until = time.monotonic() + seconds
         while (message := self.next(until)) is not None:
@@ -96,6 +102,7 @@ def main():
     parser.add_argument("url")
     parser.add_argument("seconds", type=float)
     parser.add_argument("expression")
+    parser.add_argument("--until")
     parser.add_argument("--picture")
     parser.add_argument("--size", default="1280x900")
     parser.add_argument("--dark", action="store_true")
@@ -104,7 +111,7 @@ def main():
     if not program:
         sys.exit("browser: there is no Chromium")
     width, height = map(int, options.size.split("x"))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         browser = Browser(program, folder)
         try:
             target = browser.call("Target.createTarget", url="about:blank")["targetId"]
@@ -118,16 +125,22 @@ def main():
                          features=[{"name": "prefers-color-scheme", "value": scheme}])
             browser.call("Page.navigate", page, url=options.url)
             browser.listen(options.seconds)
-            result = browser.call("Runtime.evaluate", page, expression=options.expression, returnByValue=True)
+            latest = time.monotonic() + 40
+            while options.until and not browser.value(page, options.until) and time.monotonic() < latest:
+                browser.listen(0.5)
+            value = browser.value(page, options.expression)
             if options.picture:
                 picture = browser.call("Page.captureScreenshot", page, format="png")
                 with open(options.picture, "wb") as file:
                     file.write(base64.b64decode(picture["data"]))
-            value = result["result"].get("value")
             print(json.dumps({"value": value, "errors": browser.errors()}))
         finally:
             browser.process.terminate()
-            browser.process.wait(10)
+            try:
+                browser.process.wait(10)
+            except subprocess.TimeoutExpired:
+                browser.process.kill()
+                browser.process.wait()
 
 
 main()

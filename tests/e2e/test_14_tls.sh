@@ -84,7 +84,7 @@ test_tls_concatenation() {
         --dhchap-ctrl-secret wrong.key
     hostnqn=nqn.2026-11.test:other refused 'this host refuses the target: --concat is given' concat identify host.key
     ! grep -q 'DHHC\|NVMeTLSkey' target.log || fail 'a key is in the log'
-    kill -KILL "$target" && ended "$target" 10
+    kill -KILL "$target" && ended "$target" 60
     unset port
     serve --namespace mem:64MiB --dhchap-key "$hostnqn=host.key"
     refused 'the target refuses this host: one side wants a secure channel' concat identify host.key

@@ -41,9 +41,8 @@ test_ether_sealed() {
     export ROADTRAIN_RUNTIME_DIR=$work/run
     attach_ether "nbd:unix:$work/nbd.sock" "${known[@]}"
     until_line attach.log '^ready' "$attached"
-    sleep 0.3 # links are written from time to time
-    "$ROADTRAIN" status --json >status.json
-    holds status.json '[.. | .links? // empty | .[]] | length == 2 and all(.sealed)'
+    # Links are written from time to time.
+    eventually 20 prints '[.. | .links? // empty | .[]] | length == 2 and all(.sealed)' "$ROADTRAIN" status --json
     refused_ether 'one side wants a secure channel.*--seal' "${known[@]}" --seal off
     refused_ether 'the target refuses this host' -q nqn.2026-11.test:stranger --dhchap-secret host.key
 }

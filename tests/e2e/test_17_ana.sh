@@ -7,6 +7,9 @@ ways() {
     holds status.json ".[0] | $1"
 }
 
+# ways_are FILTER: whether it says that
+ways_are() { prints ".[0] | $1" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json; }
+
 ctl() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl ana "$@"; }
 
 # no_way STATUS TEXT OPTIONS...: such a `ctl` fails like that
@@ -23,11 +26,10 @@ test_ana_states_follow_the_command() {
     serve -a 127.0.0.2 --namespace mem:16MiB --ana 127.0.0.2=non-optimized
     ways ".ana == [{listener: \"127.0.0.1:$port\", state: \"optimized\"},
                    {listener: \"127.0.0.2:$port\", state: \"non-optimized\"}]"
-    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 8 --seconds 6 --verify --json \
+    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 8 --seconds 600 --verify --json \
         -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     load=$pid
-    sleep 1
-    ways '.subsystems[0].controllers[0].ana == "optimized"'
+    eventually 20 ways_are '.data_bytes > 0 and .subsystems[0].controllers[0].ana == "optimized"'
     ctl --listener "127.0.0.1:$port" inaccessible >ctl.out
     grep -q "listener 127.0.0.1:$port: ANA inaccessible" ctl.out || fail "$(cat ctl.out)"
     ways '.ana[0].state == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
@@ -36,9 +38,10 @@ test_ana_states_follow_the_command() {
     sleep 1
     ways ".data_bytes == $before"  # it asks, and nothing is executed
     ctl --listener "127.0.0.1:$port" non-optimized >ctl.out
+    eventually 20 ways_are ".data_bytes > $before"
+    kill -INT "$load"
     ended "$load" 20
     wait "$load" || { cat bench.log; fail 'the load failed'; }
-    ways ".data_bytes > $before"
 
     no_way 2 'there is no listener 127.0.0.1:9' --listener 127.0.0.1:9 optimized
     no_way 2 'there is no listener ether' --listener ether optimized
@@ -123,7 +126,7 @@ test_ana_a_target_takes_leave() {
     sleep 1
     begun=$EPOCHREALTIME
     kill -TERM "$target"
-    ended "$target" 5
+    ended "$target" 15
     wait "$target" || fail "status $?"
     grep -q 'hosts are told to go elsewhere' "$work/target.log" || { cat "$work/target.log"; fail 'not told'; }
     grep -q 'nothing is outstanding' "$work/target.log" || { cat "$work/target.log"; fail 'not waited for'; }
@@ -141,14 +144,14 @@ test_ana_the_leave_has_an_end() {
         background bench.log "$ROADTRAIN" bench --rw read --bs 1m --depth 64 --seconds 60 \
             -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
         load=$pid
-        sleep 1
+        eventually 20 ways_are '.data_bytes > 0 and (.subsystems[0].controllers | length) == 1'
         stopped "$load"
         sleep 0.5
         kill -TERM "$target"
         sleep 1
         alive "$target" || { cat "$work/target.log"; fail 'it did not wait'; }
         [ "$seconds" = 2 ] || kill -TERM "$target"
-        ended "$target" 8
+        ended "$target" 20
         case $seconds in
             2) grep -q 'drain-timeout is over' "$work/target.log" ;;
             *) grep -q 'not waited for: [1-9]' "$work/target.log" ;;

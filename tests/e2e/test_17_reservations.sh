@@ -23,7 +23,7 @@ test_reservations_outlive_the_target() {
     as a acquire --crkey 1 --rtype write-exclusive
     conflict b acquire --crkey 2 --rtype 1
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     serve --namespace "file:$work/disk.img,size=64MiB"
     as b report --json >report.json
     holds report.json '.gen == 2 and .rtype == 1 and .ptpls == 1 and .regctl == 2'
@@ -44,7 +44,7 @@ test_reservations_damaged_file_is_refused() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     as a register --nrkey 1 --cptpl set
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     echo garbage >>"$work/disk.img.reservations"
     local rc=0
     timeout 10 "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n "$nqn" --namespace "file:$work/disk.img" 2>said || rc=$?

@@ -38,11 +38,11 @@ until_paths() {
     done
 }
 
-# verified_load_on_nbd SECONDS: starts verified writes and reads; leaves the process in $load
+# verified_load_on_nbd: starts verified writes and reads, until verified_load_ends; leaves the process in $load
 verified_load_on_nbd() {
-    fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --time_based --runtime="$1" \
-        --iodepth=16 --verify=crc32c --verify_fatal=1 --eta=never --output=fio.log &
-    load=$!
+    background fio.log fio --name=verify --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --time_based \
+        --runtime=600 --iodepth=16 --verify=crc32c --verify_fatal=1 --eta=never
+    load=$pid
 }
 
 test_discovered_listeners_come_and_go_under_load() {
@@ -50,18 +50,17 @@ test_discovered_listeners_come_and_go_under_load() {
     serve --namespace mem:64MiB
     attach_discovered "127.0.0.1:$port"
     until_paths "127.0.0.1:$port"
-    verified_load_on_nbd 8
+    verified_load_on_nbd
     other_port=$(free_port)
     for round in 1 2 3; do
         ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target listen -a 127.0.0.1 -s "$other_port" >>listen.log
         until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
-        sleep 0.5
-        "$ROADTRAIN" status --json >status.json
-        holds status.json 'all(.[0].paths[]; .requests > 0)' || fail "round $round"
+        eventually 20 prints 'all(.[0].paths[]; .requests > 0)' "$ROADTRAIN" status --json
+        alive "$load" || { cat fio.log; fail "fio has ended in round $round"; }
         ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target unlisten -a 127.0.0.1 -s "$other_port" >>listen.log
         until_paths "127.0.0.1:$port"
     done
-    wait $load || fail "errors under load: $(cat fio.log)"
+    verified_load_ends
     "$ROADTRAIN" detach --all >>detach.log
 }
 

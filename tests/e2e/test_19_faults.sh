@@ -70,7 +70,7 @@ fault() {
         ;;
     kill)
         kill -KILL "$target"
-        ended "$target" 5
+        ended "$target" 60
         serve_paths --namespace "file:$work/disk.img,size=64MiB"
         ;;
     esac

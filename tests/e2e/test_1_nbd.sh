@@ -140,8 +140,8 @@ test_nbd_block_status_of_a_sparse_file() {
         nbdcopy "$uri" copy.img
         cmp copy.img disk.img
         kill "$attached" "$target"
-        ended "$attached" 10
-        ended "$target" 10
+        ended "$attached" 60
+        ended "$target" 60
     done
 }
 

@@ -16,7 +16,7 @@ take_over() {
 # taken_over: that process serves, and the old one has ended well; the new one is $target
 taken_over() {
     until_line "$1" '^ready' "$new"
-    ended "$target" 10
+    ended "$target" 60
     wait "$target" || { cat "$work"/target*.log; fail "the old process ended with $?"; }
     target=$new
 }
@@ -146,6 +146,9 @@ test_takeover_from_a_process_that_hangs() {
     taken_over new.log
 }
 
+# has_notified COUNT: the service manager has heard so many times who serves
+has_notified() { [ "$(grep -cE '^(READY|MAINPID)' notify.log)" -ge "$1" ]; }
+
 # A service manager is told which process it is now.
 test_takeover_tells_the_service_manager() {
     python3 - "$work/notify" >notify.log <<'END' &
@@ -162,7 +165,7 @@ END
     take_over new.log --namespace "file:$work/disk.img" --id disk
     taken_over new.log
     unset NOTIFY_SOCKET
-    sleep 0.2
+    eventually 20 has_notified 3
     [ "$(grep -E '^(READY|MAINPID)' notify.log | tr '\n' ' ')" = "READY=1 MAINPID=$new READY=1 " ] || fail "$(cat notify.log)"
 }
 
@@ -183,7 +186,7 @@ test_takeover_by_upgrade() {
     target=$(sed -n 's/^process \([0-9]*\) serves$/\1/p' upgrade.log)
     [ -n "$target" ] && [ "$target" != "$old" ] && alive "$target" || fail "$(cat upgrade.log)"
     echo "$target" >>"$work/.pids"
-    ended "$old" 10
+    ended "$old" 60
     bench_ended bench.log
     # As long as it is not overwritten, a program that cannot serve changes nothing.
     rm program

@@ -10,7 +10,7 @@ second() {
             --namespace "$2"
         until_line second.log '^ready' "$pid"
         kill -TERM "$pid"
-        ended "$pid" 5
+        ended "$pid" 60
         return
     fi
     env ROADTRAIN_RUNTIME_DIR="$work/second" timeout 20 "$ROADTRAIN" serve -a 127.0.0.1 -s "$at" -n "$nqn" \
@@ -34,7 +34,7 @@ test_one_writer_of_a_file() {
     stopped "$target"
     second "$by" "file:$disk"  # a process that is stopped may go on
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     second serves "file:$disk"
     port=
     serve --namespace "file:$disk,ro"
@@ -52,13 +52,13 @@ test_one_writer_of_a_device() {
     second '' "file:backing.img"
     ! mount "$loop" /mnt 2>mount.log || fail 'it was mounted'
     kill -TERM "$target"
-    ended "$target" 5
+    ended "$target" 60
     port=
     serve --namespace "file:$work/backing.img"
     second "through $work/backing.img" "block:$loop"
     second serves mem:1MiB
     kill -TERM "$target"
-    ended "$target" 5
+    ended "$target" 60
     port=
     serve --namespace "block:$loop,ro"
     second serves "block:$loop,ro"
@@ -79,7 +79,7 @@ test_second_machine_serves_a_device() {
     attach -a "127.0.0.1:$second" --reconnect-delay 1
     qemu-io -f raw -c 'write -P 5 0 4M' -c 'write -f -P 6 4M 1M' -c flush "$uri" >io.log
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     # The other machine's device has the same blocks, and another name and place.
     losetup -d "$loop"
     mv backing.img other.img

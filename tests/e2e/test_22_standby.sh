@@ -70,7 +70,7 @@ test_standby_takes_over_from_killed_processes() {
         --as "nbd:unix:$socket" --keep-alive-tmo 1 --reconnect-delay 1
     until_line attach.log '^ready' "$pid"
     background fio.log fio --name=verify --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=16M \
-        --io_size=4G --time_based --runtime=24 --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
+        --io_size=4G --time_based --runtime=600 --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
         --eta=never --output=fio.txt
     load=$pid
     local names=(one two) ranges=(1-1000 1001-2000)
@@ -87,8 +87,11 @@ test_standby_takes_over_from_killed_processes() {
         processes[n]=$target
         [ "$(ana_of "$owner")" = inaccessible ] || fail "$owner has taken it"
     done
+    alive "$load" || { cat fio.log fio.txt attach.log; fail 'fio has ended'; }
+    kill -INT "$load"
     ended "$load" 60
-    wait "$load" || { cat fio.log fio.txt attach.log; fail 'fio failed'; }
+    wait "$load" || [ $? = 128 ] || { cat fio.log fio.txt attach.log; fail 'fio failed'; }
+    grep -q 'err= 0' fio.txt || { cat fio.txt; fail 'fio saw errors'; }
     "$ROADTRAIN" detach --all >>detach.log
 }
 
@@ -107,7 +110,7 @@ test_standby_takes_over_from_a_process_that_ends() {
     truncate -s 128M disk.img
     size_at two 134217728
     kill "$one"
-    ended "$one" 10
+    ended "$one" 60
     serves two
     "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --namespace-id 1 --json >report.json
     holds report.json '[.. | .rkey? // empty] == [7]'

@@ -22,7 +22,7 @@ query() { curl -sS --max-time 10 --data-urlencode "query=$1" "http://127.0.0.1:$
 has_data() {
     local n
     for ((n = 0; n < 100; n++)); do
-        query "$1"
+        query "$1" || true
         ! jq -e '.status == "success" and (.data.result | length > 0)' query.json >/dev/null || return 0
         sleep 0.3
     done
@@ -83,6 +83,7 @@ assert made == json.loads(pathlib.Path('$top/monitoring/dashboard.json').read_te
     promtool check config prometheus.yml >promtool.log || fail "$(cat promtool.log)"
     background prometheus.log prometheus --config.file prometheus.yml --storage.tsdb.path data \
         --web.listen-address "127.0.0.1:$prometheus"
+    until_line prometheus.log 'Server is ready' "$pid" 60
     # Names with _count are as ceph-nvmeof has them, which promtool finds unusual (3), but not wrong (1).
     for format in 'text/plain' 'application/openmetrics-text'; do
         ask /metrics -H "Accept: $format" >metrics.txt
@@ -114,12 +115,17 @@ test_metrics_page_works_in_a_browser() {
     under_load
     local address
     for address in "$metrics" "$attach_metrics"; do
-        timeout 60 python3 "$top/tests/e2e/browser.py" "http://127.0.0.1:$address/" 6 "JSON.stringify({
+        timeout 150 python3 "$top/tests/e2e/browser.py" "http://127.0.0.1:$address/" 6 "JSON.stringify({
             state: document.getElementById('state').textContent,
             tiles: [...document.querySelectorAll('.tile b')].map(e => e.textContent),
             lines: document.querySelectorAll('figure path').length,
             rows: document.querySelectorAll('tbody tr').length,
-            wide: document.documentElement.scrollWidth > innerWidth })" --size 400x800 >page.json
+            wide: document.documentElement.scrollWidth > innerWidth })" --size 400x800 --until "(() => {
+            const tiles = [...document.querySelectorAll('.tile b')].map(e => e.textContent);
+            return document.querySelectorAll('tbody tr').length >= 1 &&
+                document.querySelectorAll('figure path').length >= 8 &&
+                tiles.length == 6 && tiles[0] != '0' && /[mµ]s\$/.test(tiles[2]) &&
+                /serving|connected/.test(document.getElementById('state').textContent) })()" >page.json
         holds page.json '.errors == []'
         holds page.json '.value | fromjson | .rows >= 1 and .lines >= 8 and (.wide | not) and (.tiles | length == 6)'
         holds page.json '.value | fromjson | (.tiles[0] != "0") and (.tiles[2] | test("[mµ]s$"))'

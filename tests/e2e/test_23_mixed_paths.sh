@@ -51,15 +51,11 @@ carries() {
         --bs=4k --size=4M --iodepth=16 --verify=crc32c --verify_fatal=1 --loops=1000000 --trigger-file=enough \
         --eta=never
     local load=$pid link
-    sleep 1
-    "$ROADTRAIN" status --json >status.json
-    holds status.json 'all(.[0].paths[]; .iops > 0)'
+    eventually 20 prints 'all(.[0].paths[]; .iops > 0)' "$ROADTRAIN" status --json
     for link in 0 1; do
         links_cut "$lab" $link
         [ $link = 0 ] && states_are connecting live || states_are live connecting
-        sleep 0.5
-        "$ROADTRAIN" status --json >status.json
-        holds status.json ".[0].paths[$((1 - link))].iops > 0"
+        eventually 20 prints ".[0].paths[$((1 - link))].iops > 0" "$ROADTRAIN" status --json
         links_mend "$lab" $link
         states_are live live
     done

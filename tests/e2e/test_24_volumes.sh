@@ -83,7 +83,7 @@ test_volumes_spdk_rpc() {
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$disk\", \"namespace\": {\"bdev_name\": \"memory\"}}"
 
     s bdev_lvol_get_lvols -l vols && cp s.json before.json
-    kill -KILL "$target" && ended "$target" 10
+    kill -KILL "$target" && ended "$target" 60
     managed --lvstore "vols=$work/vols,size=256MiB"
     s bdev_lvol_get_lvols -l vols && cmp s.json before.json || fail 'other volumes after kill -9'
     s bdev_lvol_get_lvols -l more && holds s.json '[.[].alias] == ["more/kept"]'
@@ -193,7 +193,7 @@ test_volumes_killed() {
     managed --lvstore "vols=$work/vols,size=8GiB" --log-level warn
     python3 "$top/tests/e2e/volumes_killed.py" "$rpc" "$work/vols" "$port" "$ROADTRAIN" 1000 "$target" >known.json 2>killed.log ||
         { cat target.log; fail "$(cat killed.log)"; }
-    ended "$target" 10
+    ended "$target" 60
     managed --lvstore "vols=$work/vols,size=8GiB" --log-level warn
     python3 "$top/tests/e2e/volumes_killed.py" "$rpc" "$work/vols" "$port" "$ROADTRAIN" 1000 0 <known.json >killed.log 2>&1 ||
         { cat target.log; fail "$(cat killed.log)"; }

@@ -75,16 +75,21 @@ test_command_bench_streams() {
     [ "$rc" = 2 ] && grep -q 'in flight on a lane' error.log
 }
 
-alone+=(command_bench_steps)
-test_command_bench_steps() {
+bench_settles() {
     "$ROADTRAIN" bench --step depth=1:64,period-ms=100 --seconds 1 --json >bench.json
     holds bench.json '.errors == 0 and (.step | .period_ms == 100 and .low_iops > 0 and .high_iops > .low_iops)'
     holds bench.json '.step | .settle_ms >= 1 and .settle_ms <= 50'
+}
+
+alone+=(command_bench_steps)
+test_command_bench_steps() {
+    thrice bench_settles
     "$ROADTRAIN" bench --depth 1023 --seconds 1 --json >bench.json
     holds bench.json '.errors == 0 and .iops > 0 and .settings.depth == 1023 and .step == null'
 }
 
-test_command_bench_keeps_a_rate() {
+test_command_bench_keeps_a_rate() { thrice bench_keeps_a_rate; }
+bench_keeps_a_rate() {
     "$ROADTRAIN" bench --rw randread --bs 4k --depth 32 --rate 2000 --seconds 2 --json >bench.json
     holds bench.json '.errors == 0 and .iops > 1500 and .iops < 2100'
 }

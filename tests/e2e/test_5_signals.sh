@@ -88,7 +88,7 @@ test_signal_bench_killed() {
     sleep 1
     own=$(pgrep -P "$pid")
     kill -KILL "$pid"
-    ended "$own" 5
+    ended "$own" 60
 }
 
 # A target that does not answer is not waited for.

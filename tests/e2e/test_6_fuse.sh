@@ -100,7 +100,7 @@ fuse_file_system() {
     (cd fs && find . -type f -print0 | xargs -0 sha256sum) >sums
     background load.log dd if=/dev/zero of=fs/lost bs=64k count=500
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     kill -TERM "$attached"
     ended "$attached" 15
     umount -l fs
@@ -126,7 +126,7 @@ fuse_return() {
     sleep 1
     alive "$load" || { cat load.log; fail 'fio ended before the crash'; }
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     serve --namespace "file:$PWD/disk.img"
     wait "$load" || { cat load.log; fail 'fio saw errors'; }
     detach_fuse
@@ -138,7 +138,7 @@ fuse_loss() {
     serve --namespace mem:64MiB
     attach_fuse --ctrl-loss-tmo 2
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     ! timeout 60 dd if="$file" of=/dev/null bs=4k count=1 iflag=direct 2>dd.log || fail 'read from nowhere'
     grep -q 'Input/output error' dd.log
     detach_fuse
@@ -189,14 +189,14 @@ fuse_detach_without_target() {
     serve --namespace mem:64MiB
     attach_fuse
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     background dd.log dd if="$file" of=/dev/null bs=4k count=1 iflag=direct
     local reader=$pid
     sleep 0.5
     alive "$reader" || fail 'the read did not wait'
     kill -TERM "$attached"
     ended "$attached" 15
-    ended "$reader" 5
+    ended "$reader" 60
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
 }
 test_fuse_detach_without_target() { need_mount && each_way fuse_detach_without_target; }
@@ -207,7 +207,7 @@ fuse_detach_loop_without_target() {
     attach_fuse --loop
     dd if=/dev/urandom of="$loop" bs=1M count=8 status=none
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     kill -TERM "$attached"
     ended "$attached" 30
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
@@ -307,7 +307,7 @@ kill_attached() {
     mount "$loop" fs
     echo data >fs/a
     kill -KILL "$attached"
-    ended "$attached" 5
+    ended "$attached" 60
     ! ls "$mnt" 2>/dev/null || fail 'the mount lives'
     ! sync -f fs 2>/dev/null || fail 'synced to nowhere'
     umount fs
@@ -328,7 +328,7 @@ fuse_leftovers() {
     cmp -n 65536 "$file" "$file"
     loop=$old loop_gone
     kill -KILL "$attached"
-    ended "$attached" 5
+    ended "$attached" 60
     rm -r "$ROADTRAIN_RUNTIME_DIR"
     attach_fuse
     cmp -n 65536 "$file" "$file"
@@ -390,7 +390,7 @@ test_fuse_below_a_target_goes_away() {
     background write.log qemu-io -t unsafe -f raw -c 'write -P 9 0 1M' "$uri" # never flushed
     ended "$pid" 10
     kill -KILL "$far"
-    ended "$far" 5
+    ended "$far" 60
     kill -TERM "$attached"
     ended "$attached" 10
     kill -TERM "$near"

@@ -55,7 +55,7 @@ fuse_synced() {
             sleep 0.05
         done
         kill -KILL "$target"
-        ended "$target" 5
+        ended "$target" 60
         kill -TERM "$attached"
         ended "$attached" 15
         ended "$load" 15

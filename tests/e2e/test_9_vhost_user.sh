@@ -29,12 +29,12 @@ test_vhost_user_is_tidied_up_after_a_crash() {
     mkdir disks
     attach_sockets disks
     kill -KILL "$attached"
-    ended "$attached" 5
+    ended "$attached" 60
     [ -S disks/nvme0n1.sock ]
     # The next one takes the place; what that one leaves, detach removes.
     attach_sockets disks
     kill -KILL "$attached"
-    ended "$attached" 5
+    ended "$attached" 60
     "$ROADTRAIN" detach --all
     [ -z "$(ls disks)" ]
 }

@@ -83,7 +83,7 @@ def check():
         index = json.load(file)["volumes"]
     assert {one["name"]: one["uuid"] for one in index} == known
     for _ in range(200):  # deleted files go in the background
-        files = set(os.listdir(folder)) - {"store.json"}
+        files = set(os.listdir(folder)) - {"store.json", "store.json.spare"}
         if files == set(known.values()):
             break
         time.sleep(0.05)

@@ -68,6 +68,38 @@ holds() {
     jq -e "${@:3}" "$2" "$1" >/dev/null || { cat "$1"; fail "not so: $2"; }
 }
 
+# prints FILTER COMMAND...: whether the JSON that the command prints makes the filter true; it is left in printed.json
+prints() { "${@:2}" >printed.json && [ -s printed.json ] && jq -e "$1" printed.json >/dev/null; }
+
+# eventually SECONDS COMMAND...: waits until the command succeeds
+eventually() {
+    local end=$((SECONDS + $1 + 1))
+    while ! "${@:2}"; do
+        [ $SECONDS -lt $end ] || { [ ! -e printed.json ] || cat printed.json; fail "not within $1 s: ${*:2}"; }
+        sleep 0.05
+    done
+}
+
+# moves_data: the first one that `status` lists moves another MiB, soon
+moves_data() {
+    eventually 30 prints '.[0].data_bytes' "$ROADTRAIN" status --json
+    eventually 30 prints ".[0].data_bytes > $(jq '.[0].data_bytes + 1048576' printed.json)" "$ROADTRAIN" status --json
+}
+
+# thrice COMMAND...: it succeeds in one of three tries. For what others that use this machine may spoil now and then.
+thrice() {
+    local try rc
+    for try in 1 2 3; do
+        rc=0
+        # In a process that ends with the first failure, as a test does.
+        (set -euo pipefail && "$@") &
+        wait $! || rc=$?
+        [ $rc != 0 ] || return 0
+        echo "try $try: status $rc"
+    done
+    fail "not once in three tries: $*"
+}
+
 # ended PID SECONDS: waits until the process has ended by itself
 ended() {
     local n
@@ -101,15 +133,16 @@ until_line() {
     fail "never said '$2'"
 }
 
-# A TCP port on the loopback that nobody listens on. Tests that run at the same time have no port in common: who is
-# given one may not listen at once.
+# A TCP port on the loopback that nobody listens on. Tests that run at the same time have no port in common, and a test
+# is given none twice: who is given one may not listen at once.
 free_port() {
     local port first=$((20000 + ${HARNESS_SLOT:-3} % 4 * 3000))
     while :; do
         port=$(shuf -i "$first-$((first + 2999))" -n 1)
+        ! grep -qsx "$port" "$work/.ports" || continue
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
     done
-    echo "$port"
+    echo "$port" | tee -a "$work/.ports"
 }
 
 # serve [OPTIONS]: a target on 127.0.0.1:$port (chosen unless set) with $nqn; leaves its process in $target

@@ -12,7 +12,7 @@ await() { # await SECONDS COMMAND...
 is_there() { [ -e "$1" ]; }
 fault() {
     touch "/share/$1"
-    await 60 is_there "/share/$1.done"
+    await 200 is_there "/share/$1.done"
 }
 path() { echo /sys/class/nvme-subsystem/nvme-subsys0/nvme"$1"; } # path 0|1, as they were connected
 is_state() { [ "$(cat "$(path "$1")/state")" = "$2" ]; }
@@ -22,7 +22,7 @@ busy() { # busy PATH: the load goes over it
     local before
     alive
     before=$(written "$1")
-    await 20 grows "$1" "$before"
+    await 60 grows "$1" "$before"
 }
 grows() { [ "$(written "$1")" -gt $(($2 + 50)) ]; }
 alive() { kill -0 "$load" || { cat /tmp/fio; return 1; }; }

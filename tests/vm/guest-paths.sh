@@ -12,8 +12,8 @@ for address in 10.0.2.3 10.0.2.2; do
 done
 await 20 is_there "$(path 1)/nvme0c1n1/ana_state"
 await 20 [ -b /dev/nvme0n1 ]
-is_ana 0 optimized
-is_ana 1 non-optimized
+await 20 is_ana 0 optimized
+await 20 is_ana 1 non-optimized
 load_begins
 busy 0
 

@@ -12,8 +12,8 @@ for port in 4420 4421; do
 done
 await 20 is_there "$(path 1)/nvme0c1n1/ana_state"
 await 20 [ -b /dev/nvme0n1 ]
-is_ana 0 optimized
-is_ana 1 inaccessible
+await 20 is_ana 0 optimized
+await 20 is_ana 1 inaccessible
 load_begins
 busy 0
 

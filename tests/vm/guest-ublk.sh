@@ -73,6 +73,10 @@ load() { # NAME OPTIONS...: a job in the background, in $load, that has begun to
     done
     failed 'the load does not begin'
 }
+kill_attached() {
+    kill -KILL $attached
+    wait $attached || true
+}
 kill_target() {
     kill -KILL $target
     wait $target || true
@@ -119,7 +123,7 @@ mkdir /mnt/tree
 /share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000 &
 load=$!
 sleep 0.5
-kill -KILL $attached
+kill_attached
 attach ublk:0
 wait $load
 fstrim /mnt
@@ -136,7 +140,7 @@ until [ "$(cat /tmp/record 2>/dev/null | wc -l)" -ge 10 ]; do
     sleep 0.1
 done
 kill_target
-kill -KILL $attached
+kill_attached
 /share/roadtrain detach --all &
 detaching=$!
 gone 30
@@ -151,15 +155,15 @@ umount /mnt
 e2fsck -fn $dev
 
 say 'killed under I/O, and taken over'
-load kill --rw=randwrite --bsrange=4k-64k --size=16M --iodepth=16
-kill -KILL $attached
+load kill --rw=randwrite --bsrange=4k-64k --size=64M --iodepth=16
+kill_attached
 sleep 0.5
 kill -0 $load || failed 'the load did not wait'
 attach ublk:0 --recover --lanes 2 --cores 0-1
 wait $load
 say 'killed and taken over with fewer lanes, by its name'
 load again --rw=randwrite --bs=4k --size=8M --iodepth=16
-kill -KILL $attached
+kill_attached
 attach ublk --id ublk0
 wait $load
 
@@ -206,7 +210,7 @@ say 'what a killed process has left is removed by detach'
 serve
 attach ublk
 load left --rw=randwrite --bs=4k --size=64M --iodepth=32
-kill -KILL $attached
+kill_attached
 sleep 0.5
 kill -0 $load || failed 'the load did not wait'
 /share/roadtrain detach --all
@@ -215,7 +219,7 @@ kill -0 $load || failed 'the load did not wait'
 
 say 'another namespace does not take a device over'
 attach ublk
-kill -KILL $attached
+kill_attached
 if /share/roadtrain attach -a 127.0.0.1 -s 4420 -n $nqn --nsid 2 --as ublk:0 2>/tmp/refused.log; then
     failed 'it does'
 fi

@@ -42,7 +42,7 @@ restart() {
 ip addr add 10.0.2.3/32 dev br0
 serve
 cp "$here/guest-load.sh" share/load.sh
-"$here/vm.sh" run -n 0 -t 400 -e PORT=$port -e NQN=$nqn -s "$PWD/share" "$here/guest-paths.sh" &
+"$here/vm.sh" run -n 0 -e PORT=$port -e NQN=$nqn -s "$PWD/share" "$here/guest-paths.sh" &
 vm=$!
 trap 'kill $target $vm 2>/dev/null || true' EXIT
 asked change ana inaccessible

@@ -26,7 +26,7 @@ truncate -s 128M "$work/disk.img"
 serve_one
 serve_two
 cp "$here/guest-load.sh" share/load.sh
-"$here/vm.sh" run -n 0 -t 400 -e NQN=$nqn -s "$PWD/share" "$here/guest-processes.sh" &
+"$here/vm.sh" run -n 0 -e NQN=$nqn -s "$PWD/share" "$here/guest-processes.sh" &
 vm=$!
 trap 'kill $one $two $vm 2>/dev/null || true' EXIT
 asked one-died die $one

@@ -58,5 +58,5 @@ test_kernel_host_over_ceph_survives_crashes() {
 # gateway_killed N: with -9
 gateway_killed() {
     kill -KILL "${gateways[$1]}"
-    ended "${gateways[$1]}" 5
+    ended "${gateways[$1]}" 60
 }

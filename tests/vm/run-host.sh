@@ -38,7 +38,7 @@ test_kernel_host_survives_target_restart() {
     for n in 1 2; do
         until_file "share/restart$n" "$vm"
         kill -KILL "$target"
-        ended "$target" 5
+        ended "$target" 60
         sleep 1
         serve --namespace "file:$work/disk.img,size=512MiB"
         touch "share/restarted$n"
@@ -84,9 +84,9 @@ test_kernel_host_reservations() {
     background guest.log "$here/vm.sh" run -e "PORT=$port" -e "NQN=$nqn" -s "$work/share" \
         "$here/guest-reservations.sh"
     local vm=$pid
-    until_file share/reserved "$vm" 240
+    until_file share/reserved "$vm"
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     serve --namespace "file:$work/disk.img,size=64MiB"
     touch share/restarted
     wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
@@ -95,7 +95,7 @@ test_kernel_host_reservations() {
 # until_file FILE PID [SECONDS]: waits for a file while the process lives
 until_file() {
     local n
-    for ((n = 0; n < ${3:-120} * 10; n++)); do
+    for ((n = 0; n < ${3:-400} * 10; n++)); do
         [ ! -e "$1" ] || return 0
         alive "$2" || { cat guest.log; fail "the guest ended before $1"; }
         sleep 0.1
@@ -118,7 +118,7 @@ test_kernel_nbd_client() {
     local vm=$pid
     until_file share/restart "$vm"
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     sleep 1
     serve_configured
     touch share/restart.done
@@ -129,8 +129,8 @@ test_kernel_nbd_client() {
     touch share/grow.done
     until_file share/crash "$vm"
     kill -KILL "$attached" "$target"
-    ended "$target" 5
-    ended "$attached" 5
+    ended "$target" 60
+    ended "$attached" 60
     serve_configured
     nbd_port=${uri##*:}
     attach_tcp --lanes 2

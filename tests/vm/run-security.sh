@@ -47,17 +47,17 @@ test_kernel_host_authenticates() {
 kernel_target_authenticates() {
     auth_keys
     port=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" run -t 600 -k "${AUTH_KERNEL:-backports}" -f "$port:4420" \
+    background kernel.log "$here/vm.sh" run -k "${AUTH_KERNEL:-backports}" -f "$port:4420" \
         -e SIZE=64 -e "HOSTS=$*" -s "$work/share" "$here/guest-auth-target.sh"
     local vm=$pid each hash
-    until_line kernel.log '^READY AUTHENTICATION' "$vm" 120
+    until_line kernel.log '^READY AUTHENTICATION' "$vm" 400
     # as HOST COMMAND [OPTIONS]: to the kernel's target, as that host
     as() { "$ROADTRAIN" "$2" -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q "nqn.2026-11.test:$1" "${@:3}"; }
     for each; do
         hash=${each%:*}
         as "${each/:/-}" identify --dhchap-secret "share/$hash.host" >identify.log
         as "${each/:/-}" bench --dhchap-secret "share/$hash.host" --dhchap-ctrl-secret "share/$hash.target" \
-            --rw randrw --bs 4k --depth 4 --seconds 0.5 --verify --json >bench.json
+            --rw randrw --bs 4k --depth 4 --ios 200 --verify --json >bench.json
         holds bench.json '.errors == 0 and .iops > 0'
     done
     each=${1/:/-} hash=${1%:*}
@@ -124,7 +124,7 @@ test_kernel_host_tls() {
     grep -q 'refuses the host: no key for the identity' target.log || fail 'a wrong key'
     grep -q 'does not begin with TLS' target.log || fail 'without TLS'
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     serve_configured
     touch share/restarted
     until_file share/rekey "$vm"
@@ -144,10 +144,10 @@ test_kernel_target_tls() {
     auth_keys
     local concat
     port=$(free_port) concat=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" run -t 300 -k "$tls_kernel" -f "$port:4420" -f "$concat:4421" -e SIZE=64 -e "NQN=$nqn" \
-        -s "$work/share" "$here/guest-tls-target.sh"
+    background kernel.log "$here/vm.sh" run -k "$tls_kernel" -f "$port:4420" -f "$concat:4421" -e SIZE=64 \
+        -e "NQN=$nqn" -s "$work/share" "$here/guest-tls-target.sh"
     local vm=$pid suite options hosts=nqn.2026-11.test
-    until_line kernel.log '^READY TLS' "$vm" 120
+    until_line kernel.log '^READY TLS' "$vm" 400
     # as HOST KEY COMMAND [OPTIONS]: to the kernel's target over TLS
     as() {
         "$ROADTRAIN" "$3" -t tcp -a 127.0.0.1 -s "$port" -q "$hosts:$1" --tls --tls-key "share/$2.tls" "${@:4}"
@@ -161,10 +161,10 @@ test_kernel_target_tls() {
     for suite in 256 384; do
         as $suite $suite discover --json >discover.json
         holds discover.json '[.. | .tls? // empty] | any(. == "required")'
-        options='--bs 4k --lanes 2'
-        [ $suite = 256 ] || options='--bs 256k --hdr-digest --data-digest'
+        options='--bs 4k --size 1MiB --lanes 2'
+        [ $suite = 256 ] || options='--bs 256k --size 16MiB --hdr-digest --data-digest'
         # shellcheck disable=SC2086
-        as $suite $suite bench -n "$nqn" --rw randrw --depth 8 --seconds 0.5 --verify --json $options >bench.json
+        as $suite $suite bench -n "$nqn" --rw randrw --depth 8 --ios 200 --verify --json $options >bench.json
         holds bench.json '.errors == 0 and .blocks_checked > 0'
     done
     refused 'TLS handshake' as 256 wrong identify -n "$nqn"
@@ -191,7 +191,8 @@ test_kernel_target_tls() {
             --dhchap-secret "share/$3.host" "${@:4}"
     }
     for suite in 256 384; do
-        concatenates $suite bench sha$suite --rw randrw --bs 4k --lanes 2 --depth 8 --seconds 0.5 --verify --json >bench.json
+        concatenates $suite bench sha$suite --rw randrw --bs 4k --size 1MiB --lanes 2 --depth 8 --ios 200 --verify \
+            --json >bench.json
         holds bench.json '.errors == 0 and .blocks_checked > 0'
     done
     refused 'the target refuses this host: authentication failed|connection closed by the target' \

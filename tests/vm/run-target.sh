@@ -5,7 +5,7 @@
 kernel_target() {
     port=$(free_port) nqn=nqn.2024-01.test:kernel
     background kernel.log "$here/vm.sh" target -f "$port:4420" "$@"
-    until_line kernel.log '^READY' "$pid" 120
+    until_line kernel.log '^READY' "$pid" 400
 }
 
 test_kernel_target_bench_verifies() {

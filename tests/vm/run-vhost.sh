@@ -36,13 +36,13 @@ test_vhost_user_disk() {
     for n in 1 2; do
         until_file "share/kill$n" "$vm"
         kill -KILL "$attached"
-        ended "$attached" 5
+        ended "$attached" 60
         start_backend
         touch "share/killed$n"
     done
     until_file share/target "$vm"
     kill -KILL "$target"
-    ended "$target" 5
+    ended "$target" 60
     sleep 1
     serve_configured
     touch share/returned

@@ -226,6 +226,5 @@ fn the_wait_has_an_end() {
 #[test]
 fn a_target_without_hosts_ends_at_once() {
     let server = serve(vec![memory(1, MIB, 512)]);
-    let elapsed = drain(&server);
-    assert!(elapsed < Duration::from_millis(200), "{elapsed:?}");
+    server.drain(|_| panic!("it waits"));
 }

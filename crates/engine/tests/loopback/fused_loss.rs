@@ -66,7 +66,7 @@ fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
         let client = Client::connect(config(proxies[0].address, 1)).unwrap();
         let other = Client::connect(config(proxies[1].address, 2)).unwrap();
         let end = swap(&client, 0, 7);
-        sleep(SLOW / 3);
+        eventually("the store has it", || server.usage().store_commands == 1);
         let since = Instant::now();
         match is_silent {
             true => proxies[0].freeze(),
@@ -98,7 +98,7 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
     for round in 0..4 {
         let before = read(&client);
         let end = swap(&client, before, value(round));
-        sleep(SLOW / 3);
+        eventually("the store has it", || server.usage().store_commands == 1);
         // One of them has it.
         let path = &proxies[usize::from(round % 2)];
         path.cut(path.joined() - 1);
@@ -119,9 +119,9 @@ fn a_reservation_is_heard_by_pairs_that_wait_for_their_turn() {
     let client = |host| Client::connect(config(address(&server), host)).unwrap();
     let (first, second) = (client(1), client(2));
     let begun = swap(&first, 0, 1);
-    sleep(SLOW / 3);
+    eventually("the store has it", || server.usage().store_commands == 1);
     let waits = swap(&second, 1, 2);
-    sleep(SLOW / 3);
+    eventually("it waits", || server.usage().store_commands == 2);
     let mut owner = Reservations::connect(&config(address(&server), 3)).unwrap();
     owner.register(1, (RegisterAction::Register, false), ChangePersistence::Keep, (0, 3)).unwrap();
     let kind = ReservationType::WriteExclusive;

@@ -45,7 +45,7 @@ fn requests_take_all_paths_by_every_policy() {
             let mut config = HostConfig { path_policy: policy, ..host(&proxies) };
             (config.lanes, config.cores) = (lanes, reactors(2.min(lanes as usize)));
             let client = Client::connect(config).unwrap();
-            assert_eq!(states(&client), BOTH);
+            eventually("both are there", || states(&client) == BOTH);
             let (done, completions) = channel();
             for slot in 0..200 {
                 let buffer = Some(pattern(4096, slot));
@@ -69,14 +69,16 @@ fn requests_take_all_paths_by_every_policy() {
     assert_nothing_left(&server);
 }
 
+/// How often `survives` writes and reads everything.
+const ROUNDS: usize = 40;
+
 /// Writes and reads all the time while something happens: none fails, each ends once, and what was written last is
-/// there. The longest that one has taken.
-fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
+/// there. The longest that one has taken, of each round.
+fn survives(client: &Client, mut happens: impl FnMut(u64)) -> [Duration; ROUNDS] {
     const SLOTS: u64 = 64;
-    const ROUNDS: u64 = 40;
     let (done, completions) = channel();
-    let mut longest = Duration::ZERO;
-    for round in 0..ROUNDS {
+    let mut longest = [Duration::ZERO; ROUNDS];
+    for (longest, round) in longest.iter_mut().zip(0..) {
         for slot in 0..SLOTS {
             let buffer = Some(pattern(4096, round * SLOTS + slot));
             client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
@@ -87,7 +89,7 @@ fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
             let completion = completions.recv_timeout(LONG).expect("every request ends");
             assert!(completion.status.is_success(), "{}", completion.status);
             assert!(!std::mem::replace(&mut seen[completion.token as usize], true), "twice");
-            longest = longest.max(Duration::from_nanos(completion.latency_ns));
+            *longest = Duration::from_nanos(completion.latency_ns).max(*longest);
         }
         for slot in 0..SLOTS {
             let got = client.read(1, slot * 8, Buffer::alloc(4096)).unwrap();
@@ -121,11 +123,12 @@ fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
     let proxies = proxies(&server);
     let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
     let client = Client::connect(config).unwrap();
-    let longest = survives(&client, |round| {
+    let pauses = survives(&client, |round| {
         if round == 10 {
             proxies[0].freeze_all();
         }
     });
+    let longest = pauses.into_iter().max().unwrap();
     println!("longest pause of a write, keep-alive timeout {KEEP_ALIVE:?}: {longest:?}");
     // Silence is noticed within a keep-alive timeout.
     assert!(longest <= KEEP_ALIVE * 2, "{longest:?}");
@@ -143,18 +146,23 @@ fn writes_of_a_path_that_is_gone_pause_for_milliseconds() {
     let client = Client::connect(config).unwrap();
     let mut pauses = Vec::new();
     for _ in 0..5 {
-        pauses.push(survives(&client, |round| {
+        let mut longest = survives(&client, |round| {
             if round == 10 {
                 proxies[0].kill();
             }
-        }));
+        });
+        // The others are what this machine makes of them just now.
+        let pause = std::mem::take(&mut longest[10]);
+        pauses.push((pause, longest.into_iter().max().unwrap()));
         assert_ne!(states(&client)[0], LinkState::Connected);
         proxies[0].revive();
         eventually("both are back", || states(&client) == BOTH);
     }
-    println!("longest pauses of a write when a connection ends: {pauses:?}");
-    pauses.sort();
-    assert!(pauses[2] <= Duration::from_millis(50), "{pauses:?}");
+    println!("longest pauses of a write when a connection ends, and otherwise: {pauses:?}");
+    let is_short = |&&(pause, other): &&(Duration, Duration)| {
+        pause <= Duration::from_millis(50).max(other * 3)
+    };
+    assert!(pauses.iter().filter(is_short).count() >= 3, "{pauses:?}");
 }
 
 /// Another process knows nothing of what its neighbour may still execute.

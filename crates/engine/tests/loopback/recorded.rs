@@ -26,6 +26,12 @@ fn us(request: &RecordedRequest, name: &str) -> f64 {
     stage.unwrap_or_else(|| panic!("no {name} in {request:?}")).us
 }
 
+/// The stage that is said to be the longest one is.
+fn assert_longest(request: &RecordedRequest) {
+    let longest = us(request, &request.longest);
+    assert!(request.stages.iter().all(|stage| stage.us <= longest), "{request:?}");
+}
+
 fn slow(recorded: &Recorded) -> Vec<&RecordedRequest> {
     recorded.requests.iter().filter(|request| request.why == Reason::Slow).collect()
 }
@@ -41,12 +47,16 @@ fn a_slow_store_is_seen_at_both_ends() {
     let at_host: Vec<_> = slow(&here).into_iter().filter(|request| request.nsid == 2).collect();
     let at_target: Vec<_> = slow(&there).into_iter().filter(|request| request.nsid == 2).collect();
     assert_eq!((at_host.len(), at_target.len()), (16, 16), "{here:?} {there:?}");
+    let mut by_the_store = 0;
     let least = SERVICE.as_secs_f64() * 1e6 - 1000.0;
     for (host, target) in at_host.into_iter().zip(at_target) {
         assert_eq!((host.end, target.end), (Side::Host, Side::Target));
         assert_eq!((host.cid, &host.op, host.lba), (target.cid, &target.op, target.lba));
         assert_eq!((host.bytes, &*host.status), (target.bytes, "success"));
-        assert_eq!((&*host.longest, &*target.longest), ("target", "store"));
+        assert_longest(host);
+        assert_longest(target);
+        // On a machine with other work another stage may take longer now and then.
+        by_the_store += usize::from((&*host.longest, &*target.longest) == ("target", "store"));
         assert!(us(host, "target") >= least && us(target, "store") >= least, "{host:?} {target:?}");
         let sum: f64 = target.stages.iter().map(|stage| stage.us).sum();
         assert!((sum - target.total_us).abs() < 1.0, "{target:?}");
@@ -55,6 +65,7 @@ fn a_slow_store_is_seen_at_both_ends() {
         assert_eq!((&line.local, line.qid), (&other.peer, other.qid));
         assert!(host.begun_ns <= target.begun_ns + 1_000_000, "one clock");
     }
+    assert!(by_the_store > 8, "{here:?} {there:?}");
     assert_eq!(here.boot, there.boot);
 }
 
