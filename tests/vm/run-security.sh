@@ -169,7 +169,8 @@ test_kernel_target_tls() {
     done
     refused 'TLS handshake' as 256 wrong identify -n "$nqn"
     refused . "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q $hosts:256
-    attach -q $hosts:256 --tls --tls-key share/256.tls --reconnect-delay 1
+    # A guest that is slow must not lose the connection after its key has changed.
+    attach -q $hosts:256 --tls --tls-key share/256.tls --reconnect-delay 1 --keep-alive-tmo 60
     qemu-io -f raw -c 'write -P 7 1M 64k' "$uri"
     order away
     background io.log qemu-io -f raw -c 'read -P 7 1M 64k' -c 'write -P 8 2M 64k' "$uri"
