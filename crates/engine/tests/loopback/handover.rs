@@ -6,7 +6,7 @@ use roadtrain_engine::host::{
     AcquireAction, ChangePersistence, Client, HostConfig, RegisterAction, ReservationType,
     Reservations,
 };
-use roadtrain_engine::target::{Export, Inherited, Server, ServerConfig};
+use roadtrain_engine::target::{Export, Inherited, KeptPlace, Server, ServerConfig};
 use roadtrain_wire::status::Status;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
