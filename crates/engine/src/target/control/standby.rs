@@ -70,9 +70,10 @@ impl Control {
             let standing = stores.changing_hands().filter(|(_, open)| is_asked(open));
             standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
+        let news: Vec<_> = news.iter().map(key).collect();
+        drop(stores); // what is replaced ends at once
         // Each by itself: one that cannot be opened keeps no other one from being served.
-        for one in &news {
-            let key = key(one);
+        for key in news {
             let is_it = |nqn: &str, nsid| !self.is_leaving() && (nqn, nsid) == (&*key.0, key.1);
             if let Err(error) = self.change(is_it, |exports| Ok(exports.clone())) {
                 warn!("who has the blocks has changed, which is followed later: {error}");
