@@ -101,6 +101,24 @@ test_gateways_taken_over_on_command() {
     grep -q 'nothing has changed' claim.log || fail "$(cat claim.log)"
 }
 
+# By a reload an image becomes one that others may take over: it is opened anew.
+test_gateways_standby_by_reload() {
+    gateways_lab
+    local options=(-a 192.0.2.3 -s "$port" -n "$nqn" --serial D1 --cntlid-range 1-1000)
+    "$ROADTRAIN" serve "${options[@]}" --namespace "rbd:rbd/disk,$image" --print-config >one.toml
+    background one.log "${in_other[@]}" env ROADTRAIN_RUNTIME_DIR="$work/one" "$ROADTRAIN" serve --config one.toml
+    gateway_one=$pid
+    until_line one.log '^ready' "$pid"
+    "$ROADTRAIN" serve "${options[@]}" --namespace "rbd:rbd/disk,$image,standby" --print-config >one.toml
+    kill -HUP "$gateway_one"
+    until_line one.log 'reloaded' "$gateway_one"
+    is_soon one optimized
+    gateway two
+    [ "$(ana_of two)" = inaccessible ] || fail 'two has it'
+    kill -KILL "$gateway_one"
+    is_soon two optimized
+}
+
 # reads_of_old_owner: what comes by `one` alone, of blocks that were written by `two` and never before
 reads_of_old_owner() {
     local at reader readers=()

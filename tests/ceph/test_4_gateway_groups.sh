@@ -57,6 +57,15 @@ test_group_configuration_is_applied_by_all() {
     member one
     member two
     grep -q "^ready 127.0.0.1:$port_one $nqn\$" one.log
+    # One that cannot serve takes no share: nobody has heard of it.
+    rc=0
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --gateway-group gates --pool rbd --gateway three \
+        --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
+    [ $rc = 1 ] || { cat three.log; fail "status $rc"; }
+    group show --json >show.json
+    holds show.json '.gateways | map(.name) == ["one", "two"] or (.[] | select(.name == "three") | .state == "left")'
+    ! grep -q three one.log two.log || fail 'others have heard of it'
+    group remove --gateway three >three.log
     group_soon ".version == 1 and $shared and (.gateways | map([.name, .state, .slot]) == [[\"one\", \"there\", 0], [\"two\", \"there\", 1]])"
     # Both apply what is added and removed, before the command ends.
     group add -n "$nqn" --namespace rbd:rbd/c,create=16MiB --allow-host nqn.2026-11.test:host >add.log
@@ -102,6 +111,23 @@ test_group_configuration_is_applied_by_all() {
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$(free_port)" --gateway-group gates --pool rbd --gateway one \
         --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant >again.log 2>&1 || rc=$?
     [ $rc = 1 ] && grep -q 'a gateway called one runs' again.log || { cat again.log; fail "status $rc"; }
+}
+
+# What one cannot serve for a while it serves when it can.
+test_group_tries_again_what_was_refused() {
+    group_lab
+    local rc=0
+    rbd_tool create rbd/late --size 16M --image-feature layering
+    group add -n "$nqn" --namespace rbd:rbd/a,create=16MiB >add.log
+    member a
+    group_soon "$shared"
+    group add -n "$nqn" --namespace rbd:rbd/late >add.log 2>&1 || rc=$?
+    group_soon '.gateways[0].version == 1 and .version == 2'
+    until_line a.log 'version 2 is not applied' "$gateway_a"
+    sleep 25
+    rbd_tool feature enable rbd/late exclusive-lock
+    group_soon ".gateways[0].version == 2 and $shared and ($all | length == 2)" 30
+    [ "$(grep -c 'version 2 is not applied' a.log)" = 1 ] || { cat a.log; fail 'told more than once'; }
 }
 
 test_group_shares_images_out() {

@@ -63,7 +63,9 @@ fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>)
             // A look from before this beat is answered by then, or counts for nothing.
             from = *back + blind;
         }
-        owner.confirmed(at(*begun), at(*back));
+        if owner.confirmed(at(*begun), at(*back)) {
+            owner.looked(true, at(*back));
+        }
         confirmed = *begun;
         // An answer that is older than that changes nothing.
         if *back >= begun + gives_up {
@@ -131,16 +133,63 @@ proptest! {
 fn who_was_fenced_stays_so() {
     let mut owner = Owner::new(Timing::default(), at(0));
     assert_eq!(owner.standing(at(3_999)), Standing::Serves);
-    owner.confirmed(at(3_000), at(3_010));
-    owner.confirmed(at(2_000), at(3_020));
+    assert!(!owner.confirmed(at(3_000), at(3_010)));
+    assert!(!owner.confirmed(at(2_000), at(3_020)));
     assert_eq!(owner.standing(at(6_999)), Standing::Serves);
     assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
-    owner.confirmed(at(8_000), at(8_010));
+    assert!(owner.confirmed(at(8_000), at(8_010)));
+    owner.looked(true, at(8_010));
     assert_eq!(owner.standing(at(10_009)), Standing::CutOff, "somebody may be about to take it");
     assert_eq!(owner.standing(at(10_010)), Standing::Serves);
     owner.fenced();
-    owner.confirmed(at(10_000), at(10_020));
+    assert!(!owner.confirmed(at(10_000), at(10_020)));
     assert_eq!(owner.standing(at(10_020)), Standing::Fenced);
+}
+
+/// Beats are confirmed whoever has the blocks, when the fence has ended.
+#[test]
+fn who_was_cut_off_looks_whose_the_blocks_are() {
+    let mut owner = Owner::new(Timing::default(), at(0));
+    let hour = 3_600_000;
+    for n in 0..10 {
+        let now = hour + n * 1_000;
+        assert!(owner.confirmed(at(now), at(now + 10)), "nothing has been seen yet");
+        assert_eq!(owner.standing(at(now + 999)), Standing::CutOff);
+    }
+    let mut other = owner.clone();
+    owner.looked(true, at(hour + 9_500));
+    assert_eq!(
+        owner.standing(at(hour + 11_499)),
+        Standing::CutOff,
+        "somebody may be about to take it"
+    );
+    assert!(!owner.confirmed(at(hour + 11_000), at(hour + 11_010)));
+    assert_eq!(owner.standing(at(hour + 11_500)), Standing::Serves);
+    other.looked(false, at(hour + 9_500));
+    assert_eq!(other.standing(at(hour + 9_500)), Standing::Fenced);
+}
+
+/// An owner that never beats is gone when it does not have the blocks open for long, as far as that was looked for.
+#[test]
+fn strangers_that_are_gone_are_fenced() {
+    let look = |observer: &mut Observer, ms, seen| observer.looked(at(ms), at(ms + 10), seen);
+    let all = |observer: &mut Observer, from: u64, to: u64, seen| {
+        (from..to).step_by(500).find(|ms| look(observer, *ms, seen) == Verdict::Fence)
+    };
+    let mut observer = Observer::new(Timing::default());
+    assert_eq!(all(&mut observer, 0, 29_000, Seen::Absent(1)), None);
+    // It was there: it had lost its connection.
+    assert_eq!(all(&mut observer, 29_000, 30_000, Seen::Stranger), None);
+    assert_eq!(all(&mut observer, 30_000, 59_000, Seen::Absent(1)), None);
+    // Nobody has looked for a while.
+    assert_eq!(all(&mut observer, 63_000, 90_000, Seen::Absent(1)), None);
+    // Another one.
+    assert_eq!(all(&mut observer, 90_000, 119_500, Seen::Absent(2)), None);
+    assert_eq!(all(&mut observer, 119_500, 130_000, Seen::Absent(2)), Some(120_500));
+    // Beats are waited for less long, but by themselves.
+    let mut observer = Observer::new(Timing::default());
+    assert_eq!(all(&mut observer, 0, 20_000, Seen::Absent(5)), None);
+    assert_eq!(all(&mut observer, 20_000, 24_500, Seen::Beat(5)), None);
 }
 
 #[test]

@@ -173,15 +173,17 @@ pub fn recovery(seed: u64, gateways: usize, images: usize) -> Recovery {
     }
 }
 
-/// When an heir serves each image: those that are free when it looks it opens one after the other, and serves together.
+/// When an heir serves each image: those that are free when it looks it opens one after the other, and serves each when it
+/// is open.
 fn served(known: u64, phase: u64, mut free: Vec<u64>) -> Vec<u64> {
     free.sort_unstable();
     let (mut now, mut served) = (phase, Vec::new());
     while !free.is_empty() {
         now += LOOK;
         let count = if now < known { 0 } else { free.iter().take_while(|at| **at <= now).count() };
+        served.extend((1..=count as u64).map(|n| now + n * OPEN));
         now += count as u64 * OPEN;
-        served.extend(free.drain(..count).map(|_| now));
+        free.drain(..count);
     }
     served
 }

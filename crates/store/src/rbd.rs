@@ -83,6 +83,16 @@ impl RbdImage {
     pub fn is_same(&self, other: &RbdImage) -> bool {
         self.to_string() == other.to_string() && self.conf == other.conf
     }
+
+    /// Whether what is open as this says can be used as `other` says. What several targets reach has to be opened for
+    /// that, and can be opened with other rights: it is out of reach for a moment. Who has it alone would be in its own
+    /// way.
+    #[must_use]
+    pub fn serves_as(&self, other: &RbdImage) -> bool {
+        let rights = |image: &RbdImage| (image.id.clone(), image.keyring.clone());
+        let is_open = !other.shared || (self.shared && rights(self) == rights(other));
+        self.is_same(other) && is_open
+    }
 }
 
 impl fmt::Display for RbdImage {
@@ -204,7 +214,7 @@ impl RbdStore {
     /// It is not there, or cannot be looked at.
     pub(crate) fn look(spec: &RbdImage, lba_bytes: u32) -> Result<RbdStore, OpenError> {
         let failed = |failure: Failure| failure.of(spec);
-        let pool = Pool::connect_alone(spec).map_err(failed)?;
+        let pool = Pool::connect_to_break(spec).map_err(failed)?;
         let image = Arc::new(Image::open(pool, spec, false).map_err(failed)?);
         let watched = Watched::begin(image.clone(), Timing::default()).map_err(failed)?;
         RbdStore::new(spec, image, lba_bytes, (Tie::Watched(watched), false))

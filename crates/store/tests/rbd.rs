@@ -88,7 +88,7 @@ fn images_are_stores() {
     another_size_is_seen(&cluster);
     what_was_made_goes_again(&cluster);
     says_what_is_wrong(&cluster);
-    nothing_is_cached(&cluster);
+    options_of_image_and_pool(&cluster);
 }
 
 /// With BlueStore, which keeps data on disks; the images are those that several targets reach.
@@ -97,6 +97,7 @@ fn shared_images_are_stores() {
     let Some(cluster) = Cluster::start("shared_images_are_stores", "bluestore") else { return };
     conform(&cluster, true);
     changes_hands(&cluster);
+    who_died_without_a_beat_is_followed(&cluster);
 }
 
 fn conform(cluster: &Cluster, shared: bool) {
@@ -121,9 +122,16 @@ fn changes_hands(cluster: &Cluster) {
     let second = look(&spec()).unwrap();
     assert_eq!(second.custody(), Custody::Theirs);
     assert_eq!(second.identity().unwrap(), first.identity().unwrap());
+    let owner = owner_of(cluster, "rbd/hands");
+    // What they say does not matter.
+    let said = [["rbd_blocklist_on_break_lock", "false"], ["rbd_blocklist_expire_seconds", "60"]];
+    for [name, value] in said {
+        cluster.rbd(&["config", "image", "set", "rbd/hands", name, value]);
+    }
     second.seize().unwrap();
     becomes(&*second, Custody::Free);
     becomes(&*first, Custody::Lost);
+    is_fenced_for_long(cluster, &owner);
     let third = opened(image(), false).unwrap();
     // It has nothing to give up any more, and does not take it away from the new one.
     first.give_up();
@@ -141,6 +149,28 @@ fn changes_hands(cluster: &Cluster) {
     let fourth = look(&spec()).unwrap();
     third.give_up();
     becomes(&*fourth, Custody::Free);
+}
+
+/// The address of the client that has its lock.
+fn owner_of(cluster: &Cluster, image: &str) -> String {
+    let end = Instant::now() + LONG;
+    loop {
+        let locks = cluster.rbd(&["lock", "ls", image]);
+        if let Some(owner) = locks.lines().last().and_then(|line| line.split_whitespace().last()) {
+            return owner.to_owned();
+        }
+        assert!(Instant::now() < end, "{image} has no owner");
+    }
+}
+
+/// So long that nothing of it is on its way when the fence ends.
+fn is_fenced_for_long(cluster: &Cluster, address: &str) {
+    let fenced = cluster.script(&["exec"], &["--", "ceph", "osd", "blocklist", "ls"]);
+    let mut all = fenced.lines().filter_map(|line| line.split_once(' '));
+    let end = all.find_map(|(known, end)| (known == address).then_some(end));
+    let soonest = Command::new("date").args(["-d", "now + 300 days", "+%F"]).output().unwrap();
+    let soonest = String::from_utf8(soonest.stdout).unwrap();
+    assert!(end.is_some_and(|end| end > soonest.trim()), "{address}: {fenced}");
 }
 
 fn becomes(store: &dyn Store, custody: Custody) {
@@ -220,7 +250,7 @@ fn says_what_is_wrong(cluster: &Cluster) {
 }
 
 /// Whatever ceph.conf says. What image or pool say cannot be overruled, and is told.
-fn nothing_is_cached(cluster: &Cluster) {
+fn options_of_image_and_pool(cluster: &Cluster) {
     let conf = cluster.directory().join("cached.conf");
     let mut text = std::fs::read_to_string(cluster.directory().join("ceph.conf")).unwrap();
     text +=
@@ -229,7 +259,8 @@ fn nothing_is_cached(cluster: &Cluster) {
     std::fs::write(&conf, text).unwrap();
     let image = || RbdImage { conf: Some(conf.clone()), ..cluster.image("2") };
     opened(image(), false).unwrap().give_up();
-    for (option, value) in [("rbd_cache", "true"), ("rbd_persistent_cache_mode", "ssd")] {
+    let fences = ("rbd_blocklist_on_break_lock", "false");
+    for (option, value) in [("rbd_cache", "true"), ("rbd_persistent_cache_mode", "ssd"), fences] {
         for whose in [["image", "rbd/2"], ["pool", "rbd"]] {
             let [kind, name] = whose;
             cluster.rbd(&["config", kind, "set", name, option, value]);
@@ -242,4 +273,26 @@ fn nothing_is_cached(cluster: &Cluster) {
     }
     cluster.rbd(&["config", "image", "set", "rbd/2", "rbd_cache", "false"]);
     opened(image(), false).unwrap().give_up();
+}
+
+/// A client that gives no sign of life, and has not got the image open any more.
+fn who_died_without_a_beat_is_followed(cluster: &Cluster) {
+    // Who has died is a watcher for half a minute: less long here.
+    let watch = ["ceph", "tell", "osd.0", "config", "set", "osd_client_watch_timeout", "5"];
+    cluster.script(&["exec"], &[&["--"][..], &watch].concat());
+    cluster.rbd(&["create", "rbd/gone", "--size", "64M"]);
+    let mut writer = Command::new("rbd");
+    writer.env("CEPH_CONF", cluster.directory().join("ceph.conf"));
+    writer.args(["bench", "--io-type", "write", "--io-total", "1T", "rbd/gone"]);
+    let mut writer = writer.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let owner = owner_of(cluster, "rbd/gone");
+    let image = RbdImage { shared: true, ..cluster.image("gone") };
+    let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes: 4096, read_only: false };
+    let store = look(&spec).unwrap();
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let died = Instant::now();
+    becomes(&*store, Custody::Free);
+    assert!(died.elapsed() > Duration::from_secs(30), "after {:?}", died.elapsed());
+    is_fenced_for_long(cluster, &owner);
 }

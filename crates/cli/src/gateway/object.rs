@@ -189,7 +189,7 @@ impl Group {
         )))
     }
 
-    /// Writes that a gateway is there, if nobody else has in its name since `last`; the first time that is not asked.
+    /// Writes that a gateway is there, if nobody else has in its name since `last`; `None`: nobody was there.
     ///
     /// # Errors
     /// The cluster does not.
@@ -200,9 +200,9 @@ impl Group {
         beat: u64,
     ) -> Result<bool, ObjectError> {
         let name = format!("{BEAT}{gateway}");
-        let expected = last.map(|last| (name.clone(), last.to_string().into_bytes()));
+        let last = last.map_or_else(Vec::new, |last| last.to_string().into_bytes());
         let change = MapChange {
-            expected: expected.into_iter().collect(),
+            expected: [(name.clone(), last)].into(),
             set: [(name, beat.to_string().into_bytes())].into(),
             removed: Vec::new(),
         };

@@ -30,6 +30,9 @@ const NAMESAKE_WAIT: Duration = Duration::from_millis(2500);
 const SAY: Duration = Duration::from_secs(1);
 /// Between attempts to follow after one that has failed.
 const RETRY: Duration = Duration::from_secs(5);
+/// Until a version is tried again that could not be served here: the reason may pass, as that of an image that was in
+/// use. What it shares out to this gateway is served by nobody meanwhile.
+const RETRY_REFUSED: Duration = Duration::from_secs(20);
 /// How long a gateway that is to stop may take to give up what it serves.
 const LEAVE_WAIT: Duration = Duration::from_secs(15);
 /// How long the first share may take to be served before the target says that it is ready all the same.
@@ -67,11 +70,39 @@ struct State {
 struct Applied {
     version: u64,
     living: BTreeSet<String>,
-    refused: Option<(u64, String)>,
+    refused: Option<Refused>,
+}
+
+/// A version that could not be served here.
+#[derive(Clone, PartialEq, Eq)]
+struct Refused {
+    version: u64,
+    why: String,
+    /// When it is tried again.
+    again: Instant,
+}
+
+impl Applied {
+    /// Whether there is nothing to read when `version` is the newest.
+    fn knows(&self, version: u64, now: Instant) -> bool {
+        match &self.refused {
+            Some(refused) => refused.version == version && now < refused.again,
+            None => self.version == version,
+        }
+    }
+
+    /// `version` could not be served at `now`. Whether that is nothing new.
+    fn refuse(&mut self, version: u64, why: String, now: Instant) -> bool {
+        let new = Refused { version, why, again: now + RETRY_REFUSED };
+        let old = self.refused.replace(new.clone());
+        old.is_some_and(|old| (old.version, old.why) == (new.version, new.why))
+    }
 }
 
 struct Beating {
     members: Members,
+    /// What was there of this name before.
+    before: Option<u64>,
     /// The newest that is known to be written, and the newest that was tried.
     written: u64,
     tried: u64,
@@ -81,7 +112,8 @@ struct Beating {
 }
 
 impl Member {
-    /// Connects, and takes a place in the group. What it serves at first, with nothing of its share yet.
+    /// Connects, and takes a place in the group. What it serves at first, with nothing of its share yet: the others hear
+    /// of this gateway at [`Member::start`].
     ///
     /// # Errors
     /// The cluster cannot be reached, another gateway has the name, or the configuration makes no sense here.
@@ -95,7 +127,7 @@ impl Member {
             Some(name) => name.clone(),
             None => machine_name()?,
         };
-        refuse_namesake(&group, &name)?;
+        let before = find_namesake(&group, &name)?;
         let slot = group.take_slot(&name)?;
         let GroupState { version, config, .. } = group.read()?.unwrap_or_default();
         let mut own = own;
@@ -103,11 +135,11 @@ impl Member {
         let ceph = asked.ceph.clone();
         let served = config.served_by(&own, &ceph).map_err(Failure::usage)?;
         let first = first_beat();
-        group.beat(&name, None, first)?;
         let applied = Applied { version, ..Applied::default() };
         let state = State { version, applied: Some(applied), ..State::default() };
         let beating = Beating {
             members: Members::default(),
+            before,
             written: first,
             tried: first,
             is_out: false,
@@ -131,11 +163,13 @@ impl Member {
         share(subsystems, &self.name, &applied.living);
     }
 
-    /// Follows the group from now on, and waits until the first share is served.
+    /// Follows the group from now on, and waits until the first share is served. The target runs: whoever gives a share
+    /// away must not wait for it.
     ///
     /// # Errors
-    /// There are no threads for it.
+    /// Another gateway has taken the name, the group cannot be reached, or there are no threads.
     pub(super) fn start(self: &Arc<Self>, served: &Arc<Served>) -> Outcome {
+        self.first_beat()?;
         let member = self.clone();
         thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
         let (member, of) = (self.clone(), Arc::downgrade(served));
@@ -148,6 +182,15 @@ impl Member {
             state = wait(&self.changed, state, ROUND);
         }
         Ok(())
+    }
+
+    /// Says for the first time that it is there.
+    fn first_beat(&self) -> Outcome {
+        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.group.beat(&self.name, beating.before, beating.written)? {
+            true => Ok(()),
+            false => Err(namesake(&self.group, &self.name)),
+        }
     }
 
     /// The others serve from now on what is served here. Waits for that, but not for long: the cluster may be away.
@@ -294,8 +337,7 @@ impl Member {
                 let mut state = self.lock();
                 let is_same = |state: &State| {
                     let applied = state.applied.clone().unwrap_or_default();
-                    let version = applied.refused.map_or(applied.version, |(version, _)| version);
-                    (version, &applied.living) == (state.version, &state.living)
+                    applied.knows(state.version, Instant::now()) && applied.living == state.living
                 };
                 while is_same(&state) && !state.is_leaving && Instant::now() < is_due {
                     state = wait(&self.changed, state, SAY);
@@ -323,17 +365,17 @@ impl Member {
         (version, living): (u64, BTreeSet<String>),
         applied: Applied,
     ) -> bool {
-        let known = applied.refused.as_ref().map_or(applied.version, |(version, _)| *version);
-        if known == version && applied.living == living {
+        let is_known = applied.knows(version, Instant::now());
+        if is_known && applied.living == living {
             return false;
         }
         // The share of this gateway is made of what was applied, so that comes first.
         self.lock().applied = Some(Applied { living: living.clone(), ..applied.clone() });
-        let next = match known == version {
+        let next = match is_known {
             true => {
                 served.follow(None, &self.source()).map(|()| Applied { living, ..applied.clone() })
             }
-            false => self.read(served, living, &applied),
+            false => self.read(served, living, applied.clone()),
         };
         let is_done = next.is_ok();
         let next = next.unwrap_or_else(|failure| {
@@ -350,26 +392,30 @@ impl Member {
         true
     }
 
-    /// Serves the configuration that there is now. One that this gateway cannot serve is left until there is another.
+    /// Serves the configuration that there is now. One that this gateway cannot serve is left, and tried again now and then.
     fn read(
         &self,
         served: &Served,
         living: BTreeSet<String>,
-        applied: &Applied,
+        mut applied: Applied,
     ) -> Outcome<Applied> {
         let GroupState { version, config, .. } = self.group.read()?.unwrap_or_default();
         let new = config.served_by(&self.own, &self.ceph).map_err(Failure::usage);
         match new.and_then(|new| served.follow(Some(new), &self.source())) {
             Ok(()) => Ok(Applied { version, living, refused: None }),
             Err(failure) => {
-                error!(
-                    "{}: version {version} is not applied, what was served before is served on: {}",
-                    self.source(),
-                    failure.message
-                );
+                let why = failure.message;
+                if !applied.refuse(version, why.clone(), Instant::now()) {
+                    error!(
+                        "{}: version {version} is not applied, what was served before is served on: {why}",
+                        self.source(),
+                    );
+                }
                 // Others may be there than before, all the same.
-                served.follow(None, &self.source())?;
-                Ok(Applied { living, refused: Some((version, failure.message)), ..applied.clone() })
+                if applied.living != living {
+                    served.follow(None, &self.source())?;
+                }
+                Ok(Applied { living, ..applied })
             }
         }
     }
@@ -378,6 +424,7 @@ impl Member {
     fn say(&self, served: &Served, last: &mut Option<Said>) {
         let (listeners, serves) = served.served();
         let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
+        let refused = refused.map(|Refused { version, why, .. }| (version, why));
         let said = Said { slot: self.slot, listeners, version, refused, serves };
         if last.as_ref() == Some(&said) {
             return;
@@ -429,22 +476,49 @@ fn machine_name() -> Outcome<String> {
     }
 }
 
-/// Two gateways with one name would write over each other.
-fn refuse_namesake(group: &Group, name: &str) -> Outcome {
+/// The last beat of a gateway of that name, which has ended: two with one name would write over each other.
+fn find_namesake(group: &Group, name: &str) -> Outcome<Option<u64>> {
     let beat = || Ok::<_, Failure>(group.now()?.beats.get(name).copied());
-    let Some(first) = beat()? else { return Ok(()) };
+    let mut last = beat()?;
     let until = Instant::now() + NAMESAKE_WAIT;
-    while Instant::now() < until {
-        if beat()?.is_some_and(|beat| beat != first) {
-            return Err(Failure::failed(format!(
-                "gateway group {}: a gateway called {name} runs: give this one another name with --gateway",
-                group.name()
-            )));
+    while last.is_some() && Instant::now() < until {
+        let now = beat()?;
+        if now.is_some_and(|now| Some(now) != last) {
+            return Err(namesake(group, name));
         }
+        last = now;
         thread::sleep(ROUND / 2);
     }
-    Ok(())
+    Ok(last)
+}
+
+fn namesake(group: &Group, name: &str) -> Failure {
+    Failure::failed(format!(
+        "gateway group {}: a gateway called {name} runs: give this one another name with --gateway",
+        group.name()
+    ))
 }
 
 /// What is served, by subsystem.
 pub(super) type Serves = BTreeMap<String, Vec<u32>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reason may pass, and is told once.
+    #[test]
+    fn a_version_that_was_refused_is_tried_again() {
+        let now = Instant::now();
+        let mut applied = Applied { version: 3, ..Applied::default() };
+        assert!(applied.knows(3, now) && !applied.knows(4, now));
+        assert!(!applied.refuse(4, "in use".into(), now));
+        assert!(applied.knows(4, now) && !applied.knows(5, now) && !applied.knows(3, now));
+        let later = now + Duration::from_secs(60);
+        assert!(!applied.knows(4, later));
+        assert!(applied.refuse(4, "in use".into(), later) && applied.knows(4, later));
+        assert!(
+            !applied.refuse(4, "gone".into(), later) && !applied.refuse(5, "gone".into(), later)
+        );
+    }
+}

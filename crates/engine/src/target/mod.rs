@@ -37,6 +37,8 @@ mod reservation_file;
 mod reserving;
 mod server;
 mod snapshot;
+#[cfg(test)]
+mod standby_tests;
 mod stores;
 mod tasks;
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl Open {
 
     /// Whether its store serves nothing any more, and is to be opened again: hosts are told first that it is out of
     /// reach.
-    fn is_to_open(&self) -> bool {
+    pub(super) fn is_to_open(&self) -> bool {
         match self.store.store().custody() {
             Custody::Ours | Custody::CutOff => false,
             Custody::Theirs | Custody::Free => true,
@@ -110,6 +110,14 @@ impl Open {
             Custody::Free => self.export == alike && export.yields,
             _ => false,
         };
+        is_it.then(|| Open { export: export.clone(), ..self.clone() })
+    }
+
+    /// The same as `export` says it, but for the blocks, which could not be had: it stays out of reach. It
+    /// [has news](Open::has_news) then, so it is tried again, by itself.
+    fn postponed(&self, export: &Export) -> Option<Open> {
+        let is_alike = self.export == Export { yields: self.export.yields, ..export.clone() };
+        let is_it = is_alike && self.is_to_open() && self.is_out_of_reach();
         is_it.then(|| Open { export: export.clone(), ..self.clone() })
     }
 }
@@ -171,7 +179,7 @@ impl Stores {
     /// it is, unless it is `looked` at again, by NQN and NSID.
     ///
     /// # Errors
-    /// The first store that cannot be had; nothing has changed then.
+    /// The first store that cannot be had, unless it was out of reach and can stay so; nothing has changed then.
     pub(super) fn prepare(
         &self,
         subsystems: &[Subsystem],
@@ -185,7 +193,13 @@ impl Stores {
                 let known = self.get(nqn, export.nsid).filter(|_| !looked(nqn, export.nsid));
                 let open = match known.and_then(|open| open.claimed(export)) {
                     Some(open) => Ok(open),
-                    None => prepared.open(self, nqn, export),
+                    None => prepared.open(self, nqn, export).or_else(|error| {
+                        let postponed = known.and_then(|open| open.postponed(export));
+                        if postponed.is_some() {
+                            warn!("{}: it stays out of reach", unfit(nqn, export.nsid, &error));
+                        }
+                        postponed.ok_or(error)
+                    }),
                 };
                 let config = open.and_then(|open| prepared.add(nqn, open));
                 namespaces.push(config.map_err(|error| unfit(nqn, export.nsid, &error))?);
@@ -524,8 +538,9 @@ fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     }
 }
 
-/// Whether two kinds name the same blocks where these have no place that can be looked at.
-fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
+/// Whether two kinds name the same blocks where these have no place that can be looked at, and what is open as `a` says can
+/// be used as `b` says.
+pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
     match (a, b) {
         (StoreKind::Memory { .. }, StoreKind::Memory { .. })
         | (StoreKind::Null { .. }, StoreKind::Null { .. }) => true,
@@ -536,7 +551,7 @@ fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
         (StoreKind::File { path: a, .. }, StoreKind::File { path: b, .. })
         | (StoreKind::Block { path: a }, StoreKind::Block { path: b }) => a == b,
         #[cfg(feature = "rbd")]
-        (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.is_same(b),
+        (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.serves_as(b),
         _ => false,
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! Clocks are compared with nothing but themselves. An owner that runs has given up before it is fenced, as long as
 //! clocks run alike within the margin between the two times. One that was frozen has not: the fence is what protects
-//! the blocks.
+//! the blocks. Whoever was cut off serves again only when it has seen that the blocks are still its own.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -29,6 +29,9 @@ pub struct Timing {
     pub gives_up: Duration,
     /// Without a new beat the owner is fenced. Longer than `gives_up`.
     pub takes: Duration,
+    /// An owner that never beats and does not have the blocks open for so long is fenced. Much longer than `takes`: a
+    /// client that lives may lose what says that it has them open, and gets it back when it reaches the cluster.
+    pub buries: Duration,
     /// Who could not look for so long has not seen that there was no beat.
     pub blind: Duration,
 }
@@ -40,6 +43,7 @@ impl Default for Timing {
             look: Duration::from_millis(500),
             gives_up: Duration::from_secs(4),
             takes: Duration::from_secs(5),
+            buries: Duration::from_secs(30),
             blind: Duration::from_secs(2),
         }
     }
@@ -65,6 +69,9 @@ pub struct Owner {
     /// After it was cut off: when it serves again. Who stands by may have looked before the beat that came through, and
     /// hear of it only now. An answer to a look that takes longer than `blind` counts for nothing.
     resumes: Instant,
+    /// It was cut off, and has not seen since then whose the blocks are. A beat says nothing of that: the cluster takes
+    /// one from whoever reaches it, and a fence may have ended.
+    is_in_doubt: bool,
     is_fenced: bool,
 }
 
@@ -72,15 +79,31 @@ impl Owner {
     /// It has got them by what it has begun at `begun`.
     #[must_use]
     pub fn new(timing: Timing, begun: Instant) -> Owner {
-        Owner { timing, confirmed: begun, resumes: Instant::default(), is_fenced: false }
+        Owner {
+            timing,
+            confirmed: begun,
+            resumes: Instant::default(),
+            is_in_doubt: false,
+            is_fenced: false,
+        }
     }
 
-    /// The cluster has confirmed the beat that began at `begun`, as is heard `now`.
-    pub fn confirmed(&mut self, begun: Instant, now: Instant) {
-        if now.since(self.confirmed) >= self.timing.gives_up {
+    /// The cluster has confirmed the beat that began at `begun`, as is heard `now`. Whether it is to be looked whose the
+    /// blocks are ([`Owner::looked`]): it serves nothing before that.
+    #[must_use]
+    pub fn confirmed(&mut self, begun: Instant, now: Instant) -> bool {
+        self.is_in_doubt |= now.since(self.confirmed) >= self.timing.gives_up;
+        self.confirmed = self.confirmed.max(begun);
+        self.is_in_doubt
+    }
+
+    /// A look that was begun after the newest beat has shown `now` whether the blocks are still its own.
+    pub fn looked(&mut self, is_ours: bool, now: Instant) {
+        if !is_ours {
+            self.fenced();
+        } else if core::mem::take(&mut self.is_in_doubt) {
             self.resumes = now + self.timing.blind;
         }
-        self.confirmed = self.confirmed.max(begun);
     }
 
     /// The cluster refuses what comes from here.
@@ -91,7 +114,8 @@ impl Owner {
     /// How it stands.
     #[must_use]
     pub fn standing(&self, now: Instant) -> Standing {
-        match now.since(self.confirmed) < self.timing.gives_up && now >= self.resumes {
+        let is_heard = now.since(self.confirmed) < self.timing.gives_up;
+        match is_heard && !self.is_in_doubt && now >= self.resumes {
             _ if self.is_fenced => Standing::Fenced,
             true => Standing::Serves,
             false => Standing::CutOff,
@@ -106,8 +130,10 @@ pub enum Seen {
     Nobody,
     /// The newest beat of their owner: another owner's is another number.
     Beat(u64),
-    /// An owner that does not beat: it has just come, or is no target.
+    /// An owner that does not beat, and has them open: it has just come, or is no target.
     Stranger,
+    /// An owner that does not beat, and does not have them open either: another owner's is another number.
+    Absent(u64),
 }
 
 /// What follows from looks.
@@ -125,8 +151,8 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Observer {
     timing: Timing,
-    /// The newest beat, and since when there has been no other one as far as that was looked for.
-    beat: Option<(u64, Instant)>,
+    /// What could mean that the owner is gone, and since when nothing else was seen, as far as that was looked for.
+    silence: Option<(Seen, Instant)>,
     /// When the last look was answered.
     answered: Instant,
 }
@@ -135,29 +161,30 @@ impl Observer {
     /// Has seen nothing yet.
     #[must_use]
     pub fn new(timing: Timing) -> Observer {
-        Observer { timing, beat: None, answered: Instant::default() }
+        Observer { timing, silence: None, answered: Instant::default() }
     }
 
     /// A look that was `asked` for and `answered` then has shown `seen`.
     pub fn looked(&mut self, asked: Instant, answered: Instant, seen: Seen) -> Verdict {
         let was_blind = answered.since(self.answered) > self.timing.blind;
         self.answered = answered;
-        let number = match seen {
-            Seen::Beat(number) => number,
+        let patience = match seen {
+            Seen::Beat(_) => self.timing.takes,
+            Seen::Absent(_) => self.timing.buries,
             Seen::Nobody | Seen::Stranger => {
-                self.beat = None;
+                self.silence = None;
                 return if seen == Seen::Nobody { Verdict::Free } else { Verdict::Wait };
             }
         };
-        match self.beat {
-            Some((known, since)) if known == number && !was_blind => {
-                match asked.since(since) >= self.timing.takes {
+        match self.silence {
+            Some((known, since)) if known == seen && !was_blind => {
+                match asked.since(since) >= patience {
                     true => Verdict::Fence,
                     false => Verdict::Wait,
                 }
             }
             _ => {
-                self.beat = Some((number, answered));
+                self.silence = Some((seen, answered));
                 Verdict::Wait
             }
         }

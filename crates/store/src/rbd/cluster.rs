@@ -13,13 +13,18 @@ use std::thread;
 
 /// How long is tried to reach a monitor, in seconds: librados would take five minutes.
 const CONNECT_SECONDS: &str = "10";
+/// How long a client is fenced, in seconds: a year. When it ends nothing of that client may be on its way any more, and a
+/// machine that was cut off or stood still has old writes under way when it goes on.
+const FENCE_SECONDS: u32 = 365 * 24 * 3600;
+/// Whether librbd fences the owner of a lock that it breaks.
+pub(super) const LIBRBD_FENCES: &str = "rbd_blocklist_on_break_lock";
 /// Of the cluster's identifier, a UUID as text.
 const FSID_BYTES: usize = 37;
 
 /// What is set before connecting. Without the cache in memory and the one on a local disk a write that was answered is on
 /// all replicas; what image or pool say has precedence ([`Image::open`](super::image::Image::open)). One thread for the
 /// network is enough for a reactor, and costs least. librbd needs two others: with one of them `rbd snap unprotect`,
-/// whoever has asked for it, waits for itself, and with it everything. Who breaks a lock fences its owner. Data is copied when it is
+/// whoever has asked for it, waits for itself, and with it everything. Who takes over the lock of an owner that is gone fences it. Data is copied when it is
 /// submitted, so a buffer may be used again before librbd is done.
 const SETTINGS: [(&str, &str); 8] = [
     ("client_mount_timeout", CONNECT_SECONDS),
@@ -28,7 +33,7 @@ const SETTINGS: [(&str, &str); 8] = [
     ("rbd_persistent_cache_mode", "disabled"),
     ("ms_async_op_threads", "1"),
     ("librados_thread_count", "2"),
-    ("rbd_blocklist_on_break_lock", "true"),
+    (LIBRBD_FENCES, "true"),
     ("rbd_disable_zero_copy_writes", "true"),
 ];
 
@@ -219,6 +224,31 @@ impl Pool {
     /// Sets an option of its connection, which has to be one of its own.
     pub(super) fn set(&self, name: &str, value: &str) -> Result<(), Failure> {
         self.connection.set(name, value)
+    }
+
+    /// Over a connection of its own that breaks locks: what fences is [`Pool::fence`] alone. Waits for it.
+    pub(super) fn connect_to_break(image: &RbdImage) -> Result<Pool, Failure> {
+        let pool = Pool::connect_alone(image)?;
+        // librbd would do it again, which takes the cluster a second.
+        pool.set(LIBRBD_FENCES, "false")?;
+        Ok(pool)
+    }
+
+    /// Has the cluster refuse everything of the client at `address`, what is on its way as well, and knows that when it
+    /// returns. librbd fences who has a lock that is broken, but as options of the image, the pool and the monitor say:
+    /// for an hour, or not at all. It is not told how long because the monitor does not understand what librbd 16 makes
+    /// of that. Of two fences of one client the first one says when it ends.
+    pub(super) fn fence(&self, address: &str) -> Result<(), Failure> {
+        let (rados, cluster) = (&self.ceph().rados, self.cluster());
+        let address = c_text(address)?.into_raw();
+        // SAFETY: the handle is connected, the text ends with NUL, and is not shared.
+        let result = unsafe { (rados.rados_blocklist_add)(cluster, address, FENCE_SECONDS) };
+        // SAFETY: it is what was made above.
+        drop(unsafe { CString::from_raw(address) });
+        check(result, "have its owner fenced")?;
+        // SAFETY: the handle is connected.
+        let result = unsafe { (rados.rados_wait_for_latest_osdmap)(cluster) };
+        check(result, "learn that its owner is fenced")
     }
 
     /// The cluster's identifier and the pool's number: neither changes.

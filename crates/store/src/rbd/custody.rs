@@ -132,20 +132,22 @@ impl Held {
         info!(image = image.name(), as = address, "has it, after {ms} ms");
         let owner = Owner::new(timing, last);
         let turns = Turns::new((owner, Standing::Serves));
-        let (shared, name) = (turns.clone(), image.name().to_owned());
+        let (shared, name, weak) = (turns.clone(), image.name().to_owned(), Arc::downgrade(image));
         let beats = move || {
             let mut number = 0;
             while shared.wait(timing.beat) {
                 number += 1;
-                let begun = clock::now();
-                match header.beat(number, &address) {
-                    Ok(()) => shared.lock().0.0.confirmed(begun, clock::now()),
+                let Some(image) = weak.upgrade() else { break };
+                match beat(&image, &header, (number, &address), &shared) {
+                    Ok(()) => {}
                     Err(failure) if failure.errno == Some(libc::ESHUTDOWN) => {
-                        error!(image = name, "another target has taken it over");
                         shared.lock().0.0.fenced();
-                        break;
                     }
                     Err(failure) => warn!(image = name, "{failure}"),
+                }
+                if shared.lock().0.0.standing(clock::now()) == Standing::Fenced {
+                    error!(image = name, "another target has taken it over");
+                    break;
                 }
             }
         };
@@ -162,23 +164,23 @@ impl Held {
         }
         let standing = owner.standing(now);
         let is_news = std::mem::replace(known, standing) != standing;
-        drop(state);
         let Some(under_way) = image.under_way() else { return Custody::Ours };
+        // Before the lock is let go: others that ask would do the next before this.
         match standing {
-            Standing::Serves if is_news => {
-                info!(image = image.name(), "reaches the cluster again");
-                under_way.open();
-            }
-            Standing::CutOff if is_news => {
-                error!(
-                    image = image.name(),
-                    "does not reach the cluster: hosts are sent elsewhere"
-                );
-                under_way.close();
-            }
-            Standing::Fenced if is_news => {
+            _ if !is_news => {}
+            Standing::Serves => under_way.open(),
+            Standing::CutOff => under_way.close(),
+            Standing::Fenced => {
                 image.set_lost();
                 under_way.close();
+            }
+        }
+        drop(state);
+        let name = image.name();
+        match standing {
+            Standing::Serves if is_news => info!(image = name, "reaches the cluster again"),
+            Standing::CutOff if is_news => {
+                error!(image = name, "does not reach the cluster: hosts are sent elsewhere");
             }
             _ => {}
         }
@@ -199,6 +201,22 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Says that the owner lives, and asks whether it is the owner still, where that is not certain.
+fn beat(
+    image: &Image,
+    header: &Header,
+    (number, address): (u64, &str),
+    turns: &Turns<(Owner, Standing)>,
+) -> Result<(), Failure> {
+    let begun = clock::now();
+    header.beat(number, address)?;
+    if turns.lock().0.0.confirmed(begun, clock::now()) {
+        let is_ours = image.owner()?.is_some_and(|owner| owner == address);
+        turns.lock().0.0.looked(is_ours, clock::now());
+    }
+    Ok(())
 }
 
 /// An image that another target may have.
@@ -252,22 +270,26 @@ fn look(
 ) -> Result<(), Failure> {
     let asked = clock::now();
     let (owner, beat) = (image.owner()?, header.last_beat()?);
-    let answered = clock::now();
     let seen = match (&owner, beat) {
         (None, _) => Seen::Nobody,
         (Some(owner), Some((number, from))) if from == *owner => {
             let number = digest(&[owner.as_bytes(), &number.to_le_bytes()]);
             Seen::Beat(number as u64)
         }
-        _ => Seen::Stranger,
+        (Some(owner), _) if image.is_watched_by(owner)? => Seen::Stranger,
+        (Some(owner), _) => Seen::Absent(digest(&[owner.as_bytes()]) as u64),
     };
-    let verdict = observer.looked(asked, answered, seen);
+    let verdict = observer.looked(asked, clock::now(), seen);
     let is_wanted = turns.lock().0.looked(owner.as_ref());
     let Some(owner) = owner else { return Ok(()) };
     if verdict != Verdict::Fence && !is_wanted {
         return Ok(());
     }
-    let why = if is_wanted { "as was told" } else { "is silent" };
+    let why = match seen {
+        _ if is_wanted => "as was told",
+        Seen::Absent(_) => "is gone",
+        _ => "is silent",
+    };
     warn!(image = image.name(), owner, why, "takes it from its owner");
     let begun = clock::now();
     image.break_lock(&owner)?;

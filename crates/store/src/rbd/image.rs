@@ -1,10 +1,10 @@
 //! An open image.
 
 use super::closing::Closing;
-use super::cluster::{Pool, c_text, check};
+use super::cluster::{LIBRBD_FENCES, Pool, c_text, check};
 use super::library::{
     ConfigOption, EXCLUSIVE, FEATURE_EXCLUSIVE_LOCK, FEATURES_OBJECT_MAP, FROM_IMAGE, FROM_POOL,
-    Handle, Rbd, text,
+    Handle, ImageWatcher, Rbd, text,
 };
 use super::under_way::UnderWay;
 use super::{Failure, RbdImage};
@@ -27,6 +27,8 @@ const RIGHTS: &str =
 const OPTIONS: c_int = 256;
 /// Owners of a lock that are asked for.
 const OWNERS_MAX: usize = 8;
+/// Watchers of an image that there is room for at first.
+const WATCHERS: usize = 64;
 
 /// Closed when the last operation has ended.
 #[derive(Debug)]
@@ -105,31 +107,37 @@ impl Image {
             is_to_go: AtomicBool::new(false),
         };
         if spec.snapshot.is_none() {
-            image.check_uncached(&spec.pool)?;
+            image.check_configuration()?;
         }
         Ok(image)
     }
 
     /// Image and pool may have configurations of their own, which say more than ours. With a cache what was answered
-    /// would be lost in a crash, and hosts were told that there is none.
-    fn check_uncached(&self, pool: &str) -> Result<(), Failure> {
+    /// would be lost in a crash, and hosts were told that there is none. Who has the image alone gets it from an owner
+    /// that is gone by librbd, which has to fence that one.
+    fn check_configuration(&self) -> Result<(), Failure> {
+        let is_alone = !self.read_only && self.under_way.is_none();
         for (option, value, source) in self.configuration()? {
-            let is_off = match option.as_str() {
-                "rbd_cache" => matches!(value.to_lowercase().as_str(), "false" | "0"),
-                "rbd_persistent_cache_mode" => value == "disabled",
-                _ => true,
+            let is_on = || matches!(value.to_lowercase().as_str(), "true" | "1");
+            let is_off = || matches!(value.to_lowercase().as_str(), "false" | "0");
+            let cached = ("a cache is configured for it", "a crash would lose what was written");
+            let unfenced = ("owners are not fenced", "one that is gone could write it later");
+            let (problem, harm) = match option.as_str() {
+                "rbd_cache" if !is_off() => cached,
+                "rbd_persistent_cache_mode" if value != "disabled" => cached,
+                LIBRBD_FENCES if is_alone && !is_on() => unfenced,
+                _ => continue,
             };
-            let whose = match source {
+            let remedy = match source {
                 FROM_IMAGE => format!("image remove {}", self.name),
-                FROM_POOL => format!("pool remove {pool}"),
+                FROM_POOL => {
+                    format!("pool remove {}", self.name.split('/').next().unwrap_or_default())
+                }
                 _ => "global remove client".to_owned(),
             };
-            if !is_off {
-                return Err(Failure::text(format!(
-                    "a cache is configured for it ({option} = {value}), so that a crash would lose what was \
-                    written: `rbd config {whose} {option}`"
-                )));
-            }
+            return Err(Failure::text(format!(
+                "{problem} ({option} = {value}), so that {harm}: `rbd config {remedy} {option}`"
+            )));
         }
         Ok(())
     }
@@ -238,6 +246,7 @@ impl Image {
     /// Takes the lock away from `owner`. When this returns the cluster refuses everything of that client, what is on
     /// its way as well.
     pub(super) fn break_lock(&self, owner: &str) -> Result<(), Failure> {
+        self.pool().fence(owner)?;
         let owner = c_text(owner)?;
         // SAFETY: the image is open, the name ends with NUL.
         let result =
@@ -303,6 +312,31 @@ impl Image {
         // SAFETY: as many as it has made.
         unsafe { (rbd.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
         Ok(name)
+    }
+
+    /// Whether the client at `address` has it open, as far as it was heard of within half a minute.
+    pub(super) fn is_watched_by(&self, address: &str) -> Result<bool, Failure> {
+        let (rbd, mut count) = (self.rbd(), WATCHERS);
+        let mut watchers = Vec::new();
+        loop {
+            watchers.resize_with(count, ImageWatcher::default);
+            // SAFETY: the image is open, and there is room for so many.
+            let result = unsafe {
+                (rbd.rbd_watchers_list)(self.handle(), watchers.as_mut_ptr(), &mut count)
+            };
+            match -result {
+                libc::ERANGE if count > watchers.len() => {}
+                _ => break check(result, "ask who has it open")?,
+            }
+        }
+        let is_it = |watcher: &ImageWatcher| {
+            // SAFETY: it is a text that was made for us.
+            unsafe { CStr::from_ptr(watcher.address) }.to_bytes() == address.as_bytes()
+        };
+        let is_there = watchers.iter().take(count).any(is_it);
+        // SAFETY: as many as it has made.
+        unsafe { (rbd.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
+        Ok(is_there)
     }
 
     fn number(

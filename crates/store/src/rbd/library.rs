@@ -60,6 +60,21 @@ impl Default for ConfigOption {
     }
 }
 
+/// `rbd_image_watcher_t`
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct ImageWatcher {
+    pub(super) address: *mut c_char,
+    id: i64,
+    cookie: u64,
+}
+
+impl Default for ImageWatcher {
+    fn default() -> ImageWatcher {
+        ImageWatcher { address: std::ptr::null_mut(), id: 0, cookie: 0 }
+    }
+}
+
 /// `RBD_CONFIG_SOURCE_POOL`
 pub(super) const FROM_POOL: c_int = 1;
 /// `RBD_CONFIG_SOURCE_IMAGE`
@@ -102,6 +117,7 @@ functions! { Rados:
     rados_set_pool_full_try(Handle) -> ();
     rados_ioctx_destroy(Handle) -> ();
     rados_wait_for_latest_osdmap(Handle) -> c_int;
+    rados_blocklist_add(Handle, *mut c_char, u32) -> c_int;
     rados_getxattr(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
     rados_setxattr(Handle, *const c_char, *const c_char, *const c_char, usize) -> c_int;
     rados_create_read_op() -> Handle;
@@ -146,6 +162,8 @@ functions! { Rbd:
     rbd_lock_release(Handle) -> c_int;
     rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
     rbd_lock_get_owners_cleanup(*mut *mut c_char, usize) -> ();
+    rbd_watchers_list(Handle, *mut ImageWatcher, *mut usize) -> c_int;
+    rbd_watchers_list_cleanup(*mut ImageWatcher, usize) -> ();
     rbd_lock_break(Handle, c_int, *const c_char) -> c_int;
     rbd_update_features(Handle, u64, u8) -> c_int;
     rbd_snap_list(Handle, *mut SnapInfo, *mut c_int) -> c_int;

@@ -1,10 +1,11 @@
 //! Namespaces whose blocks several targets reach: they are served while they are this one's.
 
 use super::Control;
+use crate::target::open_store::OpenStore;
 use crate::target::stores::Open;
 use roadtrain_proto::target::{ConfigError, Place};
 use roadtrain_store::Store;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +13,13 @@ use tracing::{info, warn};
 
 /// How often it is looked who has the blocks.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same after an attempt that has failed.
+/// Until a namespace is tried again whose change has failed.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often the size is asked for of blocks that another one has.
 const SIZE_LOOKS: u32 = 5;
+
+/// Namespaces whose change has failed, and when they are tried again.
+type Pauses = BTreeMap<(String, u32), Instant>;
 
 impl Control {
     /// Has namespaces whose blocks may change hands looked at, by a thread that ends when there are none.
@@ -24,12 +28,21 @@ impl Control {
         if *watched || self.lock().stores.changing_hands().next().is_none() {
             return;
         }
-        let control = self.weak.clone();
-        let watch = move || (0..).all(|turn| look(&control, turn));
-        match thread::Builder::new().name("roadtrain-standby".into()).spawn(move || _ = watch()) {
-            Ok(_) => *watched = true,
-            Err(error) => warn!("namespaces that stand by are not taken over: {error}"),
-        }
+        let (control, life) = (self.weak.clone(), Arc::new(()));
+        let (asked, alive) = (self.weak.clone(), Arc::downgrade(&life));
+        let watch = move || {
+            let mut pauses = Pauses::new();
+            (0..).all(|turn| look(&control, turn, &mut pauses));
+            drop(life);
+        };
+        let ask = move || while alive.strong_count() > 0 && ask(&asked) {};
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.into()).spawn(run).map(drop)
+        };
+        let begun = spawn("roadtrain-standby", Box::new(watch))
+            .map(|()| *watched = true)
+            .and_then(|()| spawn("roadtrain-custody", Box::new(ask)));
+        begun.unwrap_or_else(|error| warn!("namespaces that stand by are not taken over: {error}"));
     }
 
     /// It begins to serve nothing any more.
@@ -38,29 +51,33 @@ impl Control {
     }
 
     /// Serves what is free now, and no longer what is not. Whether there is something left to look after.
-    fn follow_custody(&self, turn: u32) -> bool {
+    fn follow_custody(&self, turn: u32, pauses: &mut Pauses) -> bool {
         let stores = self.lock().stores.clone();
         if self.is_leaving() {
             return false;
         }
-        let news: BTreeSet<_> = stores
+        pauses.retain(|_, until| Instant::now() < *until);
+        let key = |(nqn, open): &(&str, &Open)| ((*nqn).to_owned(), open.export.nsid);
+        let mut news: Vec<_> = stores
             .changing_hands()
-            .filter(|(_, open)| open.has_news())
-            .map(|(nqn, open)| (nqn.to_owned(), open.export.nsid))
+            .filter(|one| one.1.has_news() && !pauses.contains_key(&key(one)))
             .collect();
+        // What is out of reach is said before something else is waited for.
+        news.sort_by_key(|(_, open)| open.is_to_open());
         if turn.is_multiple_of(SIZE_LOOKS) {
             // An image tells its size itself, and may wait for its cluster when it is asked.
             let is_asked = |open: &Open| open.stands_by() && !open.changes_hands();
             let standing = stores.changing_hands().filter(|(_, open)| is_asked(open));
             standing.for_each(|(nqn, open)| self.follow_size(nqn, open));
         }
-        if !news.is_empty() {
-            let is_it =
-                |nqn: &str, nsid| !self.is_leaving() && news.contains(&(nqn.to_owned(), nsid));
-            let taken = self.change(is_it, |exports| Ok(exports.clone()));
-            if let Err(error) = taken {
+        let news: Vec<_> = news.iter().map(key).collect();
+        drop(stores); // what is replaced ends at once
+        // Each by itself: one that cannot be opened keeps no other one from being served.
+        for key in news {
+            let is_it = |nqn: &str, nsid| !self.is_leaving() && (nqn, nsid) == (&*key.0, key.1);
+            if let Err(error) = self.change(is_it, |exports| Ok(exports.clone())) {
                 warn!("who has the blocks has changed, which is followed later: {error}");
-                thread::sleep(PAUSE);
+                pauses.insert(key, Instant::now() + PAUSE);
             }
         }
         let mut watched = self.standby.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,8 +131,21 @@ impl Control {
 }
 
 /// Whether to go on.
-fn look(control: &Weak<Control>, turn: u32) -> bool {
+fn look(control: &Weak<Control>, turn: u32, pauses: &mut Pauses) -> bool {
     thread::sleep(LOOK);
     let control: Option<Arc<Control>> = control.upgrade();
-    control.is_some_and(|control| control.follow_custody(turn))
+    control.is_some_and(|control| control.follow_custody(turn, pauses))
+}
+
+/// Asks stores whose their blocks are. One that is cut off answers then what it was asked: hosts must not wait for that
+/// as long as another namespace is opened. Whether to go on.
+fn ask(control: &Weak<Control>) -> bool {
+    thread::sleep(LOOK);
+    let Some(control) = control.upgrade() else { return false };
+    let state = control.lock();
+    let stores: Vec<Arc<OpenStore>> =
+        state.stores.changing_hands().map(|(_, open)| open.store.clone()).collect();
+    drop(state);
+    stores.iter().for_each(|open| _ = open.store().custody());
+    true
 }

@@ -1,0 +1,155 @@
+//! Namespaces whose blocks change hands: none waits for another one.
+
+use super::tests::{NQN, eventually};
+use super::{Export, Server, ServerConfig, Subsystem};
+use crate::buffer::Buffer;
+use crate::store::{Completion, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token};
+use roadtrain_proto::target::{AnaState, Authentication};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Blocks of whoever a test says.
+#[derive(Debug)]
+struct Handed {
+    number: u128,
+    custody: Mutex<Custody>,
+    /// Cannot be opened.
+    is_refused: AtomicBool,
+    /// Takes its time to be opened.
+    is_stuck: AtomicBool,
+    is_tried: AtomicBool,
+    /// How often it was asked whose the blocks are.
+    asked: AtomicU32,
+}
+
+impl Handed {
+    fn new(number: u128, custody: Custody) -> Arc<Handed> {
+        Arc::new(Handed {
+            number,
+            custody: Mutex::new(custody),
+            is_refused: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            is_tried: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+        })
+    }
+
+    fn become_ours(&self) {
+        *self.custody.lock().unwrap() = Custody::Ours;
+    }
+}
+
+impl Store for Handed {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(self.number)
+    }
+
+    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        io.complete(Completion::new(token, Ok(()), buffer));
+    }
+
+    fn custody(&self) -> Custody {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        *self.custody.lock().unwrap()
+    }
+
+    fn plan(&self, _: Option<u64>) -> Result<Resize, OpenError> {
+        self.is_tried.store(true, Ordering::Relaxed);
+        eventually("it is let go", || !self.is_stuck.load(Ordering::Relaxed));
+        let bytes = self.geometry().bytes();
+        match self.is_refused.load(Ordering::Relaxed) {
+            true => Err(OpenError::Unfenceable),
+            false => Ok(Resize::to(bytes, bytes)),
+        }
+    }
+}
+
+fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
+    let export = |(store, nsid): (&Arc<Handed>, u32)| {
+        let export = Export::with_store(nsid, store.clone());
+        Export { yields, ..export }
+    };
+    let namespaces = stores.iter().zip(1..).map(export).collect();
+    vec![Subsystem { namespaces, ..Subsystem::new(NQN) }]
+}
+
+fn serve(stores: &[Arc<Handed>], yields: bool) -> Server {
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let mut config = ServerConfig::new(listen, subsystems(stores, yields));
+    config.cores = vec![0];
+    Server::start(config).unwrap()
+}
+
+fn states(server: &Server) -> Vec<AnaState> {
+    let [subsystem] = &server.view().0.subsystems[..] else { panic!("one subsystem") };
+    subsystem.namespaces.iter().map(|namespace| namespace.ana).collect()
+}
+
+#[test]
+fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let server = serve(&stores, false);
+    stores[0].is_refused.store(true, Ordering::Relaxed);
+    stores.iter().for_each(|store| store.become_ours());
+    let (out, here) = (AnaState::Inaccessible, AnaState::Optimized);
+    eventually("the second is served", || states(&server) == [out, here]);
+    // It is tried again.
+    stores[0].is_refused.store(false, Ordering::Relaxed);
+    eventually("the first is served", || states(&server) == [here, here]);
+    server.stop();
+}
+
+/// A store that is cut off answers what is under way when it is asked.
+#[test]
+fn stores_are_asked_while_another_one_is_opened() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let server = serve(&stores, false);
+    let [opening, other] = &stores;
+    opening.is_tried.store(false, Ordering::Relaxed);
+    opening.is_stuck.store(true, Ordering::Relaxed);
+    opening.become_ours();
+    eventually("it is opened", || opening.is_tried.load(Ordering::Relaxed));
+    let asked = || other.asked.load(Ordering::Relaxed);
+    let before = asked();
+    eventually("the other one is asked", || asked() > before + 3);
+    opening.is_stuck.store(false, Ordering::Relaxed);
+    server.stop();
+}
+
+/// Of a new share what cannot be had stays out of reach, and is tried again.
+#[test]
+fn a_share_is_followed_though_one_of_it_cannot_be_had() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Free));
+    let server = serve(&stores, true);
+    stores[0].is_refused.store(true, Ordering::Relaxed);
+    stores[1].become_ours();
+    server.follow(&subsystems(&stores, false), &Authentication::default()).unwrap();
+    assert_eq!(states(&server), [AnaState::Inaccessible, AnaState::Optimized]);
+    stores[0].is_refused.store(false, Ordering::Relaxed);
+    stores[0].become_ours();
+    eventually("all is served", || states(&server) == [AnaState::Optimized; 2]);
+    server.stop();
+}
+
+/// What was opened for one target alone gives no sign of life, and cannot be taken over.
+#[cfg(feature = "rbd")]
+#[test]
+fn an_image_is_opened_anew_to_be_shared() {
+    use crate::store::{RbdImage, StoreKind};
+    let image = |shared, id: &str| {
+        let id = Some(id.to_owned());
+        StoreKind::Rbd(RbdImage { image: "disk".into(), shared, id, ..RbdImage::default() })
+    };
+    let is_alike = |a: (bool, &str), b: (bool, &str)| {
+        super::stores::is_alike(&image(a.0, a.1), &image(b.0, b.1))
+    };
+    assert!(is_alike((true, "a"), (true, "a")) && is_alike((false, "a"), (false, "a")));
+    assert!(!is_alike((false, "a"), (true, "a")));
+    assert!(!is_alike((true, "a"), (true, "b")), "other rights");
+    // What is shared does for one alone; who has it alone would find its own lock.
+    assert!(is_alike((true, "a"), (false, "a")) && is_alike((false, "a"), (false, "b")));
+}
