@@ -96,8 +96,11 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     served.withdraw();
     drop(mine.management);
     member.iter().for_each(|member| member.leave(&served));
-    let server = served.server();
-    // A second signal ends the wait.
+    end(&served.server(), &signals)
+}
+
+/// Takes leave of the hosts, and ends. A second signal ends the wait for them.
+fn end(server: &Server, signals: &Signals) -> Outcome {
     server.drain(|pause| signals.wait_for(pause) != Some(Signal::Stop));
     let ended = server.shut_down();
     match server.failure() {
