@@ -17,7 +17,11 @@ started=()
 
 clean_up() {
     local process
-    for process in "${started[@]}"; do kill "$process" && wait "$process" || true; done 2>/dev/null
+    for process in "${started[@]}"; do
+        kill "$process" || continue
+        timeout 5 tail --pid="$process" -f /dev/null || kill -KILL "$process"  # tgtd may not hear it
+        wait "$process" || true
+    done 2>/dev/null
     [ ! -d "$work/ceph" ] || "$here/cluster.sh" stop "$work/ceph"
     rm -rf --one-file-system "$work"
 }
