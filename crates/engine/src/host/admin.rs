@@ -270,7 +270,7 @@ fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostErr
     }
 }
 
-/// The end, after a shutdown that has come to that.
+/// The controller is shut down: its connection ends in order.
 pub(super) fn close(queues: Queues) {
     if let Some(admin) = queues.admin {
         admin.wire.close();

@@ -16,7 +16,7 @@ use super::kept_file::write;
 use super::listeners::ListenSocket;
 use super::order::Order;
 use super::server::Server;
-use super::stores::Stores;
+use super::stores::{KEPT_NOWHERE, Stores};
 use roadtrain_proto::target::reservations::parse_image;
 use roadtrain_proto::target::{ConfigError, Place, Target, TlsUse};
 use socket2::{Domain, SockRef, Type};
@@ -112,9 +112,7 @@ impl Inherited {
             }
             let written = match kept {
                 Some(kept) => write(&kept.path, &state.image(&nguid)),
-                None => Err(io::Error::other(
-                    "they would be kept nowhere: have its hosts clear them first",
-                )),
+                None => Err(io::Error::other(format!("they {KEPT_NOWHERE}"))),
             };
             written.map_err(|error| ConfigError::Store {
                 place: Place::Namespace(nqn.clone(), *nsid),

@@ -521,6 +521,9 @@ fn unfit(nqn: &str, nsid: u32, error: &OpenError) -> ConfigError {
     ConfigError::Store { place, problem: error.to_string() }
 }
 
+/// Where there is no place for reservations that persist.
+pub(super) const KEPT_NOWHERE: &str = "would be kept nowhere: have its hosts clear them first";
+
 /// Why reservations stay where they are, and what to do.
 fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
     let text = |path: &Path| path.display().to_string();
@@ -528,9 +531,7 @@ fn cannot_move(old: Option<&Path>, new: Option<&Path>) -> String {
         (Some(old), Some(new)) => format!(
             "its reservations are in {old}, and {new} does not say the same: copy the file there first"
         ),
-        (Some(old), None) => format!(
-            "its reservations are in {old}, and would be kept nowhere: have its hosts clear them first"
-        ),
+        (Some(old), None) => format!("its reservations are in {old}, and {KEPT_NOWHERE}"),
         (None, new) => format!(
             "{} has reservations that are not in force: remove it first",
             new.unwrap_or_default()

@@ -19,12 +19,14 @@
 //! | `reply_queue` | what is to be sent |
 //! | `connection` | a client: receive, begin, reply, send; back-pressure |
 //! | `server` | the reactor's front: all clients of a lane |
+//! | `answers` | what other threads tell a server |
 //! | `strays` | writes of clients that are gone, which those that come wait for |
 //! | `endpoint`, `listener`, `address` | where clients knock |
 //! | `tls`, `securing` | keys and certificates; clients whose handshake of TLS is under way |
 //! | `attach` | all of it: a controller's lanes, each with its server |
 
 mod address;
+mod answers;
 mod attach;
 mod block_status;
 mod connection;

@@ -1,20 +1,19 @@
 //! Clients of a server that others secure by TLS, until they come back.
 
+use super::answers::Answers;
 use super::connection::Owner;
 use super::endpoint::Endpoint;
 use roadtrain_engine::clients::{ClientStream, Secured};
-use roadtrain_engine::host::{Interest, Turn};
-use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
+use roadtrain_engine::mailbox::Outbox;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 
 /// Clients on their way, and where they come back.
 pub(super) struct Securing {
-    answers: Outbox<Secured>,
-    inbox: Inbox<Secured>,
+    outbox: Outbox<Secured>,
+    pub(super) answers: Answers<Secured>,
     clients: HashMap<u64, Owner>,
-    is_watched: bool,
 }
 
 impl Securing {
@@ -23,8 +22,8 @@ impl Securing {
     /// # Errors
     /// The system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
-        let (answers, inbox) = mailbox()?;
-        Ok(Securing { answers, inbox, clients: HashMap::new(), is_watched: false })
+        let (outbox, answers) = Answers::new()?;
+        Ok(Securing { outbox, answers, clients: HashMap::new() })
     }
 
     /// Has a client secured.
@@ -37,7 +36,7 @@ impl Securing {
         owner: Owner,
         client: (ClientStream, SocketAddr),
     ) -> io::Result<()> {
-        let number = endpoint.secure(client, self.answers.clone());
+        let number = endpoint.secure(client, self.outbox.clone());
         self.clients.insert(number.ok_or(io::ErrorKind::Unsupported)?, owner);
         Ok(())
     }
@@ -50,22 +49,7 @@ impl Securing {
 
     /// Those that have come back, with their streams.
     pub(super) fn take(&mut self) -> Vec<(Owner, Option<ClientStream>)> {
-        self.is_watched = false;
-        self.inbox.acknowledge();
-        let answers = std::iter::from_fn(|| self.inbox.take());
         let known = |answer: Secured| Some((self.clients.remove(&answer.number)?, answer.stream));
-        answers.filter_map(known).collect()
-    }
-
-    pub(super) fn watch(&mut self, turn: &mut dyn Turn, key: u64) {
-        if !std::mem::replace(&mut self.is_watched, true) {
-            turn.watch(self.inbox.fd(), Interest::Readable, key);
-        }
-    }
-
-    pub(super) fn unwatch(&mut self, turn: &mut dyn Turn, key: u64) {
-        if std::mem::take(&mut self.is_watched) {
-            turn.unwatch(key);
-        }
+        self.answers.take().filter_map(known).collect()
     }
 }

@@ -6,6 +6,7 @@
 //! client's own reading cannot follow, its socket is not read.
 
 use super::address::NbdAddress;
+use super::answers::Answers;
 use super::block_status::{BlockStatuses, extents};
 use super::connection::{Connection, Jobs, Newcomer, Owner, Waits};
 use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
@@ -67,6 +68,8 @@ pub struct NbdServer {
     patient_until: Option<Instant>,
     /// Writes of clients that are gone.
     strays: Strays,
+    /// Servers that ask for them.
+    asked: Answers<Token>,
     /// Connections that wait for such writes.
     waiting: Vec<Owner>,
     /// Requests for block status.
@@ -112,7 +115,7 @@ impl NbdServer {
     /// # Errors
     /// The system has no descriptor left.
     pub fn new(endpoint: Endpoint, lane: LaneId) -> io::Result<Self> {
-        let (outbox, strays) = Strays::new()?;
+        let (outbox, asked) = Answers::new()?;
         Ok(NbdServer {
             number: endpoint.server_begins(outbox),
             jobs: Jobs::new(endpoint.export().disk().clone(), lane, BUFFER_BYTES_MAX),
@@ -126,7 +129,8 @@ impl NbdServer {
             given_before: 0,
             patience: PATIENCE,
             patient_until: None,
-            strays,
+            strays: Strays::default(),
+            asked,
             waiting: Vec::new(),
             statuses: BlockStatuses::default(),
             securing: None,
@@ -206,7 +210,8 @@ impl NbdServer {
                 continue;
             }
             if key == ASKED_KEY {
-                self.strays.take_asked().into_iter().for_each(|token| self.tell_strays(token));
+                let asked: Vec<Token> = self.asked.take().collect();
+                asked.into_iter().for_each(|token| self.tell_strays(token));
                 continue;
             }
             let (owner, interest) = unpack(key);
@@ -406,16 +411,12 @@ impl NbdServer {
         if self.patient_until.is_some_and(|until| until > now) {
             return;
         }
-        let was_noted = self.patient_until.replace(now + self.patience).is_some();
-        for (slot, connection) in &mut self.connections {
-            if was_noted && connection.is_stuck() {
-                connection.give_up(Close::Stuck(self.patience));
-                if !std::mem::replace(&mut connection.listed, true) {
-                    self.listed.push(slot);
-                }
-            }
-            connection.note_moved();
+        let stuck = self.connections.iter().filter(|(_, connection)| connection.is_stuck());
+        let stuck: Vec<Owner> = stuck.map(|(_, connection)| connection.owner()).collect();
+        if self.patient_until.replace(now + self.patience).is_some() {
+            stuck.into_iter().for_each(|owner| self.give_up(owner, Close::Stuck(self.patience)));
         }
+        self.connections.iter_mut().for_each(|(_, connection)| connection.note_moved());
     }
 
     /// The first of them is in its handshake.
@@ -550,9 +551,9 @@ impl NbdServer {
         if turn.stopping() {
             return self.stop(turn);
         }
-        self.strays.watch(turn, ASKED_KEY);
+        self.asked.watch(turn, ASKED_KEY);
         if let Some(securing) = &mut self.securing {
-            securing.watch(turn, SECURED_KEY);
+            securing.answers.watch(turn, SECURED_KEY);
         }
         if !self.listening && self.accept_at.is_none() {
             self.listening = true;
@@ -575,9 +576,9 @@ impl NbdServer {
         }
         if self.connections.is_empty() && self.jobs.is_idle() {
             if let Some(securing) = &mut self.securing {
-                securing.unwatch(turn, SECURED_KEY);
+                securing.answers.unwatch(turn, SECURED_KEY);
             }
-            self.strays.unwatch(turn, ASKED_KEY);
+            self.asked.unwatch(turn, ASKED_KEY);
             turn.stop();
         }
     }

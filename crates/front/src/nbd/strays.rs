@@ -12,9 +12,6 @@
 //! predecessors have no write left, and the newcomer begins when nobody else has the token.
 
 use super::connection::Owner;
-use roadtrain_engine::host::{Interest, Turn};
-use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
-use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -56,25 +53,14 @@ struct Wait {
 }
 
 /// What a server knows of its clients that are gone, and who waits for them.
+#[derive(Default)]
 pub(super) struct Strays {
-    inbox: Inbox<Token>,
-    is_watched: bool,
     /// Who is gone, with so many writes under way.
     gone: Vec<(Owner, u32)>,
     waits: Vec<Wait>,
 }
 
 impl Strays {
-    /// None, and how others ask for them.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
-    pub(super) fn new() -> io::Result<(Outbox<Token>, Self)> {
-        let (outbox, inbox) = mailbox()?;
-        let (is_watched, gone, waits) = (false, Vec::new(), Vec::new());
-        Ok((outbox, Strays { inbox, is_watched, gone, waits }))
-    }
-
     /// A client is gone with so many writes under way.
     pub(super) fn add(&mut self, owner: Owner, writes: u32) {
         if writes > 0 {
@@ -110,25 +96,6 @@ impl Strays {
             !wait.owners.is_empty() && wait.token.asker.strong_count() > 0
         });
     }
-
-    /// The tokens with which others ask.
-    pub(super) fn take_asked(&mut self) -> Vec<Token> {
-        self.is_watched = false;
-        self.inbox.acknowledge();
-        std::iter::from_fn(|| self.inbox.take()).collect()
-    }
-
-    pub(super) fn watch(&mut self, turn: &mut dyn Turn, key: u64) {
-        if !std::mem::replace(&mut self.is_watched, true) {
-            turn.watch(self.inbox.fd(), Interest::Readable, key);
-        }
-    }
-
-    pub(super) fn unwatch(&mut self, turn: &mut dyn Turn, key: u64) {
-        if std::mem::take(&mut self.is_watched) {
-            turn.unwatch(key);
-        }
-    }
 }
 
 /// Those whose other end sends nothing more, of sockets that are open.
@@ -152,7 +119,7 @@ mod tests {
 
     #[test]
     fn newcomers_that_go_leave_nothing_behind() {
-        let (_outbox, mut strays) = Strays::new().unwrap();
+        let mut strays = Strays::default();
         let gone = Owner { slot: 1, serial: 1 };
         strays.add(gone, 1);
         let stays = Predecessors::default();

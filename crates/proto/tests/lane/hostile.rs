@@ -195,6 +195,23 @@ fn a_target_refuses_records_that_contradict_their_request() {
     assert_eq!(target.refuses(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
+/// A host does not send again what was acknowledged, however long the rest is under way: the memory must not be given
+/// back meanwhile.
+#[test]
+fn data_that_has_arrived_is_kept_until_its_request_is_answered() {
+    let mut target = TargetUnderTest::new();
+    assert!(!target.qpair.keeps_data());
+    target.hear(&command(1, 1, 0, PIECE | DATA_IN));
+    assert!(!target.qpair.keeps_data(), "a read has none");
+    target.hear(&PIECE_0.bytes());
+    assert!(target.qpair.keeps_data(), "the rest may come late");
+    target.hear(&command(0, 1, 0, 2 * PIECE));
+    target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
+    assert!(target.qpair.keeps_data(), "it is written from there");
+    target.qpair.respond(NOW, 0, Status::SUCCESS, 0);
+    assert!(!target.qpair.keeps_data());
+}
+
 #[test]
 fn a_target_takes_the_next_request_when_the_last_is_answered() {
     let mut target = TargetUnderTest::new();

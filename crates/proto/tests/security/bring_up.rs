@@ -4,7 +4,7 @@ use super::dhchap::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, counting};
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, Reason};
-use roadtrain_proto::host::bringup::{self, ControllerInfo, Wants};
+use roadtrain_proto::host::bringup::{self, ControllerInfo, Enabled, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
@@ -87,21 +87,25 @@ impl Target {
     }
 }
 
+/// What comes of connecting to the target.
+fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'static str>> {
+    let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
+        bringup::connect(&driver, &wants, None).await
+    });
+    loop {
+        match connect.poll(Instant(0)) {
+            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
+            Step::Ended(ended) => return ended,
+            waits => panic!("{waits:?}"),
+        }
+    }
+}
+
 /// The controller is told that the host does not believe it, and why.
 #[test]
 fn a_controller_that_is_refused_hears_it() {
     let mut target = Target::new(&keys(1, Some(2)));
-    let wants = wants(keys(1, Some(3)));
-    let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
-        bringup::connect(&driver, &wants, None).await
-    });
-    let ended = loop {
-        match connect.poll(Instant(0)) {
-            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
-            Step::Ended(ended) => break ended,
-            waits => panic!("{waits:?}"),
-        }
-    };
+    let ended = connected(&mut target, wants(keys(1, Some(3))));
     let Err(Failure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
     let last = target.heard.last().and_then(|octets| MessageHead::of(octets));
@@ -197,16 +201,6 @@ fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
 #[test]
 fn a_controller_that_has_asked_is_known_as_one() {
     let mut target = Target::new(&keys(1, None));
-    let wants = wants(keys(1, None));
-    let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
-        bringup::connect(&driver, &wants, None).await
-    });
-    let ended = loop {
-        match connect.poll(Instant(0)) {
-            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
-            Step::Ended(ended) => break ended,
-            waits => panic!("{waits:?}"),
-        }
-    };
+    let ended = connected(&mut target, wants(keys(1, None)));
     assert!(ended.as_ref().is_ok_and(|enabled| enabled.authenticated), "{ended:?}");
 }

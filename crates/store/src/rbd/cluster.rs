@@ -24,8 +24,8 @@ const FSID_BYTES: usize = 37;
 /// What is set before connecting. Without the cache in memory and the one on a local disk a write that was answered is on
 /// all replicas; what image or pool say has precedence ([`Image::open`](super::image::Image::open)). One thread for the
 /// network is enough for a reactor, and costs least. librbd needs two others: with one of them `rbd snap unprotect`,
-/// whoever has asked for it, waits for itself, and with it everything. Who takes over the lock of an owner that is gone fences it. Data is copied when it is
-/// submitted, so a buffer may be used again before librbd is done.
+/// whoever has asked for it, waits for itself, and with it everything. Who takes over the lock of an owner that is gone
+/// fences it. Data is copied when it is submitted, so a buffer may be used again before librbd is done.
 const SETTINGS: [(&str, &str); 8] = [
     ("client_mount_timeout", CONNECT_SECONDS),
     ("rbd_cache", "false"),

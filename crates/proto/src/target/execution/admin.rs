@@ -39,12 +39,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
         self.slots[usize::from(slot)].command = Command::Admin(Box::new(admin));
         let needs = out_bytes.max(page_bytes);
-        let is_own = !matches!(payload, Payload::Here(_)) && self.takes_own_buffer(slot, needs);
         if let Payload::Here(buffer) = payload {
             self.hold(env.now(), slot, buffer);
             return self.begin_admin(env, slot);
         }
-        if is_own {
+        if needs > 0 && self.takes_own_buffer(slot, needs) {
             let buffer = env.make(needs);
             self.hold(env.now(), slot, buffer);
         } else if needs > 0 && env.session().is_newcomer() {
@@ -66,7 +65,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// others have every buffer.
     fn takes_own_buffer(&mut self, slot: u16, bytes: u32) -> bool {
         let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Buffer(_));
-        if bytes == 0 || bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
+        if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
             return false;
         }
         self.own_buffer = Some(slot);

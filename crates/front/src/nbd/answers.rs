@@ -1,0 +1,41 @@
+//! What other threads tell a server, which its reactor watches for.
+
+use roadtrain_engine::host::{Interest, Turn};
+use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
+use std::io;
+
+/// A mailbox, and whether it is watched.
+pub(super) struct Answers<T> {
+    inbox: Inbox<T>,
+    is_watched: bool,
+}
+
+impl<T> Answers<T> {
+    /// None yet, and where they are sent.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub(super) fn new() -> io::Result<(Outbox<T>, Self)> {
+        let (outbox, inbox) = mailbox()?;
+        Ok((outbox, Answers { inbox, is_watched: false }))
+    }
+
+    /// Those that have come, when its watch says so.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = T> {
+        self.is_watched = false;
+        self.inbox.acknowledge();
+        std::iter::from_fn(|| self.inbox.take())
+    }
+
+    pub(super) fn watch(&mut self, turn: &mut dyn Turn, key: u64) {
+        if !std::mem::replace(&mut self.is_watched, true) {
+            turn.watch(self.inbox.fd(), Interest::Readable, key);
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, turn: &mut dyn Turn, key: u64) {
+        if std::mem::take(&mut self.is_watched) {
+            turn.unwatch(key);
+        }
+    }
+}
