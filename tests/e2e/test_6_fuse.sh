@@ -17,16 +17,6 @@ each_way() {
     mkdir on && (cd on && "$1")
 }
 
-# loop_gone: it ends when the last one who has it open has closed it
-loop_gone() {
-    local n
-    for n in $(seq 100); do
-        losetup "$loop" >/dev/null 2>&1 || return 0
-        sleep 0.1
-    done
-    fail "$loop is still there"
-}
-
 # verify FILE JOBS BSRANGE [OPTIONS]: random writes and reads, each job on 4 MiB of its own
 verify() {
     fio --name=verify --filename="$1" --numjobs="$2" --bsrange="$3" --rw=randrw --ioengine=libaio --direct=1 \

@@ -41,7 +41,17 @@ detach_fuse() {
     kill -TERM "$attached"
     ended "$attached" 15
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
-    [ -z "$loop" ] || ! losetup "$loop" 2>/dev/null || fail "$loop is still there"
+    [ -z "$loop" ] || loop_gone
+}
+
+# loop_gone: it ends when the last one who has it open has closed it, be it somebody who only looks at all devices
+loop_gone() {
+    local n
+    for n in $(seq 100); do
+        losetup "$loop" >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
+    fail "$loop is still there"
 }
 
 remove_dm() { dmsetup remove "rt-${loop##*/}"; }
