@@ -7,6 +7,7 @@ use crate::store::{Completion, Custody, Geometry, Io, Op, OpenError, Resize, Sto
 use roadtrain_proto::target::{AnaState, Authentication};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Blocks of whoever a test says.
 #[derive(Debug)]
@@ -35,7 +36,11 @@ impl Handed {
     }
 
     fn become_ours(&self) {
-        *self.custody.lock().unwrap() = Custody::Ours;
+        self.set(Custody::Ours);
+    }
+
+    fn set(&self, custody: Custody) {
+        *self.custody.lock().unwrap() = custody;
     }
 }
 
@@ -55,6 +60,11 @@ impl Store for Handed {
     fn custody(&self) -> Custody {
         self.asked.fetch_add(1, Ordering::Relaxed);
         *self.custody.lock().unwrap()
+    }
+
+    fn seize(&self) -> Result<(), OpenError> {
+        self.become_ours();
+        Ok(())
     }
 
     fn plan(&self, _: Option<u64>) -> Result<Resize, OpenError> {
@@ -100,6 +110,22 @@ fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
     // It is tried again.
     stores[0].is_refused.store(false, Ordering::Relaxed);
     eventually("the first is served", || states(&server) == [here, here]);
+    server.stop();
+}
+
+/// Who has just lost it stands by a moment later only.
+#[test]
+fn one_that_was_just_lost_is_claimed_back() {
+    let store = Handed::new(1, Custody::Ours);
+    let server = serve(std::slice::from_ref(&store), false);
+    store.set(Custody::Lost);
+    std::thread::scope(|scope| {
+        let claimed = scope.spawn(|| server.claim(NQN, 1, Duration::from_secs(20)));
+        std::thread::sleep(Duration::from_millis(200));
+        store.set(Custody::Theirs);
+        assert!(claimed.join().unwrap().unwrap());
+    });
+    assert_eq!(states(&server), [AnaState::Optimized]);
     server.stop();
 }
 

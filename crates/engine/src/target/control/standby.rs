@@ -108,22 +108,30 @@ impl Control {
         patience: Duration,
     ) -> Result<bool, ConfigError> {
         let place = || Place::Namespace(nqn.to_owned(), nsid);
-        let find = || self.lock().stores.get(nqn, nsid).cloned();
         let failed = |problem: String| ConfigError::Store { place: place(), problem };
-        let open = find().ok_or_else(|| ConfigError::Unknown(place()))?;
-        if open.is_served() {
+        let find = || {
+            let found = self.lock().stores.get(nqn, nsid).cloned();
+            found.ok_or_else(|| ConfigError::Unknown(place()))
+        };
+        if find()?.is_served() {
             return Ok(false);
         }
         let begun = Instant::now();
-        if open.stands_by() {
-            open.store.store().seize().map_err(|error| failed(error.to_string()))?;
-        }
+        let mut seized = Weak::new();
         while begun.elapsed() < patience {
-            if find().is_some_and(|open| open.is_served()) {
+            let open = find()?;
+            if open.is_served() {
                 let ms = begun.elapsed().as_millis();
                 info!("{nqn}, namespace {nsid}: taken over in {ms} ms");
                 return Ok(true);
             }
+            // A store that has just lost its blocks is replaced by one that stands by, which was not told yet.
+            let this = Arc::downgrade(&open.store);
+            if open.stands_by() && !seized.ptr_eq(&this) {
+                open.store.store().seize().map_err(|error| failed(error.to_string()))?;
+                seized = this;
+            }
+            drop(open); // or what is replaced would not end
             thread::sleep(LOOK / 5);
         }
         Err(failed(format!("is not served here after {} s: see the log", patience.as_secs())))
