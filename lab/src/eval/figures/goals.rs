@@ -141,9 +141,8 @@ fn lanes(extent: Extent) -> Figure {
         panels,
         bars,
         why: "From 128 in flight over all lanes on auto sends what none does, request for request, \
-              and so it does with one request on each lane. What is missed there is the spread of \
-              three short rounds. Two lanes with two requests, and four lanes with 8 or 32, are \
-              not explained.",
+              and so it does with one request on each lane: what is missed there is the spread of \
+              the rounds. Two lanes with two requests are not explained.",
         ..Figure::default()
     }
 }
