@@ -439,8 +439,9 @@ test_rpc_ctl() {
     is '.[0] | .nqn == $n and .hostnqn == $h' --arg n $n --arg h $host
     no 1 'Device or resource busy' volume delete vols/v
     c volume delete vols/v --force
-    kill -TERM $bench
-    wait $bench || true
+    # Its host is told, and gives up by itself.
+    ended $bench 20
+    ! wait $bench && grep -q 'Invalid Namespace or Format' bench.out || fail "$(cat bench.out)"
     c volume delete vols/other
     no 1 'No such device' volume delete vols/v
     c host deny $n $host
