@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 import socket
 import sys
 import threading
 
-path, port, files, turn = sys.argv[1:]
+path, port, files, turn = sys.argv[1:5]
 CLIENTS, CHANGES = 8, 125
 
 
@@ -56,9 +57,11 @@ def changes(number):
 
 
 def first():
-    lock, log = threading.Lock(), open("answered.txt", "a", buffering=1)
+    lock, log, target = threading.Lock(), open("answered.txt", "a", buffering=1), int(sys.argv[5])
+    answered = 0
 
     def work(number):
+        nonlocal answered
         client = Client()
         for at, (method, params, _) in enumerate(changes(number)):
             try:
@@ -67,6 +70,9 @@ def first():
                 return
             with lock:
                 print(number, at, file=log)
+                answered += 1
+                if answered == 300:
+                    os.kill(target, signal.SIGKILL)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
     for thread in threads:

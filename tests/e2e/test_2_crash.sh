@@ -10,11 +10,11 @@ restart() {
 }
 
 test_crash_under_write_load() {
-    local fio=('--name=crash' '--ioengine=nbd' '--bs=4k' '--size=64M' '--iodepth=32' '--verify=crc32c'
+    local fio=('--name=crash' '--ioengine=nbd' '--bs=4k' '--size=32M' '--iodepth=32' '--verify=crc32c'
         '--verify_fatal=1' '--fsync=32' '--eta=never')
     serve --namespace "file:$work/disk.img,size=64MiB"
     attach --reconnect-delay 1
-    background fio.log fio "${fio[@]}" --uri="$uri" --rw=randwrite --rate=16m --output=fio-result.log
+    background fio.log fio "${fio[@]}" --uri="$uri" --rw=randwrite --rate=4m --output=fio-result.log
     local load=$pid n
     for n in 1 2 3; do
         sleep 0.7
@@ -37,7 +37,7 @@ test_crash_under_verified_mix() {
         --seconds 6 --reconnect-delay 1 --verify --json >bench.json 2>bench.log &
     local load=$!
     echo $load >>.pids
-    sleep 2
+    moves_data_of_hosts
     restart --namespace "file:$work/disk.img,size=64MiB"
     sleep 1.5
     restart --namespace "file:$work/disk.img,size=64MiB"
@@ -50,12 +50,12 @@ test_crash_for_good() {
     serve --namespace mem:64MiB
     background bench.log "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k \
         --depth 8 --seconds 60 --reconnect-delay 1 --ctrl-loss-tmo 3 --json
-    local load=$pid rc=0
-    sleep 1
+    local load=$pid rc=0 killed
+    moves_data_of_hosts
+    killed=$EPOCHREALTIME
     kill -KILL "$target"
-    sleep 1
-    alive "$load" || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
-    ended "$load" 30
+    ended "$load" 60
+    waited "$killed" 3 || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
     wait "$load" || rc=$?
     [ $rc != 0 ] || fail 'bench ended well although its target was gone'
 }
@@ -94,13 +94,13 @@ test_crash_for_good_under_nbd() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     attach --lanes 2 --reconnect-delay 1 --ctrl-loss-tmo 3
     qemu-io -f raw -c 'write -P 7 0 1M' -c flush "$uri"
+    local killed=$EPOCHREALTIME waits n
     kill -KILL "$target"
     ended "$target" 60
     background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
-    local waits=$pid n
-    sleep 1
-    alive "$waits" || { cat wait.log; fail 'the request did not wait'; }
-    ended "$waits" 20
+    waits=$pid
+    ended "$waits" 60
+    waited "$killed" 3 || { cat wait.log; fail 'the request did not wait'; }
     grep -q 'Input/output error' wait.log || { cat wait.log; fail 'not EIO'; }
     eio 'write 0 4k'
     # Which says nothing of how it fails.

@@ -8,10 +8,10 @@ test_serve_stops_on_sigterm_and_sigint() {
         attach
         nbdinfo "$uri" >/dev/null
         kill -"$signal" "$target"
-        ended "$target" 5
+        ended "$target" 60
         wait "$target" || fail "status $? after SIG$signal"
         kill "$attached"
-        ended "$attached" 5
+        ended "$attached" 60
     done
 }
 
@@ -29,7 +29,7 @@ test_serve_names_what_is_wrong() {
 
 test_serve_reports_a_used_port() {
     serve --namespace mem:1MiB
-    ! timeout 5 "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:1MiB 2>error.log ||
+    ! timeout 60 "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:1MiB 2>error.log ||
         fail 'two targets on one port'
     grep -q "$port" error.log
 }
@@ -141,13 +141,13 @@ io_queues() {
 # Where latency-critical requests meet bulk in a lane the host connects one more queue, if it is allowed to and the
 # target grants one: every block is right.
 test_serve_express_connections() {
-    serve --namespace mem:256MiB
+    serve --namespace mem:16MiB
     local mixed=(bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 2 --class latency
         --stream 'rw=randrw,bs=4k,depth=200,class=bulk' --seconds 600 --verify --json)
     express_queues '[2]'
     express_queues '[1]' --no-express
-    kill -TERM "$target" && ended "$target" 5
-    serve --namespace mem:256MiB --max-queues 1
+    kill -TERM "$target" && ended "$target" 60
+    serve --namespace mem:16MiB --max-queues 1
     express_queues '[1]'
 }
 

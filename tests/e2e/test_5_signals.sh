@@ -1,11 +1,12 @@
 # shellcheck shell=bash
 # SIGTERM and SIGINT at inconvenient times: everything ends soon, says how it went, and leaves nothing behind.
 
-# ends SIGNAL PID STATUS [SECONDS]: the process ends by the signal, with that status
+# ends SIGNAL PID STATUS [SECONDS]: the process ends by the signal, with that status. A target gives its last flush a
+# minute, a host its shutdown ten seconds.
 ends() {
     local rc=0
     kill -"$1" "$2"
-    ended "$2" "${4:-5}"
+    ended "$2" "${4:-60}"
     wait "$2" || rc=$?
     [ $rc = "$3" ] || fail "status $rc instead of $3 after SIG$1"
 }
@@ -31,7 +32,7 @@ test_signal_attach_with_a_busy_client() {
         load "$uri"
         ends "$signal" "$attached" 0
         [ ! -e "$socket" ] || fail 'the socket is still there'
-        ended "$pid" 10
+        ended "$pid" 30
     done
 }
 
@@ -49,22 +50,26 @@ test_signal_serve_with_busy_hosts() {
         ends "$signal" "$target" 0
         serve --namespace "file:$work/disk.img,size=64MiB"
         ends "$signal" "$target" 0
-        ends "$signal" "$generator" 1 10
+        ends "$signal" "$generator" 1 30
         grep -q interrupted bench.log
         ends "$signal" "$attached" 1  # with requests that nobody has answered
         grep -q 'requests that the target did not answer' attach.log
         [ ! -e "$socket" ] || fail 'the socket is still there'
-        ended "$client" 10
+        ended "$client" 30
     done
 }
+
+# own_moves_data: the target that the bench $pid has started is busy; leaves its process in $own
+own_moves_data() { eventually 30 has_own && eventually 30 is_busy "$own" && sleep 1; }
+has_own() { own=$(pgrep -P "$pid"); }
+is_busy() { [ "$(awk '{print $14 + $15}' "/proc/$1/stat")" -gt 20 ]; }
 
 # What was measured until then is reported.
 test_signal_bench_with_its_own_target() {
     local signal own
     for signal in TERM INT; do
         bench_load --namespace mem:16MiB --json
-        sleep 2
-        own=$(pgrep -P "$pid")
+        own_moves_data
         ends "$signal" "$pid" 0
         holds bench.log '.errors == 0 and .iops > 0 and .seconds < 30'
         ended "$own" 5
@@ -73,10 +78,11 @@ test_signal_bench_with_its_own_target() {
 
 # Ctrl-C reaches every process of a group.
 test_signal_bench_as_a_group() {
+    local own
     background bench.log setsid "$ROADTRAIN" bench --namespace mem:16MiB --rw randread --seconds 60 --json
-    sleep 2
+    own_moves_data
     kill -INT -- "-$pid"
-    ended "$pid" 5
+    ended "$pid" 30
     wait "$pid" || fail "status $?"
     holds bench.log '.errors == 0 and .iops > 0'
 }
@@ -85,8 +91,7 @@ test_signal_bench_as_a_group() {
 test_signal_bench_killed() {
     local own
     bench_load --namespace mem:16MiB
-    sleep 1
-    own=$(pgrep -P "$pid")
+    own_moves_data
     kill -KILL "$pid"
     ended "$own" 60
 }

@@ -110,7 +110,7 @@ fuse_return() {
     serve --namespace "file:$PWD/disk.img,size=64MiB"
     attach_fuse
     fio --name=load --filename="$file" --rw=randwrite --bs=4k --size=32M --ioengine=libaio --direct=1 \
-        --iodepth=32 --rate=16m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
+        --iodepth=32 --rate=4m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
     local load=$!
     echo "$load" >>"$work/.pids"
     sleep 1

@@ -59,8 +59,15 @@ background() {
     echo "$pid" >>"$work/.pids"
 }
 
-# alive PID: it runs (what has ended may still wait for its parent)
-alive() { [ -e "/proc/$1" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null; }
+# alive PID: one of its threads runs. What has ended may still wait for its parent, and as long as another thread than
+# the first has not ended the process has its files, locks and sockets.
+alive() {
+    local thread
+    for thread in "/proc/$1"/task/*/status; do
+        ! grep -q '^State:[[:space:]]*[^ZX[:space:]]' "$thread" 2>/dev/null || return 0
+    done
+    return 1
+}
 
 # holds FILE FILTER [OPTIONS of jq]: the JSON in the file is there and the filter is true of it
 holds() {
@@ -85,6 +92,15 @@ moves_data() {
     eventually 30 prints '.[0].data_bytes' "$ROADTRAIN" status --json
     eventually 30 prints ".[0].data_bytes > $(jq '.[0].data_bytes + 1048576' printed.json)" "$ROADTRAIN" status --json
 }
+
+# moves_data_of_hosts: hosts move data at the target on $port, soon
+moves_data_of_hosts() {
+    eventually 30 prints '[.. | .data_bytes? // empty] | add > 0' \
+        env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
+}
+
+# waited SINCE SECONDS: whether so many have passed since then ($EPOCHREALTIME)
+waited() { [ "$(bc <<<"$EPOCHREALTIME - $1 >= $2")" = 1 ]; }
 
 # thrice COMMAND...: it succeeds in one of three tries. For what others that use this machine may spoil now and then.
 thrice() {
@@ -126,7 +142,7 @@ until_line() {
     local n
     for ((n = 0; n < ${4:-20} * 20; n++)); do
         ! grep -qE "$2" "$1" 2>/dev/null || return 0
-        alive "$3" || { cat "$1"; fail "ended before it said '$2'"; }
+        alive "$3" || grep -qE "$2" "$1" || { cat "$1"; fail "ended before it said '$2'"; }
         sleep 0.05
     done
     cat "$1"

@@ -18,8 +18,8 @@ const HINT: u32 = 2;
 const WEIGHT: f64 = 1.0 / 64.0;
 
 /// Decides, each time there is nothing to do, whether to look again or to sleep. It spins in a wait at most for as
-/// long as a sleep would cost, only while its `Budget` allows it, and only where `Trials` say that it saves CPU
-/// time.
+/// long as a sleep would cost (`PATIENT` times that while the other end may have to wake up), only while its `Budget`
+/// allows it, and only where `Trials` say that it saves CPU time.
 #[derive(Debug)]
 pub struct Adaptive {
     budget: Budget,

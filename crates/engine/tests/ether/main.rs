@@ -47,9 +47,11 @@ fn exchange(client: &Client, seed: u8) {
 fn targets_are_found_and_used_over_all_links() {
     in_lab(2, |lab| {
         let server = lab.serve();
-        let found = discover_ether(&lab.address(), "").unwrap();
-        let interfaces: Vec<&str> = found.iter().map(|offer| offer.interface.as_str()).collect();
-        assert_eq!(interfaces, ["host0", "host1"]);
+        let mut found = Vec::new();
+        lab.eventually("it is offered over both links", || {
+            found = discover_ether(&lab.address(), "").unwrap();
+            found.iter().map(|offer| offer.interface.as_str()).eq(["host0", "host1"])
+        });
         assert!(found.iter().all(|o| o.nqn == NQN && o.endpoint == found[0].endpoint));
 
         let client = Client::connect(lab.host()).unwrap();

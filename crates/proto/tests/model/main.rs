@@ -77,7 +77,7 @@ const LANES_DEPTHS: [u32; 5] = [1, 2, 8, 32, 128];
 const IN_FLIGHT_MAX: u32 = 4096;
 /// Lanes and depth at which `auto` is behind, and what part of the best other policy it reaches. On the real machine one
 /// request a send is behind there: each costs the kernel more than here when its connection was at rest.
-const BEHIND_WITH_LANES: [(usize, u32, f64); 2] = [(2, 2, 0.65), (2, 8, 0.94)];
+const BEHIND_WITH_LANES: [(usize, u32, f64); 2] = [(2, 2, 0.95), (2, 8, 0.94)];
 
 macro_rules! assert_table {
     ($table:expr) => {

@@ -97,10 +97,11 @@ fn depth(extent: Extent) -> Figure {
               median, so chance is on its side: the best of six equals is ahead of their mean.",
         panels,
         bars,
-        why: "On memory nearly all that is missed is within the spread of equals: under the \
+        why: "On memory most of what is beyond its bar is within the spread of equals: under the \
               six there is always one whose median is lucky by a few percent, and p99 is set \
               by stalls of this virtual machine (rounds of one point differ by factors). At \
-              depth 64 and more auto does what none does. On the emulated SSD \
+              depth 64 and more auto does what none does; that writes at depth 128 miss their \
+              p99 nevertheless is not explained. On the emulated SSD \
               all service times are equal, so what is sent together completes together, and \
               the SSD idles while such a convoy travels. A host that waits for most of its \
               time sends in more parts therefore (docs/internals/auto.md): before that, writes \
@@ -205,10 +206,11 @@ fn open(extent: Extent) -> Figure {
         bars,
         why: "i10 is cheaper because it waits: at a tenth of the peak its caravans carry 6 \
               requests where auto's carry one, at twice the median latency. Holding requests \
-              for 20 us was tried and saved a tenth of the CPU at most (docs/internals/auto.md). From \
-              70 % of the peak on the two meet. p99 at these rates is set by stalls of the \
-              virtual machine: the five rounds of one point lie between 0.1 and 4 ms under \
-              every policy.",
+              for 20 us was tried and saved a tenth of the CPU at most (docs/internals/auto.md). At \
+              90 % of memory's peak the two meet. p99 at these rates is set by stalls of the \
+              virtual machine: the five rounds of one point lie between 0.2 and 14 ms. At 90 % of \
+              memory's peak three of auto's have 15 to 35 ms and none's do not: what queues up in a \
+              stall takes long to go there, and whether more of them struck auto by chance is not known.",
         ..Figure::default()
     }
 }
@@ -313,8 +315,8 @@ fn mixed(extent: Extent) -> Figure {
             against(("both", "i10"), Metric::BandwidthTotal, load, &i10, Limit::Min(1.0)),
         ],
         why: "A read waits while a 128 KiB write is sent or received before it: 8 such \
-              writes are a megabyte on the way. Priority within the lane brings it from 1 to \
-              0.64; smaller steps were tried and made it longer, since each step costs a \
+              writes are a megabyte on the way. Priority within the lane brings it down to \
+              about half; smaller steps were tried and made it longer, since each step costs a \
               send. A lane of its own is the remedy.",
         ..Figure::default()
     }
