@@ -21,8 +21,8 @@ name_failures() { grep -E '^(FAILED |test .* FAILED$)' "$1" >>"$failures" || tru
 # succeed is seen when they are used.
 build() {
     {
-        cargo build --quiet --release --package roadtrain --package roadtrain-exercise --package roadtrain-capi &&
-            cargo test --quiet --release --package roadtrain-engine --lib --no-run
+        cargo build --quiet --release --package roadtrain --package roadtrain-capi &&
+            cargo test --quiet --release --package roadtrain-engine --package roadtrain-proto --lib --no-run
     } 2>/dev/null &
     cargo test --workspace --no-run || true
     wait

@@ -6,7 +6,7 @@ LIBROADTRAIN=${LIBROADTRAIN:-$top/target/release/libroadtrain.so}
 # library: the shared library is here under its name; built if there is none, together with what shares its crates
 library() {
     [ -e "$LIBROADTRAIN" ] ||
-        cargo build --quiet --release --package roadtrain --package roadtrain-exercise --package roadtrain-capi \
+        cargo build --quiet --release --package roadtrain --package roadtrain-capi \
             --manifest-path "$top/Cargo.toml"
     cp "$LIBROADTRAIN" libroadtrain.so.0
 }
