@@ -115,8 +115,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, DeviceKind, DeviceLimits, HostKeys, ListenerSpec, NamespaceSpec, SubsystemSpec,
-        new_uuid,
+        AnaWord, DeviceKind, HostKeys, Limits, ListenerSpec, NamespaceSpec, SubsystemSpec, new_uuid,
     };
 
     fn model() -> Model {
@@ -138,6 +137,7 @@ mod tests {
             ana,
             secure: port == 4421,
         };
+        let host = Limits { write_iops: 7, burst_us: Some(0), ..Limits::default() };
         let subsystem = SubsystemSpec {
             nqn: "nqn.2025-01.io.example:a".into(),
             serial: Some("S".into()),
@@ -147,6 +147,7 @@ mod tests {
             hosts: ["nqn.2025-01.io.example:h".to_owned()].into(),
             ana_reporting: true,
             host_keys: [("nqn.2025-01.io.example:h".to_owned(), HostKeys::default())].into(),
+            host_limits: [("nqn.2025-01.io.example:h".to_owned(), host)].into(),
             namespaces: vec![namespace],
             listeners: vec![
                 listener(4420, AnaWord::Optimized),
@@ -154,7 +155,7 @@ mod tests {
             ],
         };
         let devices = vec![Arc::new(device.unwrap())];
-        let limits = DeviceLimits { ios: 5, ..DeviceLimits::default() };
+        let limits = Limits { iops: 5, ..Limits::default() };
         let limits = [("Malloc0".to_owned(), limits)].into();
         Model { devices, limits, subsystems: vec![subsystem], has_tcp: true, ..Model::default() }
     }
@@ -168,7 +169,16 @@ mod tests {
         save(&path, &state).unwrap();
         let loaded = load(&path).unwrap();
         assert_eq!(loaded.state(), state);
-        assert_eq!(loaded.exports()[0].namespaces.len(), 1);
+        let exported = &loaded.exports()[0];
+        assert_eq!(exported.namespaces.len(), 1);
+        let [(host, rates)] = &exported.host_rates.iter().collect::<Vec<_>>()[..] else {
+            panic!("{:?}", exported.host_rates)
+        };
+        assert_eq!(
+            (host.as_str(), rates.write_iops.unwrap().get()),
+            ("nqn.2025-01.io.example:h", 7)
+        );
+        assert_eq!(rates.burst, Some(std::time::Duration::ZERO));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
     }
 

@@ -13,7 +13,7 @@ mod subsystem;
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
 pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
-pub use limits::DeviceLimits;
+pub use limits::Limits;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
 pub use rbd::{RbdAccess, RbdCluster, RbdOf};
 pub use referral::ReferralSpec;
@@ -35,7 +35,7 @@ pub struct Model {
     /// Ceph clusters, by which some devices are reached.
     pub rbd_clusters: Vec<RbdCluster>,
     /// What devices may do in a second, by their names.
-    pub limits: BTreeMap<String, DeviceLimits>,
+    pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes; each volume is a device, too.
     pub lvstores: Vec<Arc<LvStore>>,
     /// In that of their NQNs.
@@ -50,7 +50,7 @@ pub struct Model {
 #[derive(Clone, Debug, Default)]
 pub struct Removed {
     devices: Vec<Arc<Device>>,
-    limits: Option<(String, DeviceLimits)>,
+    limits: Option<(String, Limits)>,
     /// By the NQNs of their subsystems.
     namespaces: Vec<(String, NamespaceSpec)>,
 }
@@ -73,7 +73,7 @@ pub struct State {
     pub devices: Vec<device::DeviceSpec>,
     /// What devices may do in a second, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, DeviceLimits>,
+    pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes.
     #[serde(rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreSpec>,

@@ -1,7 +1,7 @@
 //! Devices.
 
 use super::{Method, Params, change, device_params, look, qos};
-use crate::model::{Device, DeviceKind, DeviceLimits, new_uuid, parse_uuid, show_uuid};
+use crate::model::{Device, DeviceKind, Limits, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_engine::store::OpenError;
 use serde::Deserialize;
@@ -132,7 +132,7 @@ fn view(
     let mut view = json!({
         "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
         "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
-        "assigned_rate_limits": qos::show(&DeviceLimits::default()),
+        "assigned_rate_limits": qos::show(&Limits::default()),
         "claimed": is_claimed, "zoned": false, "driver_specific": specific,
         "supported_io_types": {
             "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,

@@ -2,7 +2,7 @@
 
 use super::{Method, Params, look, params_of};
 use crate::model::{
-    Device, DeviceKind, DeviceLimits, HostKeys, KeySpec, Model, SubsystemSpec, show_uuid,
+    Device, DeviceKind, HostKeys, KeySpec, Limits, Model, SubsystemSpec, show_uuid,
 };
 use crate::rpc::methods::{place, qos, rbd};
 use crate::rpc::{Manager, Rpc, RpcError};
@@ -88,7 +88,10 @@ fn merged(mut params: Value, more: Value) -> Value {
     params
 }
 
-fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {
+fn limits_call((name, limits): (&String, &Limits)) -> Value {
+    if !limits.is_of_spdk() {
+        return call(qos::OF_DEVICE, json!({"name": name, "limits": limits}));
+    }
     let mut params = qos::show(limits);
     params["name"] = name.as_str().into();
     call("bdev_set_qos_limit", params)
@@ -122,6 +125,9 @@ fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
     calls.extend(subsystem.hosts.iter().map(|host| {
         let keys = subsystem.host_keys.get(host).cloned().unwrap_or_default();
         call("nvmf_subsystem_add_host", host_params((nqn, host), keys))
+    }));
+    calls.extend(subsystem.host_limits.iter().map(|(host, limits)| {
+        call(qos::OF_HOST, json!({"nqn": nqn, "host": host, "limits": limits}))
     }));
     calls.extend(subsystem.namespaces.iter().map(|one| {
         let mut namespace = json!({"nsid": one.nsid, "bdev_name": one.device});
