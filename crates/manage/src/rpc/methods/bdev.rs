@@ -421,8 +421,6 @@ pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> 
     let store = &device.store;
     let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
     store.stage(&mut resize).map_err(|error| refused(&error))?;
-    store.switch(&resize);
-    store.settle(&resize);
-    manager.resized(&device.name)?;
+    manager.resize(device, &resize)?;
     Ok(json!(true))
 }
