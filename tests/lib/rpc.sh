@@ -44,3 +44,9 @@ wrong() {
     "$ROADTRAIN" rpc --rpc "$rpc" "${@:3}" >wrong.out 2>wrong.log || rc=$?
     [ "$rc" = 1 ] && grep -qF -- "$2" wrong.log && grep -qF -- "($1)" wrong.log || fail "${*:3}: status $rc: $(cat wrong.log wrong.out)"
 }
+
+# c WORD...: `roadtrain ctl`; what it says in JSON is in r.json
+c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
+
+# no STATUS TEXT WORD...: `roadtrain ctl` ends with that status and text
+no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }

@@ -1,10 +1,12 @@
 //! `roadtrain ctl`
 
 use super::{
-    AnaName, AnaPort, DeviceCommand, HostCommand, ListenerCommand, NO_HEADING, NamespaceCommand,
-    RpcSocketArgs, SubsystemCommand, VolumeCommand,
+    AnaName, AnaPort, ClusterCommand, ConfigCommand, DeviceCommand, HostCommand, KeyCommand,
+    ListenerCommand, NO_HEADING, NamespaceCommand, ReferralCommand, RpcSocketArgs,
+    SubsystemCommand, VolumeCommand, known,
 };
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -21,9 +23,13 @@ Examples:
   roadtrain ctl namespace add nqn.2025-01.io.example:disk disk
   roadtrain ctl listener add nqn.2025-01.io.example:disk 192.0.2.1:4420
   roadtrain ctl host allow nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7
+  roadtrain ctl host limit nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7 --iops 1000
+  roadtrain ctl namespace limit nqn.2025-01.io.example:disk 1 --write-bandwidth 100MiB --burst 1s
+  roadtrain ctl key add host7 /srv/keys/host7.key
   roadtrain ctl volume create vols/disk 10GiB --thin
   roadtrain ctl volume snapshot vols/disk before-upgrade
   roadtrain ctl connections --json
+  roadtrain ctl config save -o backup.json
   roadtrain ctl ana --listener 192.0.2.1:4420 inaccessible
   roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0
   roadtrain ctl snapshot create 1 before-upgrade
@@ -78,9 +84,22 @@ pub enum CtlCommand {
     /// Volumes: disks that a store is cut into, their snapshots and clones.
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Keys of hosts, for authentication and TLS.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Ceph clusters, whose images are devices.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Other discovery controllers.
+    #[command(subcommand)]
+    Referral(ReferralCommand),
+    /// All that was made here, in one file.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Show who is connected.
     Connections {
         /// NQN of a subsystem [default: all].
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
     /// Make, list, clone, remove or go back to snapshots of a namespace, where what keeps its blocks has snapshots.
