@@ -401,8 +401,6 @@ test_rpc_ctl() {
     managed --lvstore "vols=$work/vols,size=64MiB"
     port=$(free_port)
     at=127.0.0.1:$port
-    c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
-    no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }
     truncate -s 4M files/disk.img
     c device add disk "file:$work/files/disk.img" && is '. == "disk"'
     c device add void null:1MiB
@@ -487,10 +485,29 @@ test_ctl_completes_names() {
     offers "$a" ctl namespace --rpc "$rpc" add ''
     offers 'vols' ctl --rpc "$rpc" volume list ''
     offers 'nvmf_get_subsystems' rpc --rpc "$rpc" nvmf_get_sub
+    offers "$a" ctl --rpc "$rpc" connections ''
+    (umask 077 && "$ROADTRAIN" keys dhchap >files/host.key)
+    r keyring_file_add_key "{\"name\": \"host7\", \"path\": \"$work/files/host.key\"}"
+    offers 'host7' ctl --rpc "$rpc" host allow --dhchap-key ''
+    r nvmf_discovery_add_referral '{"address": {"trtype": "tcp", "traddr": "192.0.2.1"}}'
+    offers '192.0.2.1:8009' ctl --rpc "$rpc" referral remove ''
+    # What runs here says the rest.
+    port=$(free_port)
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$a\", \"namespace\": {\"bdev_name\": \"disk0\", \"nsid\": 7}}"
+    export ROADTRAIN_RUNTIME_DIR=$work/served
+    offers 'target0' ctl ana --id ''
+    offers 'target0' target reload --id ''
+    offers "127.0.0.1:$port" ctl ana --listener ''
+    offers '7' ctl snapshot list ''
+    offers '7' ctl snapshot -n "$a" create ''
+    offers "$a" ctl snapshot list -n ''
+    [ -z "$(completed ctl snapshot -n nqn.x:y create 7)" ] || fail 'namespaces of nobody'
     offers '--ctrl-loss-tmo' attach --ctrl
     # Without a target nothing is offered, and nobody waits.
     kill -TERM "$target" && ended "$target" 20
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
+    [ -z "$(completed ctl ana --listener 1)" ] || fail 'listeners of nobody'
 }
 
 # completed WORD...: what bash offers for the last one, one a line

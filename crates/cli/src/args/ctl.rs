@@ -3,7 +3,7 @@
 use super::{
     AnaName, AnaPort, ClusterCommand, ConfigCommand, DeviceCommand, HostCommand, KeyCommand,
     ListenerCommand, NO_HEADING, NamespaceCommand, ReferralCommand, RpcSocketArgs,
-    SubsystemCommand, VolumeCommand, known,
+    SubsystemCommand, VolumeCommand, known, local,
 };
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
@@ -49,7 +49,7 @@ pub struct CtlArgs {
     pub socket: RpcSocketArgs,
     /// For ana, snapshot and trace: the target's name, for trace also an attachment's, as `roadtrain status` shows it
     /// [default: the one with that listener, or the only one; for trace all].
-    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
+    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING, add = ArgValueCandidates::new(local::ids))]
     pub id: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub enum CtlCommand {
     Ana {
         /// The listener: ADDRESS:PORT (an IPv6 address in brackets), or ether; one address of a listener that has all
         /// will do.
-        #[arg(long, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_name = "ADDRESS:PORT", add = ArgValueCandidates::new(local::listeners))]
         listener: AnaPort,
         /// Its state.
         state: AnaName,
@@ -108,7 +108,10 @@ pub enum CtlCommand {
         #[command(subcommand)]
         action: SnapshotCommand,
         /// The subsystem [default: the only one].
-        #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
+        #[arg(
+            short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING,
+            add = ArgValueCandidates::new(local::subsystems),
+        )]
         nqn: Option<String>,
     },
     /// Write what was recorded of slow requests as a trace, for ui.perfetto.dev or chrome://tracing.
@@ -123,8 +126,10 @@ pub enum CtlCommand {
 #[derive(Args, Clone, Debug)]
 pub struct SnapshotName {
     /// Namespace ID.
+    #[arg(add = ArgValueCandidates::new(local::nsids))]
     pub nsid: u32,
     /// Name of the snapshot.
+    #[arg(add = ArgValueCandidates::new(local::snapshots))]
     pub name: String,
 }
 
@@ -136,6 +141,7 @@ pub enum SnapshotCommand {
     /// List the namespace's snapshots.
     List {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
     },
     /// Have a snapshot stay: it cannot be removed, and clones of it can be made.

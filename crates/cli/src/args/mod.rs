@@ -28,6 +28,7 @@ mod generate;
 mod keys;
 mod known;
 mod life;
+mod local;
 mod lvstore;
 mod managed;
 mod objects;
