@@ -57,6 +57,8 @@ fn furnish(manager: &Manager, key: &str, [port, other]: [u16; 2]) {
     made("bdev_malloc_create", json!({"name": "m", "num_blocks": 2048, "block_size": 512}));
     made("bdev_malloc_create", json!({"name": "d", "num_blocks": 2048, "block_size": 512}));
     made("bdev_malloc_create", json!({"name": "m2", "num_blocks": 8192, "block_size": 512}));
+    made("bdev_malloc_create", json!({"name": "m3", "num_blocks": 8192, "block_size": 512}));
+    made("bdev_lvol_create_lvstore", json!({"bdev_name": "m3", "lvs_name": "old"}));
     made("bdev_null_create", json!({"name": "n", "num_blocks": 2048, "block_size": 512}));
     made("bdev_set_qos_limit", json!({"name": "n", "rw_ios_per_sec": 1000}));
     made("keyring_file_add_key", json!({"name": "k", "path": key}));
@@ -85,7 +87,7 @@ fn free_ports<const N: usize>() -> [u16; N] {
 /// What everybody sees: clients, hosts, and who connects.
 fn seen(manager: &Manager) -> Value {
     let asked = ["bdev_get_bdevs", "nvmf_discovery_get_referrals", "keyring_get_keys"];
-    let asked = asked.into_iter().chain(["bdev_rbd_get_clusters_info"]);
+    let asked = asked.into_iter().chain(["bdev_rbd_get_clusters_info", "bdev_lvol_get_lvstores"]);
     let asked = asked.map(|method| (method, Value::Null));
     let asked = asked.chain([("nvmf_get_subsystems", json!({"nqn": NQN}))]);
     let answers: Vec<Value> =
@@ -118,6 +120,7 @@ fn changes(key: &str, volumes: &Path, [port, other, free]: [u16; 3]) -> Vec<(&'s
         ("roadtrain_set_host_limits", own(json!({"host": HOST, "limits": {}}))),
         ("bdev_lvol_create_lvstore", json!({"bdev_name": "m2", "lvs_name": "s"})),
         ("bdev_lvol_create_lvstore", json!({"bdev_name": volumes, "lvs_name": "t"})),
+        ("bdev_lvol_delete_lvstore", json!({"lvs_name": "old"})),
         ("bdev_rbd_register_cluster", json!({"name": "c2"})),
         ("bdev_rbd_unregister_cluster", json!({"name": "c"})),
         ("keyring_file_add_key", json!({"name": "k2", "path": key})),
@@ -168,6 +171,59 @@ fn a_change_that_cannot_be_written_down_is_undone() {
             assert!(done.get("error").is_none(), "with nothing in the way: {method}: {done}");
         }
     }
+}
+
+#[test]
+fn limits_of_hosts_and_devices_are_the_targets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, key) = with_key(folder.path());
+    furnish(&manager, &key, free_ports());
+    let set = |method: &str, who: Value, limits: Value| {
+        let mut params = json!({"limits": limits});
+        params.as_object_mut().unwrap().extend(who.as_object().unwrap().clone());
+        ask(&manager, method, params)
+    };
+    let (host, device) = ("roadtrain_set_host_limits", "roadtrain_set_device_limits");
+    let (of_host, of_device) = (json!({"nqn": NQN, "host": HOST}), json!({"name": "n"}));
+    let limits = json!({"read_iops": 7, "write_bandwidth": 1000, "burst_us": 0});
+    assert_eq!(set(host, of_host.clone(), limits.clone())["result"], true);
+    assert_eq!(set(device, of_device.clone(), limits.clone())["result"], true);
+    let subsystem = || manager.server().exports().subsystems.remove(0);
+    let rates = subsystem().host_rates[HOST];
+    assert_eq!((rates.iops, rates.read_iops.unwrap().get()), (None, 7));
+    assert_eq!((subsystem().namespaces[0].rates, rates.burst), (rates, Some(Duration::ZERO)));
+    // What is saved makes the same again.
+    let saved =
+        |name: &str| ask(&manager, "framework_get_config", json!({"name": name}))["result"].clone();
+    for (name, method, mut params) in [("nvmf", host, of_host.clone()), ("bdev", device, of_device)]
+    {
+        params["limits"] = limits.clone();
+        let calls = saved(name);
+        assert!(
+            calls.as_array().unwrap().contains(&json!({"method": method, "params": params})),
+            "{calls}"
+        );
+    }
+    // SPDK's call changes what it knows, and leaves the rest.
+    let spdk = json!({"name": "n", "w_mbytes_per_sec": 0});
+    assert_eq!(ask(&manager, "bdev_set_qos_limit", spdk)["result"], true);
+    let rates = subsystem().namespaces[0].rates;
+    assert_eq!((rates.read_iops.unwrap().get(), rates.write_bandwidth), (7, None));
+    for (odd, code) in [
+        (json!({"iops": u64::MAX}), -22),
+        (json!({"iops": 1, "burst_us": 60_000_001}), -22),
+        (json!({"iops": -1}), -32602),
+        (json!({"color": 1}), -32602),
+    ] {
+        assert_eq!(set(host, of_host.clone(), odd.clone())["error"]["code"], code, "{odd}");
+    }
+    let odd = json!({"nqn": NQN, "host": "nobody"});
+    assert_eq!(set(host, odd, json!({}))["error"]["code"], -32602);
+    assert_eq!(set(device, json!({"name": "none"}), json!({}))["error"]["code"], -19);
+    assert_eq!(set(host, of_host, json!({}))["result"], true);
+    assert!(
+        subsystem().host_rates.is_empty() && manager.model().subsystems[0].host_limits.is_empty()
+    );
 }
 
 /// A resize may be under way when another process takes over: what it writes down then would be nothing.
