@@ -331,6 +331,13 @@ test_rbd_figures_for_the_ceph_collector() {
         [ "$(sed -n "s/^ceph_nvmeof_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" collected.txt | cut -d. -f1)" = \
             "$(sed -n "s/^roadtrain_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" metrics.txt)" ] || fail "other $operations"
     done
+    local figure
+    for figure in subsystem_{listener,host,namespace}_count subsystem_namespace_limit; do
+        [ "$(sed -n "s/^ceph_nvmeof_$figure{.*} //p" collected.txt | cut -d. -f1)" = \
+            "$(sed -n "s/^roadtrain_$figure{.*} //p" metrics.txt)" ] || fail "other $figure"
+    done
+    grep -q '^roadtrain_bdev_metadata{bdev_name="disk0",pool_name="rbd",namespace="",rbd_name="disk",block_size="4096",product_name="Ceph Rbd Disk",device="rbd/disk"} 1$' metrics.txt ||
+        fail "$(grep bdev_metadata metrics.txt)"
 }
 
 # collected NAME LABELS VALUE: that is what the collector says

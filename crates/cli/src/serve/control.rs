@@ -447,8 +447,11 @@ impl Served {
     /// All counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut seen = self.server().snapshot();
+        seen.gateway = self.member.as_ref().map(|member| member.sample());
+        let is_gateway = seen.gateway.is_some();
+        seen.subsystems.iter_mut().for_each(|subsystem| subsystem.shared = is_gateway);
         if let Some(manager) = self.manager() {
-            manager.name_devices(&mut seen.namespaces);
+            manager.describe(&mut seen);
         }
         Snapshot {
             id: self.id().unwrap_or_default(),

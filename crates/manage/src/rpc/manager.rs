@@ -7,13 +7,12 @@ use super::methods;
 use crate::metrics::{Managed, StoreSample};
 use crate::model::{self, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
-use roadtrain_engine::metrics::NamespaceSample;
 use roadtrain_engine::target::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::target::TargetConfig;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -144,17 +143,6 @@ impl Manager {
             calls: self.calls.all(),
             state_write_errors: self.state_write_errors.load(Relaxed),
             stores: seen.1.clone(),
-        }
-    }
-
-    /// What RPC has made is called as RPC calls it.
-    pub fn name_devices(&self, namespaces: &mut [NamespaceSample]) {
-        let model = self.model();
-        let names: HashMap<(&str, u32), &str> = model.claims().collect();
-        for namespace in namespaces {
-            if let Some(name) = names.get(&(namespace.nqn.as_str(), namespace.nsid)) {
-                namespace.name = (*name).to_owned();
-            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod calls;
 pub mod client;
+mod described;
 mod error;
 pub mod framing;
 mod manager;

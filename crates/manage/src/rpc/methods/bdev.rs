@@ -3,6 +3,7 @@
 use super::{Method, Params, change, device_params, look, qos};
 use crate::model::{Device, DeviceKind, DeviceLimits, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::metrics::name_in_file;
 use roadtrain_engine::store::OpenError;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -97,11 +98,6 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         .filter(|view| name.is_none_or(|name| is_called(view, name)))
         .chain(own)
         .collect()
-}
-
-/// The name of a device that the configuration file has, which is a namespace there.
-pub(super) fn name_in_file(nqn: &str, nsid: u32) -> String {
-    format!("{nqn}/{nsid}")
 }
 
 fn files_devices(manager: &Manager) -> Vec<Value> {

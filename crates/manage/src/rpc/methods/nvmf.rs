@@ -1,11 +1,11 @@
 //! Subsystems.
 
-use super::bdev::name_in_file;
 use super::place;
 use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::metrics::name_in_file;
 use roadtrain_proto::target::{
     Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

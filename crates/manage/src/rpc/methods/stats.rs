@@ -1,6 +1,5 @@
 //! What was counted.
 
-use super::bdev::name_in_file;
 use super::look::{TICK_RATE, group_name};
 use super::nvmf::DISCOVERY;
 use super::place;
@@ -41,7 +40,7 @@ fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let mut all: Vec<(String, Option<&Io>)> = Vec::new();
     for one in seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none()) {
-        all.push((name_in_file(&one.nqn, one.nsid), Some(&one.io)));
+        all.push((one.name.clone(), Some(&one.io)));
     }
     for device in &model.devices {
         let claim = model.claim(&device.name);
