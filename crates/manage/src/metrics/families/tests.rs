@@ -181,9 +181,8 @@ fn has(text: &str, name: &str, labels: &[(&str, &str)], value: &str) {
     assert_eq!(count, 1, "{name} {labels:?} {value} in\n{text}");
 }
 
-/// What ceph-nvmeof's dashboards look at.
-#[test]
-fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
+/// A target with an image, a device that no namespace shows, two subsystems and a host.
+fn like_a_gateway() -> Snapshot {
     let image = NamespaceSample {
         nqn: "n:a".into(),
         nsid: 3,
@@ -215,14 +214,20 @@ fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
         io_queues: 2,
         ..HostSample::default()
     };
-    let mut shown = Snapshot {
+    Snapshot {
         id: "target0".into(),
         namespaces: vec![image],
         devices: vec![spare],
         subsystems: vec![subsystem("n:a", 256, 2), subsystem("n:b", 1024, 1)],
         hosts: vec![host],
         ..full(Kind::Target)
-    };
+    }
+}
+
+/// What ceph-nvmeof's dashboards look at.
+#[test]
+fn devices_and_subsystems_are_said_as_ceph_nvmeof_says_them() {
+    let mut shown = like_a_gateway();
     let alone = text(&shown, None, Format::Plain);
     has(
         &alone,
