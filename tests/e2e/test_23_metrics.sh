@@ -181,6 +181,9 @@ assert made == json.loads(pathlib.Path('$top/monitoring/dashboard.json').read_te
         sed -e 's/\$instance/.*/g; s/\$__rate_interval/5s/g; s/\$__range/1m/g' >expressions
     [ "$(wc -l <expressions)" -gt 30 ]
     while IFS= read -r expression; do has_data "$expression"; done <expressions
+    # The guide's picture of the dashboard has every panel.
+    python3 "$top/scripts/picture_dashboard.py" "http://127.0.0.1:$prometheus" 10 >dashboard.html || fail 'no picture of the dashboard'
+    [ "$(grep -c 'class="panel"' dashboard.html)" = "$(jq '[.panels[] | select(.type != "row")] | length' "$top/monitoring/dashboard.json")" ]
     curl -sS "http://127.0.0.1:$prometheus/api/v1/rules" >rules.json
     [ "$(jq '.data.groups[0].rules | length' rules.json)" = "$(grep -c 'alert:' "$top/monitoring/alerts.yml")" ]
     jq -r '.data.groups[].rules[].query' rules.json >alerts
