@@ -166,7 +166,7 @@ impl Member {
 
     /// What it is called, and where.
     pub(super) fn sample(&self) -> GatewaySample {
-        GatewaySample { name: self.name.clone(), group: self.group.name().to_owned() }
+        GatewaySample { name: self.name.clone(), group: self.group.plain_name().to_owned() }
     }
 
     /// Follows the group from now on, and waits until the first share is served. The target runs: whoever gives a share
