@@ -1,6 +1,6 @@
 //! Names that the running target knows, for shells that complete them.
 
-use super::rpc::SOCKET;
+use super::rpc::default_socket;
 use clap_complete::CompletionCandidate;
 use roadtrain_manage::rpc::client;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn socket(words: impl Iterator<Item = OsString>) -> PathBuf {
             return told.into();
         }
     }
-    SOCKET.into()
+    default_socket()
 }
 
 /// What a method of the target has to say; nothing without a target.
@@ -127,7 +127,7 @@ mod tests {
         let of = |line: &str| socket(line.split(' ').map(OsString::from));
         assert_eq!(of("roadtrain -- roadtrain ctl --rpc /a device remove"), PathBuf::from("/a"));
         assert_eq!(of("roadtrain -- roadtrain ctl device remove x --rpc=/b"), PathBuf::from("/b"));
-        assert_eq!(of("roadtrain -- roadtrain ctl device remove"), PathBuf::from(SOCKET));
-        assert_eq!(of("roadtrain -- roadtrain ctl device remove --rpc"), PathBuf::from(SOCKET));
+        assert_eq!(of("roadtrain -- roadtrain ctl device remove"), default_socket());
+        assert_eq!(of("roadtrain -- roadtrain ctl device remove --rpc"), default_socket());
     }
 }

@@ -76,6 +76,8 @@ pub use resv::{
     ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
     ResvReleaseArgs, ResvReportArgs, TypeName,
 };
+#[cfg(test)]
+pub(crate) use rpc::SERVICE_SOCKET;
 pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};

@@ -181,8 +181,10 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
     if lvstore.is_of_start {
-        let how = "take it out of the command line first";
-        return Err(RpcError::not_permitted(format!("{name} is of --lvstore: {how}")));
+        let how = "take it out of the command line or the configuration file first";
+        return Err(RpcError::not_permitted(format!(
+            "{name} is of the start (--lvstore, [[lvstore]]): {how}"
+        )));
     }
     // What can be refused is refused before hosts lose anything.
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
