@@ -4,6 +4,7 @@ use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use super::message::{Methods, Params};
 use super::methods;
+use crate::bursts::{Bursts, Weight};
 use crate::metrics::{Managed, StoreSample};
 use crate::model::{self, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
@@ -76,6 +77,8 @@ pub struct Manager {
     state_write_errors: AtomicU64,
     /// Another process goes on with what it had.
     is_released: AtomicBool,
+    /// What callers may cause often, in the log.
+    bursts: Bursts,
 }
 
 /// What was let go, and may be in use by a request yet.
@@ -95,7 +98,7 @@ impl Manager {
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
         let (turn, log_level, calls, stores) = Default::default();
-        let (state_write_errors, is_released) = Default::default();
+        let (state_write_errors, is_released, bursts) = Default::default();
         Manager {
             plane,
             files,
@@ -106,6 +109,7 @@ impl Manager {
             stores,
             state_write_errors,
             is_released,
+            bursts,
         }
     }
 
@@ -321,19 +325,47 @@ impl Manager {
     }
 }
 
-impl Methods for Manager {
+/// Somebody who calls: `peer` in the log.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Whom they call.
+    pub manager: &'a Manager,
+    /// Who they are.
+    pub peer: &'a str,
+}
+
+impl Caller<'_> {
+    /// Logs what they may do often.
+    pub fn tell(&self, weight: Weight, what: &str, detail: &str) {
+        self.manager.bursts.tell(weight, &format!("RPC: {what}"), self.peer, detail);
+    }
+}
+
+impl Methods for Caller<'_> {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
-        let method = methods::find(name).ok_or_else(|| RpcError::method(""))?;
-        let began = Instant::now();
-        let result = (method.run)(self, params);
+        let Some(method) = methods::find(name) else {
+            self.tell(Weight::Info, "an unknown method", name);
+            return Err(RpcError::method(""));
+        };
+        let (peer, began) = (self.peer, Instant::now());
+        let result = (method.run)(self.manager, params);
         let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
-        self.calls.count(method.name, code, began.elapsed());
+        self.manager.calls.count(method.name, code, began.elapsed());
         match &result {
-            Ok(_) if method.changes => info!("RPC: {name}"),
-            Ok(_) => debug!("RPC: {name}"),
-            Err(error) => info!("RPC: {name}: {} ({})", error.message, error.code),
+            Ok(_) if method.changes => info!("RPC: {name} from {peer}"),
+            Ok(_) => debug!("RPC: {name} from {peer}"),
+            Err(error) => {
+                self.tell(Weight::Info, &format!("{name} refused ({code})"), &error.message);
+            }
         }
         result
+    }
+
+    fn refused(&self, error: &RpcError, octets: &[u8]) {
+        const SHOWN: usize = 80;
+        let begin = String::from_utf8_lossy(&octets[..octets.len().min(SHOWN)]);
+        let what = format!("what is no request ({})", error.code);
+        self.tell(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
 }
 
@@ -436,7 +468,8 @@ mod tests {
 
     fn ask(manager: &Manager, method: &str, params: Value) -> Value {
         let request = serde_json::json!({"method": method, "params": params, "id": 1});
-        let answered = message::answer(request.to_string().as_bytes(), manager);
+        let caller = Caller { manager, peer: "a test" };
+        let answered = message::answer(request.to_string().as_bytes(), &caller);
         serde_json::from_str(&answered.text.unwrap()).unwrap()
     }
 
