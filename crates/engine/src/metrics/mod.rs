@@ -12,7 +12,7 @@ pub(crate) use cells::{BatchCells, Counter, Done, Ended, IoCells, Statuses};
 pub use latency::{BUCKETS, Latency, bounds};
 pub(crate) use reactor::{Counted, ReactorCells};
 pub use snapshot::{
-    AttachmentSample, Batching, ConnectionCount, FrameCount, HostSample, Io, Kind, LaneSample,
-    LatencyOf, LinkSample, NamespaceSample, PathSample, ReactorSample, Snapshot, StatusCount,
-    SubsystemSample, TransportSample,
+    AttachmentSample, AuthSample, Batching, ConnectionCount, FrameCount, HostSample, Io, Kind,
+    LaneSample, LatencyOf, LinkSample, NamespaceSample, PathSample, ReactorSample, Snapshot,
+    StatusCount, SubsystemSample, TransportSample,
 };

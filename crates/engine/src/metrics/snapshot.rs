@@ -296,12 +296,24 @@ pub struct LaneSample {
     pub qid: u16,
     /// The reactor that has it.
     pub reactor: usize,
+    /// How its host has proved who it is, at a target that has asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSample>,
     /// What it carried. At an attachment only in flight and errors: its reactors have the rest.
     pub io: Io,
     /// How its requests travel.
     pub batching: Batching,
     /// Connections lost and made again, at an attachment.
     pub reconnects: u64,
+}
+
+/// What a host and a target have agreed upon for the proof of who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AuthSample {
+    /// `sha256`, `sha384` or `sha512`.
+    pub hash: String,
+    /// `null`, or `ffdhe2048` and so on.
+    pub group: String,
 }
 
 /// A subsystem.
