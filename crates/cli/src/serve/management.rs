@@ -96,7 +96,8 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
     for spec in &own.lvstores {
         add_lvstore(&mut model, spec)?;
     }
-    if args.is_on() {
+    model.order_devices();
+    if own.is_managed() {
         // A listener with TLS may come at any time.
         let (tls, keys) = (TlsUse::Off, TlsKeys::default());
         let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });

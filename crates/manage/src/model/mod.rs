@@ -32,6 +32,8 @@ pub struct Model {
     pub keys: Vec<Arc<Key>>,
     /// In the order in which they were made.
     pub devices: Vec<Arc<Device>>,
+    /// Their names in the order that is written down, until [`Model::order_devices`] has brought them into it.
+    pub order: Vec<String>,
     /// Ceph clusters, by which some devices are reached.
     pub rbd_clusters: Vec<RbdCluster>,
     /// What devices may do in a second, by their names.
@@ -55,13 +57,17 @@ pub struct Removed {
     namespaces: Vec<(String, NamespaceSpec)>,
 }
 
-/// What of it is kept in a file, in the format of serve.toml.
+/// What of it is kept in a file: TOML, with tables of its own. docs/guide/manage.md says which.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
     /// Somebody has asked for the transport.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp: bool,
+    /// Names of devices and volumes in the order in which they were made, if it is not this file's: devices, and then the
+    /// volumes of each store.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<String>,
     /// Where keys are.
     #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeySpec>,
@@ -96,6 +102,7 @@ impl Model {
             rbd_clusters: self.rbd_clusters.clone(),
             limits: self.limits.clone(),
             lvstores: self.lvstores.iter().filter_map(|store| store.spec()).collect(),
+            order: self.order_to_keep(),
             subsystems: self.subsystems.clone(),
             referrals: self.referrals.clone(),
         }

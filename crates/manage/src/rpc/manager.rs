@@ -567,6 +567,61 @@ mod tests {
         assert!(manager.model().devices.is_empty() && manager.model().limits.is_empty());
     }
 
+    /// The calls of `framework_get_config`, as save_config has them.
+    fn saved(manager: &Manager) -> Vec<Value> {
+        let of = |name: &str| ask(manager, "framework_get_config", json!({"name": name}));
+        let calls = ["keyring", "bdev", "nvmf"].map(|name| of(name)["result"].take());
+        calls.into_iter().flat_map(|calls| calls.as_array().unwrap().clone()).collect()
+    }
+
+    /// In memory, in a folder, of the start; shown to hosts, and limited.
+    #[test]
+    fn saved_volumes_are_found_by_another_target() {
+        let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        let with_roots = || {
+            let plain = manager(folder.path());
+            let files = Files { roots: vec![volumes.path().into()], ..plain.files };
+            Manager { files, ..plain }
+        };
+        let manager = with_roots();
+        let done = |method: &str, params: Value| {
+            let answer = ask(&manager, method, params);
+            assert!(answer["error"].is_null(), "{method}: {answer}");
+            answer["result"].clone()
+        };
+        let (path, nqn) = (volumes.path().display().to_string(), "nqn.2025-01.io.example:a");
+        done("bdev_malloc_create", json!({"name": "m", "num_blocks": 65536, "block_size": 512}));
+        done("bdev_lvol_create_lvstore", json!({"bdev_name": "m", "lvs_name": "mem"}));
+        done("bdev_lvol_create_lvstore", json!({"bdev_name": path, "lvs_name": "disk"}));
+        done("nvmf_create_subsystem", json!({"nqn": nqn}));
+        let mut uuids = Vec::new();
+        for store in ["mem", "disk"] {
+            let new = json!({"lvs_name": store, "lvol_name": "v", "size": 4 << 20});
+            let uuid = done("bdev_lvol_create", new);
+            let namespace = json!({"bdev_name": uuid});
+            done("nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}));
+            done("bdev_set_qos_limit", json!({"name": uuid, "rw_ios_per_sec": 20000}));
+            uuids.push(uuid);
+        }
+        done("bdev_lvol_snapshot", json!({"lvol_name": "mem/v", "snapshot_name": "s"}));
+        let ids = |manager: &Manager| -> Vec<_> {
+            let subsystem = &manager.server().exports().subsystems[0];
+            subsystem.namespaces.iter().map(|one| (one.nsid, one.uuid)).collect()
+        };
+        let (calls, seen) = (saved(&manager), ids(&manager));
+        drop(manager);
+        let other = with_roots();
+        for call in &calls {
+            let answer = ask(&other, call["method"].as_str().unwrap(), call["params"].clone());
+            assert!(answer["error"].is_null(), "{call}: {answer}");
+        }
+        assert_eq!(saved(&other), calls);
+        assert_eq!(ids(&other), seen, "hosts know them by the same names");
+        let model = other.model();
+        assert!(model.device(uuids[1].as_str().unwrap()).is_some(), "it is the same volume");
+        assert_eq!(model.limits.len(), 2);
+    }
+
     #[test]
     fn keys_come_and_go_by_their_names() {
         let folder = tempfile::tempdir().unwrap();
