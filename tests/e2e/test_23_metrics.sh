@@ -47,13 +47,15 @@ test_metrics_are_what_was_done() {
     grep -q '^roadtrain_namespace_reads_completed_total{id="target0",.*} 5000$' node.prom || fail "$(head -50 node.prom)"
 }
 
+is_healthy() { [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]; }
+
 test_metrics_say_when_something_is_wrong() {
     metrics=$(free_port) attach_metrics=$(free_port)
     serve --namespace mem:16MiB --metrics "127.0.0.1:$metrics"
-    [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]
+    eventually 20 is_healthy
     attach --metrics "127.0.0.1:$attach_metrics"
     metrics=$attach_metrics
-    [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]
+    eventually 20 is_healthy
     kill -KILL "$target"
     local n
     for ((n = 0; n < 50; n++)); do

@@ -6,10 +6,10 @@
 
 # Methods of the first step, one after the other, and what SPDK's save_config and load_config make of them.
 test_rpc_spdk_clients() {
-    local s a=nqn.2026-11.test:rpc b=nqn.2026-11.test:other host=nqn.2026-11.test:host uuid
+    local s a=nqn.2026-11.test:rpc b=nqn.2026-11.test:other host=nqn.2026-11.test:host uuid other
     spdk_clients
     managed
-    port=$(free_port)
+    port=$(free_port) other=$(free_port)
     s() { "$spdk/spdk-rpc" -s "$rpc" "$@" >s.json 2>s.log || { cat s.log target.log; fail "spdk-rpc $*"; }; }
     s spdk_get_version && holds s.json '.fields.major == 26 and (.version | startswith("SPDK v"))'
     s rpc_get_methods && holds s.json 'index("bdev_get_bdevs") and index("nvmf_get_subsystems") and (index("framework_start_init") | not)'
@@ -42,8 +42,8 @@ test_rpc_spdk_clients() {
     s nvmf_subsystem_add_ns "$b" Malloc0
     s nvmf_subsystem_add_listener "$a" -t tcp -a 127.0.0.1 -s "$port" -f ipv4
     s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$port"
-    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
-    s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$other"
+    s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
     s nvmf_subsystem_add_host "$a" "$host"
     s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
@@ -64,7 +64,7 @@ test_rpc_spdk_clients() {
     refused 'host' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a"
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" -q "$host" --json >identify.json
     grep -q 'A model' identify.json || fail "$(cat identify.json)"
-    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$((port + 1))" -n "$a" -q "$host"
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$other" -n "$a" -q "$host"
     s nvmf_subsystem_get_controllers "$a" && holds s.json '. == []'
     # A host at work is seen.
     background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$b" --rw write --bs 4k --size 1MiB \
@@ -96,7 +96,7 @@ test_rpc_spdk_clients() {
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" >identify.txt
     s nvmf_subsystem_allow_any_host --no-allow-any-host "$a"
     s nvmf_subsystem_remove_ns "$a" 3
-    s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_delete_subsystem "$a"
     s nvmf_delete_subsystem "$b"
     s nvmf_discovery_remove_referral -t tcp -a 192.0.2.1 -f ipv4 -s 8009
