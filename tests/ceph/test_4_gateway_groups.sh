@@ -181,7 +181,8 @@ test_group_survives_a_gateway_that_stands_still() {
     member b
     group_soon "$shared and (.gateways | map(.serves) | add == 3 and all(. > 0))"
     attach_group --output-format=json --output=fio.json
-    sleep 1
+    # A thousand are written, then read, then written again.
+    eventually 60 prints '.[0].requests > 3000' env ROADTRAIN_RUNTIME_DIR="$work/attach.run" "$ROADTRAIN" status --json
     fault=$(date +%s%3N)
     stopped "$gateway_b"
     group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"
