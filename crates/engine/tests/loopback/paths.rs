@@ -9,7 +9,7 @@ use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// A target with two listeners.
 fn serve_twice(exports: Vec<Export>) -> Server {
