@@ -36,8 +36,9 @@ def rate(name, by, more=""):
     return f"sum by ({by}) (rate({name}{{{WHICH}{more}}}[$__rate_interval]))"
 
 
-def quantile(share, name, by):
-    return f"histogram_quantile({share}, sum by ({by}, le) (rate({name}_bucket{{{WHICH}}}[$__rate_interval])))"
+def quantile(share, name, by, more=""):
+    buckets = f"rate({name}_bucket{{{WHICH}{more}}}[$__rate_interval])"
+    return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
 
 
 def batching(numerator, denominator):
@@ -107,6 +108,23 @@ ROWS = [
         panel("In flight and waiting", "short", [
             (f"sum by (id) (roadtrain_attachment_in_flight{{{WHICH}}})", "in flight {{id}}"),
             (f"sum by (id) (roadtrain_attachment_waiting{{{WHICH}}})", "waiting {{id}}")]),
+        panel("Requests per caravan, p50 and p99", "short", [
+            (quantile(0.5, "roadtrain_caravan_size_requests", "id", ',id!=""'), "p50 {{id}}"),
+            (quantile(0.99, "roadtrain_caravan_size_requests", "id", ',id!=""'), "p99 {{id}}")]),
+    ]),
+    ("Paths", [
+        panel("Paths that are live", "short", [
+            (f'sum by (id) (roadtrain_path_state{{{WHICH},state="live"}})', "live {{id}}"),
+            (f'count by (id) (roadtrain_path_state{{{WHICH},state="live"}})', "all {{id}}")]),
+        panel("Paths by ANA state", "short", [
+            (f"sum by (id, state) (roadtrain_path_ana_state{{{WHICH}}}) > 0", "{{state}} {{id}}")], stack=True),
+        panel("Requests by path", "iops", [(rate("roadtrain_path_requests_total", "id, address"), "{{id}} {{address}}")]),
+        panel("In flight by path", "short", [
+            (f"sum by (id, address) (roadtrain_path_in_flight{{{WHICH}}})", "{{id}} {{address}}")]),
+        panel("Connections of paths that were lost", "short", [
+            (f"sum by (id, address) (increase(roadtrain_path_losses_total{{{WHICH}}}[$__rate_interval]))", "{{id}} {{address}}")]),
+        panel("Listeners by ANA state, at targets", "short", [
+            (f"sum by (instance, state) (roadtrain_listener_ana_state{{{WHICH}}}) > 0", "{{state}} {{instance}}")], stack=True),
     ]),
 ]
 

@@ -19,13 +19,18 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS=${coverage//$'\n'/ } cargo build --quiet --release --target "$host" \
     --manifest-path fuzz/Cargo.toml --target-dir fuzz/target
 cargo xtask seeds
+# Names of methods, parameters and values, as the page has them that a test compares with the program.
+grep '^| `' docs/reference/rpc.md | grep -o '`[A-Za-z0-9_]*`' | sort -u | tr '`' '"' >fuzz/target/rpc.dict
 
 # run TARGET: says what came of it in one piece, since others run at the same time
 run() {
-    local target=$1 log=fuzz/target/$1.log
+    local target=$1 log=fuzz/target/$1.log length=16384 dictionary=()
+    [ ! -e "fuzz/target/$target.dict" ] || dictionary=(-dict="fuzz/target/$target.dict")
+    # What has a bound of its own is to reach it: 256 KiB of a request.
+    [ "$target" != rpc ] || length=300000
     mkdir -p "fuzz/corpus/$target" fuzz/artifacts
     if "fuzz/target/$host/release/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-        -max_len=16384 -verbosity=0 -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target-" \
+        -max_len=$length "${dictionary[@]}" -verbosity=0 -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target-" \
         "fuzz/corpus/$target" 2>"$log"; then
         echo "ok      $target: $(sed -n 's/^stat::\(number_of_executed_units\|new_units_added\): */\1 /p' "$log" | xargs)"
     else

@@ -1,20 +1,63 @@
 //! A stream of JSON-RPC requests: however it is cut into pieces the same requests come of it, and each is answered in
-//! one line of JSON. Methods that are known read their parameters.
+//! one line of JSON, by a target that has nothing, makes nothing and may open nothing. So every method reads its own
+//! parameters, and checks what it checks before it changes something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
+use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::framing::{Framer, REQUEST_BYTES_MAX, Unframed};
 use roadtrain_manage::rpc::message::{Methods, Params, answer};
-use roadtrain_manage::rpc::{Rpc, RpcError, methods};
+use roadtrain_manage::rpc::{Caller, Files, Manager, Plane, Psks, Rpc, RpcError};
 use serde_json::Value;
+use std::sync::{Arc, OnceLock};
 
-struct Known;
+/// A target of which nothing changes: it would take memory, addresses and folders.
+struct Still(Arc<Server>);
 
-impl Methods for Known {
-    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
-        methods::find(name).ok_or_else(|| RpcError::method(""))?;
-        params.read::<Value>().map_err(RpcError::params)
+impl Plane for Still {
+    fn apply(&self, _: &[Operation<Export>], _: Option<Psks>) -> Result<(), Option<ConfigError>> {
+        Err(None)
     }
+
+    fn server(&self) -> Arc<Server> {
+        self.0.clone()
+    }
+
+    fn stop(&self) {}
+
+    fn set_log_level(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// All methods, of a target that another process has taken over from: nothing is made, and nothing can be opened.
+struct Idle<'a>(Caller<'a>);
+
+impl Methods for Idle<'_> {
+    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
+        let waits = |params: &Value| params.get("timeout").is_some();
+        match name == "bdev_get_bdevs" && params.read().is_ok_and(|params| waits(&params)) {
+            true => Err(RpcError::no_device("it would be waited for")),
+            false => self.0.call(name, params),
+        }
+    }
+
+    fn refused(&self, error: &RpcError, octets: &[u8]) {
+        self.0.refused(error, octets);
+    }
+}
+
+fn manager() -> &'static Manager {
+    static MANAGER: OnceLock<Manager> = OnceLock::new();
+    MANAGER.get_or_init(|| {
+        let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
+        let server = Server::start(config).expect("a target starts");
+        let plane = Box::new(Still(Arc::new(server)));
+        let manager = Manager::new(plane, Model::default(), Files::default());
+        manager.release();
+        manager
+    })
 }
 
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Unframed>) {
@@ -37,12 +80,14 @@ fuzz_target!(|input: &[u8]| {
     let Some((piece, stream)) = input.split_first() else { return };
     let whole = frames(stream, stream.len().max(1));
     assert_eq!(frames(stream, usize::from(*piece).max(1)), whole);
+    let manager = manager();
     for request in &whole.0 {
         assert!(request.len() <= REQUEST_BYTES_MAX);
-        let answered = answer(request, &Known);
+        let answered = answer(request, &Idle(Caller { manager, peer: "a fuzzer" }));
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);
             serde_json::from_str::<Value>(&text).expect("an answer is JSON");
         }
     }
+    assert_eq!(manager.model().state(), Model::default().state(), "something was made");
 });

@@ -31,13 +31,7 @@ test_rbd_carries_verified_load() {
     qemu-io -f raw -c 'write -P 5 0 1M' -c 'discard 0 512k' -c 'write -z 512k 512k' -c 'read -P 0 512k 512k' "$uri" >io.log
     # Hosts hear of another size.
     rbd_tool resize rbd/disk --size 128M >resize.log
-    local n
-    for ((n = 0; n < 100; n++)); do
-        "$ROADTRAIN" status --json >status.json
-        [ "$(jq '.[0].devices[0].bytes' status.json)" != 134217728 ] || break
-        sleep 0.1
-    done
-    holds status.json '.[0].devices[0].bytes == 134217728'
+    eventually 30 prints '.[0].devices[0].bytes == 134217728' "$ROADTRAIN" status --json
     # Another target is refused, until this one has ended.
     local other_port rc=0
     other_port=$(free_port)
@@ -314,7 +308,7 @@ test_rbd_figures_for_the_ceph_collector() {
     r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     nqn=$a attach --hostnqn nqn.2026-11.test:host
     qemu-io -f raw -c 'write -P 5 0 1M' -c 'read 0 2M' "$uri" >io.log
-    sleep 0.2
+    eventually 20 has_counted
     HOSTNAME=here "$python/python" "$top/tests/ceph/collector.py" "$rpc" "$metrics" >collected.txt 2>collector.log || { cat collector.log; fail 'it does not collect'; }
     [ ! -s collector.log ] || { cat collector.log; fail 'it complains'; }
     curl -sS "http://$metrics/metrics" >metrics.txt
@@ -331,6 +325,20 @@ test_rbd_figures_for_the_ceph_collector() {
         [ "$(sed -n "s/^ceph_nvmeof_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" collected.txt | cut -d. -f1)" = \
             "$(sed -n "s/^roadtrain_bdev_${operations}_completed_total{bdev_name=\"disk0\"} //p" metrics.txt)" ] || fail "other $operations"
     done
+    local figure
+    for figure in subsystem_{listener,host,namespace}_count subsystem_namespace_limit; do
+        [ "$(sed -n "s/^ceph_nvmeof_$figure{.*} //p" collected.txt | cut -d. -f1)" = \
+            "$(sed -n "s/^roadtrain_$figure{.*} //p" metrics.txt)" ] || fail "other $figure"
+    done
+    grep -q '^roadtrain_bdev_metadata{bdev_name="disk0",pool_name="rbd",namespace="",rbd_name="disk",block_size="4096",product_name="Ceph Rbd Disk",device="rbd/disk"} 1$' metrics.txt ||
+        fail "$(grep bdev_metadata metrics.txt)"
+}
+
+# has_counted: whether the target has counted all that was read and written
+has_counted() {
+    curl -sS "http://$metrics/metrics" >metrics.txt
+    grep -q '^roadtrain_bdev_read_bytes_total{.*} 2097152$' metrics.txt &&
+        grep -q '^roadtrain_bdev_written_bytes_total{.*} 1048576$' metrics.txt
 }
 
 # collected NAME LABELS VALUE: that is what the collector says

@@ -130,6 +130,26 @@ test_group_tries_again_what_was_refused() {
     [ "$(grep -c 'version 2 is not applied' a.log)" = 1 ] || { cat a.log; fail 'told more than once'; }
 }
 
+# Prometheus hears which gateway of which group it asks, and which images that serves.
+test_group_is_in_the_metrics() {
+    group_lab
+    local metrics images=() n
+    metrics=127.0.0.1:$(free_port)
+    for ((n = 0; n < 4; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
+    group add -n "$nqn" "${images[@]}" >add.log
+    member a --metrics "$metrics"
+    member b
+    group_soon "$shared and (.gateways | map(.serves) | add == 4)"
+    curl -sS --max-time 10 "http://$metrics/metrics" >metrics.txt
+    grep -q '^roadtrain_gateway_info{name="a",.*,group="gates"} 1$' metrics.txt || fail "$(grep gateway_info metrics.txt)"
+    grep -q "^roadtrain_subsystem_metadata{nqn=\"$nqn\",.*,ha_enabled=\"yes\",group=\"gates\"} 1\$" metrics.txt ||
+        fail "$(grep subsystem_metadata metrics.txt)"
+    grep -q "^roadtrain_bdev_metadata{bdev_name=\"$nqn/1\",pool_name=\"rbd\",namespace=\"\",rbd_name=\"disk0\"," metrics.txt ||
+        fail "$(grep bdev_metadata metrics.txt)"
+    [ "$(grep -c '^roadtrain_namespace_accessible{.*} 1$' metrics.txt)" = "$(jq '.gateways[0].serves' show.json)" ] ||
+        fail "$(grep accessible metrics.txt show.json)"
+}
+
 test_group_shares_images_out() {
     group_lab
     local images=() n
@@ -181,7 +201,8 @@ test_group_survives_a_gateway_that_stands_still() {
     member b
     group_soon "$shared and (.gateways | map(.serves) | add == 3 and all(. > 0))"
     attach_group --output-format=json --output=fio.json
-    sleep 1
+    # A thousand are written, then read, then written again.
+    eventually 60 prints '.[0].requests > 3000' env ROADTRAIN_RUNTIME_DIR="$work/attach.run" "$ROADTRAIN" status --json
     fault=$(date +%s%3N)
     stopped "$gateway_b"
     group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"

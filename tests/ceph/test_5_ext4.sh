@@ -24,14 +24,19 @@ write_files() {
     done
 }
 
+# writes COUNT: so many files more, soon
+writes() { eventually 60 has_written $(($(wc -l <written) + $1)); }
+has_written() { [ "$(wc -l <written)" -ge "$1" ]; }
+
 # ext4_survives DEVICE: OSD and gateway are killed under load
 ext4_survives() {
     mkfs.ext4 -q "$1"
     mkdir fs
     mount "$1" fs
+    : >written
     background writer.log write_files
     local writer=$pid
-    sleep 2
+    writes 10
     "$cluster" kill-osd "$PWD/ceph" 0
     sleep 1
     "$cluster" start-osd "$PWD/ceph" 0
@@ -39,7 +44,7 @@ ext4_survives() {
     kill -KILL "$target"
     ended "$target" 60
     rbd_took_over
-    sleep 2
+    writes 20
     : >enough
     ended "$writer" 60
     wait "$writer" || { cat writer.log; fail 'a write failed'; }

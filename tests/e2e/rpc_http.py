@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import multiprocessing
 import socket
 import sys
 import threading
@@ -47,26 +48,59 @@ assert piece.startswith(b"HTTP/1.1 200") and piece.rstrip().endswith(b"}"), piec
 # Without credentials and with wrong ones; many of them are slowed, and right ones are not.
 for wrong in [None, "", "!", base64.b64encode(b"ada:x").decode(), base64.b64encode(b"ada").decode()]:
     assert ask(credentials=wrong)[0].status == 401, wrong
-stop = threading.Event()
-tries = []
 
 
-def guess():
+def guess(stop, tries):
     while not stop.is_set():
-        assert ask(credentials=base64.b64encode(b"ada:guess").decode())[0].status == 401
-        tries.append(1)
+        try:
+            assert ask(credentials=base64.b64encode(b"ada:guess").decode())[0].status == 401
+            with tries:
+                tries.value += 1
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.02)  # its place was another's
 
 
-threads = [threading.Thread(target=guess) for _ in range(16)]
-for thread in threads:
+def guessers(stop, tries):
+    threads = [threading.Thread(target=guess, args=(stop, tries)) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# Sixty at once who have right ones.
+many = [threading.Thread(target=lambda: statuses.append(ask()[0].status)) for _ in range(60)]
+statuses = []
+for thread in many:
     thread.start()
+for thread in many:
+    thread.join()
+assert statuses == [200] * 60, statuses
+
+# More guessers than there are places, and others who say nothing: new connections with right ones are answered at once,
+# and those that are there stay.
+kept = http.client.HTTPConnection(host, int(port), timeout=20)
+kept.request("POST", "/", call, {"Authorization": "Basic " + right})
+assert kept.getresponse().read()
+silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(40)]
+stop, tries = multiprocessing.Event(), multiprocessing.Value("i")
+processes = [multiprocessing.Process(target=guessers, args=(stop, tries), daemon=True) for _ in range(2)]
+for process in processes:
+    process.start()
 begun = time.monotonic()
 time.sleep(4)
-before = time.monotonic()
-assert ask()[0].status == 200
-assert time.monotonic() - before < 5, "right credentials wait for wrong ones"
-elapsed, count = time.monotonic() - begun, len(tries)
+slowest = 0
+for _ in range(20):
+    before = time.monotonic()
+    assert ask()[0].status == 200
+    slowest = max(slowest, time.monotonic() - before)
+    time.sleep(0.1)
+kept.request("POST", "/", call, {"Authorization": "Basic " + right})
+assert kept.getresponse().status == 200, "what has shown credentials stays"
+elapsed, count = time.monotonic() - begun, tries.value
 stop.set()
-for thread in threads:
-    thread.join()
-assert count <= 10 + 16 * (elapsed + 1), f"{count} guesses in {elapsed:.1f} s"
+for process in processes:
+    process.join()
+print(f"measured: {count} guesses answered in {elapsed:.1f} s; right credentials in {slowest:.3f} s at most")
+assert slowest < 1.5, f"right credentials wait for wrong ones: {slowest:.1f} s"
+assert count <= 10 + 64 * (elapsed + 1), f"{count} guesses in {elapsed:.1f} s"

@@ -47,7 +47,7 @@ test_reservations_damaged_file_is_refused() {
     ended "$target" 60
     echo garbage >>"$work/disk.img.reservations"
     local rc=0
-    timeout 10 "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n "$nqn" --namespace "file:$work/disk.img" 2>said || rc=$?
+    timeout 60 "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n "$nqn" --namespace "file:$work/disk.img" 2>said || rc=$?
     [ $rc = 1 ] || { cat said; fail "status $rc"; }
     grep -q "$work/disk.img.reservations" said || { cat said; fail 'the file is not named'; }
 }

@@ -4,11 +4,14 @@
 # ask PATH [OPTIONS of curl]: what the target's metrics address answers
 ask() { curl -sS --max-time 10 "${@:2}" "http://127.0.0.1:$metrics$1"; }
 
-# A target with metrics, an attachment with metrics, and a load on it until the test ends.
+# shellcheck source=tests/lib/rpc.sh
+. "$top/tests/lib/rpc.sh"
+
+# A target with metrics, an attachment by two paths with metrics, and a load on it until the test ends.
 under_load() {
     metrics=$(free_port) attach_metrics=$(free_port)
-    serve --namespace mem:64MiB --namespace mem:16MiB --metrics "127.0.0.1:$metrics"
-    attach --id disk --metrics "127.0.0.1:$attach_metrics"
+    serve -a 127.0.0.2 --ana 127.0.0.2=non-optimized --namespace mem:64MiB --namespace mem:16MiB --metrics "127.0.0.1:$metrics"
+    attach -a 127.0.0.2 --id disk --metrics "127.0.0.1:$attach_metrics"
     background load.log bash -c "while true; do
         qemu-img bench -q -f raw -t none -c 20000 -d 16 -s 4096 '$uri'
         qemu-img bench -q -f raw -t none -c 20000 -d 16 -s 4096 -w '$uri'
@@ -47,13 +50,99 @@ test_metrics_are_what_was_done() {
     grep -q '^roadtrain_namespace_reads_completed_total{id="target0",.*} 5000$' node.prom || fail "$(head -50 node.prom)"
 }
 
+# said NAME LABEL=VALUE.. NUMBER: metrics.txt has one such sample, and that is its value
+said() {
+    python3 - "$@" <<'END'
+import re, sys
+name, *labels, number = sys.argv[1:]
+wanted = {tuple(label.split("=", 1)) for label in labels}
+line = re.compile(re.escape(name) + r"\{(.*)\} (\S+)$")
+found = [m for m in map(line.match, open("metrics.txt").read().splitlines())
+         if m and wanted <= set(re.findall(r'(\w+)="([^"]*)"', m[1]))]
+if len(found) != 1 or float(found[0][2]) != float(number):
+    sys.exit(f"failed: {sys.argv[1:]}: {[m[0] for m in found]}")
+END
+}
+
+# is_told NAME ..: whether it says so now
+is_told() { ask /metrics >metrics.txt && said "$@" 2>said.log; }
+
+# What JSON-RPC has made is what that says of it: kinds, limits, listeners, names, and devices without a namespace.
+test_metrics_of_what_rpc_has_made() {
+    local n=nqn.2026-11.test:made own=nqn.2026-11.test:own host=nqn.2026-11.test:host a b volume
+    metrics=$(free_port) port=$(free_port) a=$(free_port) b=$(free_port)
+    managed -a 127.0.0.1 -s "$port" -n "$own" --namespace mem:1MiB --lvstore "vols=$work/vols,size=64MiB" --metrics "127.0.0.1:$metrics"
+    truncate -s 4M files/disk.img
+    r bdev_aio_create "{\"name\":\"disk\",\"filename\":\"$work/files/disk.img\",\"block_size\":4096}"
+    r bdev_malloc_create '{"name":"spare","num_blocks":2048,"block_size":512}'
+    r bdev_lvol_create '{"lvs_name":"vols","lvol_name":"one","size_in_mib":4}'
+    volume=$(jq -r . r.json)
+    r nvmf_create_subsystem "{\"nqn\":\"$n\",\"max_namespaces\":7,\"ana_reporting\":true}"
+    r nvmf_subsystem_add_host "{\"nqn\":\"$n\",\"host\":\"$host\"}"
+    r nvmf_subsystem_add_ns "{\"nqn\":\"$n\",\"namespace\":{\"bdev_name\":\"disk\"}}"
+    r nvmf_subsystem_add_ns "{\"nqn\":\"$n\",\"namespace\":{\"bdev_name\":\"$volume\"}}"
+    for at in "$a" "$b"; do
+        r nvmf_subsystem_add_listener "{\"nqn\":\"$n\",\"listen_address\":{\"trtype\":\"TCP\",\"traddr\":\"127.0.0.1\",\"trsvcid\":\"$at\"}}"
+    done
+    r nvmf_subsystem_listener_set_ana_state "{\"nqn\":\"$n\",\"ana_state\":\"non_optimized\",\"listen_address\":{\"trtype\":\"TCP\",\"traddr\":\"127.0.0.1\",\"trsvcid\":\"$b\"}}"
+    "$ROADTRAIN" bench --rw randread --bs 4k --depth 4 --ios 500 -t tcp -a 127.0.0.1 -s "$a" -n "$n" --hostnqn "$host" >bench.log
+    eventually 20 is_told roadtrain_bdev_reads_completed_total bdev_name=disk 500
+    said roadtrain_bdev_metadata bdev_name=disk 'product_name=AIO disk' "device=$work/files/disk.img" block_size=4096 1
+    said roadtrain_bdev_metadata "bdev_name=$volume" 'product_name=Logical Volume' device=vols/one 1
+    said roadtrain_bdev_metadata bdev_name=spare 'product_name=Malloc disk' 1
+    said roadtrain_bdev_metadata "bdev_name=$own/1" 'product_name=Malloc disk' 1
+    said roadtrain_bdev_capacity_bytes bdev_name=spare $((1 << 20))
+    said roadtrain_bdev_reads_completed_total bdev_name=spare 0
+    said roadtrain_subsystem_namespace_metadata "nqn=$n" nsid=1 bdev_name=disk 1
+    said roadtrain_subsystem_namespace_limit "nqn=$n" 7
+    said roadtrain_subsystem_namespace_limit "nqn=$own" 1024
+    said roadtrain_subsystem_listener_count "nqn=$n" 2
+    said roadtrain_subsystem_listener_count "nqn=$own" 1
+    said roadtrain_subsystem_host_count "nqn=$n" 1
+    said roadtrain_subsystem_metadata "nqn=$n" ha_enabled=yes group=_null_ allow_any_host=no 1
+    said roadtrain_subsystem_metadata "nqn=$own" ha_enabled=no allow_any_host=yes 1
+    said roadtrain_listener_ana_state "nqn=$n" "listener=127.0.0.1:$a" state=optimized 1
+    said roadtrain_listener_ana_state "nqn=$n" "listener=127.0.0.1:$b" state=non-optimized 1
+    said roadtrain_listener_ana_state "nqn=$own" "listener=127.0.0.1:$port" state=optimized 1
+    # Each device that RPC knows, by the same name.
+    r bdev_get_bdevs
+    jq -r '.[].name' r.json | sort >names
+    sed -n 's/^roadtrain_bdev_metadata{bdev_name="\([^"]*\)".*/\1/p' metrics.txt | sort | diff - names || fail 'other names'
+}
+
+# Paths of an attachment: how they stand, what the target says of them, and what they carry.
+test_metrics_of_paths() {
+    local gone
+    metrics=$(free_port) gone=$(free_port)
+    serve -a 127.0.0.2 --ana 127.0.0.2=non-optimized --namespace mem:16MiB
+    attach -a 127.0.0.2 -a "127.0.0.1:$gone" --id disk --metrics "127.0.0.1:$metrics"
+    qemu-img bench -q -f raw -t none -c 2000 -d 16 -s 4096 "$uri"
+    eventually 20 is_told roadtrain_path_ana_state id=disk "address=127.0.0.2:$port" state=non-optimized 1
+    eventually 20 is_told roadtrain_path_state id=disk "address=127.0.0.2:$port" state=live 1
+    said roadtrain_path_ana_state id=disk "address=127.0.0.1:$port" state=optimized 1
+    said roadtrain_path_state id=disk "address=127.0.0.1:$port" state=live 1
+    said roadtrain_path_state id=disk "address=127.0.0.1:$gone" state=live 0
+    said roadtrain_path_state id=disk "address=127.0.0.1:$gone" state=connecting 1
+    said roadtrain_path_in_flight id=disk "address=127.0.0.1:$port" 0
+    said roadtrain_path_requests_total id=disk "address=127.0.0.1:$gone" 0
+    grep -q "^roadtrain_path_requests_total{id=\"disk\",address=\"127.0.0.1:$port\"} [1-9]" metrics.txt || fail "$(grep path_ metrics.txt)"
+    grep -q '^roadtrain_caravan_size_requests_count{id="disk"} [1-9]' metrics.txt || fail "$(grep caravan metrics.txt)"
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl ana --listener "127.0.0.1:$port" inaccessible >ctl.out
+    eventually 20 is_told roadtrain_path_ana_state id=disk "address=127.0.0.1:$port" state=inaccessible 1
+    kill -KILL "$target"
+    eventually 20 is_told roadtrain_path_state id=disk "address=127.0.0.2:$port" state=live 0
+    eventually 20 is_told roadtrain_path_losses_total id=disk "address=127.0.0.2:$port" 1
+}
+
+is_healthy() { [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]; }
+
 test_metrics_say_when_something_is_wrong() {
     metrics=$(free_port) attach_metrics=$(free_port)
     serve --namespace mem:16MiB --metrics "127.0.0.1:$metrics"
-    [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]
+    eventually 20 is_healthy
     attach --metrics "127.0.0.1:$attach_metrics"
     metrics=$attach_metrics
-    [ "$(ask /healthz -w '%{http_code}')" = $'ok\n200' ]
+    eventually 20 is_healthy
     kill -KILL "$target"
     local n
     for ((n = 0; n < 50; n++)); do
@@ -95,6 +184,9 @@ assert made == json.loads(pathlib.Path('$top/monitoring/dashboard.json').read_te
         sed -e 's/\$instance/.*/g; s/\$__rate_interval/5s/g; s/\$__range/1m/g' >expressions
     [ "$(wc -l <expressions)" -gt 30 ]
     while IFS= read -r expression; do has_data "$expression"; done <expressions
+    # The guide's picture of the dashboard has every panel.
+    python3 "$top/scripts/picture_dashboard.py" "http://127.0.0.1:$prometheus" 10 >dashboard.html || fail 'no picture of the dashboard'
+    [ "$(grep -c 'class="panel"' dashboard.html)" = "$(jq '[.panels[] | select(.type != "row")] | length' "$top/monitoring/dashboard.json")" ]
     curl -sS "http://127.0.0.1:$prometheus/api/v1/rules" >rules.json
     [ "$(jq '.data.groups[0].rules | length' rules.json)" = "$(grep -c 'alert:' "$top/monitoring/alerts.yml")" ]
     jq -r '.data.groups[].rules[].query' rules.json >alerts

@@ -5,12 +5,17 @@
 . "$top/tests/lib/rpc.sh"
 
 # Methods of the first step, one after the other, and what SPDK's save_config and load_config make of them.
-test_rpc_spdk_clients() {
-    local s a=nqn.2026-11.test:rpc b=nqn.2026-11.test:other host=nqn.2026-11.test:host uuid
-    spdk_clients
+test_rpc_spdk_clients() { spdk_clients_do_all 26.9; }
+
+# Those of the release whose methods these are.
+test_rpc_spdk_clients_of_26_5() { spdk_clients_do_all 26.5; }
+
+# spdk_clients_do_all VERSION
+spdk_clients_do_all() {
+    local a=nqn.2026-11.test:rpc b=nqn.2026-11.test:other host=nqn.2026-11.test:host uuid other
+    spdk_clients "$1"
     managed
-    port=$(free_port)
-    s() { "$spdk/spdk-rpc" -s "$rpc" "$@" >s.json 2>s.log || { cat s.log target.log; fail "spdk-rpc $*"; }; }
+    port=$(free_port) other=$(free_port)
     s spdk_get_version && holds s.json '.fields.major == 26 and (.version | startswith("SPDK v"))'
     s rpc_get_methods && holds s.json 'index("bdev_get_bdevs") and index("nvmf_get_subsystems") and (index("framework_start_init") | not)'
     s framework_get_subsystems && holds s.json '[.[].subsystem] == ["keyring", "bdev", "nvmf"]'
@@ -42,8 +47,8 @@ test_rpc_spdk_clients() {
     s nvmf_subsystem_add_ns "$b" Malloc0
     s nvmf_subsystem_add_listener "$a" -t tcp -a 127.0.0.1 -s "$port" -f ipv4
     s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$port"
-    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
-    s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_add_listener "$b" -t tcp -a 127.0.0.1 -s "$other"
+    s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
     s nvmf_subsystem_add_host "$a" "$host"
     s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
@@ -64,7 +69,7 @@ test_rpc_spdk_clients() {
     refused 'host' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a"
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" -q "$host" --json >identify.json
     grep -q 'A model' identify.json || fail "$(cat identify.json)"
-    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$((port + 1))" -n "$a" -q "$host"
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$other" -n "$a" -q "$host"
     s nvmf_subsystem_get_controllers "$a" && holds s.json '. == []'
     # A host at work is seen.
     background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$b" --rw write --bs 4k --size 1MiB \
@@ -96,7 +101,7 @@ test_rpc_spdk_clients() {
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$a" >identify.txt
     s nvmf_subsystem_allow_any_host --no-allow-any-host "$a"
     s nvmf_subsystem_remove_ns "$a" 3
-    s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$((port + 1))"
+    s nvmf_subsystem_remove_listener "$b" -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_delete_subsystem "$a"
     s nvmf_delete_subsystem "$b"
     s nvmf_discovery_remove_referral -t tcp -a 192.0.2.1 -f ipv4 -s 8009
@@ -104,12 +109,99 @@ test_rpc_spdk_clients() {
     s bdev_malloc_delete disk && s bdev_malloc_delete Malloc0 && s bdev_null_delete nothing
     s bdev_aio_delete file && s bdev_uring_delete ring
     s bdev_get_bdevs && holds s.json '. == []'
-    # The transport is there already, and stays so: what was saved is loaded but for that call.
-    jq '(.subsystems[] | select(.subsystem == "nvmf") .config) |= map(select(.method != "nvmf_create_transport"))' saved.json >load.json
-    s load_config -j load.json
+    # What was saved makes it again, as it is, at a target that has just begun.
+    kill -TERM "$target" && ended "$target" 20
+    rm state.toml
+    managed
+    s load_config -j saved.json
     s save_config && cmp s.json saved.json || fail 'load_config does not bring back what save_config has saved'
     # Several requests at once.
     printf '%s\n' bdev_get_bdevs 'nvmf_get_subsystems' | "$spdk/spdk-rpc" -s "$rpc" --server >server.out 2>&1 || fail "$(cat server.out)"
+}
+
+# What save_config has saved is loaded as it is by a target that has just begun: devices, stores and volumes in their order,
+# and what shows them to hosts. Their order is the same after a restart, too.
+test_rpc_what_is_saved_is_loaded() {
+    local n=nqn.2026-11.test:rpc version device
+    for version in 26.9 26.5; do
+        spdk_clients $version
+        rm -rf files state.toml
+        managed
+        port=$(free_port)
+        mkdir files/vols
+        s bdev_malloc_create 8 512 -b first
+        s bdev_lvol_create_lvstore "$work/files/vols" vols
+        s bdev_lvol_create -l vols v1 4
+        s bdev_malloc_create 8 512 -b late
+        s bdev_lvol_create -l vols -t v2 8
+        s bdev_null_create void 16 512
+        s bdev_set_qos_limit vols/v2 --rw-ios-per-sec 20000
+        # The state file has that order, and what is not in memory is there after kill -9.
+        s bdev_get_bdevs && jq -c '[.[].name]' s.json >order.txt
+        kill -KILL "$target" && ended "$target" 60
+        managed
+        s bdev_get_bdevs && jq -c '[.[].name]' s.json | cmp - order.txt || fail "another order: $(cat s.json)"
+        # A store in memory, as a CSI driver makes it, and a snapshot there.
+        s bdev_malloc_create 64 4096 -b base
+        s bdev_lvol_create_lvstore base mem
+        s bdev_lvol_create -l mem m1 8
+        s bdev_lvol_snapshot mem/m1 m2
+        s nvmf_create_transport -t TCP
+        s nvmf_create_subsystem $n -a -s SERIAL
+        for device in vols/v1 mem/m1 void; do s nvmf_subsystem_add_ns $n "$device"; done
+        s nvmf_subsystem_add_listener $n -t tcp -a 127.0.0.1 -s "$port"
+        s bdev_set_qos_limit mem/m1 --rw-mbytes-per-sec 10
+        "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n $n >hosts.txt
+        s save_config && cp s.json saved.json
+        kill -KILL "$target" && ended "$target" 60
+        rm state.toml
+        managed
+        s load_config -j saved.json
+        s save_config && cmp s.json saved.json || fail "$version: another configuration: $(diff s.json saved.json)"
+        "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n $n | cmp - hosts.txt || fail 'hosts see something else'
+        kill -TERM "$target" && ended "$target" 20
+    done
+}
+
+# spdk-cli makes and removes at its nodes, one command a call.
+test_rpc_spdk_cli() {
+    local n=nqn.2026-11.test:cli
+    spdk_clients
+    managed
+    port=$(free_port)
+    truncate -s 8M files/disk.img
+    mkdir files/vols
+    cli /bdevs/malloc create 32 512 m
+    cli /bdevs/null create void 16 512
+    cli /bdevs/aio create disk "$work/files/disk.img" 512
+    cli /lvol_stores create mem m
+    cli /bdevs/logical_volume create vol 8 mem
+    r bdev_get_bdevs && is '[.[].product_name] == ["Malloc disk", "Null disk", "AIO disk", "Logical Volume"] and .[3].aliases == ["mem/vol"]'
+    cli /nvmf/transport create tcp
+    cli /nvmf/subsystem create $n serial_number=S1 max_namespaces=8 allow_any_host=true
+    cli /nvmf/subsystem/$n/listen_addresses create tcp 127.0.0.1 "$port" ipv4
+    cli /nvmf/subsystem/$n/namespaces create disk
+    cli /nvmf/subsystem/$n/hosts create nqn.2026-11.test:host
+    r nvmf_get_subsystems "{\"nqn\": \"$n\"}" && is '.[0] | .serial_number == "S1" and .namespaces[0].bdev_name == "disk" and
+        .listen_addresses[0].trsvcid == $p and .hosts == [{nqn: "nqn.2026-11.test:host"}]' --arg p "$port"
+    "$ROADTRAIN" list -a 127.0.0.1 -s "$port" -n $n >list.txt
+    cli /nvmf/subsystem/$n/hosts delete nqn.2026-11.test:host
+    cli /nvmf/subsystem/$n/listen_addresses delete tcp 127.0.0.1 "$port" ipv4
+    cli /nvmf/subsystem/$n/namespaces delete 1
+    r nvmf_get_subsystems "{\"nqn\": \"$n\"}" && is '.[0] | .namespaces == [] and .listen_addresses == [] and .hosts == []'
+    cli /nvmf/subsystem delete $n
+    cli /bdevs/logical_volume delete mem/vol
+    cli /lvol_stores delete mem
+    cli /bdevs/malloc delete m
+    cli /bdevs/null delete void
+    cli /bdevs/aio delete disk
+    r bdev_get_bdevs && is '. == []'
+}
+
+# cli PATH COMMAND...: spdk-cli does that, without a word of what it could not. It says nothing of a failure by its status.
+cli() {
+    "$spdk/spdk-cli" -s "$rpc" "$@" >cli.txt 2>&1 || { cat cli.txt; fail "spdk-cli $*"; }
+    ! grep -qiE 'error|invalid|traceback|no such' cli.txt || { cat cli.txt; fail "spdk-cli $*"; }
 }
 
 # What clients look for in errors.
@@ -126,6 +218,8 @@ test_rpc_errors() {
     wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8}'
     wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "color": 1}'
     wrong -22 'Invalid argument' bdev_malloc_create '{"num_blocks": 8, "block_size": 1000}'
+    r log_set_flag '{"flag": "all"}' && is '. == true'
+    wrong -32602 'Invalid parameters: there is no flag "nvmf"' log_clear_flag '{"flag": "nvmf"}'
     r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
     wrong -17 'File exists' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "name": "m"}'
     wrong -2 'No such file or directory' bdev_aio_create "{\"name\": \"a\", \"filename\": \"$work/files/none\"}"
@@ -140,6 +234,9 @@ test_rpc_errors() {
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"none\"}}"
     r nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\", \"nsid\": 10}}" && is '. == 10'
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"m\"}}"
+    r nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 10}" && is '. == true'
+    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 10, \"anagrpid\": 1}"
+    wrong -32602 'Invalid parameters' nvmf_subsystem_set_ns_ana_group "{\"nqn\": \"$n\", \"nsid\": 1, \"anagrpid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_remove_ns "{\"nqn\": \"$n\", \"nsid\": 1}"
     wrong -32602 'Invalid parameters' nvmf_subsystem_add_listener "{\"nqn\": \"$n\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"192.0.2.1\"}}"
     wrong -32603 'Unable to find a target.' nvmf_get_subsystems '{"tgt_name": "other"}'
@@ -186,6 +283,18 @@ test_rpc_hostile() {
     python3 "$top/tests/e2e/rpc_hostile.py" "$rpc" || fail "$(cat target.log)"
     alive "$target" || fail 'the target has ended'
     r rpc_get_methods
+    # Each kind is a line with who it was and what was wrong, and then counted.
+    for _ in $(seq 50); do
+        wrong -19 'No such device: none' bdev_get_bdevs '{"name": "none"}'
+    done
+    is_logged 'RPC: what is no request (-32700) from process [0-9]* of user [0-9]*: Parse error: .*: GET . HTTP'
+    is_logged 'RPC: what is no request (-32600) from process [0-9]* of user [0-9]*: Invalid request: .*: {}'
+    is_logged 'RPC: a request that does not end from process .*: [0-9]* octets of it came within 30s; more of that are counted'
+    is_logged 'RPC: a connection too many from process .*: 64 are there'
+    is_logged 'RPC: bdev_get_bdevs refused (-19) from process .*: No such device: none; more'
+    until_line target.log 'RPC: bdev_get_bdevs refused \(-19\): [0-9]* more in [0-9]* s, the last from process' "$target"
+    until_line target.log 'RPC: a request that does not end: [0-9]* more in' "$target"
+    [ "$(grep -c 'RPC: ' target.log)" -lt 40 ] || fail 'everything is logged'
 }
 
 # The same over HTTP, with and without credentials.
@@ -200,9 +309,18 @@ test_rpc_http() {
     ! "$ROADTRAIN" serve --rpc-http 192.0.2.1:1 --rpc-credentials credentials >far.log 2>&1 || fail 'not a loopback address'
     grep -q 'rpc-http-anywhere' far.log || fail "$(cat far.log)"
     managed --rpc-http "$at" --rpc-credentials credentials
-    python3 "$top/tests/e2e/rpc_http.py" "$at" ada lovelace || fail "$(cat target.log)"
-    [ "$(grep -c 'wrong credentials' target.log)" = 1 ] || fail "$(grep 'wrong credentials' target.log)"
+    python3 "$top/tests/e2e/rpc_http.py" "$at" ada lovelace || fail "$(tail -n 50 target.log)"
+    [ "$(grep -c 'wrong credentials from' target.log)" = 1 ] || fail "$(grep 'wrong credentials' target.log)"
+    until_line target.log 'RPC: wrong credentials: [0-9]* more in [0-9]* s, the last from 127\.0\.0\.1:[0-9]* over HTTP' "$target"
+    is_logged 'RPC: what is no request (-32700) from 127.0.0.1:[0-9]* over HTTP: Parse error'
+    is_logged 'RPC: HTTP 405 from 127.0.0.1:[0-9]* over HTTP: the method is GET, and POST is expected'
+    is_logged 'RPC: HTTP 413 from 127.0.0.1:[0-9]* over HTTP: Content-Length Some("52[0-9]*"), at most 262144'
+    is_logged "HTTP at $at: a connection closed for another one from 127.0.0.1:[0-9]*"
+    ! grep -qE 'guess|lovelace' target.log || fail 'what may be a password is in the log'
 }
+
+# is_logged PATTERN: once or more
+is_logged() { grep -q -- "$1" target.log || fail "not logged: $1: $(grep 'RPC: \|HTTP' target.log)"; }
 
 # A volume is there as a whole or not at all, in the list of its store and as a file, at whatever system call of its
 # creation the process is killed; and what is in the state file likewise.
@@ -340,6 +458,18 @@ test_rpc_keys() {
     r framework_get_config '{"name": "nvmf"}' && cmp r.json saved.json || fail 'another configuration after kill -9'
     keys_hold
     ! grep -rqE 'DHHC|NVMeTLSkey' state.toml target.log || fail 'a key is written down'
+    # A queue whose host has proved who it is says how.
+    background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$n" -q "$host" --dhchap-secret files/host.key \
+        --rw read --bs 4k --size 1MiB --seconds 600
+    local bench=$pid
+    for _ in $(seq 400); do
+        r nvmf_subsystem_get_qpairs "{\"nqn\": \"$n\"}"
+        ! jq -e '[.[] | select(.qid > 0)] | length > 0 and all(.auth != null)' r.json >/dev/null || break
+        sleep 0.05
+    done
+    is 'all(.auth | .state == "completed" and (.digest | startswith("sha")) and (.dhgroup == "null" or (.dhgroup | startswith("ffdhe"))))'
+    kill -INT "$bench"
+    wait "$bench" || fail "$(cat bench.out)"
     # Another key, and none.
     r keyring_file_add_key "{\"name\": \"new\", \"path\": \"$work/files/wrong.key\"}"
     r nvmf_subsystem_set_keys "{\"nqn\": \"$n\", \"host\": \"$host\", \"dhchap_key\": \"new\"}"
@@ -395,8 +525,6 @@ test_rpc_ctl() {
     managed --lvstore "vols=$work/vols,size=64MiB"
     port=$(free_port)
     at=127.0.0.1:$port
-    c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
-    no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }
     truncate -s 4M files/disk.img
     c device add disk "file:$work/files/disk.img" && is '. == "disk"'
     c device add void null:1MiB
@@ -481,10 +609,29 @@ test_ctl_completes_names() {
     offers "$a" ctl namespace --rpc "$rpc" add ''
     offers 'vols' ctl --rpc "$rpc" volume list ''
     offers 'nvmf_get_subsystems' rpc --rpc "$rpc" nvmf_get_sub
+    offers "$a" ctl --rpc "$rpc" connections ''
+    (umask 077 && "$ROADTRAIN" keys dhchap >files/host.key)
+    r keyring_file_add_key "{\"name\": \"host7\", \"path\": \"$work/files/host.key\"}"
+    offers 'host7' ctl --rpc "$rpc" host allow --dhchap-key ''
+    r nvmf_discovery_add_referral '{"address": {"trtype": "tcp", "traddr": "192.0.2.1"}}'
+    offers '192.0.2.1:8009' ctl --rpc "$rpc" referral remove ''
+    # What runs here says the rest.
+    port=$(free_port)
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$a\", \"namespace\": {\"bdev_name\": \"disk0\", \"nsid\": 7}}"
+    export ROADTRAIN_RUNTIME_DIR=$work/served
+    offers 'target0' ctl ana --id ''
+    offers 'target0' target reload --id ''
+    offers "127.0.0.1:$port" ctl ana --listener ''
+    offers '7' ctl snapshot list ''
+    offers '7' ctl snapshot -n "$a" create ''
+    offers "$a" ctl snapshot list -n ''
+    [ -z "$(completed ctl snapshot -n nqn.x:y create 7)" ] || fail 'namespaces of nobody'
     offers '--ctrl-loss-tmo' attach --ctrl
     # Without a target nothing is offered, and nobody waits.
     kill -TERM "$target" && ended "$target" 20
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
+    [ -z "$(completed ctl ana --listener 1)" ] || fail 'listeners of nobody'
 }
 
 # completed WORD...: what bash offers for the last one, one a line

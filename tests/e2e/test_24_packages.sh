@@ -44,6 +44,11 @@ systemd-analyze verify "$unit" /lib/systemd/system/roadtrain-attach@.service \
 # What an administrator changes stays.
 echo '# ours' >>/etc/roadtrain/serve.toml
 
+# Files may be opened by JSON-RPC below a folder: one line to uncomment, as docs/guide/manage.md says.
+sed -i 's/^# file_roots/file_roots/' /etc/roadtrain/serve.toml
+install -d -o roadtrain -g roadtrain -m 0750 /var/lib/roadtrain/images
+truncate -s 16M /var/lib/roadtrain/images/more.img && chown roadtrain: /var/lib/roadtrain/images/more.img
+
 # As systemd would start it: user, folder, no capabilities, no new ones.
 install -d -o roadtrain -g roadtrain -m "$(value RuntimeDirectoryMode)" /run/roadtrain-serve
 as_service() {
@@ -55,6 +60,19 @@ as_service "${command[@]}" >/tmp/serve.log 2>&1 &
 until grep -q '^ready' /tmp/serve.log; do kill -0 $! || end_with 'the service has ended'; sleep 0.1; done
 first=$!
 [ "$(stat -c %U:%s /var/lib/roadtrain/disk.img)" = roadtrain:1073741824 ] || end_with 'no disk'
+
+# It is managed by what root and its user find by themselves, and by nobody else.
+more=nqn.2025-01.io.example:more
+ctl() { roadtrain ctl "$@" >/tmp/ctl.log 2>&1 || end_with "ctl $*"; }
+[ "$(stat -c %U:%a /run/roadtrain-serve/rpc.sock)" = roadtrain:600 ] || end_with 'the socket is for others, too'
+! setpriv --reuid nobody --regid nogroup --clear-groups roadtrain ctl device list 2>/tmp/ctl.log || end_with 'anybody manages it'
+ctl device add more file:/var/lib/roadtrain/images/more.img
+ctl subsystem add $more --any-host
+ctl namespace add $more more
+ctl listener add $more 127.0.0.1:4421
+! roadtrain ctl device add odd file:/etc/passwd 2>/tmp/ctl.log || end_with 'any file is opened'
+as_service roadtrain ctl subsystem list --json | jq -e --arg n $more '.[] | select(.nqn == $n)' >/dev/null || end_with 'not shown'
+[ -z "$(ss -Hltn 'sport != :4420 and sport != :4421')" ] || end_with 'it listens elsewhere'
 
 # A new version, under load that is checked octet for octet.
 roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16 --verify --seconds 6 --json \
@@ -70,6 +88,16 @@ now=$(pgrep -u roadtrain -x roadtrain) || end_with 'nobody serves'
 [ "$now" != $first ] || end_with 'the old process serves'
 ! readlink /proc/"$now"/exe | grep deleted || end_with 'the old program serves'
 roadtrain discover -a 127.0.0.1 >/dev/null || end_with 'it does not answer'
+# What was made is there, at the same socket; and what a reload cannot change is named.
+roadtrain rpc nvmf_get_subsystems "{\"nqn\": \"$more\"}" | jq -e '.[0].namespaces[0].bdev_name == "more"' >/dev/null ||
+    end_with 'what was made is gone'
+roadtrain list -a 127.0.0.1 -s 4421 -n $more >/tmp/list.log || end_with 'hosts do not see what was made'
+sed -i 's|^state = .*|state = "/var/lib/roadtrain/other.toml"|' /etc/roadtrain/serve.toml
+kill -HUP "$now"
+for n in $(seq 50); do ! grep -q 'restart or a takeover: state$' /tmp/serve.log || break; sleep 0.1; done
+grep -q 'restart or a takeover: state$' /tmp/serve.log || end_with 'the reload does not say what is left'
+! as_service roadtrain target upgrade >/tmp/upgrade.log 2>&1 || end_with 'a takeover forgets what was made'
+grep -q 'what JSON-RPC requests have made is in /var/lib/roadtrain/state.toml' /tmp/serve.log || end_with 'no reason'
 grep -q '^# ours' /etc/roadtrain/serve.toml || end_with 'the configuration has been overwritten'
 
 kill "$now"
@@ -79,7 +107,7 @@ dpkg -r roadtrain
 dpkg -P roadtrain
 [ ! -e /etc/roadtrain ] || end_with '/etc/roadtrain is left'
 [ -e /var/lib/roadtrain/disk.img ] || end_with 'the disk was removed'
-rm /var/lib/roadtrain/disk.img*
+rm -r /var/lib/roadtrain/disk.img* /var/lib/roadtrain/images /var/lib/roadtrain/state.toml
 INSIDE
 }
 

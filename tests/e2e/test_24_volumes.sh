@@ -30,12 +30,11 @@ xfs() {
 
 # SPDK's client: each method, each error, and all of it again after kill -9.
 test_volumes_spdk_rpc() {
-    local s uuid lvs disk=nqn.2026-11.test:volume
+    local uuid lvs disk=nqn.2026-11.test:volume
     spdk_clients
     port=$(free_port)
     mkdir -p files/more
     managed --lvstore "vols=$work/vols,size=256MiB"
-    s() { "$spdk/spdk-rpc" -s "$rpc" "$@" >s.json 2>s.log || { cat s.log target.log; fail "spdk-rpc $*"; }; }
     s bdev_lvol_get_lvstores && holds s.json '.[0] | .name == "vols" and .total_data_clusters == 64 and
         .free_clusters == 64 and .cluster_size == 4194304 and .block_size == 512'
     lvs=$(jq -r '.[0].uuid' s.json)

@@ -24,7 +24,7 @@ test_crash_under_write_load() {
     wait "$load"
     # Once more from the file that the dead targets left, through a fresh target and host.
     kill "$attached"
-    ended "$attached" 10
+    ended "$attached" 30
     restart --namespace "file:$work/disk.img,size=64MiB"
     attach
     fio "${fio[@]}" --uri="$uri" --rw=randwrite --verify_only=1 --output=fio-again.log
@@ -34,13 +34,15 @@ test_crash_under_write_load() {
 test_crash_under_verified_mix() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 32 --lanes 2 \
-        --seconds 6 --reconnect-delay 1 --verify --json >bench.json 2>bench.log &
-    local load=$!
+        --seconds 600 --reconnect-delay 1 --verify --json >bench.json 2>bench.log &
+    local load=$! n
     echo $load >>.pids
-    moves_data_of_hosts
-    restart --namespace "file:$work/disk.img,size=64MiB"
-    sleep 1.5
-    restart --namespace "file:$work/disk.img,size=64MiB"
+    for n in 1 2; do
+        ROADTRAIN_RUNTIME_DIR=$work/served moves_data
+        restart --namespace "file:$work/disk.img,size=64MiB"
+    done
+    ROADTRAIN_RUNTIME_DIR=$work/served moves_data
+    kill -INT "$load"
     wait "$load" || { cat bench.log; fail 'bench saw errors'; }
     holds bench.json '.errors == 0 and .iops > 0'
 }
@@ -116,9 +118,9 @@ test_crash_for_good_under_nbd() {
     background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
     sleep 0.5
     kill -TERM "$attached"
-    ended "$attached" 10
+    ended "$attached" 30
     [ ! -e "$socket" ] || fail 'the socket is still there'
-    ended "$pid" 10
+    ended "$pid" 30
 }
 
 # A target that neither answers nor hangs up cannot keep a device from being detached.
@@ -131,8 +133,8 @@ test_crash_silent_target_under_nbd() {
     sleep 0.5
     alive "$waits" || { cat wait.log; fail 'the request was answered by nobody'; }
     kill -TERM "$attached"
-    ended "$attached" 25
-    ended "$waits" 10
+    ended "$attached" 30
+    ended "$waits" 30
     [ ! -e "$socket" ] || fail 'the socket is still there'
     kill -CONT "$target"
 }

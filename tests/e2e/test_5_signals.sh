@@ -103,7 +103,7 @@ test_signal_while_connecting() {
     bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     local generator=$pid
     background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "nbd:unix:$work/nbd.sock"
-    sleep 1
+    eventually 30 leads_to_target 2
     ends TERM "$pid" 1
     ends INT "$generator" 1
     [ ! -e "$work/nbd.sock" ] || fail 'the socket is still there'

@@ -92,7 +92,7 @@ fuse_file_system() {
     kill -KILL "$target"
     ended "$target" 60
     kill -TERM "$attached"
-    ended "$attached" 15
+    ended "$attached" 30
     umount -l fs
     wait || true
     serve --namespace "file:$PWD/disk.img"

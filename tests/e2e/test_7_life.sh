@@ -22,6 +22,9 @@ listed() {
     holds list.json "$1"
 }
 
+# is_listed FILTER: whether what is attached here is so
+is_listed() { prints "$1" "$ROADTRAIN" list --json; }
+
 # nothing_left: no entry, no socket
 nothing_left() {
     listed 'length == 0'
@@ -42,10 +45,10 @@ test_life_of_two() {
     "$ROADTRAIN" list | grep -q '^nbd0  *ready .*a.sock'
     dd if=/dev/urandom of=data.raw bs=1M count=8 status=none
     nbdcopy data.raw "$uri"
-    "$ROADTRAIN" status --json >status.json
-    holds status.json 'all(.state == "connected") and .[0].devices[0].bytes == 67108864'
-    holds status.json '.[1] | .data_bytes == 8388608 and .in_flight == 0 and .errors == 0'
-    holds status.json '.[1] | .recent.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
+    # A lane counts at the end of a turn.
+    eventually 20 prints '.[1] | .data_bytes == 8388608 and .in_flight == 0' "$ROADTRAIN" status --json
+    holds printed.json 'all(.state == "connected") and .[0].devices[0].bytes == 67108864'
+    holds printed.json '.[1] | .errors == 0 and .recent.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
     "$ROADTRAIN" status nbd1 | grep -q 'policy auto'
 
     "$ROADTRAIN" detach "$work/a.sock" | grep -q '^nbd0: detached'
@@ -75,14 +78,7 @@ test_life_status_follows_the_namespace() {
     attach_as "nbd:unix:$work/a.sock" --background
     sed -i 's/^size = .*/size = "32MiB"/' target.toml
     kill -HUP "$pid"
-    local n
-    for n in $(seq 100); do
-        "$ROADTRAIN" status --json >status.json
-        ! jq -e '.[0].devices[0].bytes == 33554432' status.json >/dev/null || return 0
-        sleep 0.1
-    done
-    cat status.json
-    fail 'the size did not change'
+    eventually 30 prints '.[0].devices[0].bytes == 33554432' "$ROADTRAIN" status --json
 }
 
 test_life_background_says_why_it_fails() {
@@ -97,6 +93,8 @@ test_life_background_says_why_it_fails() {
     nothing_left
 }
 
+is_link() { [ "$(readlink "$1")" = "$2" ]; }
+
 # It has a session of its own, holds nothing of its caller, and logs where it says.
 test_life_background_is_on_its_own() {
     local daemon
@@ -110,8 +108,9 @@ test_life_background_is_on_its_own() {
     daemon=$(pid_of nbd0)
     [ "$(ps -o sid= -p "$daemon" | tr -d ' ')" = "$daemon" ] || fail 'not a session of its own'
     [ "$(ps -o ppid= -p "$daemon" | tr -d ' ')" != $$ ] || fail 'our child'
-    [ "$(readlink "/proc/$daemon/cwd")" = / ] || fail 'holds a folder'
-    [ "$(readlink "/proc/$daemon/fd/1")" = /dev/null ] || fail 'holds stdout'
+    # It lets go of them when it has said that it is ready.
+    eventually 20 is_link "/proc/$daemon/cwd" /
+    eventually 20 is_link "/proc/$daemon/fd/1" /dev/null
     kill -KILL "$target"
     local n
     for n in $(seq 100); do ! grep -q 'connecting again' run/nbd0/log || break; sleep 0.1; done
@@ -128,10 +127,10 @@ test_life_interrupted_while_connecting() {
     for mode in --foreground --background; do
         background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
             --as "nbd:unix:$work/a.sock" $mode
-        sleep 1
-        listed 'length == 1 and .[0].state == "starting"'
+        eventually 20 is_listed 'length == 1 and .[0].state == "starting"'
+        eventually 20 leads_to_target 1
         kill -INT "$pid"
-        ended "$pid" 5
+        ended "$pid" 30
         ! wait "$pid" || fail 'status 0'
         grep -q interrupted attach.log
         nothing_left
@@ -266,6 +265,9 @@ test_life_detach_from_a_target_that_hangs() {
     kill -CONT "$target"
 }
 
+# has_asked PID: whether it has connected to another process
+has_asked() { readlink "/proc/$1"/fd/* 2>/dev/null | grep -q '^socket:'; }
+
 # A process that does not end is killed: in time, or at Ctrl-C; and what it leaves is removed.
 test_life_detach_insists() {
     local stopped
@@ -282,9 +284,9 @@ test_life_detach_insists() {
     stopped=$(pid_of nbd0)
     stopped "$stopped"
     background detach.log "$ROADTRAIN" detach nbd0
-    sleep 1
+    eventually 20 has_asked "$pid"
     kill -INT "$pid"
-    ended "$pid" 12
+    ended "$pid" 30
     grep -q 'interrupted: killing process' detach.log
     ended "$stopped" 60
     nothing_left

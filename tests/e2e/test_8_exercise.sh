@@ -57,8 +57,8 @@ fuse_synced() {
         kill -KILL "$target"
         ended "$target" 60
         kill -TERM "$attached"
-        ended "$attached" 15
-        ended "$load" 15
+        ended "$attached" 30
+        ended "$load" 30
         umount -l fs
         serve --namespace "file:$PWD/disk.img"
         attach_fuse --loop

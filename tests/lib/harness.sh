@@ -98,6 +98,11 @@ moves_data_of_hosts() {
         env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
 }
 
+# leads_to_target COUNT: so many connections to the target on $port are there
+leads_to_target() {
+    [ "$(awk -v "port=$(printf '%04X' "$port")" '$3 ~ ":" port "$" && $4 == "01"' /proc/net/tcp | wc -l)" -ge "$1" ]
+}
+
 # waited SINCE SECONDS: whether so many have passed since then ($EPOCHREALTIME)
 waited() { [ "$(bc <<<"$EPOCHREALTIME - $1 >= $2")" = 1 ]; }
 

@@ -16,11 +16,15 @@ python_with() {
     python=$venv/bin
 }
 
-# spdk_clients: leaves their folder in $spdk; skips the test when they cannot be had
+# spdk_clients [VERSION]: leaves their folder in $spdk; skips the test when they cannot be had
 spdk_clients() {
-    python_with spdk-26.9 'spdk[cli]==26.9'
+    local version=${1:-26.9}
+    python_with "spdk-$version" "spdk[cli]==$version"
     spdk=$python
 }
+
+# s METHOD [ARGUMENTS]: one call by spdk-rpc; the result is in s.json
+s() { "$spdk/spdk-rpc" -s "$rpc" "$@" >s.json 2>s.log || { cat s.log target.log; fail "spdk-rpc $*"; }; }
 
 # managed [OPTIONS]: a target with RPC at $rpc, state in state.toml and files below $work/files; process in $target
 managed() {
@@ -44,3 +48,9 @@ wrong() {
     "$ROADTRAIN" rpc --rpc "$rpc" "${@:3}" >wrong.out 2>wrong.log || rc=$?
     [ "$rc" = 1 ] && grep -qF -- "$2" wrong.log && grep -qF -- "($1)" wrong.log || fail "${*:3}: status $rc: $(cat wrong.log wrong.out)"
 }
+
+# c WORD...: `roadtrain ctl`; what it says in JSON is in r.json
+c() { "$ROADTRAIN" ctl --rpc "$rpc" "$@" --json >r.json 2>c.log || fail "ctl $*: $(cat c.log)"; }
+
+# no STATUS TEXT WORD...: `roadtrain ctl` ends with that status and text
+no() { refused_with "$1" "$2" "$ROADTRAIN" ctl --rpc "$rpc" "${@:3}"; }

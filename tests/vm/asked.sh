@@ -8,6 +8,7 @@ asked() {
         kill -0 "${vm:?}" || { echo "the guest ended before it asked for $1"; exit 1; }
         sleep 0.1
     done
+    [ -e "share/$1" ] || { echo "the guest did not ask for $1 within 240 s"; exit 1; }
     "${@:2}"
     touch "share/$1.done"
 }

@@ -77,6 +77,6 @@ dd if=/dev/vdb bs=1M iflag=direct 2>/dev/null | cmp -n 16777216 - /dev/zero
 E
     start_vhost_guest 2 again.sh
     wait "$vm" || { cat guest.log attach.log; fail 'the second guest is not content'; }
-    [ "$(grep -c 'frontend connects' attach.log)" = 3 ]
+    [ "$(grep -c 'frontend connects' attach.log)" -ge 3 ]
     alive "$attached"
 }

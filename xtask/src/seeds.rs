@@ -9,6 +9,8 @@ use std::path::Path;
 
 /// PDU octets that are worth a seed: longer ones only repeat data.
 const SEED_BYTES_MAX: usize = 8192;
+/// The longest request of JSON-RPC.
+const REQUEST_BYTES_MAX: usize = 256 << 10;
 
 /// Writes `fuzz/corpus/TARGET/NAME` files.
 pub(crate) fn write(root: &Path) -> Result<()> {
@@ -21,7 +23,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         written += write_authentications(&corpus, &name, &pdus)?;
     }
     written += write_nbd(&corpus)?;
-    written += write_rpc(&corpus)?;
+    written += write_rpc(root, &corpus)?;
     written += write_fixed(&corpus)?;
     println!("seeds: {written} files in {}", corpus.display());
     Ok(())
@@ -119,8 +121,9 @@ fn write_fixed(corpus: &Path) -> Result<usize> {
     Ok(written)
 }
 
-/// Requests as SPDK's clients send them: several at once, indented, an array, and what is none.
-fn write_rpc(corpus: &Path) -> Result<usize> {
+/// Requests as SPDK's clients send them: several at once, indented, an array, and what is none; a call of each method with
+/// all its parameters; one that is as long as may be, and one that is longer.
+fn write_rpc(root: &Path, corpus: &Path) -> Result<usize> {
     let calls = concat!(
         r#"{"jsonrpc": "2.0", "method": "bdev_malloc_create", "id": 1, "params": {"num_blocks": 8, "block_size": 512}}"#,
         "\n",
@@ -128,7 +131,25 @@ fn write_rpc(corpus: &Path) -> Result<usize> {
         "{\n  \"method\": \"rpc_get_methods\",\n  \"id\": null\n}\n{\"a\\\"\": [[[]]]} ]",
     );
     save(corpus, "rpc", "clients", &[b"\x07", calls.as_bytes()].concat())?;
-    Ok(1)
+    let page = fs::read_to_string(root.join("docs/reference/rpc.md")).context("the methods")?;
+    let mut written = 1;
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let [_, method, params, ..] = cells[..] else { continue };
+        let method = method.trim().trim_matches('`');
+        let params: BTreeSet<&str> = params.split('`').skip(1).step_by(2).collect();
+        let params: Vec<String> = params.iter().map(|name| format!("\"{name}\": 512")).collect();
+        let params = params.join(", ");
+        let call = format!("~{{\"method\": \"{method}\", \"id\": 1, \"params\": {{{params}}}}}");
+        save(corpus, "rpc", method, call.as_bytes())?;
+        written += 1;
+    }
+    for (name, length) in [("longest", REQUEST_BYTES_MAX), ("longer", REQUEST_BYTES_MAX + 1)] {
+        let text = "x".repeat(length - 13);
+        save(corpus, "rpc", name, format!("0{{\"method\":\"{text}\"}}").as_bytes())?;
+        written += 1;
+    }
+    Ok(written)
 }
 
 /// An NBD client from its flags to DISC: structured replies, a meta context, GO and a request of each kind.

@@ -2,6 +2,7 @@
 
 mod ana;
 mod discovery;
+mod management;
 mod policy;
 
 pub(crate) use ana::listener_of;
@@ -10,8 +11,9 @@ pub use discovery::{DiscoverySpec, ReferralSpec};
 
 use crate::addresses::Addresses;
 use crate::args::{
-    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, MemberArgs, PlacementName,
-    PolicyArgs, ServeArgs, SlowOverName, TlsAt, TlsMode, Transport, WaitArgs,
+    AnaAt, AnaName, AnaPort, EtherArgs, ExportArgs, LimitArgs, LvStoreArg, MemberArgs,
+    PlacementName, PolicyArgs, RpcServeArgs, ServeArgs, SlowOverName, TlsAt, TlsMode, Transport,
+    WaitArgs,
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
@@ -65,6 +67,21 @@ pub struct ServeConfig {
     /// Folders below which JSON-RPC requests may open files and devices.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub file_roots: Vec<PathBuf>,
+    /// Unix socket at which JSON-RPC requests are answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpc: Option<PathBuf>,
+    /// Where they are answered by HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpc_http: Option<SocketAddr>,
+    /// File with who may ask over HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rpc_credentials: Option<PathBuf>,
+    /// HTTP may be answered at any address, without TLS.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rpc_http_anywhere: bool,
+    /// File in which what RPC has made is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
     /// Which commands are recorded as slow.
     #[serde(default, skip_serializing_if = "SlowOverName::is_default")]
     pub slow_over: SlowOverName,
@@ -89,6 +106,9 @@ pub struct ServeConfig {
     /// More addresses to listen on, each with what it asks for.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerSpec>,
+    /// Stores of volumes.
+    #[serde(default, rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
+    pub lvstores: Vec<LvStoreArg>,
     /// What the discovery log has beside the subsystems.
     #[serde(default, skip_serializing_if = "is_default")]
     pub discovery: DiscoverySpec,
@@ -190,7 +210,7 @@ impl ServeConfig {
     /// What is wrong first.
     pub fn from_args(args: &ServeArgs) -> Outcome<ServeConfig> {
         match &args.config {
-            Some(path) => ServeConfig::read_for(path, args.rpc.is_on()),
+            Some(path) => ServeConfig::read_for(path, &args.rpc),
             None => ServeConfig::from_flags(args).map_err(Failure::usage),
         }
     }
@@ -200,17 +220,17 @@ impl ServeConfig {
     /// # Errors
     /// What is wrong first, with the file's name and line.
     pub fn read(path: &Path) -> Outcome<ServeConfig> {
-        ServeConfig::read_for(path, false)
+        ServeConfig::read_for(path, &RpcServeArgs::default())
     }
 
-    /// The same for a target that is managed by RPC, which may begin with nothing.
+    /// The same with what the command line says of RPC.
     ///
     /// # Errors
     /// What is wrong first, with the file's name and line.
-    pub(crate) fn read_for(path: &Path, is_managed: bool) -> Outcome<ServeConfig> {
+    pub(crate) fn read_for(path: &Path, args: &RpcServeArgs) -> Outcome<ServeConfig> {
         let show = path.display();
         let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{show}: {e}")))?;
-        let config = ServeConfig::parse_for(&text, is_managed);
+        let config = ServeConfig::parse_for(&text, args);
         config.map_err(|e| Failure::usage(format!("{show}: {e}")))
     }
 
@@ -219,12 +239,13 @@ impl ServeConfig {
     /// # Errors
     /// What is wrong first.
     pub fn parse(text: &str) -> Result<ServeConfig, String> {
-        ServeConfig::parse_for(text, false)
+        ServeConfig::parse_for(text, &RpcServeArgs::default())
     }
 
-    fn parse_for(text: &str, is_managed: bool) -> Result<ServeConfig, String> {
-        let config: ServeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
-        config.check(is_managed)?;
+    fn parse_for(text: &str, args: &RpcServeArgs) -> Result<ServeConfig, String> {
+        let mut config: ServeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.manage_as(args);
+        config.check(false)?;
         Ok(config)
     }
 
@@ -258,13 +279,7 @@ impl ServeConfig {
             placement,
         } = args.export.clone();
         let (interfaces, mut addresses) = sort(traddr, transport);
-        let listeners = args.security.tls_at.iter().map(|TlsAt { address, tls }| {
-            let at = addresses.iter().position(|one| one == address);
-            let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
-            let address = addresses.remove(at);
-            Ok(ListenerSpec { address, port: None, tls: Some(*tls) })
-        });
-        let listeners = listeners.collect::<Result<_, String>>()?;
+        let listeners = take_listeners(&mut addresses, &args.security.tls_at)?;
         let frames = args.ether;
         let interfaces = Addresses(interfaces);
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
@@ -279,7 +294,7 @@ impl ServeConfig {
             host_rates: BTreeMap::new(),
             namespaces: number(namespaces),
         });
-        let config = ServeConfig {
+        let mut config = ServeConfig {
             address: Addresses(addresses),
             port: trsvcid,
             cores,
@@ -300,11 +315,18 @@ impl ServeConfig {
             authentication: AuthenticationSpec::of(&args.security),
             hosts: authentication::hosts(&args.security)?,
             file_roots: args.rpc.file_roots.clone(),
+            rpc: None,
+            rpc_http: None,
+            rpc_credentials: None,
+            rpc_http_anywhere: false,
+            state: None,
+            lvstores: Vec::new(),
             subsystems: subsystem.into_iter().collect(),
         };
+        config.manage_as(&args.rpc);
         // Of a group everything is checked when its object has been read.
         if args.member.gateway_group.is_none() {
-            config.check(args.rpc.is_on())?;
+            config.check(false)?;
         }
         Ok(config)
     }
@@ -316,17 +338,22 @@ impl ServeConfig {
         toml::to_string(self).unwrap_or_else(|e| format!("# {e}\n"))
     }
 
-    /// Settings that a reload cannot change, compared.
+    /// The keys that are other ones in `new` and that a reload cannot change.
     #[must_use]
-    pub fn needs_restart(&self, new: &ServeConfig) -> bool {
+    pub fn needs_restart(&self, new: &ServeConfig) -> Vec<String> {
         let fixed = |c: &ServeConfig| {
             let (address, subsystems, hosts) = (Addresses::default(), Vec::new(), Vec::new());
             let authentication = AuthenticationSpec::default();
             let tls = None;
             let c = ServeConfig { listeners: Vec::new(), ana: BTreeMap::new(), ..c.clone() };
-            ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c }
+            let c = ServeConfig { address, port: 0, subsystems, hosts, authentication, tls, ..c };
+            // Cannot fail, as above.
+            toml::Table::try_from(c).unwrap_or_default()
         };
-        fixed(self) != fixed(new)
+        let (old, new) = (fixed(self), fixed(new));
+        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let changed = keys.into_iter().filter(|key| old.get(*key) != new.get(*key));
+        changed.cloned().collect()
     }
 
     /// One of a gateway group, which may have nothing yet.
@@ -339,7 +366,9 @@ impl ServeConfig {
     }
 
     /// One that is managed by RPC, or is of a gateway group, may begin with nothing.
-    fn check(&self, is_managed: bool) -> Result<(), String> {
+    fn check(&self, is_of_group: bool) -> Result<(), String> {
+        self.check_management()?;
+        let is_managed = is_of_group || self.is_managed();
         match &self.ether {
             Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,
             None if self.listeners.is_empty() && !is_managed => self.address.check("address")?,
@@ -553,6 +582,17 @@ impl ServeConfig {
             _ => Ok(()),
         }
     }
+}
+
+/// Takes those out of `addresses` that ask for something of their own.
+fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<ListenerSpec>, String> {
+    let take = |TlsAt { address, tls }: &TlsAt| {
+        let at = addresses.iter().position(|one| one == address);
+        let at = at.ok_or_else(|| format!("--tls-at: {address} is none of --traddr"))?;
+        let address = addresses.remove(at);
+        Ok(ListenerSpec { address, port: None, tls: Some(*tls) })
+    };
+    own.iter().map(take).collect()
 }
 
 /// What a gateway of a group is told makes no sense without one.

@@ -1,5 +1,8 @@
 //! `roadtrain ctl`: changes a running target, and tells it how things are around it.
 
+mod hosts;
+mod limits;
+mod managed;
 mod objects;
 mod volumes;
 

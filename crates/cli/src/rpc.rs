@@ -20,9 +20,9 @@ pub(crate) fn run(args: &RpcArgs, global: &GlobalArgs) -> Outcome {
 /// # Errors
 /// Nobody answers, or it refuses.
 pub(crate) fn call(socket: &RpcSocketArgs, method: &str, params: &Value) -> Outcome<Value> {
-    let path = &socket.socket;
-    let answered = client::call(path, method, params).map_err(|error| {
-        let hint = "is a target there, with --rpc and this path?";
+    let path = socket.path();
+    let answered = client::call(&path, method, params).map_err(|error| {
+        let hint = "is a target there, with rpc (--rpc) and this path?";
         Failure::connect(format!("{}: {error}: {hint}", path.display()))
     })?;
     answered

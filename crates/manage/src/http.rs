@@ -3,23 +3,25 @@
 //! Answers come from the one thread of a single-threaded runtime, so a handler must not block it: what takes long goes
 //! to `tokio::task::spawn_blocking`.
 
-use axum::extract::ConnectInfo;
+mod places;
+
+pub use places::Connection;
+
+use crate::bursts::{Bursts, Weight};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use places::{ALL_MAX, Places};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tracing::warn;
 
-/// Most connections at once; more are closed.
-const CONNECTIONS_MAX: usize = 64;
 /// How long a request's head may take, and a connection be idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// Longest head of a request.
@@ -78,32 +80,58 @@ async fn serve(
     mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(socket)?;
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (places, bursts, here) = (Places::default(), Bursts::default(), listener.local_addr()?);
+    let tell = move |weight, what: &str, peer: SocketAddr, detail: &str| {
+        bursts.tell(weight, &format!("HTTP at {here}: {what}"), &peer.to_string(), detail);
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = &mut stopped => return Ok(()),
         };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                let what = "a connection that cannot be accepted";
+                tell(Weight::Warning, what, here, &error.to_string());
+                tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+                continue;
+            }
+        };
+        if places.is_full() {
+            // Others may have sent by now what proves who they are.
+            tokio::task::yield_now().await;
+        }
+        let Some((connection, place, gone)) = places.enter(peer) else {
+            let detail = format!("{ALL_MAX} are there");
+            tell(Weight::Warning, "a connection too many", peer, &detail);
             continue;
         };
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let router = router.clone().layer(Extension(ConnectInfo(peer)));
-        tokio::spawn(async move {
-            connection(stream, router).await;
+        if let Some(gone) = gone {
+            let detail = format!("it has shown no credentials, and {peer} came");
+            tell(Weight::Warning, "a connection closed for another one", gone, &detail);
+        }
+        let router = router.clone().layer(Extension(connection.clone()));
+        let tell = tell.clone();
+        let task = tokio::spawn(async move {
+            if let Err(error) = answer(stream, router).await
+                && error.is_parse()
+            {
+                tell(Weight::Info, "what is no HTTP", peer, &error.to_string());
+            }
             drop(place);
         });
+        places.ends_with(&connection, task.abort_handle());
     }
 }
 
 /// Answers on one connection until its end. Head and body of an answer leave in one send.
-async fn connection(stream: TcpStream, router: Router) {
+async fn answer(stream: TcpStream, router: Router) -> hyper::Result<()> {
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES_MAX);
     let service = TowerToHyperService::new(router);
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    builder.serve_connection(TokioIo::new(stream), service).await
 }
 
 #[cfg(test)]

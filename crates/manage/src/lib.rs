@@ -2,6 +2,7 @@
 //! of its own, and reads what reactors have stored.
 #![deny(unsafe_code)]
 
+pub mod bursts;
 pub mod http;
 pub mod metrics;
 pub mod model;

@@ -1,10 +1,12 @@
 //! `roadtrain ctl`
 
 use super::{
-    AnaName, AnaPort, DeviceCommand, HostCommand, ListenerCommand, NO_HEADING, NamespaceCommand,
-    RpcSocketArgs, SubsystemCommand, VolumeCommand,
+    AnaName, AnaPort, ClusterCommand, ConfigCommand, DeviceCommand, HostCommand, KeyCommand,
+    ListenerCommand, NO_HEADING, NamespaceCommand, ReferralCommand, RpcSocketArgs,
+    SubsystemCommand, VolumeCommand, known, local,
 };
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -21,9 +23,13 @@ Examples:
   roadtrain ctl namespace add nqn.2025-01.io.example:disk disk
   roadtrain ctl listener add nqn.2025-01.io.example:disk 192.0.2.1:4420
   roadtrain ctl host allow nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7
+  roadtrain ctl host limit nqn.2025-01.io.example:disk nqn.2025-01.io.example:host7 --iops 1000
+  roadtrain ctl namespace limit nqn.2025-01.io.example:disk 1 --write-bandwidth 100MiB --burst 1s
+  roadtrain ctl key add host7 /srv/keys/host7.key
   roadtrain ctl volume create vols/disk 10GiB --thin
   roadtrain ctl volume snapshot vols/disk before-upgrade
   roadtrain ctl connections --json
+  roadtrain ctl config save -o backup.json
   roadtrain ctl ana --listener 192.0.2.1:4420 inaccessible
   roadtrain ctl ana --listener '[2001:db8::1]:4420' optimized --id target0
   roadtrain ctl snapshot create 1 before-upgrade
@@ -43,7 +49,7 @@ pub struct CtlArgs {
     pub socket: RpcSocketArgs,
     /// For ana, snapshot and trace: the target's name, for trace also an attachment's, as `roadtrain status` shows it
     /// [default: the one with that listener, or the only one; for trace all].
-    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
+    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING, add = ArgValueCandidates::new(local::ids))]
     pub id: Option<String>,
 }
 
@@ -55,7 +61,7 @@ pub enum CtlCommand {
     Ana {
         /// The listener: ADDRESS:PORT (an IPv6 address in brackets), or ether; one address of a listener that has all
         /// will do.
-        #[arg(long, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_name = "ADDRESS:PORT", add = ArgValueCandidates::new(local::listeners))]
         listener: AnaPort,
         /// Its state.
         state: AnaName,
@@ -78,9 +84,22 @@ pub enum CtlCommand {
     /// Volumes: disks that a store is cut into, their snapshots and clones.
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Keys of hosts, for authentication and TLS.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Ceph clusters, whose images are devices.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Other discovery controllers.
+    #[command(subcommand)]
+    Referral(ReferralCommand),
+    /// All that was made here, in one file.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Show who is connected.
     Connections {
         /// NQN of a subsystem [default: all].
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
     /// Make, list, clone, remove or go back to snapshots of a namespace, where what keeps its blocks has snapshots.
@@ -89,7 +108,10 @@ pub enum CtlCommand {
         #[command(subcommand)]
         action: SnapshotCommand,
         /// The subsystem [default: the only one].
-        #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
+        #[arg(
+            short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING,
+            add = ArgValueCandidates::new(local::subsystems),
+        )]
         nqn: Option<String>,
     },
     /// Write what was recorded of slow requests as a trace, for ui.perfetto.dev or chrome://tracing.
@@ -104,8 +126,10 @@ pub enum CtlCommand {
 #[derive(Args, Clone, Debug)]
 pub struct SnapshotName {
     /// Namespace ID.
+    #[arg(add = ArgValueCandidates::new(local::nsids))]
     pub nsid: u32,
     /// Name of the snapshot.
+    #[arg(add = ArgValueCandidates::new(local::snapshots))]
     pub name: String,
 }
 
@@ -117,6 +141,7 @@ pub enum SnapshotCommand {
     /// List the namespace's snapshots.
     List {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
     },
     /// Have a snapshot stay: it cannot be removed, and clones of it can be made.

@@ -1,6 +1,6 @@
 //! Names that the running target knows, for shells that complete them.
 
-use super::rpc::SOCKET;
+use super::rpc::default_socket;
 use clap_complete::CompletionCandidate;
 use roadtrain_manage::rpc::client;
 use serde_json::Value;
@@ -10,32 +10,38 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Nobody waits longer for a key to have an effect.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Names, each with what it is.
-type Names = BTreeMap<String, String>;
+pub(super) type Names = BTreeMap<String, String>;
 
-fn candidates(names: Option<Names>) -> Vec<CompletionCandidate> {
+pub(super) fn candidates(names: Option<Names>) -> Vec<CompletionCandidate> {
     let candidate = |(name, what): (String, String)| {
         CompletionCandidate::new(name).help((!what.is_empty()).then(|| what.into()))
     };
     names.unwrap_or_default().into_iter().map(candidate).collect()
 }
 
-/// The socket that the command line names, before or behind what is completed.
-fn socket(words: impl Iterator<Item = OsString>) -> PathBuf {
-    let mut words = words.skip_while(|word| word != "--");
+/// What the command line says of an option, before or behind what is completed.
+pub(super) fn option(words: impl Iterator<Item = OsString>, names: &[&str]) -> Option<String> {
+    let mut words = words.skip_while(|word| word != "--").map(|word| word.into_string());
     while let Some(word) = words.next() {
-        let told = match word.to_str() {
-            Some("--rpc") => words.next(),
-            Some(word) => word.strip_prefix("--rpc=").map(OsString::from),
-            None => None,
+        let Ok(word) = word else { continue };
+        let told = match word.split_once('=') {
+            Some((name, told)) if names.contains(&name) => Some(told.to_owned()),
+            _ if names.contains(&&*word) => words.next().and_then(Result::ok),
+            _ => None,
         };
-        if let Some(told) = told {
-            return told.into();
+        if told.is_some() {
+            return told;
         }
     }
-    SOCKET.into()
+    None
+}
+
+/// The socket of the target.
+fn socket(words: impl Iterator<Item = OsString>) -> PathBuf {
+    option(words, &["--rpc"]).map_or_else(default_socket, PathBuf::from)
 }
 
 /// What a method of the target has to say; nothing without a target.
@@ -88,21 +94,25 @@ pub(super) fn subsystems() -> Vec<CompletionCandidate> {
     of_subsystems(|one| [(text(&one["nqn"]), text(&one["serial_number"]))].into())
 }
 
-/// Hosts that are named.
+/// Hosts that are named or limited.
 pub(super) fn hosts() -> Vec<CompletionCandidate> {
     of_subsystems(|one| {
-        list(one, "hosts").map(|host| (text(&host["nqn"]), String::new())).collect()
+        let named = list(one, "hosts").map(|host| text(&host["nqn"]));
+        let limited = one["host_limits"].as_object().into_iter().flatten();
+        let all = named.chain(limited.map(|(host, _)| host.clone()));
+        all.map(|host| (host, String::new())).collect()
     })
+}
+
+/// An address with its port.
+fn shown(at: &Value) -> String {
+    let (address, port) = (text(&at["traddr"]), text(&at["trsvcid"]));
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 /// Where subsystems can be reached.
 pub(super) fn listeners() -> Vec<CompletionCandidate> {
-    let listener = |at: &Value| {
-        let (address, port) = (text(&at["traddr"]), text(&at["trsvcid"]));
-        let is_v6 = address.contains(':');
-        let shown = if is_v6 { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
-        (shown, String::new())
-    };
+    let listener = |at: &Value| (shown(at), String::new());
     of_subsystems(|one| list(one, "listen_addresses").map(listener).collect())
 }
 
@@ -110,6 +120,24 @@ pub(super) fn listeners() -> Vec<CompletionCandidate> {
 pub(super) fn nsids() -> Vec<CompletionCandidate> {
     let namespace = |one: &Value| (one["nsid"].to_string(), text(&one["bdev_name"]));
     of_subsystems(|one| list(one, "namespaces").map(namespace).collect())
+}
+
+/// Keys.
+pub(super) fn keys() -> Vec<CompletionCandidate> {
+    let key = |one: &Value| (text(&one["name"]), text(&one["path"]));
+    candidates(ask("keyring_get_keys").map(|all| all.iter().map(key).collect()))
+}
+
+/// Ceph clusters.
+pub(super) fn clusters() -> Vec<CompletionCandidate> {
+    let cluster = |one: &Value| (text(&one["cluster_name"]), text(&one["config_file"]));
+    candidates(ask("bdev_rbd_get_clusters_info").map(|all| all.iter().map(cluster).collect()))
+}
+
+/// Other discovery controllers.
+pub(super) fn referrals() -> Vec<CompletionCandidate> {
+    let referral = |one: &Value| (shown(&one["address"]), String::new());
+    candidates(ask("nvmf_discovery_get_referrals").map(|all| all.iter().map(referral).collect()))
 }
 
 /// Methods of JSON-RPC.
@@ -127,7 +155,10 @@ mod tests {
         let of = |line: &str| socket(line.split(' ').map(OsString::from));
         assert_eq!(of("roadtrain -- roadtrain ctl --rpc /a device remove"), PathBuf::from("/a"));
         assert_eq!(of("roadtrain -- roadtrain ctl device remove x --rpc=/b"), PathBuf::from("/b"));
-        assert_eq!(of("roadtrain -- roadtrain ctl device remove"), PathBuf::from(SOCKET));
-        assert_eq!(of("roadtrain -- roadtrain ctl device remove --rpc"), PathBuf::from(SOCKET));
+        assert_eq!(of("roadtrain -- roadtrain ctl device remove"), default_socket());
+        assert_eq!(of("roadtrain -- roadtrain ctl device remove --rpc"), default_socket());
+        let nqn = |line: &str| option(line.split(' ').map(OsString::from), &["-n", "--nqn"]);
+        let line = "roadtrain -- roadtrain ctl snapshot list -n nqn.x:y 1";
+        assert_eq!(nqn(line).as_deref(), Some("nqn.x:y"));
     }
 }

@@ -1,19 +1,23 @@
-//! `--lvstore NAME=DIR,size=SIZE,lba=N`: a store of volumes.
+//! `--lvstore NAME=DIR,size=SIZE,lba=N`, and `[[lvstore]]` of a configuration file: a store of volumes.
 
-use crate::units::parse_size;
+use crate::units::{parse_size, size_field};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A store of volumes in a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LvStoreArg {
     /// Its name.
     pub name: String,
     /// Its folder.
     pub path: PathBuf,
     /// Its quota in octets.
+    #[serde(default, with = "size_field", skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
     /// Octets of a block of its volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lba: Option<u32>,
 }
 

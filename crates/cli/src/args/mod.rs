@@ -28,7 +28,9 @@ mod generate;
 mod keys;
 mod known;
 mod life;
+mod local;
 mod lvstore;
+mod managed;
 mod objects;
 mod paths;
 mod placement;
@@ -65,8 +67,10 @@ pub use keys::{
 };
 pub use life::{DetachArgs, StatusArgs};
 pub use lvstore::LvStoreArg;
+pub use managed::{ClusterCommand, ConfigCommand, KeyCommand, ReferralCommand};
 pub use objects::{
-    DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, SubsystemCommand,
+    AuthenticationKeys, DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, PathState,
+    SubsystemCommand,
 };
 pub use paths::{PathPolicyName, Portals};
 pub use placement::PlacementName;
@@ -76,6 +80,8 @@ pub use resv::{
     ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
     ResvReleaseArgs, ResvReportArgs, TypeName,
 };
+#[cfg(test)]
+pub(crate) use rpc::SERVICE_SOCKET;
 pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
@@ -294,6 +300,13 @@ mod tests {
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace file:d,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab \
              --cntlid-range 1-1000 --ana 127.0.0.1:4420=non-optimized --drain-timeout 5",
             "ctl ana --listener 127.0.0.1:4420 inaccessible",
+            "ctl namespace limit nqn.x:y 1 --read-iops 1000 --write-bandwidth 10MiB --burst 1s",
+            "ctl host limit nqn.x:y nqn.x:host --iops 1000",
+            "ctl host allow nqn.x:y nqn.x:host --dhchap-key a --dhchap-ctrlr-key b --psk c",
+            "ctl host set-keys nqn.x:y nqn.x:host",
+            "ctl listener add nqn.x:y 127.0.0.1 --tls --ana non-optimized",
+            "ctl listener ana nqn.x:y 127.0.0.1 inaccessible",
+            "ctl namespace add nqn.x:y disk --nsid 3 --nguid 00112233445566778899aabbccddeeff",
             "top --once --json",
             "top target0 -a 192.0.2.7:9100 -i 0.5",
             "ctl trace -o slow.json --id target0",
@@ -347,6 +360,9 @@ mod tests {
             "serve --config x.toml --ana h:4420=optimized",
             "ctl ana inaccessible",
             "ctl ana --listener h:4420 good",
+            "ctl host allow nqn.x:y --any --psk k",
+            "ctl host set-keys nqn.x:y nqn.x:host --dhchap-ctrlr-key b",
+            "ctl listener ana nqn.x:y 127.0.0.1 change",
             "completions",
             "top --interval 0",
             "resv report -a h -n nqn.x:y",

@@ -2,9 +2,11 @@
 
 use super::known;
 use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
 use crate::units::parse_size;
-use clap::Subcommand;
+use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::ArgValueCandidates;
+use std::path::PathBuf;
 
 /// `roadtrain ctl device`
 #[derive(Clone, Debug, Subcommand)]
@@ -14,8 +16,12 @@ pub enum DeviceCommand {
     Add {
         /// Its name.
         name: String,
-        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img or block:/dev/sdb (options: lba, ro, uuid).
+        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img, block:/dev/sdb or rbd:POOL/IMAGE (options: lba, ro,
+        /// uuid, and id of an image).
         spec: NamespaceSpec,
+        /// The Ceph cluster of an image, by the name that it has here.
+        #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(known::clusters))]
+        cluster: Option<String>,
     },
     /// Remove a device, its namespace first; its file stays.
     Remove {
@@ -23,12 +29,12 @@ pub enum DeviceCommand {
         #[arg(add = ArgValueCandidates::new(known::devices))]
         name: String,
     },
-    /// Give a null device another size, or look at the size of a file or block device again.
+    /// Give a null device or an image of a Ceph cluster another size, or look at the size of a file or block device again.
     Resize {
         /// Its name.
         #[arg(add = ArgValueCandidates::new(known::devices))]
         name: String,
-        /// Of a null device.
+        /// Of a null device or an image, which can only grow.
         #[arg(value_parser = parse_size)]
         size: Option<u64>,
     },
@@ -83,6 +89,27 @@ pub enum NamespaceCommand {
         /// Namespace ID [default: the first that is free].
         #[arg(long)]
         nsid: Option<u32>,
+        /// What hosts know it by [default: the device's UUID].
+        #[arg(long)]
+        uuid: Option<String>,
+        /// The same as 32 hexadecimal digits [default: made of the UUID].
+        #[arg(long)]
+        nguid: Option<String>,
+        /// File for reservations that persist through power loss, below file_roots.
+        #[arg(long, value_name = "FILE")]
+        reservations: Option<PathBuf>,
+    },
+    /// Let a namespace do so much in a second, whoever uses it; without an option it is not limited.
+    Limit {
+        /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
+        nqn: String,
+        /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(known::nsids))]
+        nsid: u32,
+        /// So much.
+        #[command(flatten)]
+        rates: RateArgs,
     },
     /// Remove a namespace; its device stays.
     Remove {
@@ -101,7 +128,7 @@ pub enum NamespaceCommand {
         /// Namespace ID.
         #[arg(add = ArgValueCandidates::new(known::nsids))]
         nsid: u32,
-        /// Of a null device.
+        /// Of a null device or an image, which can only grow.
         #[arg(value_parser = parse_size)]
         size: Option<u64>,
     },
@@ -123,6 +150,23 @@ pub enum ListenerCommand {
         nqn: String,
         /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets) [port: 4420].
         address: String,
+        /// Take only connections with TLS.
+        #[arg(long)]
+        tls: bool,
+        /// How good its path is, of a subsystem that was made with --ana [default: optimized].
+        #[arg(long, value_name = "STATE")]
+        ana: Option<PathState>,
+    },
+    /// Say how good the path of a listener is, for a subsystem that was made with --ana. It is kept.
+    Ana {
+        /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
+        nqn: String,
+        /// As for add.
+        #[arg(add = ArgValueCandidates::new(known::listeners))]
+        address: String,
+        /// Its state.
+        state: PathState,
     },
     /// Take that back; connections that are there stay.
     Remove {
@@ -153,8 +197,38 @@ pub enum HostCommand {
         #[arg(required_unless_present = "any")]
         host: Option<String>,
         /// Any host.
-        #[arg(long, conflicts_with = "host")]
+        #[arg(long, conflicts_with_all = ["host", "dhchap_key", "psk"])]
         any: bool,
+        /// With which the host proves who it is.
+        #[command(flatten)]
+        keys: AuthenticationKeys,
+        /// Name of its key for TLS.
+        #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(known::keys))]
+        psk: Option<String>,
+    },
+    /// Give a host other keys for authentication, or none; one that is connected stays.
+    SetKeys {
+        /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
+        nqn: String,
+        /// NQN of the host.
+        #[arg(add = ArgValueCandidates::new(known::hosts))]
+        host: String,
+        /// Which.
+        #[command(flatten)]
+        keys: AuthenticationKeys,
+    },
+    /// Let a host do so much in a second with all namespaces of a subsystem; without an option it is not limited.
+    Limit {
+        /// NQN of the subsystem.
+        #[arg(add = ArgValueCandidates::new(known::subsystems))]
+        nqn: String,
+        /// NQN of the host, which need not be among those that are named.
+        #[arg(add = ArgValueCandidates::new(known::hosts))]
+        host: String,
+        /// So much.
+        #[command(flatten)]
+        rates: RateArgs,
     },
     /// Take that back; connections end.
     Deny {
@@ -168,10 +242,32 @@ pub enum HostCommand {
         #[arg(long, conflicts_with = "host")]
         any: bool,
     },
-    /// Show hosts that are named.
+    /// Show hosts that are named or limited.
     List {
         /// NQN of a subsystem [default: all].
         #[arg(add = ArgValueCandidates::new(known::subsystems))]
         nqn: Option<String>,
     },
+}
+
+/// Names of a host's keys for authentication.
+#[derive(Args, Clone, Debug)]
+pub struct AuthenticationKeys {
+    /// Name of the key with which the host proves who it is.
+    #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(known::keys))]
+    pub dhchap_key: Option<String>,
+    /// Name of the key with which the target proves who it is.
+    #[arg(long, value_name = "KEY", requires = "dhchap_key", add = ArgValueCandidates::new(known::keys))]
+    pub dhchap_ctrlr_key: Option<String>,
+}
+
+/// How good the path of a listener is, as far as it can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathState {
+    /// As good as can be.
+    Optimized,
+    /// Used by hosts that have no optimized one.
+    NonOptimized,
+    /// Used by nobody.
+    Inaccessible,
 }

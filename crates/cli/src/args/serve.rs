@@ -70,7 +70,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", help = concat!(
         "Configuration file: takes the place of the options under Export, ",
         ether!("Ethernet, "),
-        "Security, Limits, Batching and Waiting, of --slow-over and of --file-root. Not with a gateway group"
+        "Security, Limits, Batching and Waiting, of --slow-over and of --file-root. Options under Management win over its keys. Not with a gateway group"
     ), conflicts_with_all = [
         "transport", "traddr", "EtherArgs", "trsvcid", "nqn", "serial", "model", "namespaces", "policy", "allow_hosts", "mdns", "ana", "drain_timeout", "cntlid_range", "dhchap_key", "dhchap_ctrl_key", "require_auth", "dhchap_hash", "dhchap_dhgroup", "cores", "placement", "max_queues", "max_connections", "max_connections_per_address", "max_connections_per_host",
         "max_controllers", "max_controllers_per_host",
@@ -203,13 +203,13 @@ pub struct RpcServeArgs {
     #[arg(long = "rpc", value_name = "PATH")]
     pub rpc: Option<PathBuf>,
     /// Answer JSON-RPC requests by HTTP POST, too. Without TLS, so only at a loopback address.
-    #[arg(long = "rpc-http", value_name = "ADDR:PORT", requires = "rpc_credentials")]
+    #[arg(long = "rpc-http", value_name = "ADDR:PORT")]
     pub rpc_http: Option<SocketAddr>,
     /// File with lines user:password for --rpc-http, readable by its owner only.
-    #[arg(long = "rpc-credentials", value_name = "FILE", requires = "rpc_http")]
+    #[arg(long = "rpc-credentials", value_name = "FILE")]
     pub rpc_credentials: Option<PathBuf>,
     /// Take --rpc-http at any address: passwords and data can be read on the way.
-    #[arg(long = "rpc-http-anywhere", requires = "rpc_http")]
+    #[arg(long = "rpc-http-anywhere")]
     pub rpc_http_anywhere: bool,
     /// Keep what JSON-RPC requests make in a file, and make it again at the next start.
     #[arg(long = "state", value_name = "FILE")]
@@ -222,14 +222,6 @@ pub struct RpcServeArgs {
     /// is its quota [default: what the file system has free when it is made].
     #[arg(long = "lvstore", value_name = "NAME=DIR[,..]")]
     pub lvstores: Vec<LvStoreArg>,
-}
-
-impl RpcServeArgs {
-    /// Whether anybody can manage it that way.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.rpc.is_some() || self.rpc_http.is_some()
-    }
 }
 
 /// What hosts are granted.

@@ -1,10 +1,11 @@
 //! `roadtrain target`
 
-use super::NO_HEADING;
+use super::{NO_HEADING, local};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::parse_size;
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 
 const EXAMPLES: &str = "\
 Each change is checked, and made as a whole or not at all. Connected hosts are told. The change is
@@ -34,10 +35,13 @@ pub struct TargetArgs {
     #[command(subcommand)]
     pub command: TargetCommand,
     /// The target's name, as `roadtrain status` shows it [default: the only one].
-    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING)]
+    #[arg(long, value_name = "NAME", global = true, help_heading = NO_HEADING, add = ArgValueCandidates::new(local::ids))]
     pub id: Option<String>,
     /// The subsystem [default: the only one].
-    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING)]
+    #[arg(
+        short = 'n', long, value_name = "NQN", alias = "subnqn", global = true, help_heading = NO_HEADING,
+        add = ArgValueCandidates::new(local::subsystems),
+    )]
     pub nqn: Option<String>,
 }
 
@@ -73,11 +77,13 @@ pub enum TargetCommand {
     /// Remove a namespace; its file stays.
     RemoveNamespace {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
     },
     /// Give a namespace another size, or look at its file or device again.
     ResizeNamespace {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
         /// Its new size [default: that of its file or device].
         #[arg(value_parser = parse_size)]
@@ -86,6 +92,7 @@ pub enum TargetCommand {
     /// Let a namespace do so much in a second, whoever uses it; without an option it is not limited.
     LimitNamespace {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
         /// So much.
         #[command(flatten)]
@@ -103,6 +110,7 @@ pub enum TargetCommand {
     /// any more.
     ClaimNamespace {
         /// Namespace ID.
+        #[arg(add = ArgValueCandidates::new(local::nsids))]
         nsid: u32,
     },
     /// Let a host connect.

@@ -75,4 +75,21 @@ pub enum VolumeCommand {
     },
     /// Show stores, and what is free.
     Stores,
+    /// Make a store of volumes in a folder, or of a device of memory.
+    CreateStore {
+        /// Its name.
+        name: String,
+        /// A folder below file_roots, by its absolute path, or the name of a device of memory.
+        #[arg(value_name = "FOLDER|DEVICE", add = ArgValueCandidates::new(known::devices))]
+        place: String,
+    },
+    /// Delete a store with all its volumes; one that a host uses only by force.
+    DeleteStore {
+        /// Its name.
+        #[arg(add = ArgValueCandidates::new(known::stores))]
+        name: String,
+        /// Also while a host uses a volume.
+        #[arg(long)]
+        force: bool,
+    },
 }

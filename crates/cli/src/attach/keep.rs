@@ -6,8 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{
-    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, PathState, Rates,
-    Report, State,
+    DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, Rates, Report, State,
 };
 use crate::status::waiting::WaitReport;
 use roadtrain_engine::host::{
@@ -322,11 +321,7 @@ fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
     let done = path.requests.saturating_sub(before) as f64;
     PathLine {
         address: path.address,
-        state: match path.link.state {
-            LinkState::Connected => PathState::Live,
-            LinkState::Reconnecting => PathState::Connecting,
-            LinkState::Failing => PathState::Lost,
-        },
+        state: path.link.state.into(),
         ana: path.ana.map(|state| state.to_string()),
         iops: if seconds > 0.0 { done / seconds } else { 0.0 },
         requests: path.requests,

@@ -1,11 +1,11 @@
 //! All counters of an attachment at a moment.
 
 use super::keep::Kept;
-use crate::status::report::{Inside, LinkReport, PathLine, Report};
-use roadtrain_engine::host::LaneReading;
+use crate::status::report::{Inside, LinkReport, PathState, Report};
+use roadtrain_engine::host::{LaneReading, PathReport};
 use roadtrain_engine::metrics::{
     AttachmentSample, Io, Kind, LaneSample, LinkSample, NamespaceSample, PathSample, ReactorSample,
-    Snapshot, bounds,
+    Snapshot, bounds, name_in_file,
 };
 use roadtrain_manage::metrics::Source;
 use std::sync::Weak;
@@ -58,7 +58,7 @@ impl Kept {
             lanes: lanes(&nqn, &readings, &reactors),
             reactors: reactors.into_iter().map(|(sample, _)| sample).collect(),
             links: inside.links.iter().map(link).collect(),
-            paths: inside.paths.into_iter().map(path).collect(),
+            paths: view.routes().into_iter().map(path).collect(),
             attachment: Some(AttachmentSample { connected, ..attachment }),
             ..Snapshot::default()
         }
@@ -93,7 +93,7 @@ fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
     let sample = |device: &crate::status::report::DeviceReport| NamespaceSample {
         nqn: nqn.to_owned(),
         nsid: device.nsid,
-        name: format!("{nqn}:{}", device.nsid),
+        name: name_in_file(nqn, device.nsid),
         device: device.names.first().cloned().unwrap_or_default(),
         block_bytes: device.block_bytes.unwrap_or_default(),
         capacity_bytes: device.bytes.unwrap_or_default(),
@@ -132,11 +132,15 @@ fn link(link: &LinkReport) -> LinkSample {
     }
 }
 
-fn path(path: PathLine) -> PathSample {
+fn path(path: PathReport) -> PathSample {
     PathSample {
         address: path.address,
-        state: path.state.to_string(),
-        ana: path.ana,
+        state: PathState::from(path.link.state).to_string(),
+        ana: path.ana.map(|state| state.to_string()),
         requests: path.requests,
+        data_bytes: path.data_bytes,
+        losses: path.losses,
+        in_flight: path.in_flight.into(),
+        waiting: path.waiting.into(),
     }
 }

@@ -90,6 +90,6 @@ mod tests {
     #[test]
     fn states_are_reloaded() {
         let (one, other) = (parsed("\"::1\" = \"optimized\""), parsed("\"::1\" = \"change\""));
-        assert!(!one.unwrap().needs_restart(&other.unwrap()));
+        assert!(one.unwrap().needs_restart(&other.unwrap()).is_empty());
     }
 }

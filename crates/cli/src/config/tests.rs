@@ -234,15 +234,91 @@ fn any_host_and_secure_exclude_each_other() {
     let at = flags.unwrap().tls_at().unwrap();
     assert_eq!(at, [("[::1]:4420".parse().unwrap(), TlsUse::Off)].into());
     let other = |tls| file(&secure.replace("required", tls), "", KEYS).unwrap();
-    assert!(!other("required").needs_restart(&other("allowed")));
+    assert_eq!(other("required").needs_restart(&other("allowed")), [""; 0]);
 }
 
 #[test]
 fn reload_knows_what_it_cannot_change() {
     let old = flags("--namespace mem:4k").unwrap();
     let grown = flags("--namespace mem:8k --allow-host nqn.x:h").unwrap();
-    assert!(!old.needs_restart(&grown));
-    assert!(!old.needs_restart(&flags("--namespace mem:4k -a ::1 -s 4421").unwrap()));
-    assert!(old.needs_restart(&flags("--namespace mem:4k --policy i10").unwrap()));
-    assert!(old.needs_restart(&flags("--namespace mem:4k --log-level debug").unwrap()));
+    assert_eq!(old.needs_restart(&grown), [""; 0]);
+    assert_eq!(old.needs_restart(&flags("--namespace mem:4k -a ::1 -s 4421").unwrap()), [""; 0]);
+    for (line, keys) in [
+        ("--policy i10", &["batching"][..]),
+        ("--log-level debug", &["log_level"]),
+        ("--rpc r --state s --lvstore v=v", &["lvstore", "rpc", "state"]),
+    ] {
+        let new = flags(&format!("--namespace mem:4k {line}")).unwrap();
+        assert_eq!(old.needs_restart(&new), keys, "{line}");
+    }
+}
+
+/// With what a file says of how the target is managed, and options.
+fn managed(file: &str, line: &str) -> Result<ServeConfig, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("serve.toml");
+    std::fs::write(&path, file).unwrap();
+    let words = ["roadtrain", "serve", "--config", path.to_str().unwrap()];
+    let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+    let Command::Serve(args) = cli.command else { unreachable!() };
+    ServeConfig::from_args(&args).map_err(|failure| failure.message)
+}
+
+#[test]
+fn management_is_of_the_file_and_options_win() {
+    let file = "rpc = \"r\"\nstate = \"s\"\nrpc_http = \"127.0.0.1:8000\"\nrpc_credentials = \"c\"\n\
+                [[lvstore]]\nname = \"a\"\npath = \"/a\"\nsize = \"1GiB\"\n\
+                [[lvstore]]\nname = \"b\"\npath = \"/b\"\nlba = 4096\n";
+    let plain = managed(file, "").unwrap();
+    assert_eq!((plain.rpc.clone(), plain.state.clone()), (Some("r".into()), Some("s".into())));
+    assert_eq!(plain.lvstores[0].size, Some(1 << 30));
+    assert_eq!(ServeConfig::parse(&plain.to_toml()), Ok(plain), "it is written as it is read");
+    let line = "--rpc own --state kept --rpc-http [::1]:1 --rpc-credentials d --lvstore b=/other --lvstore c=/c";
+    let own = managed(file, line).unwrap();
+    assert_eq!((own.rpc.clone(), own.state.clone()), (Some("own".into()), Some("kept".into())));
+    assert_eq!(
+        (own.rpc_http, own.rpc_credentials.clone()),
+        ("[::1]:1".parse().ok(), Some("d".into()))
+    );
+    let stores: Vec<_> = own.lvstores.iter().map(|one| one.path.to_str().unwrap()).collect();
+    assert_eq!(stores, ["/a", "/other", "/c"]);
+    assert_eq!(ServeConfig::parse(&own.to_toml()), Ok(own));
+    // A file without any of it, and nothing to export, is managed by options.
+    assert!(managed("port = 1", "").is_err());
+    assert_eq!(managed("port = 1", "--rpc r").unwrap().port, 1);
+}
+
+#[test]
+fn management_that_makes_no_sense_says_why() {
+    let store = "[[lvstore]]\nname = \"a\"\npath = \"/a\"\n";
+    for (file, line, why) in [
+        ("rpc_http = \"127.0.0.1:1\"", "", "needs rpc_credentials"),
+        ("rpc = \"r\"\nrpc_credentials = \"c\"", "", "is for rpc_http"),
+        ("rpc = \"r\"\nrpc_http_anywhere = true", "", "is for rpc_http"),
+        (&format!("address = \"::1\"\n{store}"), "", "needs rpc"),
+        (&format!("rpc = \"r\"\n{store}lba = 1024"), "", "lba is 512 or 4096"),
+        (&format!("rpc = \"r\"\n{store}{store}"), "", "a name of its own"),
+        (&format!("rpc = \"r\"\n{store}sise = 1"), "", "sise"),
+        ("rpc = \"r\"", "--rpc-http 127.0.0.1:1", "needs rpc_credentials"),
+    ] {
+        let error = managed(file, line).expect_err(file);
+        assert!(error.contains(why), "{file}: {error}");
+    }
+}
+
+/// That of the package is good as it is, and its socket is where `roadtrain ctl` looks.
+#[test]
+fn the_configuration_of_the_service_is_managed_here() {
+    let text = include_str!("../../../../packaging/serve.toml");
+    let config = ServeConfig::parse(text).unwrap();
+    assert_eq!(config.rpc.as_deref(), Some(Path::new(crate::args::SERVICE_SOCKET)));
+    assert!(config.state.is_some() && config.rpc_http.is_none(), "nothing listens over HTTP");
+    let unit = include_str!("../../../../systemd/roadtrain-serve.service");
+    assert!(unit.contains("ROADTRAIN_RUNTIME_DIR=/run/roadtrain-serve\n"));
+    // What is prepared there is good, too.
+    let prepared =
+        text.replace("# file_roots", "file_roots").replace("# [[lvstore]]", "[[lvstore]]");
+    let prepared = prepared.replace("# name =", "name =").replace("# path =", "path =");
+    let prepared = ServeConfig::parse(&prepared.replace("# size =", "size =")).unwrap();
+    assert_eq!((prepared.file_roots.len(), prepared.lvstores.len()), (1, 1));
 }

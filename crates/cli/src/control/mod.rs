@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Of the schema. Another one is another number.
 pub(crate) const VERSION: u32 = 1;
@@ -153,6 +154,9 @@ pub(crate) struct Shared {
     pub sockets: usize,
     /// How long it takes at most to end what hosts have asked for, in seconds.
     pub drain_seconds: u64,
+    /// Where it keeps what JSON-RPC requests have made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
 }
 
 /// What a target answers to [`Call::Proceed`].

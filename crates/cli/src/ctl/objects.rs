@@ -1,8 +1,8 @@
-//! Devices, subsystems, and what these have, by the target's JSON-RPC methods.
+//! Devices, subsystems and namespaces, by the target's JSON-RPC methods.
 
 use crate::args::{
-    CtlArgs, CtlCommand, DeviceCommand, GlobalArgs, HostCommand, ListenerCommand, NamespaceCommand,
-    RpcSocketArgs, SubsystemCommand,
+    CtlArgs, CtlCommand, DeviceCommand, GlobalArgs, NamespaceCommand, RpcSocketArgs,
+    SubsystemCommand,
 };
 use crate::failure::{Failure, Outcome};
 use crate::namespace::{Kind, NamespaceSpec};
@@ -18,7 +18,7 @@ pub(super) struct Desk<'a> {
     pub(super) json: bool,
 }
 
-/// Everything but `ctl ana` and `ctl snapshot`.
+/// Everything but `ctl ana`, `ctl snapshot` and `ctl trace`.
 pub(super) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
     let desk = Desk { socket: &args.socket, json: global.json };
     match &args.command {
@@ -29,6 +29,10 @@ pub(super) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
         CtlCommand::Listener(command) => desk.listener(command),
         CtlCommand::Host(command) => desk.host(command),
         CtlCommand::Volume(command) => desk.volume(command),
+        CtlCommand::Key(command) => desk.key(command),
+        CtlCommand::Cluster(command) => desk.cluster(command),
+        CtlCommand::Referral(command) => desk.referral(command),
+        CtlCommand::Config(command) => desk.config(command),
         CtlCommand::Connections { nqn } => desk.connections(nqn.as_deref()),
     }
 }
@@ -65,7 +69,10 @@ impl Desk<'_> {
 
     fn device(&self, command: &DeviceCommand) -> Outcome {
         match command {
-            DeviceCommand::Add { name, spec } => self.add_device(name, spec),
+            DeviceCommand::Add { name, spec, cluster } => {
+                let (method, params) = new_device(name, spec, cluster.as_deref())?;
+                self.change(method, &params, &format!("device {name}: added"))
+            }
             DeviceCommand::Remove { name } => {
                 let method = match self.product(name)?.as_str() {
                     "Malloc disk" => "bdev_malloc_delete",
@@ -104,38 +111,19 @@ impl Desk<'_> {
         Ok(devices[0]["product_name"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn add_device(&self, name: &str, spec: &NamespaceSpec) -> Outcome {
-        let mut params = json!({"name": name, "block_size": spec.lba});
-        if let Some(uuid) = &spec.uuid {
-            params["uuid"] = uuid.as_str().into();
-        }
-        let method = match (spec.kind, spec.size, &spec.path) {
-            (Kind::Mem | Kind::Null, Some(size), _) if !spec.read_only => {
-                params["num_blocks"] = (size / u64::from(spec.lba)).into();
-                if spec.kind == Kind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
-            }
-            (Kind::File | Kind::Block, None, Some(path)) => {
-                params["filename"] = json!(std::path::absolute(path)?);
-                params["readonly"] = spec.read_only.into();
-                "bdev_aio_create"
-            }
-            (Kind::File, Some(size), _) => {
-                let hint = format!("make the file first: truncate -s {size} FILE");
-                return Err(Failure::usage(format!("{spec}: {hint}")));
-            }
-            _ => return Err(Failure::usage(format!("{spec}: write mem:, null:, file: or block:"))),
-        };
-        self.change(method, &params, &format!("device {name}: added"))
-    }
-
     fn resize(&self, name: &str, size: Option<u64>) -> Outcome {
         let done = format!("device {name}: resized");
         match (self.product(name)?.as_str(), size) {
-            ("Null disk", Some(size)) if size.is_multiple_of(1 << 20) => {
-                let params = json!({"name": name, "new_size": size >> 20});
-                self.change("bdev_null_resize", &params, &done)
+            (product @ ("Null disk" | "Ceph Rbd Disk"), Some(size))
+                if size.is_multiple_of(1 << 20) =>
+            {
+                let is_null = product == "Null disk";
+                let method = if is_null { "bdev_null_resize" } else { "bdev_rbd_resize" };
+                self.change(method, &json!({"name": name, "new_size": size >> 20}), &done)
             }
-            ("Null disk", _) => Err(Failure::usage(format!("{name}: give it a size of whole MiB"))),
+            ("Null disk" | "Ceph Rbd Disk", _) => {
+                Err(Failure::usage(format!("{name}: give it a size of whole MiB")))
+            }
             ("AIO disk", None) => self.change("bdev_aio_rescan", &json!({"name": name}), &done),
             ("URING bdev", None) => self.change("bdev_uring_rescan", &json!({"name": name}), &done),
             ("AIO disk" | "URING bdev", Some(_)) => {
@@ -184,7 +172,7 @@ impl Desk<'_> {
     }
 
     /// Subsystems but for discovery.
-    fn subsystems(&self, nqn: Option<&str>) -> Outcome<Vec<Value>> {
+    pub(super) fn subsystems(&self, nqn: Option<&str>) -> Outcome<Vec<Value>> {
         let params = nqn.map_or(Value::Null, |nqn| json!({"nqn": nqn}));
         let all = self.call("nvmf_get_subsystems", &params)?;
         let all = all.as_array().into_iter().flatten();
@@ -192,14 +180,11 @@ impl Desk<'_> {
     }
 
     /// A row for each member of a list that subsystems have.
-    fn members(&self, nqn: Option<&str>, list: &str) -> Outcome<Vec<Value>> {
+    pub(super) fn members(&self, nqn: Option<&str>, list: &str) -> Outcome<Vec<Value>> {
         let mut rows = Vec::new();
         for one in self.subsystems(nqn)? {
             for member in one[list].as_array().into_iter().flatten() {
                 let mut row = member.clone();
-                if list == "hosts" {
-                    row["host"] = member["nqn"].clone();
-                }
                 row["nqn"] = one["nqn"].clone();
                 rows.push(row);
             }
@@ -209,8 +194,16 @@ impl Desk<'_> {
 
     fn namespace(&self, command: &NamespaceCommand) -> Outcome {
         match command {
-            NamespaceCommand::Add { nqn, device, nsid } => {
+            NamespaceCommand::Add { nqn, device, nsid, uuid, nguid, reservations } => {
                 let mut namespace = json!({"bdev_name": device});
+                for (name, id) in [("uuid", uuid), ("nguid", nguid)] {
+                    if let Some(id) = id {
+                        namespace[name] = id.as_str().into();
+                    }
+                }
+                if let Some(file) = reservations {
+                    namespace["ptpl_file"] = json!(std::path::absolute(file)?);
+                }
                 if let Some(nsid) = nsid {
                     namespace["nsid"] = (*nsid).into();
                 }
@@ -227,62 +220,27 @@ impl Desk<'_> {
                 self.change("nvmf_subsystem_remove_ns", &params, &done)
             }
             NamespaceCommand::Resize { nqn, nsid, size } => {
-                let known = self.members(Some(nqn), "namespaces")?;
-                let device = known.iter().find(|one| one["nsid"] == *nsid);
-                let device = device.and_then(|one| one["bdev_name"].as_str());
-                let none = || Failure::usage(format!("{nqn} has no namespace {nsid}"));
-                self.resize(device.ok_or_else(none)?, *size)
+                self.resize(&self.device_of(nqn, *nsid)?, *size)
+            }
+            NamespaceCommand::Limit { nqn, nsid, rates } => {
+                self.limit_namespace((nqn, *nsid), rates)
             }
             NamespaceCommand::List { nqn } => {
                 let rows = self.members(nqn.as_deref(), "namespaces")?;
-                let head = ["NQN", "NSID", "DEVICE", "UUID", "NGUID"];
-                self.table(&head, &["nqn", "nsid", "bdev_name", "uuid", "nguid"], rows)
+                let head = ["NQN", "NSID", "DEVICE", "UUID", "NGUID", "LIMITS"];
+                let names = ["nqn", "nsid", "bdev_name", "uuid", "nguid", "limits"];
+                self.table(&head, &names, self.with_limits(rows))
             }
         }
     }
 
-    fn listener(&self, command: &ListenerCommand) -> Outcome {
-        match command {
-            ListenerCommand::Add { nqn, address } => {
-                let params = json!({"nqn": nqn, "listen_address": listen_address(address)?});
-                let done = format!("listener {address} of {nqn}: added");
-                self.change("nvmf_subsystem_add_listener", &params, &done)
-            }
-            ListenerCommand::Remove { nqn, address } => {
-                let params = json!({"nqn": nqn, "listen_address": listen_address(address)?});
-                let done = format!("listener {address} of {nqn}: removed");
-                self.change("nvmf_subsystem_remove_listener", &params, &done)
-            }
-            ListenerCommand::List { nqn } => {
-                let rows = self.members(nqn.as_deref(), "listen_addresses")?;
-                self.table(&["NQN", "ADDRESS", "PORT"], &["nqn", "traddr", "trsvcid"], rows)
-            }
-        }
-    }
-
-    fn host(&self, command: &HostCommand) -> Outcome {
-        let any = |nqn: &str, allow: bool, done: &str| {
-            let params = json!({"nqn": nqn, "allow_any_host": allow});
-            self.change("nvmf_subsystem_allow_any_host", &params, done)
-        };
-        match command {
-            HostCommand::Allow { nqn, host: Some(host), .. } => {
-                let done = format!("host {host} of {nqn}: allowed");
-                self.change("nvmf_subsystem_add_host", &json!({"nqn": nqn, "host": host}), &done)
-            }
-            HostCommand::Allow { nqn, host: None, .. } => any(nqn, true, "any host allowed"),
-            HostCommand::Deny { nqn, host: Some(host), .. } => {
-                let done = format!("host {host} of {nqn}: not allowed any more");
-                self.change("nvmf_subsystem_remove_host", &json!({"nqn": nqn, "host": host}), &done)
-            }
-            HostCommand::Deny { nqn, host: None, .. } => {
-                any(nqn, false, "only named hosts allowed")
-            }
-            HostCommand::List { nqn } => {
-                let rows = self.members(nqn.as_deref(), "hosts")?;
-                self.table(&["NQN", "HOST"], &["nqn", "host"], rows)
-            }
-        }
+    /// The name of a namespace's device.
+    pub(super) fn device_of(&self, nqn: &str, nsid: u32) -> Outcome<String> {
+        let known = self.members(Some(nqn), "namespaces")?;
+        let device = known.iter().find(|one| one["nsid"] == nsid);
+        let device = device.and_then(|one| one["bdev_name"].as_str());
+        let none = || Failure::usage(format!("{nqn} has no namespace {nsid}"));
+        device.map(str::to_owned).ok_or_else(none)
     }
 
     fn connections(&self, nqn: Option<&str>) -> Outcome {
@@ -301,10 +259,73 @@ impl Desk<'_> {
     }
 }
 
-/// An address with or without a port.
-fn listen_address(text: &str) -> Outcome<Value> {
+/// The call that makes a device.
+fn new_device(
+    name: &str,
+    spec: &NamespaceSpec,
+    cluster: Option<&str>,
+) -> Outcome<(&'static str, Value)> {
+    if cluster.is_some() && spec.kind != Kind::Rbd {
+        return Err(Failure::usage(format!("{spec}: --cluster is for images, rbd:POOL/IMAGE")));
+    }
+    let mut params = json!({"name": name, "block_size": spec.lba});
+    if let Some(uuid) = &spec.uuid {
+        params["uuid"] = uuid.as_str().into();
+    }
+    let method = match (spec.kind, spec.size, &spec.path) {
+        (Kind::Mem | Kind::Null, Some(size), _) if !spec.read_only => {
+            params["num_blocks"] = (size / u64::from(spec.lba)).into();
+            if spec.kind == Kind::Mem { "bdev_malloc_create" } else { "bdev_null_create" }
+        }
+        (Kind::File | Kind::Block, None, Some(path)) => {
+            params["filename"] = json!(std::path::absolute(path)?);
+            params["readonly"] = spec.read_only.into();
+            "bdev_aio_create"
+        }
+        (Kind::File, Some(size), _) => {
+            let hint = format!("make the file first: truncate -s {size} FILE");
+            return Err(Failure::usage(format!("{spec}: {hint}")));
+        }
+        (Kind::Rbd, ..) => {
+            name_image(&mut params, spec, cluster)?;
+            "bdev_rbd_create"
+        }
+        _ => {
+            let hint = "write mem:, null:, file:, block: or rbd:";
+            return Err(Failure::usage(format!("{spec}: {hint}")));
+        }
+    };
+    Ok((method, params))
+}
+
+/// What of `spec` can be said of an image.
+fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> Outcome {
+    let unfit = |hint: &str| Failure::usage(format!("{spec}: {hint}"));
+    if spec.conf.is_some() || spec.keyring.is_some() {
+        return Err(unfit(
+            "name its cluster with --cluster; `roadtrain ctl cluster add` takes both",
+        ));
+    }
+    if spec.create.is_some() {
+        return Err(unfit("make the image first, with `rbd create`"));
+    }
+    let image = spec.image.as_deref().and_then(|image| image.split_once('/'));
+    let (pool, image) = image.ok_or_else(|| unfit("write rbd:POOL/IMAGE"))?;
+    params["pool_name"] = pool.into();
+    params["rbd_name"] = image.into();
+    params["read_only"] = spec.read_only.into();
+    for (name, value) in [("user_id", spec.id.as_deref()), ("cluster_name", cluster)] {
+        if let Some(value) = value {
+            params[name] = value.into();
+        }
+    }
+    Ok(())
+}
+
+/// An address with a port, or without one, which is `port` then.
+pub(super) fn listen_address(text: &str, port: u16) -> Outcome<Value> {
     let address = text.parse::<SocketAddr>();
-    let address = address.or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 4420)));
+    let address = address.or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)));
     let address =
         address.map_err(|_| Failure::usage(format!("{text} is no ADDRESS or ADDRESS:PORT")))?;
     let family = if address.is_ipv6() { "ipv6" } else { "ipv4" };
@@ -319,6 +340,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_image_is_a_device() {
+        let call = |spec: &str, cluster| new_device("d", &spec.parse().unwrap(), cluster);
+        let (method, params) = call("rbd:pool/image,lba=4096,ro", Some("c")).unwrap();
+        assert_eq!(method, "bdev_rbd_create");
+        let expected = json!({
+            "name": "d", "block_size": 4096, "pool_name": "pool", "rbd_name": "image",
+            "read_only": true, "cluster_name": "c",
+        });
+        assert_eq!(params, expected);
+        let (_, params) = call("rbd:pool/image,id=tenant", None).unwrap();
+        assert_eq!(params["user_id"], "tenant");
+        for odd in ["rbd:pool/image,conf=/etc/a.conf", "rbd:pool/image,create=1GiB", "ssd:1MiB"] {
+            assert!(call(odd, None).is_err(), "{odd}");
+        }
+        assert!(call("mem:1MiB", Some("c")).is_err());
+    }
+
+    #[test]
     fn addresses_have_a_port_or_the_usual_one() {
         for (text, traddr, port) in [
             ("192.0.2.1", "192.0.2.1", "4420"),
@@ -326,9 +365,9 @@ mod tests {
             ("2001:db8::1", "2001:db8::1", "4420"),
             ("[2001:db8::1]:8009", "2001:db8::1", "8009"),
         ] {
-            let address = listen_address(text).unwrap();
+            let address = listen_address(text, 4420).unwrap();
             assert_eq!((&address["traddr"], &address["trsvcid"]), (&json!(traddr), &json!(port)));
         }
-        assert!(listen_address("host").is_err());
+        assert!(listen_address("host", 4420).is_err());
     }
 }

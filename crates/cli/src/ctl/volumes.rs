@@ -47,6 +47,18 @@ impl Desk<'_> {
             }
             VolumeCommand::List { store } => self.volumes(store.as_deref()),
             VolumeCommand::Stores => self.stores(),
+            VolumeCommand::CreateStore { name, place } => {
+                let params = json!({"lvs_name": name, "bdev_name": place});
+                self.made("bdev_lvol_create_lvstore", &params, &format!("store {name}"))
+            }
+            VolumeCommand::DeleteStore { name, force } => {
+                let mut params = json!({"lvs_name": name});
+                if *force {
+                    params["force"] = true.into();
+                }
+                let done = format!("store {name}: deleted");
+                self.change("bdev_lvol_delete_lvstore", &params, &done)
+            }
         }
     }
 

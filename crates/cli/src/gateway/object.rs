@@ -69,6 +69,8 @@ pub(crate) struct Now {
 #[derive(Debug)]
 pub(crate) struct Group {
     object: RadosObject,
+    /// As its members call it.
+    plain_name: String,
     /// As people write it.
     name: String,
 }
@@ -87,7 +89,13 @@ impl Group {
             true => Failure::connect(error),
             false => Failure::failed(error),
         };
-        Ok(Group { object: object.map_err(unreachable)?, name: format!("{group} in pool {pool}") })
+        let (plain_name, name) = (group.to_owned(), format!("{group} in pool {pool}"));
+        Ok(Group { object: object.map_err(unreachable)?, plain_name, name })
+    }
+
+    /// Without its pool.
+    pub(crate) fn plain_name(&self) -> &str {
+        &self.plain_name
     }
 
     /// As people write it.

@@ -4,7 +4,7 @@ use super::group::Member;
 use super::handover::Successor;
 use super::{snapshots, upgrade};
 use crate::addresses::Addresses;
-use crate::args::AnaPort;
+use crate::args::{AnaPort, RpcServeArgs};
 use crate::config::{ServeConfig, SubsystemSpec, default_port, listener_of};
 use crate::connect::resolve;
 use crate::control::{Call, Change, Changed, Done, Refusal, Reply, Why, socket};
@@ -35,7 +35,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::{info, warn};
@@ -66,8 +66,8 @@ pub(super) struct Served {
     begun: Instant,
     /// Whether the file could be used when it was read last.
     reloaded: AtomicBool,
-    /// RPC may bring what is served, so the file need not.
-    is_managed: AtomicBool,
+    /// What the command line says of RPC, which wins over the file.
+    options: OnceLock<RpcServeArgs>,
     /// Who answers to RPC, as long as somebody does.
     manager: Mutex<Weak<Manager>>,
     /// What the local network is told, if it is.
@@ -94,15 +94,15 @@ impl Served {
             member,
             begun: Instant::now(),
             reloaded: AtomicBool::new(true),
-            is_managed: AtomicBool::new(false),
+            options: OnceLock::new(),
             manager: Mutex::default(),
             announcement: Mutex::default(),
         }
     }
 
-    /// Whether the configuration file may say nothing, because RPC brings what is served.
-    pub(super) fn allow_empty(&self, is_managed: bool) {
-        self.is_managed.store(is_managed, Ordering::Relaxed);
+    /// What the command line says of RPC, which wins over the file whenever that is read.
+    pub(super) fn manage_as(&self, options: &RpcServeArgs) {
+        self.options.get_or_init(|| options.clone());
     }
 
     /// That one answers to RPC from now on.
@@ -285,17 +285,25 @@ impl Served {
         lock(&self.config).metrics
     }
 
+    /// Where what RPC has made is kept.
+    pub(super) fn state_file(&self) -> Option<PathBuf> {
+        std::path::absolute(lock(&self.config).state.as_deref()?).ok()
+    }
+
     fn read_again(&self) -> Outcome<Done> {
         let Some(file) = &self.file else {
             return Err(Failure::usage("there is no configuration file to read again"));
         };
         let mut config = lock(&self.config);
         self.check_stays()?;
-        let new = ServeConfig::read_for(file, self.is_managed.load(Ordering::Relaxed))?;
-        let hint = config.needs_restart(&new).then(|| {
+        let new = ServeConfig::read_for(file, self.options.get_or_init(Default::default))?;
+        let kept = config.needs_restart(&new);
+        let hint = (!kept.is_empty()).then(|| {
             format!(
-                "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a restart",
-                file.display()
+                "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a \
+                 restart or a takeover: {}",
+                file.display(),
+                kept.join(", ")
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
@@ -447,8 +455,11 @@ impl Served {
     /// All counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut seen = self.server().snapshot();
+        seen.gateway = self.member.as_ref().map(|member| member.sample());
+        let is_gateway = seen.gateway.is_some();
+        seen.subsystems.iter_mut().for_each(|subsystem| subsystem.shared = is_gateway);
         if let Some(manager) = self.manager() {
-            manager.name_devices(&mut seen.namespaces);
+            manager.describe(&mut seen);
         }
         Snapshot {
             id: self.id().unwrap_or_default(),

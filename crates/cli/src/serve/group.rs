@@ -13,6 +13,7 @@ use crate::args::{CephArgs, CntlidRange, ServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use crate::gateway::{Group, GroupState, Now, Said};
+use roadtrain_engine::metrics::GatewaySample;
 use roadtrain_engine::store::{ObjectError, StoreKind, Watch};
 use roadtrain_engine::target::{Blocks, Subsystem};
 use roadtrain_proto::target::gateways::{Members, cntlids, preferred};
@@ -161,6 +162,11 @@ impl Member {
     pub(super) fn share(&self, subsystems: &mut [Subsystem]) {
         let applied = self.lock().applied.clone().unwrap_or_default();
         share(subsystems, &self.name, &applied.living);
+    }
+
+    /// What it is called, and where.
+    pub(super) fn sample(&self) -> GatewaySample {
+        GatewaySample { name: self.name.clone(), group: self.group.plain_name().to_owned() }
     }
 
     /// Follows the group from now on, and waits until the first share is served. The target runs: whoever gives a share

@@ -146,7 +146,7 @@ impl Successor {
 pub(super) fn run(
     served: &Arc<Served>,
     successor: &Successor,
-    (mine, signals): (&mut Mine<'_>, &Signals),
+    (mine, signals): (&mut Mine, &Signals),
 ) -> Outcome<End> {
     let pid = successor.process.pid;
     let Some(sockets) = asked_to_proceed(served, successor) else {
@@ -196,7 +196,7 @@ fn asked_to_proceed(served: &Served, successor: &Successor) -> Option<Vec<TcpLis
     let sockets = server.share_sockets();
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let drain_seconds = served.engine_config().drain_timeout.as_secs() + 1;
-    let shared = Shared { sockets: sockets.len(), drain_seconds };
+    let shared = Shared { sockets: sockets.len(), drain_seconds, state: served.state_file() };
     let sent = socket::reply_with(&successor.stream, Ok(json!(shared)), &descriptors);
     match sent.and_then(|()| socket::next_call(&successor.stream, PROCEED_WAIT)) {
         Ok(Some(Call::Proceed)) => Some(sockets),
@@ -234,7 +234,7 @@ fn gone(released: &LetGo) -> Result<(), HandOverError> {
 /// Serves again what was served before.
 fn take_back(
     served: &Arc<Served>,
-    (successor, mine): (&Successor, &mut Mine<'_>),
+    (successor, mine): (&Successor, &mut Mine),
     (mut config, inherited): (ServerConfig, Inherited),
     why: &str,
 ) -> Outcome<End> {
@@ -244,14 +244,14 @@ fn take_back(
     let failed = |error: &dyn std::fmt::Display| {
         Failure::failed(format!("this process cannot serve again: {error}"))
     };
-    let model = management::load(&mine.args.rpc, &mut config);
+    let model = management::load(&mine.config, &mut config);
     let model = model.map_err(|failure| failed(&failure.message))?;
     let server = open_soon(&config, &inherited, OPEN_WAIT).map_err(|error| failed(&error))?;
     served.replace(server);
-    let (args, files) = (&mine.args.rpc, mine.files.clone());
+    let (own, files) = (&mine.config, mine.files.clone());
     let over = AfterTakeover(true);
-    let web = over.or_without(management::web(args))?;
-    mine.management = management::start(args, web, over, (served, model, files))?;
+    let web = over.or_without(management::web(own))?;
+    mine.management = management::start(own, web, over, (served, model, files))?;
     warn!("this process serves again");
     Ok(End::Back)
 }

@@ -2,7 +2,7 @@
 
 use super::AfterTakeover;
 use super::control::Served;
-use crate::args::{LvStoreArg, RpcServeArgs};
+use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use crate::{logs, signals};
@@ -87,29 +87,25 @@ impl Plane for OfServed {
 ///
 /// # Errors
 /// The file makes no sense, something that it names is not there, or the configuration file names it, too.
-pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Model> {
-    if !args.lvstores.is_empty() && !args.is_on() {
-        return Err(Failure::usage(
-            "--lvstore needs --rpc, by which volumes are made and shown to hosts",
-        ));
-    }
-    let mut model = args
+pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Model> {
+    let mut model = own
         .state
         .as_deref()
         .map_or_else(|| Ok(Model::default()), model::load)
         .map_err(Failure::failed)?;
-    for spec in &args.lvstores {
+    for spec in &own.lvstores {
         add_lvstore(&mut model, spec)?;
     }
-    if args.is_on() {
+    model.order_devices();
+    if own.is_managed() {
         // A listener with TLS may come at any time.
         let (tls, keys) = (TlsUse::Off, TlsKeys::default());
         let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
         tls.keys.at = model.psks();
     }
     config.authentication.keys_at = model.keys_at();
-    let Some(path) = &args.state else {
-        if args.is_on() {
+    let Some(path) = &own.state else {
+        if own.is_managed() {
             warn!("without --state what JSON-RPC requests make is gone with this process");
         }
         return Ok(model);
@@ -141,8 +137,8 @@ pub(super) fn load(args: &RpcServeArgs, config: &mut ServerConfig) -> Outcome<Mo
 ///
 /// # Errors
 /// The file makes no sense.
-pub(super) fn addresses(args: &RpcServeArgs) -> Outcome<Vec<SocketAddr>> {
-    let Some(path) = &args.state else { return Ok(Vec::new()) };
+pub(super) fn addresses(own: &ServeConfig) -> Outcome<Vec<SocketAddr>> {
+    let Some(path) = &own.state else { return Ok(Vec::new()) };
     let state = model::read(path).map_err(Failure::failed)?;
     Ok(state.addresses().into_keys().collect())
 }
@@ -152,7 +148,7 @@ fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
     let LvStoreArg { name, path, size, lba } = spec;
     let path = std::path::absolute(path).map_err(Failure::failed)?;
     let failed =
-        |error: &dyn std::fmt::Display| Failure::failed(format!("--lvstore {name}: {error}"));
+        |error: &dyn std::fmt::Display| Failure::failed(format!("lvstore {name}: {error}"));
     let store = Store::open(&path, name, *size, lba.unwrap_or(512)).map_err(|e| failed(&e))?;
     let lvstore = LvStore::new(store, Base::Folder(path), true);
     model.add_lvstore(lvstore).map_err(|e| failed(&e))
@@ -162,9 +158,9 @@ fn add_lvstore(model: &mut Model, spec: &LvStoreArg) -> Outcome {
 ///
 /// # Errors
 /// A path that cannot be made absolute.
-pub(super) fn files(args: &RpcServeArgs, config: &ServeConfig) -> Outcome<Files> {
+pub(super) fn files(config: &ServeConfig) -> Outcome<Files> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(Failure::failed);
-    let state = args.state.as_deref().map(absolute).transpose()?;
+    let state = config.state.as_deref().map(absolute).transpose()?;
     let roots = config.file_roots.iter().map(|root| absolute(root));
     Ok(Files { state, roots: roots.collect::<Outcome<_>>()? })
 }
@@ -173,17 +169,15 @@ pub(super) fn files(args: &RpcServeArgs, config: &ServeConfig) -> Outcome<Files>
 ///
 /// # Errors
 /// Passwords could be read on the way, or cannot be had.
-pub(super) fn web(args: &RpcServeArgs) -> Outcome<Option<(SocketAddr, Credentials)>> {
-    let Some(address) = args.rpc_http else { return Ok(None) };
-    if !address.ip().to_canonical().is_loopback() && !args.rpc_http_anywhere {
+pub(super) fn web(own: &ServeConfig) -> Outcome<Option<(SocketAddr, Credentials)>> {
+    let Some(address) = own.rpc_http else { return Ok(None) };
+    if !address.ip().to_canonical().is_loopback() && !own.rpc_http_anywhere {
         return Err(Failure::usage(format!(
-            "--rpc-http {address}: there is no TLS, so passwords could be read on the way: take a loopback address \
-             behind a proxy with TLS, or add --rpc-http-anywhere"
+            "rpc_http (--rpc-http) {address}: there is no TLS, so passwords could be read on the way: take a loopback \
+             address behind a proxy with TLS, or add rpc_http_anywhere (--rpc-http-anywhere)"
         )));
     }
-    let Some(path) = &args.rpc_credentials else {
-        return Err(Failure::usage("--rpc-http needs --rpc-credentials"));
-    };
+    let Some(path) = &own.rpc_credentials else { return Ok(None) };
     let credentials = Credentials::read(path);
     let credentials =
         credentials.map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
@@ -195,17 +189,17 @@ pub(super) fn web(args: &RpcServeArgs) -> Outcome<Option<(SocketAddr, Credential
 /// # Errors
 /// A socket cannot be made.
 pub(super) fn start(
-    args: &RpcServeArgs,
+    own: &ServeConfig,
     web: Option<(SocketAddr, Credentials)>,
     over: AfterTakeover,
     (served, model, files): (&Arc<Served>, Model, Files),
 ) -> Outcome<Management> {
-    if !args.is_on() {
+    if !own.is_managed() {
         return Ok(Management::default());
     }
     let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
     served.managed_by(&manager);
-    let unix = args.rpc.as_deref().map(|path| at_socket(path, &manager)).transpose();
+    let unix = own.rpc.as_deref().map(|path| at_socket(path, &manager)).transpose();
     let http = web.map(|(address, who)| over_http(address, who, &manager)).transpose();
     let (_unix, _http) = (over.or_without(unix)?, over.or_without(http)?);
     Ok(Management { _unix, _http, manager: Some(manager) })
@@ -225,7 +219,7 @@ fn over_http(
 ) -> Outcome<http::Server> {
     let answers = router(manager.clone(), credentials);
     let server = http::Server::start("roadtrain-http", address, answers);
-    let server = server.map_err(|e| Failure::failed(format!("--rpc-http {address}: {e}")))?;
+    let server = server.map_err(|e| Failure::failed(format!("rpc_http {address}: {e}")))?;
     info!("JSON-RPC over HTTP at {}", server.address());
     Ok(server)
 }

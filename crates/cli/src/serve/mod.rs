@@ -43,6 +43,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         return output::line(&config.to_toml());
     }
     if args.check_config {
+        management::web(&config)?;
         return config.server().map(drop);
     }
     logs::start(
@@ -52,12 +53,12 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block_of_target()?;
     let (config, member) = join(args, config, &signals)?;
     let mut engine_config = config.server()?;
-    let web = management::web(&args.rpc)?;
+    let web = management::web(&config)?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
     let (server, name, model) = match args.takeover {
-        true => take_over(args, &mut engine_config, &signals)?,
+        true => take_over((args, &config), &mut engine_config, &signals)?,
         false => {
-            let model = management::load(&args.rpc, &mut engine_config)?;
+            let model = management::load(&config, &mut engine_config)?;
             (Server::start(engine_config.clone())?, args.id.clone(), model)
         }
     };
@@ -65,14 +66,14 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let place = if args.control_stdin { None } else { claim(args, name.as_deref(), &listeners)? };
     let ready = ready(&listeners, &config);
     let (file, announces) = (args.config.as_deref(), config.mdns);
-    let files = management::files(&args.rpc, &config)?;
-    let source = (config, file, member.clone());
+    let files = management::files(&config)?;
+    let source = (config.clone(), file, member.clone());
     // What RPC has made is the running server's alone: a device that is removed is to be closed.
     engine_config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
-    served.allow_empty(args.rpc.is_on());
+    served.manage_as(&args.rpc);
     let over = AfterTakeover(args.takeover);
-    let management = management::start(&args.rpc, web, over, (&served, model, files.clone()))?;
+    let management = management::start(&config, web, over, (&served, model, files.clone()))?;
     match &place {
         Some(place) => served
             .answer_at(&place.control_socket())
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
     notify::tell(notify::NotifyState::Ready);
-    let mut mine = Mine { place, management, args, files };
+    let mut mine = Mine { place, management, config, files };
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
@@ -170,19 +171,19 @@ fn metrics(args: &ServeArgs, served: &Arc<Served>) -> Outcome<Option<http::Serve
 
 /// Serves in the place of a running target, and has its name then. SIGTERM before that ends this process only.
 fn take_over(
-    args: &ServeArgs,
+    (args, own): (&ServeArgs, &ServeConfig),
     config: &mut ServerConfig,
     signals: &Signals,
 ) -> Outcome<(Server, Option<String>, Model)> {
     let (server, model, predecessor) = signals.guard(|| {
         let mut seen = config.clone();
         // They are there already.
-        let named = management::addresses(&args.rpc)?.into_iter();
+        let named = management::addresses(own)?.into_iter();
         seen.listen.extend(named.filter(|address| !config.listen.contains(address)));
-        let mut predecessor = Predecessor::find(args, &seen)?;
+        let mut predecessor = Predecessor::find((args, own), &seen)?;
         let patience = predecessor.released()?;
         // What RPC has made does not change any more, and nobody has it open.
-        let model = management::load(&args.rpc, config)?;
+        let model = management::load(own, config)?;
         let server = predecessor.succeed(config, patience)?;
         Ok::<_, Failure>((server, model, predecessor))
     })?;
@@ -219,15 +220,16 @@ enum Until {
 }
 
 /// What a process that serves has besides the target.
-struct Mine<'a> {
+struct Mine {
     place: Option<TargetPlace>,
     management: Management,
-    args: &'a ServeArgs,
+    /// As the process was started.
+    config: ServeConfig,
     files: Files,
 }
 
 /// Serves until somebody says that it is enough, or another process does it.
-fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine<'_>) -> Outcome<Until> {
+fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outcome<Until> {
     let mut watchdog = notify::watch(served.server().pulse())?;
     loop {
         match signals.wait() {

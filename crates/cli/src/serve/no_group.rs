@@ -4,6 +4,7 @@ use super::control::Served;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
+use roadtrain_engine::metrics::GatewaySample;
 use roadtrain_engine::target::Subsystem;
 use std::sync::Arc;
 
@@ -18,6 +19,10 @@ impl Member {
     }
 
     pub(super) fn source(&self) -> String {
+        match *self {}
+    }
+
+    pub(super) fn sample(&self) -> GatewaySample {
         match *self {}
     }
 

@@ -2,6 +2,7 @@
 
 use super::handover::{OPEN_LOOK, open_soon};
 use crate::args::ServeArgs;
+use crate::config::ServeConfig;
 use crate::control::{Call, Known, Refusal, Released, Shared, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Process, TargetEntry, Targets};
@@ -36,7 +37,10 @@ impl Predecessor {
     ///
     /// # Errors
     /// Nobody is there, or it refuses, or this process could not serve. The other one does not notice.
-    pub(super) fn find(args: &ServeArgs, config: &ServerConfig) -> Outcome<Predecessor> {
+    pub(super) fn find(
+        (args, own): (&ServeArgs, &ServeConfig),
+        config: &ServerConfig,
+    ) -> Outcome<Predecessor> {
         if config.ether.is_some() {
             return Err(Failure::usage(
                 "--takeover: not with Ethernet: stop the other target first",
@@ -52,6 +56,7 @@ impl Predecessor {
         let (reply, descriptors) =
             socket::ask_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
         let shared: Shared = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
+        check_state(shared.state.as_deref(), own)?;
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
         if sockets.len() != shared.sockets {
             let (came, of) = (sockets.len(), shared.sockets);
@@ -137,6 +142,19 @@ fn choose(
             what()
         ))),
         _ => Err(Failure::usage("--takeover: several targets are meant: choose one with --id")),
+    }
+}
+
+/// Whether what RPC has made at the other process is made again by this one.
+fn check_state(other: Option<&Path>, own: &ServeConfig) -> Outcome {
+    let mine = own.state.as_deref().map(std::path::absolute).transpose()?;
+    match other {
+        Some(other) if mine.as_deref() != Some(other) => Err(Failure::usage(format!(
+            "--takeover: what JSON-RPC requests have made is in {}: take over with that as state (--state), or start \
+             without --takeover",
+            other.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

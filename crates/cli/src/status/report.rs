@@ -4,6 +4,7 @@ use super::waiting::{self, WaitReport};
 use crate::output::columns;
 use crate::registry::Entry;
 use crate::units::show_bytes;
+use roadtrain_engine::host::LinkState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -107,6 +108,16 @@ pub(crate) enum PathState {
 impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
+    }
+}
+
+impl From<LinkState> for PathState {
+    fn from(state: LinkState) -> PathState {
+        match state {
+            LinkState::Connected => PathState::Live,
+            LinkState::Reconnecting => PathState::Connecting,
+            LinkState::Failing => PathState::Lost,
+        }
     }
 }
 

@@ -234,6 +234,14 @@ pub struct PathReport {
     pub ana: Option<AnaState>,
     /// Requests that it has answered.
     pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Connections of its lanes that were lost.
+    pub losses: u64,
+    /// Requests that were given to it and have not ended.
+    pub in_flight: u32,
+    /// Of those, requests that wait for a slot or a connection of it.
+    pub waiting: u32,
 }
 
 /// How it stands with the target. All connections of a controller are lost and made together.

@@ -215,6 +215,7 @@ impl Reactor {
             in_flight: 0,
             is_awake: false,
             completions: VecDeque::new(),
+            cells: parts.own.cells.clone(),
             recorder: Recorder::new(parts.slow_over),
         };
         Ok(Reactor {

@@ -9,7 +9,7 @@ use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use roadtrain_proto::host::paths::AnaTable;
 use roadtrain_proto::host::pins::Pinned;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -34,8 +34,8 @@ pub struct ControllerView {
 struct Way {
     /// Where it leads, if there is one.
     address: Mutex<Option<String>>,
-    /// Requests of earlier ones.
-    past: AtomicU64,
+    /// What earlier ones there have counted.
+    past: Mutex<LaneReading>,
     link: Mutex<LinkReport>,
     ana: Mutex<AnaTable>,
 }
@@ -45,9 +45,18 @@ impl Way {
         self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn past(&self) -> MutexGuard<'_, LaneReading> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn link(&self) -> LinkReport {
         self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Of all lanes of a path.
+fn sum(lanes: &[LaneCounters]) -> LaneReading {
+    lanes.iter().map(LaneCounters::read).reduce(LaneReading::and).unwrap_or_default()
 }
 
 impl ControllerView {
@@ -65,7 +74,7 @@ impl ControllerView {
         affinities: Vec<Affinity>,
     ) -> Self {
         let way = |(path, address): (usize, Option<String>)| {
-            let (address, past) = (Mutex::new(address), AtomicU64::new(0));
+            let (address, past) = (Mutex::new(address), Mutex::default());
             let state = if path == first { LinkState::Connected } else { LinkState::Reconnecting };
             let link = Mutex::new(LinkReport::new(state, None));
             Way { address, past, link, ana: Mutex::default() }
@@ -120,12 +129,16 @@ impl ControllerView {
         let route = |(way, counters): (&Way, &[LaneCounters])| {
             let address = way.address().clone()?;
             let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let requests: u64 = counters.iter().map(|lane| lane.read().requests).sum();
+            let (past, sum) = (way.past(), sum(counters));
             Some(PathReport {
                 address,
                 link: way.link(),
                 ana: ana.iter().map(|(_, state)| *state).min(),
-                requests: requests.saturating_sub(way.past.load(Relaxed)),
+                requests: sum.requests.saturating_sub(past.requests),
+                data_bytes: sum.data_bytes.saturating_sub(past.data_bytes),
+                losses: sum.reconnects.saturating_sub(past.reconnects),
+                in_flight: sum.in_flight,
+                waiting: sum.waiting,
             })
         };
         self.ways.iter().zip(self.counters.chunks(lanes.max(1))).filter_map(route).collect()
@@ -135,8 +148,7 @@ impl ControllerView {
     pub(super) fn open_path(&self, path: usize, address: String) {
         let lanes = self.counters.len() / self.ways.len();
         let counters = &self.counters[path * lanes..][..lanes];
-        let past = counters.iter().map(|lane| lane.read().requests).sum();
-        self.ways[path].past.store(past, Relaxed);
+        *self.ways[path].past() = sum(counters);
         let link = LinkReport::new(LinkState::Reconnecting, None);
         *self.ways[path].link.lock().unwrap_or_else(PoisonError::into_inner) = link;
         self.set_ana(path, AnaTable::default());

@@ -12,7 +12,8 @@ pub(crate) use cells::{BatchCells, Counter, Done, Ended, IoCells, Statuses};
 pub use latency::{BUCKETS, Latency, bounds};
 pub(crate) use reactor::{Counted, ReactorCells};
 pub use snapshot::{
-    AttachmentSample, Batching, ConnectionCount, FrameCount, HostSample, Io, Kind, LaneSample,
-    LatencyOf, LinkSample, NamespaceSample, PathSample, ReactorSample, Snapshot, StatusCount,
-    SubsystemSample, TransportSample,
+    AnaSample, AttachmentSample, AuthSample, Batching, ConnectionCount, DeviceSample, FrameCount,
+    GatewaySample, HostSample, Io, Kind, LaneSample, LatencyOf, LinkSample, NamespaceSample,
+    PathSample, ReactorSample, Snapshot, StatusCount, SubsystemSample, TransportSample,
+    name_in_file,
 };

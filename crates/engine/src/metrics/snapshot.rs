@@ -21,6 +21,9 @@ pub struct Snapshot {
     pub kind: Kind,
     /// Its name.
     pub id: String,
+    /// What a target is in its gateway group, if it is in one.
+    #[serde(default)]
+    pub gateway: Option<GatewaySample>,
     /// The program's version.
     pub version: String,
     /// When, in seconds since 1970.
@@ -39,6 +42,9 @@ pub struct Snapshot {
     pub reactors: Vec<ReactorSample>,
     /// What a target exports, or an attachment shows.
     pub namespaces: Vec<NamespaceSample>,
+    /// Devices of a target that no namespace shows.
+    #[serde(default)]
+    pub devices: Vec<DeviceSample>,
     /// Hosts that are or were connected, of a target.
     pub hosts: Vec<HostSample>,
     /// I/O queues: of a target those that are connected, of an attachment its lanes.
@@ -231,6 +237,12 @@ pub struct StatusCount {
     pub count: u64,
 }
 
+/// The name of a device that the configuration file has, which is a namespace there.
+#[must_use]
+pub fn name_in_file(nqn: &str, nsid: u32) -> String {
+    format!("{nqn}/{nsid}")
+}
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct NamespaceSample {
@@ -238,7 +250,7 @@ pub struct NamespaceSample {
     pub nqn: String,
     /// Its number there.
     pub nsid: u32,
-    /// A name that no other namespace has: its UUID, where it has one.
+    /// The name of its device, as JSON-RPC has it: that which RPC has given it, else [`name_in_file`].
     pub name: String,
     /// Where its blocks are.
     pub device: String,
@@ -252,6 +264,9 @@ pub struct NamespaceSample {
     pub ana_group: u32,
     /// It may be read only.
     pub read_only: bool,
+    /// Hosts can use it here: no other target has its blocks.
+    #[serde(default)]
+    pub accessible: bool,
     /// What hosts did with it.
     pub io: Io,
     /// Of the commands that failed.
@@ -296,12 +311,24 @@ pub struct LaneSample {
     pub qid: u16,
     /// The reactor that has it.
     pub reactor: usize,
+    /// How its host has proved who it is, at a target that has asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSample>,
     /// What it carried. At an attachment only in flight and errors: its reactors have the rest.
     pub io: Io,
     /// How its requests travel.
     pub batching: Batching,
     /// Connections lost and made again, at an attachment.
     pub reconnects: u64,
+}
+
+/// What a host and a target have agreed upon for the proof of who they are.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AuthSample {
+    /// `sha256`, `sha384` or `sha512`.
+    pub hash: String,
+    /// `null`, or `ffdhe2048` and so on.
+    pub group: String,
 }
 
 /// A subsystem.
@@ -319,6 +346,51 @@ pub struct SubsystemSample {
     pub namespaces: u64,
     /// The most that there may be.
     pub namespace_limit: u64,
+    /// Hosts that are named, whether any other may use it or not.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Its listeners over TCP.
+    #[serde(default)]
+    pub listeners: u64,
+    /// How good the ways to it are.
+    #[serde(default)]
+    pub ana: Vec<AnaSample>,
+    /// Other targets may show it, too, or its listeners may have states of their own.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// What a listener of a subsystem tells hosts of the way to its namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AnaSample {
+    /// Its address, one address of a listener that has all of them, or `ether`.
+    pub listener: String,
+    /// Its ANA state.
+    pub state: String,
+}
+
+/// A device that no namespace shows.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeviceSample {
+    /// Its name.
+    pub name: String,
+    /// Where its blocks are.
+    pub device: String,
+    /// Octets of a block.
+    pub block_bytes: u32,
+    /// What it is kept in.
+    pub product: String,
+    /// Octets.
+    pub capacity_bytes: u64,
+}
+
+/// A target in its gateway group.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GatewaySample {
+    /// Its name there.
+    pub name: String,
+    /// The group.
+    pub group: String,
 }
 
 /// Connections by transport and outcome.
@@ -392,6 +464,18 @@ pub struct PathSample {
     pub ana: Option<String>,
     /// Requests that it has answered.
     pub requests: u64,
+    /// Octets of their data.
+    #[serde(default)]
+    pub data_bytes: u64,
+    /// Connections of its lanes that were lost.
+    #[serde(default)]
+    pub losses: u64,
+    /// Requests that were given to it and have not ended.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Of those, requests that wait for a slot or a connection of it.
+    #[serde(default)]
+    pub waiting: u64,
 }
 
 /// What only an attachment has.

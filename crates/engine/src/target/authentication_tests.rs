@@ -130,7 +130,7 @@ fn queues(server: &Server) -> (Admin, Prover) {
 /// A host that begins again and does not go on has as long as it had at first.
 #[test]
 fn an_authentication_that_was_begun_again_has_a_time_limit() {
-    let server = serve(Group::Null, Duration::from_secs(2));
+    let server = serve(Group::Null, Duration::from_secs(4));
     let (_admin, mut prover) = queues(&server);
     for _ in 0..2 {
         prover.begin(Group::Null);

@@ -314,13 +314,17 @@ impl Control {
         asked.into_iter().for_each(|asked| authenticator.renew(asked));
         let reaction = authenticator.command(sqe, data, page, &mut random);
         let failure = authenticator.take_failure();
-        let agreed = authenticator.agreed();
+        let (hash, group) = authenticator.agreed();
+        let agreed = format!("{hash}, {group}");
         let psk = authenticator.take_psk();
         if let Some((explanation, field)) = failure {
             let (host, why) = (host_name(&connected.hostnqn), explanation.text());
             warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
         }
         let ends = session.authenticates(now, self.authentication_time);
+        if session.state() == Stage::Live && session.has_proved() {
+            self.meters.authenticated(&connected, (hash, group));
+        }
         if !was_live && session.state() == Stage::Live {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");

@@ -4,12 +4,14 @@
 //! change, and by who reads.
 
 use crate::metrics::{
-    BatchCells, Batching, ConnectionCount, Counter, HostSample, Io, IoCells, LaneSample, Latency,
-    LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount, Statuses,
-    TransportSample,
+    AuthSample, BatchCells, Batching, ConnectionCount, Counter, HostSample, Io, IoCells,
+    LaneSample, Latency, LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount,
+    Statuses, TransportSample,
 };
 use crate::recorded::Line;
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::Hash;
+use roadtrain_proto::security::dhchap::Group;
 use roadtrain_proto::target::Connected;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +56,7 @@ pub(crate) struct LaneCells {
     cntlid: u16,
     qid: u16,
     reactor: Counter,
+    auth: Mutex<Option<AuthSample>>,
     pub(crate) io: IoCells,
     pub(crate) batching: BatchCells,
     /// What it had counted when it came to its reactor.
@@ -177,6 +180,7 @@ impl Meters {
             cntlid: connected.cntlid,
             qid: connected.qid,
             reactor: Counter::default(),
+            auth: Mutex::default(),
             io: IoCells::default(),
             batching: BatchCells::default(),
             before: Mutex::default(),
@@ -190,6 +194,19 @@ impl Meters {
         lanes.next += 1;
         lanes.live.insert(number, cells.clone());
         (number, cells)
+    }
+
+    /// The host of a queue has proved who it is.
+    pub(crate) fn authenticated(&self, connected: &Connected, (hash, group): (Hash, Group)) {
+        let group = match group {
+            Group::Null => "null".to_owned(),
+            group => group.to_string(),
+        };
+        let auth = AuthSample { hash: hash.to_string().to_lowercase().replace('-', ""), group };
+        let queue = (connected.cntlid, connected.qid);
+        let lanes = lock(&self.lanes);
+        let own = lanes.live.values().filter(|lane| (lane.cntlid, lane.qid) == queue);
+        own.for_each(|lane| *lock(&lane.auth) = Some(auth.clone()));
     }
 
     /// A queue has come to another reactor.
@@ -316,6 +333,7 @@ impl Meters {
                 cntlid: cells.cntlid,
                 qid: cells.qid,
                 reactor: cells.reactor.get() as usize,
+                auth: lock(&cells.auth).clone(),
                 io,
                 batching: cells.batching.read(),
                 reconnects: 0,

@@ -5,11 +5,14 @@ use super::export::{Blocks, Export};
 use super::order::Order;
 use super::server::Server;
 use crate::metrics::{
-    FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot, StatusCount,
-    SubsystemSample, bounds,
+    AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
+    StatusCount, SubsystemSample, bounds, name_in_file,
 };
-use roadtrain_proto::target::{NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig};
+use roadtrain_proto::target::{
+    AnaListener, AnaState, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+};
 use roadtrain_store::StoreKind;
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Server {
@@ -29,8 +32,11 @@ impl Server {
         transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
         (transport.frames, transport.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
-        let subsystems = seen.subsystems.iter().map(|one| subsystem(one, serial(&one.nqn)));
-        let subsystems = subsystems.collect();
+        let sample = |one: &SubsystemConfig| {
+            let (listeners, ana) = ways(one, &seen, self.has_interfaces);
+            SubsystemSample { serial: serial(&one.nqn), listeners, ana, ..subsystem(one) }
+        };
+        let subsystems = seen.subsystems.iter().map(sample).collect();
         let problems: Vec<String> = self.failure().into_iter().collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Snapshot {
@@ -99,21 +105,22 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
     let of = |subsystem: &SubsystemConfig| {
         let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
         let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+        let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
         let sample = |namespace: &NamespaceConfig| {
-            let export = exports.iter().find(|export| export.nsid == namespace.nsid);
-            let (device, product) = export.map_or_else(Default::default, device);
+            let export = by_nsid.get(&namespace.nsid);
+            let (device, product) = export.map_or_else(Default::default, |export| device(export));
             let NamespaceConfig { nsid, blocks, lba_shift, read_only, .. } = *namespace;
-            let unnamed = || format!("{}:{nsid}", subsystem.nqn);
             NamespaceSample {
                 nqn: subsystem.nqn.clone(),
                 nsid,
-                name: namespace.id.map_or_else(unnamed, |id| uuid(&id.uuid)),
+                name: name_in_file(&subsystem.nqn, nsid),
                 device,
                 block_bytes: 1 << lba_shift,
                 product: product.to_owned(),
                 capacity_bytes: blocks << lba_shift,
                 ana_group: nsid,
                 read_only,
+                accessible: namespace.ana.is_usable(),
                 io: Io::default(),
                 statuses: Vec::new(),
             }
@@ -121,12 +128,6 @@ fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<Namesp
         subsystem.namespaces.iter().map(sample).collect::<Vec<_>>()
     };
     seen.subsystems.iter().flat_map(of).collect()
-}
-
-/// As UUIDs are written.
-fn uuid(octets: &[u8; 16]) -> String {
-    let hex = format!("{:032x}", u128::from_be_bytes(*octets));
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// What a namespace is kept in: a name, and which kind that is.
@@ -143,14 +144,46 @@ fn device(export: &Export) -> (String, &'static str) {
     }
 }
 
-fn subsystem(subsystem: &SubsystemConfig, serial: String) -> SubsystemSample {
+/// Listeners of a subsystem over TCP, and how good all ways to it are.
+fn ways(
+    subsystem: &SubsystemConfig,
+    seen: &TargetConfig,
+    has_interfaces: bool,
+) -> (u64, Vec<AnaSample>) {
+    let way = |listener: AnaListener, state: AnaState| AnaSample {
+        listener: listener.to_string(),
+        state: state.to_string(),
+    };
+    if let Some(named) = &subsystem.listeners {
+        let ways = named.iter().map(|(at, state)| way(AnaListener::Tcp(*at), *state));
+        return (named.len() as u64, ways.collect());
+    }
+    let shared = seen.listeners.iter().filter(|listener| !listener.named_only);
+    let mut ways: Vec<AnaSample> =
+        shared.map(|one| way(AnaListener::Tcp(one.address), seen.ana.at(one.address))).collect();
+    let listeners = ways.len() as u64;
+    if has_interfaces {
+        ways.push(way(AnaListener::Ether, seen.ana.get(AnaListener::Ether).unwrap_or_default()));
+    }
+    // One address of a listener that has all of them may have a state of its own.
+    for (listener, state) in seen.ana.iter() {
+        let own = way(listener, state);
+        if ways.iter().all(|way| way.listener != own.listener) {
+            ways.push(own);
+        }
+    }
+    (listeners, ways)
+}
+
+fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
     SubsystemSample {
         nqn: subsystem.nqn.clone(),
-        serial,
         model: subsystem.model.clone(),
         allowed_hosts: subsystem.allowed_hosts.as_ref().map(|hosts| hosts.len() as u64),
         namespaces: subsystem.namespaces.len() as u64,
         namespace_limit: NAMESPACES_MAX.into(),
+        hosts: subsystem.allowed_hosts.iter().flatten().cloned().collect(),
+        ..SubsystemSample::default()
     }
 }
 
@@ -161,6 +194,7 @@ mod tests {
     use crate::host::{Client, HostConfig};
     use crate::metrics::{Batching, HostSample, LaneSample};
     use crate::target::{ServerConfig, Subsystem};
+    use roadtrain_proto::target::{Listener, TlsUse};
     use roadtrain_store::StoreSpec;
 
     const NQN: &str = "nqn.2024-01.test:disk";
@@ -311,5 +345,50 @@ mod tests {
         let snapshot = when(&server, |s| s.hosts[0].io.reads == 20);
         let counted = snapshot.reactors.iter().flat_map(|r| &r.latencies);
         assert_eq!(counted.map(|of| of.latency.count()).sum::<u64>(), 20);
+    }
+
+    /// Each subsystem has the listeners where it can be reached, with what they say of the way.
+    #[test]
+    fn subsystems_have_their_own_listeners() {
+        let named = |state| Some([("127.0.0.1:4421".parse().unwrap(), state)].into());
+        let own = SubsystemConfig {
+            listeners: named(AnaState::NonOptimized),
+            allowed_hosts: Some([HOST.to_owned()].into()),
+            ..SubsystemConfig::new(NQN)
+        };
+        let listener = |portid, address: &str, named_only| Listener {
+            portid,
+            address: address.parse().unwrap(),
+            tls: TlsUse::Off,
+            named_only,
+        };
+        let mut seen = TargetConfig {
+            listeners: vec![
+                listener(1, "0.0.0.0:4420", false),
+                listener(2, "[::1]:4420", false),
+                listener(3, "127.0.0.1:4421", true),
+            ],
+            ..TargetConfig::default()
+        };
+        let at = |text: &str| AnaListener::Tcp(text.parse().unwrap());
+        seen.ana.set(at("[::1]:4420"), Some(AnaState::Inaccessible));
+        seen.ana.set(at("127.0.0.2:4420"), Some(AnaState::Change));
+        let shown = |(listeners, ways): (u64, Vec<AnaSample>)| {
+            let ways = ways.into_iter().map(|way| format!("{} {}", way.listener, way.state));
+            (listeners, ways.collect::<Vec<_>>())
+        };
+        assert_eq!(
+            shown(ways(&own, &seen, true)),
+            (1, vec!["127.0.0.1:4421 non-optimized".to_owned()])
+        );
+        let shared = [
+            "0.0.0.0:4420 optimized",
+            "[::1]:4420 inaccessible",
+            "ether optimized",
+            "127.0.0.2:4420 change",
+        ];
+        let plain = SubsystemConfig::new("nqn.2024-01.test:other");
+        assert_eq!(shown(ways(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
+        assert_eq!(subsystem(&own).hosts, [HOST]);
     }
 }

@@ -44,7 +44,7 @@ fn serve(fifo: &Path, reactors: usize) -> Server {
 
 pub(super) fn host_config(server: &Server, host_nqn: &str) -> HostConfig {
     let mut config = HostConfig::new(server.addresses()[0], NQN, host_nqn, [7; 16]);
-    config.timeout = Duration::from_secs(1);
+    config.timeout = Duration::from_secs(2);
     config.connect_timeout = Duration::ZERO;
     config
 }

@@ -28,6 +28,11 @@ fn pattern(seed: u8) -> Buffer {
     buffer
 }
 
+/// A host that takes no machine that stalls for a target that is silent.
+fn patient(lab: &Lab) -> HostConfig {
+    HostConfig { keep_alive: Duration::from_secs(30), ..lab.host() }
+}
+
 /// Writes and reads 64 KiB at several places.
 fn exchange(client: &Client, seed: u8) {
     for place in 0..8u64 {
@@ -71,7 +76,7 @@ fn targets_are_found_and_used_over_all_links() {
 fn requests_go_on_over_another_link() {
     in_lab(2, |lab| {
         let _server = lab.serve();
-        let client = Client::connect(lab.host()).unwrap();
+        let client = Client::connect(patient(lab)).unwrap();
         exchange(&client, 1);
         for link in [0, 1] {
             lab.set_up(link, false);
@@ -96,7 +101,7 @@ fn a_link_that_comes_later_joins_the_lanes() {
     in_lab(2, |lab| {
         lab.set_up(1, false);
         let _server = lab.serve();
-        let client = Client::connect(HostConfig { lanes: 2, ..lab.host() }).unwrap();
+        let client = Client::connect(HostConfig { lanes: 2, ..patient(lab) }).unwrap();
         lab.eventually("the lanes have a link", || {
             exchange(&client, 1);
             client.view().paths().len() == 2
@@ -138,7 +143,7 @@ fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
 fn requests_survive_a_restarted_target() {
     in_lab(1, |lab| {
         let server = lab.serve();
-        let client = Client::connect(lab.host()).unwrap();
+        let client = Client::connect(patient(lab)).unwrap();
         exchange(&client, 1);
         drop(server);
         let _server = lab.serve();

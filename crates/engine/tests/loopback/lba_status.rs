@@ -16,6 +16,7 @@ use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::iter;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -25,9 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const GET: GetLbaStatus =
     GetLbaStatus { slba: 0, blocks: None, bytes: list_bytes(8) as u64, action: action::ALLOCATED };
 
-/// A store that never says what is allocated, until it is to give up, and answers all else at once.
-#[derive(Debug)]
-struct StuckStore;
+/// A store that never says what is allocated, until it is to give up, and answers all else at once. It counts how often
+/// it was asked.
+#[derive(Debug, Default)]
+struct StuckStore(AtomicUsize);
 
 struct Stuck(Mutex<Option<Buffer>>, Completions);
 
@@ -54,6 +56,7 @@ impl Store for StuckStore {
 
     fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         if let StoreOp::LookUp { .. } = op {
+            self.0.fetch_add(1, SeqCst);
             let stuck = Arc::new(Stuck(Mutex::new(buffer), io.completions()));
             let _ = io.then(token, stuck);
         } else {
@@ -67,7 +70,11 @@ impl Store for StuckStore {
 }
 
 fn stuck() -> Export {
-    Export::with_store(1, Arc::new(StuckStore))
+    stuck_in(&Arc::default())
+}
+
+fn stuck_in(store: &Arc<StuckStore>) -> Export {
+    Export::with_store(1, store.clone())
 }
 
 /// What a list says: blocks from, and how many; and why it ends.
@@ -114,22 +121,27 @@ fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
     let server = serve(vec![stuck()]);
     let client = connect(&server);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
-    let begun = Instant::now();
-    let answered = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            let list = ask(&mut admin, GET, 1);
-            (list, begun.elapsed())
+    // How many others are served meanwhile: few in a machine that stalls, but not each time.
+    let served = (0..3).map(|_| {
+        let begun = Instant::now();
+        let (list, elapsed, flushes) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let list = ask(&mut admin, GET, 1);
+                (list, begun.elapsed())
+            });
+            let mut flushes = 0;
+            while !waiting.is_finished() {
+                client.flush(1).unwrap();
+                flushes += 1;
+            }
+            let (list, elapsed) = waiting.join().unwrap();
+            (list, elapsed, flushes)
         });
-        while begun.elapsed() < PATIENCE / 2 {
-            let asked = Instant::now();
-            client.flush(1).unwrap();
-            assert!(asked.elapsed() < PATIENCE * 3 / 4, "the reactor waits, too");
-        }
-        waiting.join().unwrap()
+        assert_eq!(list, (vec![(0, 2048)], condition::COMPLETE), "all counts as allocated");
+        assert!((PATIENCE..PATIENCE * 10).contains(&elapsed), "{elapsed:?}");
+        flushes
     });
-    let (list, elapsed) = answered;
-    assert_eq!(list, (vec![(0, 2048)], condition::COMPLETE), "all counts as allocated");
-    assert!((PATIENCE..PATIENCE * 5).contains(&elapsed), "{elapsed:?}");
+    assert!(served.into_iter().any(|flushes| flushes > 10), "the reactor waits, too");
     drop((client, admin));
     assert_nothing_left(&server);
 }
@@ -151,9 +163,8 @@ fn admin_queue(harness: &Harness) -> Peer {
 fn look_ups_of_a_queue_are_few() {
     let harness = Harness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
     let mut peer = admin_queue(&harness);
-    for cid in 0..10 {
-        peer.send(&raw::command(cid, GET.emit(1), &[], raw::PLAIN));
-    }
+    let all = (0..10).flat_map(|cid| raw::command(cid, GET.emit(1), &[], raw::PLAIN));
+    peer.send(&all.collect::<Vec<u8>>());
     for _ in 0..6 {
         assert_eq!(peer.any_completion().1, Status::COMMAND_INTERRUPTED);
     }
@@ -172,24 +183,30 @@ fn look_ups_of_a_queue_are_few() {
 
 #[test]
 fn who_is_gone_is_not_waited_for() {
-    let harness = Harness::with(server_config(vec![stuck()]));
-    let mut peer = admin_queue(&harness);
-    peer.send(&raw::command(3, GET.emit(1), &[], raw::PLAIN));
-    eventually("the store has it", || harness.server.usage().store_commands == 1);
-    let gone = Instant::now();
-    drop(peer);
-    eventually("it is given up", || harness.server.usage().store_commands == 0);
-    assert!(gone.elapsed() < PATIENCE, "{:?}", gone.elapsed());
+    let store = Arc::<StuckStore>::default();
+    let harness = Harness::with(server_config(vec![stuck_in(&store)]));
+    let mut given_up_after = (1..4).map(|asked| {
+        let mut peer = admin_queue(&harness);
+        peer.send(&raw::command(3, GET.emit(1), &[], raw::PLAIN));
+        eventually("the store has it", || store.0.load(SeqCst) == asked);
+        let gone = Instant::now();
+        drop(peer);
+        eventually("it is given up", || harness.server.usage().store_commands == 0);
+        gone.elapsed()
+    });
+    // Not each time in a machine that stalls.
+    assert!(given_up_after.any(|time| time < PATIENCE), "it was waited for");
     drop(admin_queue(&harness)); // the same host is taken again
 }
 
 #[test]
 fn a_namespace_may_go_meanwhile() {
-    let server = serve(vec![stuck()]);
+    let store = Arc::<StuckStore>::default();
+    let server = serve(vec![stuck_in(&store)]);
     let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(&mut admin, GET, 1));
-        eventually("the store has it", || server.usage().store_commands == 1);
+        eventually("the store has it", || store.0.load(SeqCst) == 1);
         server.reload(&[subsystem(Vec::new())]).unwrap();
         assert_eq!(waiting.join().unwrap(), (vec![(0, 2048)], condition::COMPLETE));
     });

@@ -122,7 +122,7 @@ fn a_lane_that_is_silent_is_aborted_and_given_up() {
     let server = serve(vec![memory(1, MIB, 512)]);
     let proxy = Proxy::new(address(&server), vec![]);
     let mut host = host_config(proxy.address);
-    (host.io_timeout, host.lanes) = (Some(Duration::from_secs(1)), 2);
+    (host.io_timeout, host.lanes) = (Some(Duration::from_secs(2)), 2);
     let client = Client::connect(host).unwrap();
     client.write(1, 0, pattern(65536, 1), false).unwrap();
     (1..3).for_each(|lane| proxy.freeze_one(lane));
@@ -407,8 +407,8 @@ fn requests_fail_at_the_fast_io_fail_timeout() {
         config.fast_io_fail_timeout = Some(Duration::from_millis(200));
         let client = Client::connect(config).unwrap();
         client.write(1, 0, pattern(4096, 1), false).unwrap();
-        proxies.iter().for_each(Proxy::kill);
         let since = Instant::now();
+        proxies.iter().for_each(Proxy::kill);
         let error = client.write(1, 0, pattern(4096, 2), false).unwrap_err();
         assert!(error.status.is(Status::HOST_PATH_ERROR), "{error}");
         println!("{paths} paths: failed after {:?}", since.elapsed());

@@ -3,13 +3,13 @@
 use crate::harness::*;
 use crate::proxy::Proxy;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, LinkState, Op, PathPolicy};
+use roadtrain_engine::host::{Client, HostConfig, LinkState, Op, PathPolicy, PathReport};
 use roadtrain_engine::target::{Export, Server, ServerConfig};
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// A target with two listeners.
 fn serve_twice(exports: Vec<Export>) -> Server {
@@ -63,6 +63,13 @@ fn requests_take_all_paths_by_every_policy() {
             });
             let routes = client.view().routes();
             assert!(routes.iter().all(|route| route.requests > 10), "{policy:?}: {routes:?}");
+            let octets: u64 = routes.iter().map(|route| route.data_bytes).sum();
+            assert_eq!(octets, 400 * 4096, "{policy:?}: {routes:?}");
+            let is_calm = |route: &PathReport| (route.losses, route.waiting) == (0, 0);
+            assert!(routes.iter().all(is_calm), "{policy:?}: {routes:?}");
+            let in_flight =
+                || client.view().routes().iter().map(|route| route.in_flight).sum::<u32>();
+            eventually("nothing is under way", || in_flight() == 0);
             drop(client);
         }
     }
@@ -112,6 +119,8 @@ fn a_path_that_is_cut_again_and_again_is_not_noticed() {
         }
     });
     eventually("both are back", || states(&client) == BOTH);
+    let routes = client.view().routes();
+    assert!(routes.iter().all(|route| route.losses > 0), "{routes:?}");
     drop(client);
     assert_nothing_left(&server);
 }

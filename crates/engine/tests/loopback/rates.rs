@@ -95,7 +95,7 @@ fn changes_of_other_things_do_not_keep_commands_waiting() {
             limit(&server, 2, iops(number));
         }
     });
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     drop(client);
     assert_nothing_left(&server);
 }
@@ -134,8 +134,7 @@ fn what_waits_ends_with_what_it_waits_for() {
     client.write(2, 0, pattern(4096, 0), false).unwrap();
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
-            let first = client.read(2, 0, Buffer::alloc(4096));
-            first.and_then(|buffer| client.read(2, 0, buffer)).map(drop)
+            (0..20).try_fold(Buffer::alloc(4096), |buffer, _| client.read(2, 0, buffer)).map(drop)
         });
         std::thread::sleep(Duration::from_millis(30));
         let (nqn, nsid) = (NQN.to_owned(), 2);

@@ -1,11 +1,15 @@
 //! The families of metrics: names, what they mean, labels. docs/reference/metrics.md has them all.
 
+mod attachment;
+mod ceph;
+
 use super::encode::{Buckets, Out};
 use super::process::Process;
 use roadtrain_engine::metrics::{
-    AttachmentSample, Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, LinkSample,
-    NamespaceSample, ReactorSample, Snapshot, StatusCount, SubsystemSample,
+    Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, NamespaceSample, ReactorSample,
+    Snapshot, StatusCount, SubsystemSample,
 };
+use roadtrain_engine::target::AnaState;
 use std::fmt;
 
 /// What a family shows of a thing.
@@ -24,7 +28,7 @@ pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     reactors(&shown.reactors, out)?;
     match shown.kind {
         Kind::Target => target(shown, out)?,
-        Kind::Attachment => attachment(shown, out)?,
+        Kind::Attachment => attachment::attachment(shown, out)?,
     }
     process(out)
 }
@@ -47,8 +51,8 @@ fn target(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     });
     let help = "From when a command was received until its answer has left";
     out.latencies(("roadtrain_io_seconds", help), Buckets::Fine, rows)?;
-    gateway(shown, out)?;
-    subsystems(shown, out)?;
+    ceph::ceph(shown, out)?;
+    ways(&shown.subsystems, out)?;
     namespaces(&shown.namespaces, out)?;
     hosts(&shown.hosts, out)?;
     transport(shown, out)
@@ -151,125 +155,19 @@ fn sizes_of<'a>(
     out.sizes(("roadtrain_caravan_size_requests", "Requests or answers in a caravan"), rows)
 }
 
-/// As ceph-nvmeof shows them.
-fn gateway(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
-    let listener = shown.transport.listeners.first().map_or("", String::as_str);
-    let (addr, port) = listener.rsplit_once(':').unwrap_or((listener, ""));
-    let (id, version) = (shown.id.as_str(), shown.version.as_str());
-    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let info = [
-        ("name", id),
-        ("version", version),
-        ("spdk_version", ""),
-        ("addr", addr),
-        ("port", port),
-        ("hostname", hostname.trim()),
-        ("group", ""),
-    ];
-    out.gauges(("roadtrain_gateway_info", "The target, always 1"), [(info, 1u64)])?;
-    let all = &shown.namespaces;
-    let sizes: Vec<String> = all.iter().map(|n| n.block_bytes.to_string()).collect();
-    let metadata = all.iter().zip(&sizes).map(|(n, size)| {
-        let (pool, namespace, image) = image(n);
-        let labels = [
-            ("bdev_name", n.name.as_str()),
-            ("pool_name", pool),
-            ("namespace", namespace),
-            ("rbd_name", image),
-            ("block_size", size.as_str()),
-            ("product_name", n.product.as_str()),
-            ("device", n.device.as_str()),
-        ];
-        (labels, 1u64)
+/// What subsystems tell hosts of the ways to them.
+fn ways(subsystems: &[SubsystemSample], out: &mut Out<'_>) -> fmt::Result {
+    let states = subsystems.iter().flat_map(|one| {
+        one.ana.iter().flat_map(|way| {
+            AnaState::ALL.map(|state| {
+                let (nqn, listener) = (one.nqn.as_str(), way.listener.as_str());
+                let labels = [("nqn", nqn), ("listener", listener), ("state", state.name())];
+                (labels, u64::from(way.state == state.name()))
+            })
+        })
     });
-    out.gauges(("roadtrain_bdev_metadata", "A device that is exported"), metadata)?;
-    let by_name = |value: fn(&NamespaceSample) -> u64| {
-        all.iter().map(move |n| ([("bdev_name", n.name.as_str())], value(n)))
-    };
-    let capacity = by_name(|n| n.capacity_bytes);
-    out.gauges(("roadtrain_bdev_capacity_bytes", "Capacity of a device"), capacity)?;
-    let counters: [(&str, &str, Of<NamespaceSample, u64>); 4] = [
-        ("roadtrain_bdev_reads_completed", "Reads completed", |n| n.io.reads),
-        ("roadtrain_bdev_writes_completed", "Writes completed", |n| n.io.writes),
-        ("roadtrain_bdev_read_bytes", "Octets read", |n| n.io.read_bytes),
-        ("roadtrain_bdev_written_bytes", "Octets written", |n| n.io.written_bytes),
-    ];
-    for (name, help, value) in counters {
-        out.counters((name, help), by_name(value))?;
-    }
-    let seconds: [(&str, &str, Of<NamespaceSample, f64>); 2] = [
-        ("roadtrain_bdev_read_seconds", "Sum of the latencies of reads", |n| {
-            n.io.read_latency.seconds
-        }),
-        ("roadtrain_bdev_write_seconds", "Sum of the latencies of writes", |n| {
-            n.io.write_latency.seconds
-        }),
-    ];
-    for (name, help, value) in seconds {
-        let rows = all.iter().map(|n| ([("bdev_name", n.name.as_str())], value(n)));
-        out.counters((name, help), rows)?;
-    }
-    let states = shown.hosts.iter().map(|host| {
-        let labels = [
-            ("gw_name", id),
-            ("nqn", host.nqn.as_str()),
-            ("host_nqn", host.host_nqn.as_str()),
-            ("host_addr", host.address.as_deref().unwrap_or_default()),
-        ];
-        (labels, u64::from(host.io_queues > 0))
-    });
-    out.gauges(("roadtrain_host_connection_state", "Whether a host is connected"), states)
-}
-
-/// Pool, namespace and name of an image of a Ceph cluster.
-fn image(namespace: &NamespaceSample) -> (&str, &str, &str) {
-    if namespace.product != "Ceph Rbd Disk" {
-        return Default::default();
-    }
-    let parts: Vec<&str> = namespace.device.split('/').collect();
-    match parts[..] {
-        [pool, image] => (pool, "", image),
-        [pool, namespace, image] => (pool, namespace, image),
-        _ => ("", "", &namespace.device),
-    }
-}
-
-fn subsystems(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
-    let all = &shown.subsystems;
-    let metadata = all.iter().map(|s| {
-        let any = if s.allowed_hosts.is_none() { "yes" } else { "no" };
-        let labels = [
-            ("nqn", s.nqn.as_str()),
-            ("serial_number", s.serial.as_str()),
-            ("model_number", s.model.as_str()),
-            ("allow_any_host", any),
-            ("ha_enabled", "no"),
-            ("group", ""),
-        ];
-        (labels, 1u64)
-    });
-    out.gauges(("roadtrain_subsystem_metadata", "A subsystem"), metadata)?;
-    let listeners = shown.transport.listeners.len() as u64;
-    let by_nqn = |value: &dyn Fn(&SubsystemSample) -> u64| {
-        all.iter().map(|s| ([("nqn", s.nqn.as_str())], value(s))).collect::<Vec<_>>()
-    };
-    let name = |what| (what, "Of a subsystem");
-    out.gauges(name("roadtrain_subsystem_listener_count"), by_nqn(&|_| listeners))?;
-    let hosts = by_nqn(&|s| s.allowed_hosts.unwrap_or_default());
-    out.gauges(name("roadtrain_subsystem_host_count"), hosts)?;
-    out.gauges(name("roadtrain_subsystem_namespace_count"), by_nqn(&|s| s.namespaces))?;
-    out.gauges(name("roadtrain_subsystem_namespace_limit"), by_nqn(&|s| s.namespace_limit))?;
-    let numbers = numbers(&shown.namespaces);
-    let metadata = shown.namespaces.iter().zip(&numbers).map(|(n, nsid)| {
-        let labels = [
-            ("nqn", n.nqn.as_str()),
-            ("nsid", nsid.as_str()),
-            ("bdev_name", n.name.as_str()),
-            ("anagrpid", nsid.as_str()),
-        ];
-        (labels, 1u64)
-    });
-    out.gauges(("roadtrain_subsystem_namespace_metadata", "A namespace"), metadata)
+    let help = "What a listener tells hosts of the way to a subsystem's namespaces: its ANA state";
+    out.gauges(("roadtrain_listener_ana_state", help), states)
 }
 
 fn numbers(namespaces: &[NamespaceSample]) -> Vec<String> {
@@ -282,9 +180,12 @@ fn namespaces(all: &[NamespaceSample], out: &mut Out<'_>) -> fmt::Result {
     let rows = |value: fn(&NamespaceSample) -> u64| {
         all.iter().enumerate().map(move |(at, n)| (at, value(n)))
     };
-    let gauges: [(&str, &str, Of<NamespaceSample, u64>); 2] = [
+    let gauges: [(&str, &str, Of<NamespaceSample, u64>); 3] = [
         ("roadtrain_namespace_capacity_bytes", "Capacity of a namespace", |n| n.capacity_bytes),
         ("roadtrain_namespace_in_flight", "Commands under way", |n| n.io.in_flight.max(0) as u64),
+        ("roadtrain_namespace_accessible", "Whether hosts can use it here", |n| {
+            n.accessible.into()
+        }),
     ];
     for (name, help, value) in gauges {
         out.gauges((name, help), rows(value).map(|(at, value)| (labels(at), value)))?;
@@ -400,63 +301,6 @@ fn transport(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     out.counters(("roadtrain_frames_dropped", "Frames that were dropped"), dropped)
 }
 
-fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
-    let Some(of) = &shown.attachment else { return Ok(()) };
-    let id = ("id", shown.id.as_str());
-    let device = of.devices.first().map_or("", String::as_str);
-    let (nqn, front, transport) = (of.nqn.as_str(), of.front.as_str(), of.transport.as_str());
-    let info = [id, ("nqn", nqn), ("front", front), ("device", device), ("transport", transport)];
-    out.gauges(("roadtrain_attachment_info", "An attachment, always 1"), [(info, 1u64)])?;
-    let gauges: [(&str, &str, u64); 5] = [
-        ("roadtrain_attachment_connected", "Whether its target can be used", of.connected.into()),
-        ("roadtrain_attachment_lanes", "Its lanes", shown.lanes.len() as u64),
-        ("roadtrain_attachment_in_flight", "Requests taken and not completed", of.in_flight),
-        ("roadtrain_attachment_waiting", "Of those, requests that wait to be sent", of.waiting),
-        ("roadtrain_attachment_size_bytes", "Octets that it shows", of.size_bytes),
-    ];
-    for (name, help, value) in gauges {
-        out.gauges((name, help), [([id], value)])?;
-    }
-    attachment_counters(id, of, out)?;
-    let sum = shown.reactors.iter().fold(Batching::default(), |sum, r| sum + r.batching);
-    batching(&[([id], sum)], out)?;
-    links(id, &shown.links, out)
-}
-
-fn attachment_counters(
-    id: (&'static str, &str),
-    of: &AttachmentSample,
-    out: &mut Out<'_>,
-) -> fmt::Result {
-    let counters: [(&str, &str, u64); 6] = [
-        ("roadtrain_attachment_reads_completed", "Reads that ended well", of.io.reads),
-        ("roadtrain_attachment_writes_completed", "Writes that ended well", of.io.writes),
-        ("roadtrain_attachment_read_bytes", "Octets read", of.io.read_bytes),
-        ("roadtrain_attachment_written_bytes", "Octets written", of.io.written_bytes),
-        ("roadtrain_attachment_errors", "Requests that failed", of.io.errors),
-        ("roadtrain_attachment_reconnects", "Connections made again", of.reconnects),
-    ];
-    for (name, help, value) in counters {
-        out.counters((name, help), [([id], value)])?;
-    }
-    let rows = ops(&of.io).map(|(op, latency)| ([id, ("op", op)], latency));
-    let help = "From when a request was taken until it has ended";
-    out.latencies(("roadtrain_attachment_io_seconds", help), Buckets::Fine, rows)
-}
-
-fn links(id: (&'static str, &str), links: &[LinkSample], out: &mut Out<'_>) -> fmt::Result {
-    let labels =
-        |link: &'_ LinkSample| [(id.0, id.1.to_owned()), ("interface", link.interface.clone())];
-    let rtt = links.iter().map(|link| (labels(link), link.rtt_seconds));
-    out.gauges(("roadtrain_link_rtt_seconds", "Round-trip time of a link"), rtt)?;
-    let suspect = links.iter().map(|link| (labels(link), u64::from(link.suspect)));
-    out.gauges(("roadtrain_link_suspect", "Whether new frames avoid a link"), suspect)?;
-    let sent = links.iter().map(|link| (labels(link), link.sent));
-    out.counters(("roadtrain_link_sent", "Frames sent over a link"), sent)?;
-    let lost = links.iter().map(|link| (labels(link), link.lost));
-    out.counters(("roadtrain_link_lost", "Frames given up on a link"), lost)
-}
-
 fn process(out: &mut Out<'_>) -> fmt::Result {
     let now = Process::now();
     let none = [("", ""); 0];
@@ -477,167 +321,4 @@ fn process(out: &mut Out<'_>) -> fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::encode::{Format, text};
-    use super::super::managed::{Calls, Managed, StoreSample};
-    use super::*;
-    use roadtrain_engine::metrics::{ConnectionCount, LaneSample, TransportSample};
-    use std::collections::{BTreeMap, BTreeSet};
-
-    const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
-
-    fn some(status: &str) -> Vec<StatusCount> {
-        vec![StatusCount { status: status.into(), count: 2 }]
-    }
-
-    fn io() -> Io {
-        let latency = Latency { buckets: vec![1, 2, 3], seconds: 6e-5 };
-        Io {
-            reads: 6,
-            writes: 6,
-            read_latency: latency.clone(),
-            write_latency: latency,
-            ..Io::default()
-        }
-    }
-
-    /// With something of everything.
-    fn full(kind: Kind) -> Snapshot {
-        let of = |op: &str| LatencyOf {
-            op: op.into(),
-            class: "normal".into(),
-            latency: io().read_latency,
-        };
-        let reactor = ReactorSample {
-            caravan_sizes: vec![1; 12],
-            latencies: vec![of("read"), of("write")],
-            ..ReactorSample::default()
-        };
-        let host = HostSample {
-            losses: some("closed"),
-            refusals: some("HOSTNQN"),
-            io: io(),
-            ..HostSample::default()
-        };
-        let connection =
-            ConnectionCount { transport: "tcp".into(), outcome: "accepted".into(), count: 1 };
-        Snapshot {
-            kind,
-            id: "a \"name\"\\".into(),
-            last_reload_successful: Some(true),
-            reactors: vec![reactor],
-            namespaces: vec![NamespaceSample {
-                statuses: some("x"),
-                io: io(),
-                ..NamespaceSample::default()
-            }],
-            hosts: vec![host],
-            lanes: vec![LaneSample::default()],
-            subsystems: vec![SubsystemSample::default()],
-            transport: TransportSample {
-                listeners: vec!["[::1]:4420".into()],
-                connections: vec![connection],
-                protocol_errors: some("LimitExceeded"),
-                digest_errors: some("data"),
-                frames: vec![FrameCount { interface: "eth1".into(), ..FrameCount::default() }],
-                frames_dropped: some("token"),
-                ..TransportSample::default()
-            },
-            links: vec![LinkSample::default()],
-            attachment: Some(AttachmentSample { io: io(), ..AttachmentSample::default() }),
-            ..Snapshot::default()
-        }
-    }
-
-    fn managed() -> Managed {
-        let call = Calls {
-            method: "spdk_get_version".into(),
-            codes: vec![(0, 5), (-32602, 1)],
-            latency: io().read_latency,
-        };
-        let store = StoreSample { name: "lvs0".into(), ..StoreSample::default() };
-        Managed { calls: vec![call], state_write_errors: 1, stores: vec![store] }
-    }
-
-    /// Families with their kind and labels.
-    type Families = BTreeMap<String, (String, BTreeSet<String>)>;
-
-    fn families(text: &str) -> Families {
-        let mut found = Families::new();
-        let mut family = String::new();
-        for line in text.lines() {
-            if let Some(kind) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = kind.split_once(' ').unwrap();
-                family = name.to_owned();
-                found.insert(family.clone(), (kind.to_owned(), BTreeSet::new()));
-            } else if !line.starts_with('#') {
-                let labels =
-                    line.split_once('{').map_or("", |(_, rest)| rest.rsplit_once('}').unwrap().0);
-                let names = labels.split("\",").filter_map(|label| label.split_once('='));
-                let names = names.map(|(name, _)| name.to_owned()).filter(|name| name != "le");
-                found.get_mut(&family).unwrap().1.extend(names);
-            }
-        }
-        found
-    }
-
-    fn on_the_page() -> Families {
-        let row = |line: &str| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
-            let labels = cells.get(3)?.split(',').map(|label| label.trim().trim_matches('`'));
-            let labels = labels.filter(|label| !label.is_empty()).map(str::to_owned).collect();
-            Some((name.to_owned(), (cells.get(2)?.to_string(), labels)))
-        };
-        PAGE.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect()
-    }
-
-    #[test]
-    fn the_page_has_every_metric_with_its_labels() {
-        let shown = [Kind::Target, Kind::Attachment]
-            .map(|kind| text(&full(kind), Some(&managed()), Format::Plain));
-        let mut shown: Vec<Families> = shown.iter().map(|text| families(text)).collect();
-        let mut all = shown.remove(0);
-        for (name, (kind, labels)) in shown.remove(0) {
-            all.entry(name).or_insert_with(|| (kind, BTreeSet::new())).1.extend(labels);
-        }
-        let page = on_the_page();
-        let row = |(name, (kind, labels)): (&String, &(String, BTreeSet<String>))| {
-            let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-            format!("| `{name}` | {kind} | {} | ... |", labels.join(", "))
-        };
-        let missing = all.iter().filter(|(name, _)| !page.contains_key(*name)).map(row);
-        let missing: Vec<String> = missing.collect();
-        assert!(missing.is_empty(), "docs/reference/metrics.md lacks\n{}", missing.join("\n"));
-        assert_eq!(page, all);
-    }
-
-    #[test]
-    fn names_and_numbers_are_as_prometheus_wants_them() {
-        for kind in [Kind::Target, Kind::Attachment] {
-            let text = text(&full(kind), Some(&managed()), Format::Plain);
-            let mut series = BTreeSet::new();
-            for line in text.lines().filter(|line| !line.starts_with('#')) {
-                let (name, value) = line.rsplit_once(' ').unwrap();
-                assert!(value.parse::<f64>().is_ok(), "{line}");
-                assert!(series.insert(name), "twice: {name}");
-            }
-            for (name, (kind, _)) in families(&text) {
-                assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
-                assert!(name.starts_with("roadtrain_") || name.starts_with("process_"), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_scrape_of_a_thousand_namespaces_is_as_long_as_it_has_to_be() {
-        let mut snapshot = full(Kind::Target);
-        let one = snapshot.namespaces[0].clone();
-        let number = |nsid| NamespaceSample { nsid, name: format!("{nsid}"), ..one.clone() };
-        snapshot.namespaces = (1..=1000).map(number).collect();
-        let text = text(&snapshot, None, Format::Plain);
-        let lines =
-            text.lines().filter(|line| line.contains("nsid=") || line.contains("bdev_name="));
-        assert_eq!(lines.count(), 1000 * (8 + 1 + 9 + 1 + 2 * 13));
-    }
-}
+mod tests;

@@ -178,6 +178,18 @@ impl Device {
         }
     }
 
+    /// Where its blocks are, for people.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.kind {
+            DeviceKind::Malloc => "mem".to_owned(),
+            DeviceKind::Null => "null".to_owned(),
+            DeviceKind::Aio(path) | DeviceKind::Uring(path) => path.display().to_string(),
+            DeviceKind::Rbd(image) => format!("{}/{}", image.pool, image.image),
+            DeviceKind::Volume(_) => self.aliases.first().unwrap_or(&self.name).clone(),
+        }
+    }
+
     /// Whether `name` is an alias of it or its UUID.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {

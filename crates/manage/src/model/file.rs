@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<State, StateError> {
     toml::from_str(&text).map_err(|error| unfit(error.to_string()))
 }
 
-/// Opens everything that the file at `path` names.
+/// Opens everything that the file at `path` names. What else is opened is added, and then [`Model::order_devices`] called.
 ///
 /// # Errors
 /// It cannot be read or makes no sense, or something that it names cannot be opened.
@@ -58,6 +58,7 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
         subsystems: state.subsystems,
         referrals: state.referrals,
         rbd_clusters: state.rbd_clusters,
+        order: state.order,
         ..Model::default()
     };
     for spec in state.keys {
@@ -115,9 +116,10 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{
-        AnaWord, DeviceKind, DeviceLimits, HostKeys, ListenerSpec, NamespaceSpec, SubsystemSpec,
-        new_uuid,
+        AnaWord, Base, DeviceKind, HostKeys, Limits, ListenerSpec, LvStore, NamespaceSpec,
+        SubsystemSpec, new_uuid,
     };
+    use crate::volumes::Store;
 
     fn model() -> Model {
         let device = Device::open(
@@ -138,6 +140,7 @@ mod tests {
             ana,
             secure: port == 4421,
         };
+        let host = Limits { write_iops: 7, burst_us: Some(0), ..Limits::default() };
         let subsystem = SubsystemSpec {
             nqn: "nqn.2025-01.io.example:a".into(),
             serial: Some("S".into()),
@@ -147,6 +150,7 @@ mod tests {
             hosts: ["nqn.2025-01.io.example:h".to_owned()].into(),
             ana_reporting: true,
             host_keys: [("nqn.2025-01.io.example:h".to_owned(), HostKeys::default())].into(),
+            host_limits: [("nqn.2025-01.io.example:h".to_owned(), host)].into(),
             namespaces: vec![namespace],
             listeners: vec![
                 listener(4420, AnaWord::Optimized),
@@ -154,7 +158,7 @@ mod tests {
             ],
         };
         let devices = vec![Arc::new(device.unwrap())];
-        let limits = DeviceLimits { ios: 5, ..DeviceLimits::default() };
+        let limits = Limits { iops: 5, ..Limits::default() };
         let limits = [("Malloc0".to_owned(), limits)].into();
         Model { devices, limits, subsystems: vec![subsystem], has_tcp: true, ..Model::default() }
     }
@@ -168,8 +172,61 @@ mod tests {
         save(&path, &state).unwrap();
         let loaded = load(&path).unwrap();
         assert_eq!(loaded.state(), state);
-        assert_eq!(loaded.exports()[0].namespaces.len(), 1);
+        let exported = &loaded.exports()[0];
+        assert_eq!(exported.namespaces.len(), 1);
+        let [(host, rates)] = &exported.host_rates.iter().collect::<Vec<_>>()[..] else {
+            panic!("{:?}", exported.host_rates)
+        };
+        assert_eq!(
+            (host.as_str(), rates.write_iops.unwrap().get()),
+            ("nqn.2025-01.io.example:h", 7)
+        );
+        assert_eq!(rates.burst, Some(std::time::Duration::ZERO));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    /// Volumes between other devices, and of two stores by turns, stay where they are.
+    #[test]
+    fn devices_and_volumes_keep_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.toml");
+        let mut model = Model::default();
+        let opened = |model: &mut Model, name: &str, is_of_start| {
+            let at = folder.path().join(name);
+            let store = Store::open(&at, name, Some(64 << 20), 512).unwrap();
+            model.add_lvstore(LvStore::new(store, Base::Folder(at), is_of_start)).unwrap();
+        };
+        opened(&mut model, "start", true);
+        opened(&mut model, "made", false);
+        let null = |model: &mut Model, name: &str| {
+            let names = (name.to_owned(), new_uuid().unwrap());
+            let device = Device::open(names, DeviceKind::Null, (512, 4096, false)).unwrap();
+            model.devices.push(Arc::new(device));
+        };
+        let volume = |model: &mut Model, store: &str, name: &str| {
+            let lvstore = model.lvstore(store).unwrap().clone();
+            let uuid = lvstore.store.create(name, 4 << 20, true).unwrap();
+            let device = lvstore.device(&lvstore.store.volume(uuid).unwrap()).unwrap();
+            model.devices.push(Arc::new(device));
+        };
+        null(&mut model, "n1");
+        volume(&mut model, "made", "m1");
+        volume(&mut model, "start", "s1");
+        assert!(model.state().order.is_empty(), "they are opened in that order anyway");
+        volume(&mut model, "made", "m2");
+        null(&mut model, "n2");
+        let names = |model: &Model| -> Vec<String> {
+            model.devices.iter().map(|device| device.name.clone()).collect()
+        };
+        let (state, order) = (model.state(), names(&model));
+        assert_eq!(state.order, order);
+        save(&path, &state).unwrap();
+        drop(model);
+        let mut model = load(&path).unwrap();
+        opened(&mut model, "start", true);
+        assert_ne!(names(&model), order);
+        model.order_devices();
+        assert_eq!((names(&model), model.state()), (order, state));
     }
 
     #[test]

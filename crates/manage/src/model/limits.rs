@@ -1,34 +1,139 @@
-//! What a device may do in a second, in the units of SPDK.
+//! What a device, or a host at a subsystem, may do in a second.
 
-use roadtrain_proto::target::rate::Rates;
+use roadtrain_proto::target::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Octets of a MiB.
+const MIB: u64 = 1 << 20;
 
 /// Zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct DeviceLimits {
+pub struct Limits {
     /// Reads and writes.
-    pub ios: u64,
-    /// MiB that are read or written.
-    pub mbytes: u64,
-    /// MiB that are read.
-    pub read_mbytes: u64,
-    /// MiB that are written.
-    pub write_mbytes: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub iops: u64,
+    /// Reads.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub read_iops: u64,
+    /// Writes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub write_iops: u64,
+    /// Octets that are read or written.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bandwidth: u64,
+    /// Octets that are read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub read_bandwidth: u64,
+    /// Octets that are written.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub write_bandwidth: u64,
+    /// So many microseconds of that may be caught up on at once; `None`: as many as usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_us: Option<u64>,
 }
 
-impl DeviceLimits {
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Limits {
     /// What the engine keeps.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        let octets = |mbytes: u64| NonZeroU64::new(mbytes.saturating_mul(1 << 20));
         Rates {
-            iops: NonZeroU64::new(self.ios),
-            bandwidth: octets(self.mbytes),
-            read_bandwidth: octets(self.read_mbytes),
-            write_bandwidth: octets(self.write_mbytes),
-            ..Rates::UNLIMITED
+            iops: NonZeroU64::new(self.iops),
+            read_iops: NonZeroU64::new(self.read_iops),
+            write_iops: NonZeroU64::new(self.write_iops),
+            bandwidth: NonZeroU64::new(self.bandwidth),
+            read_bandwidth: NonZeroU64::new(self.read_bandwidth),
+            write_bandwidth: NonZeroU64::new(self.write_bandwidth),
+            burst: self.burst_us.map(Duration::from_micros),
+        }
+    }
+
+    /// Whether anything is limited.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.rates().is_limited()
+    }
+
+    /// Whether it can be kept, and written down.
+    ///
+    /// # Errors
+    /// What is too much.
+    pub fn check(&self) -> Result<(), String> {
+        let all = [self.iops, self.read_iops, self.write_iops];
+        let all =
+            all.into_iter().chain([self.bandwidth, self.read_bandwidth, self.write_bandwidth]);
+        // TOML has no larger numbers.
+        if all.into_iter().any(|limit| i64::try_from(limit).is_err()) {
+            return Err(format!("a limit is at most {}", i64::MAX));
+        }
+        match self.burst_us.map(Duration::from_micros) {
+            Some(burst) if burst > BURST_MAX => {
+                Err(format!("burst_us is at most {}", BURST_MAX.as_micros()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether SPDK's clients can say all of it.
+    #[must_use]
+    pub fn is_of_spdk(&self) -> bool {
+        let is_whole = |bandwidth: u64| bandwidth.is_multiple_of(MIB);
+        let are_whole =
+            [self.bandwidth, self.read_bandwidth, self.write_bandwidth].into_iter().all(is_whole);
+        are_whole && (self.read_iops, self.write_iops, self.burst_us) == (0, 0, None)
+    }
+}
+
+impl From<&Rates> for Limits {
+    fn from(rates: &Rates) -> Self {
+        let number = |rate: Option<NonZeroU64>| rate.map_or(0, NonZeroU64::get);
+        Limits {
+            iops: number(rates.iops),
+            read_iops: number(rates.read_iops),
+            write_iops: number(rates.write_iops),
+            bandwidth: number(rates.bandwidth),
+            read_bandwidth: number(rates.read_bandwidth),
+            write_bandwidth: number(rates.write_bandwidth),
+            burst_us: rates.burst.map(|burst| burst.as_micros() as u64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_the_engines_rates_and_back() {
+        let all = Limits {
+            iops: 1,
+            read_iops: 2,
+            write_iops: 3,
+            bandwidth: 4,
+            read_bandwidth: 5,
+            write_bandwidth: 6,
+            burst_us: Some(7),
+        };
+        assert_eq!(Limits::from(&all.rates()), all);
+        assert!(!all.is_of_spdk() && all.check().is_ok());
+        assert_eq!(Limits::default().rates(), Rates::UNLIMITED);
+        assert!(Limits { iops: 1, bandwidth: MIB, ..Limits::default() }.is_of_spdk());
+        assert!(!Limits { bandwidth: MIB + 1, ..Limits::default() }.is_of_spdk());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused() {
+        for (odd, why) in [
+            (Limits { write_bandwidth: u64::MAX, ..Limits::default() }, "at most"),
+            (Limits { iops: 1, burst_us: Some(60_000_001), ..Limits::default() }, "burst_us"),
+        ] {
+            assert!(odd.check().unwrap_err().contains(why), "{odd:?}");
         }
     }
 }

@@ -85,7 +85,7 @@ impl LvStore {
         LvStore { store: Arc::new(store), name, uuid, base, is_of_start }
     }
 
-    /// How it is written down; `None`: the command line has it.
+    /// How it is written down; `None`: the command line has it, or the configuration file.
     #[must_use]
     pub fn spec(&self) -> Option<LvStoreSpec> {
         let (path, device) = match &self.base {
@@ -159,6 +159,34 @@ impl Model {
         volumes.sort_by_key(place);
         for (at, volume) in places.into_iter().zip(volumes) {
             self.devices[at] = volume;
+        }
+    }
+
+    /// Brings devices into the order that was written down, when everything is there that it names. Others come behind.
+    pub fn order_devices(&mut self) {
+        let order = std::mem::take(&mut self.order);
+        let places: BTreeMap<&str, usize> =
+            order.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        let place = |device: &Arc<Device>| places.get(device.name.as_str()).copied();
+        self.devices.sort_by_key(|device| place(device).unwrap_or(usize::MAX));
+    }
+
+    /// The names of all devices, if they are in another order than that in which they are opened.
+    pub(super) fn order_to_keep(&self) -> Vec<String> {
+        // The command line's stores are opened last.
+        let store_at = |volume: &VolumeOf| {
+            let of = |lvstore: &&Arc<LvStore>| Arc::ptr_eq(&lvstore.store, &volume.store);
+            let lvstore = self.lvstores.iter().find(of)?;
+            let at = self.lvstores.iter().position(|one| Arc::ptr_eq(one, lvstore));
+            Some((lvstore.is_of_start, at))
+        };
+        let opened = |device: &Arc<Device>| match &device.kind {
+            DeviceKind::Volume(volume) => store_at(volume),
+            _ => None,
+        };
+        match self.devices.is_sorted_by_key(opened) {
+            true => Vec::new(),
+            false => self.devices.iter().map(|device| device.name.clone()).collect(),
         }
     }
 

@@ -13,7 +13,7 @@ mod subsystem;
 pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
 pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
-pub use limits::DeviceLimits;
+pub use limits::Limits;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
 pub use rbd::{RbdAccess, RbdCluster, RbdOf};
 pub use referral::ReferralSpec;
@@ -32,10 +32,12 @@ pub struct Model {
     pub keys: Vec<Arc<Key>>,
     /// In the order in which they were made.
     pub devices: Vec<Arc<Device>>,
+    /// Their names in the order that is written down, until [`Model::order_devices`] has brought them into it.
+    pub order: Vec<String>,
     /// Ceph clusters, by which some devices are reached.
     pub rbd_clusters: Vec<RbdCluster>,
     /// What devices may do in a second, by their names.
-    pub limits: BTreeMap<String, DeviceLimits>,
+    pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes; each volume is a device, too.
     pub lvstores: Vec<Arc<LvStore>>,
     /// In that of their NQNs.
@@ -50,18 +52,22 @@ pub struct Model {
 #[derive(Clone, Debug, Default)]
 pub struct Removed {
     devices: Vec<Arc<Device>>,
-    limits: Option<(String, DeviceLimits)>,
+    limits: Option<(String, Limits)>,
     /// By the NQNs of their subsystems.
     namespaces: Vec<(String, NamespaceSpec)>,
 }
 
-/// What of it is kept in a file, in the format of serve.toml.
+/// What of it is kept in a file: TOML, with tables of its own. docs/guide/manage.md says which.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
     /// Somebody has asked for the transport.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tcp: bool,
+    /// Names of devices and volumes in the order in which they were made, if it is not this file's: devices, and then the
+    /// volumes of each store.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<String>,
     /// Where keys are.
     #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeySpec>,
@@ -73,7 +79,7 @@ pub struct State {
     pub devices: Vec<device::DeviceSpec>,
     /// What devices may do in a second, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub limits: BTreeMap<String, DeviceLimits>,
+    pub limits: BTreeMap<String, Limits>,
     /// Stores of volumes.
     #[serde(rename = "lvstore", skip_serializing_if = "Vec::is_empty")]
     pub lvstores: Vec<LvStoreSpec>,
@@ -96,6 +102,7 @@ impl Model {
             rbd_clusters: self.rbd_clusters.clone(),
             limits: self.limits.clone(),
             lvstores: self.lvstores.iter().filter_map(|store| store.spec()).collect(),
+            order: self.order_to_keep(),
             subsystems: self.subsystems.clone(),
             referrals: self.referrals.clone(),
         }

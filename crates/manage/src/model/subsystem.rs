@@ -1,6 +1,6 @@
 //! Subsystems that were made by RPC.
 
-use super::{HostKeys, Model, parse_uuid};
+use super::{HostKeys, Limits, Model, parse_uuid};
 use roadtrain_engine::target::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,9 @@ pub struct SubsystemSpec {
     /// Keys of hosts, by their NQNs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_keys: BTreeMap<String, HostKeys>,
+    /// What hosts may do in a second with all its namespaces, by their NQNs. They need not be among those that may connect.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_limits: BTreeMap<String, Limits>,
     /// Its namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<NamespaceSpec>,
@@ -125,13 +128,14 @@ impl SubsystemSpec {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
         let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
-        let namespaces = self.namespaces.iter();
+        let (namespaces, limits) = (self.namespaces.iter(), self.host_limits.iter());
         Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
             listeners: Some(listeners.collect()),
             namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
+            host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
             ..plain
         }
     }

@@ -90,6 +90,12 @@ impl Framer {
         Ok(None)
     }
 
+    /// What has come of it.
+    #[must_use]
+    pub fn seen(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// Whether a request has begun and is not complete.
     #[must_use]
     pub fn is_within(&self) -> bool {

@@ -4,16 +4,17 @@ use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use super::message::{Methods, Params};
 use super::methods;
+use crate::bursts::{Bursts, Weight};
 use crate::metrics::{Managed, StoreSample};
-use crate::model::{self, Model, State};
+use crate::model::{self, Device, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
-use roadtrain_engine::metrics::NamespaceSample;
+use roadtrain_engine::store::Resize;
 use roadtrain_engine::target::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::target::TargetConfig;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -76,6 +77,8 @@ pub struct Manager {
     state_write_errors: AtomicU64,
     /// Another process goes on with what it had.
     is_released: AtomicBool,
+    /// What callers may cause often, in the log.
+    bursts: Bursts,
 }
 
 /// What was let go, and may be in use by a request yet.
@@ -95,7 +98,7 @@ impl Manager {
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
         let (turn, log_level, calls, stores) = Default::default();
-        let (state_write_errors, is_released) = Default::default();
+        let (state_write_errors, is_released, bursts) = Default::default();
         Manager {
             plane,
             files,
@@ -106,6 +109,7 @@ impl Manager {
             stores,
             state_write_errors,
             is_released,
+            bursts,
         }
     }
 
@@ -144,17 +148,6 @@ impl Manager {
             calls: self.calls.all(),
             state_write_errors: self.state_write_errors.load(Relaxed),
             stores: seen.1.clone(),
-        }
-    }
-
-    /// What RPC has made is called as RPC calls it.
-    pub fn name_devices(&self, namespaces: &mut [NamespaceSample]) {
-        let model = self.model();
-        let names: HashMap<(&str, u32), &str> = model.claims().collect();
-        for namespace in namespaces {
-            if let Some(name) = names.get(&(namespace.nqn.as_str(), namespace.nsid)) {
-                namespace.name = (*name).to_owned();
-            }
         }
     }
 
@@ -231,7 +224,7 @@ impl Manager {
         let result = edit(&mut next)?;
         next.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         self.apply(&old, &next, &refused)?;
-        if let Err(failure) = self.save(&old, &next) {
+        if let Err(failure) = self.save(&old.state(), &next.state()) {
             let undone = self.apply(&next, &old, &refused);
             undone.unwrap_or_else(|e| {
                 error!("a change that is not written down stays: {}", e.message)
@@ -242,23 +235,40 @@ impl Manager {
         Ok(result)
     }
 
-    /// Looks at the namespaces of a device again, whose size is another one by now, and writes it down.
+    /// Gives a device another size, for which there is room by now, tells hosts, and writes it down.
     ///
     /// # Errors
-    /// Hosts cannot be told.
-    pub fn resized(&self, device: &str) -> Rpc<()> {
+    /// Hosts cannot be told, or it is not written down. What the state file keeps the size of has the old one again; a
+    /// file and an image are as large as they are.
+    pub fn resize(&self, device: &Device, resize: &Resize) -> Rpc<()> {
         let _turn = self.take_turn()?;
         let model = self.model();
+        let (was, from) = (model.state(), device.store.geometry().bytes());
+        let switch = |resize: &Resize| {
+            device.store.switch(resize);
+            device.store.settle(resize);
+            self.look_again(&model, &device.name)
+        };
+        let done = switch(resize).and_then(|()| self.save(&was, &model.state()));
+        if done.is_err() && model.state() != was {
+            switch(&Resize::to(resize.to, from)).unwrap_or_else(|e| {
+                error!("a size that is not written down stays: {}", e.message);
+            });
+        }
+        done
+    }
+
+    /// Looks at the namespace of a device again, whose size is another one by now.
+    fn look_again(&self, model: &Model, device: &str) -> Rpc<()> {
         let exports = model.exports();
-        let Some((nqn, nsid)) = model.claim(device) else { return self.save_now(&model) };
+        let Some((nqn, nsid)) = model.claim(device) else { return Ok(()) };
         let namespaces =
             exports.iter().filter(|one| one.nqn == nqn).flat_map(|one| &one.namespaces);
         let looked = namespaces.filter(|one| one.nsid == nsid).map(|namespace| {
             Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
         let looked: Vec<_> = looked.collect();
-        self.plane.apply(&looked, None).map_err(|error| refusal(error, &RpcError::internal))?;
-        self.save_now(&model)
+        self.plane.apply(&looked, None).map_err(|error| refusal(error, &RpcError::internal))
     }
 
     /// Nobody else changes anything meanwhile. After [`Manager::release`] nobody may: the state file is another process's.
@@ -280,27 +290,17 @@ impl Manager {
     }
 
     /// What is on stable storage is `next` when this returns, or `old` after an error.
-    fn save(&self, old: &Model, next: &Model) -> Rpc<()> {
-        let (was, state) = (old.state(), next.state());
+    fn save(&self, was: &State, state: &State) -> Rpc<()> {
         let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
             return Ok(());
         };
-        model::save(path, &state).map_err(|error| {
+        model::save(path, state).map_err(|error| {
             self.state_write_errors.fetch_add(1, Relaxed);
             error!("{}: {error}: the change is undone", path.display());
             // Perhaps it has its new content already.
-            let _ = model::save(path, &was);
+            let _ = model::save(path, was);
             RpcError::io(format!("{}: {error}", path.display()))
         })
-    }
-
-    fn save_now(&self, model: &Model) -> Rpc<()> {
-        let Some(path) = &self.files.state else { return Ok(()) };
-        let failed = |error| {
-            self.state_write_errors.fetch_add(1, Relaxed);
-            RpcError::io(format!("{}: {error}", path.display()))
-        };
-        model::save(path, &model.state()).map_err(failed)
     }
 
     /// The file or device at `path`, if RPC may open it, by a name without links.
@@ -321,19 +321,47 @@ impl Manager {
     }
 }
 
-impl Methods for Manager {
+/// Somebody who calls: `peer` in the log.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// Whom they call.
+    pub manager: &'a Manager,
+    /// Who they are.
+    pub peer: &'a str,
+}
+
+impl Caller<'_> {
+    /// Logs what they may do often.
+    pub fn tell(&self, weight: Weight, what: &str, detail: &str) {
+        self.manager.bursts.tell(weight, &format!("RPC: {what}"), self.peer, detail);
+    }
+}
+
+impl Methods for Caller<'_> {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
-        let method = methods::find(name).ok_or_else(|| RpcError::method(""))?;
-        let began = Instant::now();
-        let result = (method.run)(self, params);
+        let Some(method) = methods::find(name) else {
+            self.tell(Weight::Info, "an unknown method", name);
+            return Err(RpcError::method(""));
+        };
+        let (peer, began) = (self.peer, Instant::now());
+        let result = (method.run)(self.manager, params);
         let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
-        self.calls.count(method.name, code, began.elapsed());
+        self.manager.calls.count(method.name, code, began.elapsed());
         match &result {
-            Ok(_) if method.changes => info!("RPC: {name}"),
-            Ok(_) => debug!("RPC: {name}"),
-            Err(error) => info!("RPC: {name}: {} ({})", error.message, error.code),
+            Ok(_) if method.changes => info!("RPC: {name} from {peer}"),
+            Ok(_) => debug!("RPC: {name} from {peer}"),
+            Err(error) => {
+                self.tell(Weight::Info, &format!("{name} refused ({code})"), &error.message);
+            }
         }
         result
+    }
+
+    fn refused(&self, error: &RpcError, octets: &[u8]) {
+        const SHOWN: usize = 80;
+        let begin = String::from_utf8_lossy(&octets[..octets.len().min(SHOWN)]);
+        let what = format!("what is no request ({})", error.code);
+        self.tell(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
 }
 
@@ -393,236 +421,4 @@ fn key_changes(old: &Model, next: &Model) -> Vec<Operation<Export>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rpc::message;
-    use roadtrain_engine::target::ServerConfig;
-    use roadtrain_proto::security::DhchapKey;
-    use serde_json::json;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
-
-    struct Alone(Arc<Server>);
-
-    impl Plane for Alone {
-        fn apply(
-            &self,
-            operations: &[Operation<Export>],
-            psks: Option<Psks>,
-        ) -> Result<(), Option<ConfigError>> {
-            self.0.apply(operations).map_err(Some)?;
-            psks.into_iter().for_each(|psks| self.0.set_tls_keys_at(psks));
-            Ok(())
-        }
-
-        fn server(&self) -> Arc<Server> {
-            self.0.clone()
-        }
-
-        fn stop(&self) {}
-
-        fn set_log_level(&self, level: &str) -> Result<(), String> {
-            if level == "debug" { Err("not here".into()) } else { Ok(()) }
-        }
-    }
-
-    /// A target, and the file that it writes.
-    fn manager(folder: &Path) -> Manager {
-        let config = ServerConfig::new(vec![([127, 0, 0, 1], 0).into()], Vec::new());
-        let server = Arc::new(Server::start(config).unwrap());
-        let files = Files { state: Some(folder.join("state.toml")), roots: Vec::new() };
-        Manager::new(Box::new(Alone(server)), Model::default(), files)
-    }
-
-    fn ask(manager: &Manager, method: &str, params: Value) -> Value {
-        let request = serde_json::json!({"method": method, "params": params, "id": 1});
-        let answered = message::answer(request.to_string().as_bytes(), manager);
-        serde_json::from_str(&answered.text.unwrap()).unwrap()
-    }
-
-    #[test]
-    fn a_change_that_cannot_be_written_down_is_undone() {
-        let folder = tempfile::tempdir().unwrap();
-        let manager = manager(folder.path());
-        let nqn = |name: &str| serde_json::json!({"nqn": format!("nqn.2025-01.io.example:{name}")});
-        assert_eq!(ask(&manager, "nvmf_create_subsystem", nqn("a"))["result"], true);
-        let before = model::load(&folder.path().join("state.toml")).unwrap().state();
-        assert_eq!(before, manager.model().state());
-        drop(folder); // nothing can be written there any more
-        let refused = ask(&manager, "nvmf_create_subsystem", nqn("b"));
-        assert_eq!(refused["error"]["code"], -5, "{refused}");
-        assert_eq!(manager.server().exports().subsystems.len(), 1);
-        assert_eq!(manager.model().state(), before);
-    }
-
-    /// A resize may be under way when another process takes over: what it writes down then would be nothing.
-    #[test]
-    fn nothing_is_written_down_after_another_process_has_taken_over() {
-        let folder = tempfile::tempdir().unwrap();
-        let manager = manager(folder.path());
-        let nqn = json!({"nqn": "nqn.2025-01.io.example:a"});
-        assert_eq!(ask(&manager, "nvmf_create_subsystem", nqn)["result"], true);
-        let written = || std::fs::read(folder.path().join("state.toml")).unwrap();
-        let before = written();
-        manager.release();
-        assert_eq!(manager.resized("m").unwrap_err().code, -16);
-        assert_eq!(written(), before);
-    }
-
-    #[test]
-    fn a_device_is_in_one_namespace() {
-        let folder = tempfile::tempdir().unwrap();
-        let manager = manager(folder.path());
-        let device = serde_json::json!({"name": "m", "num_blocks": 8, "block_size": 512});
-        assert_eq!(ask(&manager, "bdev_malloc_create", device)["result"], "m");
-        for name in ["a", "b"] {
-            let nqn = format!("nqn.2025-01.io.example:{name}");
-            ask(&manager, "nvmf_create_subsystem", serde_json::json!({"nqn": nqn}));
-            let namespace = serde_json::json!({"nqn": nqn, "namespace": {"bdev_name": "m"}});
-            let answer = ask(&manager, "nvmf_subsystem_add_ns", namespace);
-            let expected = if name == "a" { Value::from(1) } else { Value::Null };
-            assert_eq!(answer["result"], expected, "{answer}");
-        }
-        ask(&manager, "bdev_malloc_delete", serde_json::json!({"name": "m"}));
-        assert_eq!(manager.server().view().0.subsystems[0].namespaces, []);
-    }
-
-    /// A file with a key, and a manager that may read it.
-    fn with_key(folder: &Path) -> (Manager, String) {
-        let path = folder.join("host.key");
-        let line = DhchapKey::new(None, &[7; 32]).unwrap().print();
-        std::fs::write(&path, &*line).unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        let plain = manager(folder);
-        let files = Files { roots: vec![folder.into()], ..plain.files };
-        (Manager { files, ..plain }, path.display().to_string())
-    }
-
-    #[test]
-    fn what_cannot_be_deleted_stays_what_it_is() {
-        let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
-        let plain = manager(folder.path());
-        let files = Files { roots: vec![volumes.path().into()], ..plain.files };
-        let manager = Manager { files, ..plain };
-        let path = volumes.path().display().to_string();
-        ask(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": path, "lvs_name": "s"}));
-        let made =
-            json!({"lvs_name": "s", "lvol_name": "v", "size_in_mib": 4, "thin_provision": true});
-        let name = ask(&manager, "bdev_lvol_create", made)["result"].clone();
-        let nqn = "nqn.2025-01.io.example:a";
-        ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
-        let namespace = json!({"bdev_name": name, "nsid": 7});
-        ask(&manager, "nvmf_subsystem_add_ns", json!({"nqn": nqn, "namespace": namespace}));
-        let limit = json!({"name": name, "rw_ios_per_sec": 1000});
-        assert_eq!(ask(&manager, "bdev_set_qos_limit", limit)["result"], true);
-        let before = manager.model().state();
-        // In the way of the next index.
-        std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
-        for (method, params) in [
-            ("bdev_lvol_delete", json!({"name": name})),
-            ("bdev_lvol_delete_lvstore", json!({"lvs_name": "s"})),
-        ] {
-            let refused = ask(&manager, method, params);
-            assert!(refused["error"]["code"].is_i64(), "{refused}");
-            assert_eq!(manager.model().state(), before, "{method}");
-            let subsystems = &manager.server().view().0.subsystems;
-            assert_eq!(subsystems[0].namespaces[0].nsid, 7, "{method}");
-        }
-        std::fs::remove_dir(volumes.path().join("store.json.new")).unwrap();
-        let deleted = ask(&manager, "bdev_lvol_delete_lvstore", json!({"lvs_name": "s"}));
-        assert_eq!(deleted["result"], true, "{deleted}");
-        assert!(manager.model().devices.is_empty() && manager.model().limits.is_empty());
-    }
-
-    #[test]
-    fn keys_come_and_go_by_their_names() {
-        let folder = tempfile::tempdir().unwrap();
-        let (manager, path) = with_key(folder.path());
-        let [nqn, host] = ["a", "h"].map(|name| format!("nqn.2025-01.io.example:{name}"));
-        let add = json!({"name": "k", "path": path});
-        assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["result"], true);
-        assert_eq!(ask(&manager, "keyring_file_add_key", add.clone())["error"]["code"], -17);
-        ask(&manager, "nvmf_create_subsystem", json!({"nqn": nqn}));
-        let with = |key: &str, name: &str| json!({"nqn": nqn, "host": host, key: name});
-        for (key, name, code) in [
-            ("dhchap_key", "none", -32602),
-            ("psk", "k", -32602), // it is for authentication
-            ("dhchap_ctrlr_key", "k", -32603),
-        ] {
-            let refused = ask(&manager, "nvmf_subsystem_add_host", with(key, name));
-            assert_eq!(refused["error"]["code"], code, "{refused}");
-        }
-        let added = ask(&manager, "nvmf_subsystem_add_host", with("dhchap_key", "k"));
-        assert_eq!(added["result"], true, "{added}");
-        let keys_at = || manager.server().exports().authentication.keys_at;
-        assert!(keys_at()[&nqn][&host].host.is_some());
-        let shown = ask(&manager, "nvmf_get_subsystems", json!({"nqn": nqn}));
-        assert_eq!(shown["result"][0]["hosts"], json!([{"nqn": host, "dhchap_key": "k"}]));
-        let shown = ask(&manager, "keyring_get_keys", Value::Null);
-        assert_eq!(shown["result"][0]["refcnt"], 2, "{shown}");
-        let used = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
-        assert_eq!(used["error"]["code"], -16, "{used}");
-        let calls = ask(&manager, "framework_get_config", json!({"name": "keyring"}));
-        assert_eq!(calls["result"], json!([{"method": "keyring_file_add_key", "params": add}]));
-        let kept = model::load(&folder.path().join("state.toml")).unwrap();
-        assert_eq!((kept.state(), kept.keys_at()), (manager.model().state(), keys_at()));
-        ask(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
-        assert!(keys_at().is_empty());
-        let removed = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
-        assert_eq!(removed["result"], true, "{removed}");
-        let none = ask(&manager, "keyring_file_remove_key", json!({"name": "k"}));
-        assert_eq!(none["error"]["code"], -126, "{none}");
-    }
-
-    #[test]
-    fn keys_that_others_can_read_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (manager, path) = with_key(folder.path());
-        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        for (path, code) in
-            [(path.as_str(), -1), ("host.key", -1), ("/etc/passwd", -1), ("/nowhere/at/all", -2)]
-        {
-            let refused = ask(&manager, "keyring_file_add_key", json!({"name": "k", "path": path}));
-            assert_eq!(refused["error"]["code"], code, "{refused}");
-        }
-        assert_eq!(ask(&manager, "keyring_get_keys", Value::Null)["result"], json!([]));
-    }
-
-    #[test]
-    fn referrals_are_in_the_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let manager = manager(folder.path());
-        let other = json!({"address": {"trtype": "tcp", "traddr": "192.0.2.1"}});
-        let add = || ask(&manager, "nvmf_discovery_add_referral", other.clone());
-        assert_eq!(add()["result"], true);
-        assert_eq!(add()["error"]["code"], -32603, "twice");
-        let expected: Vec<SocketAddr> = vec!["192.0.2.1:8009".parse().unwrap()];
-        assert_eq!(manager.server().view().0.referrals, expected);
-        let shown = ask(&manager, "nvmf_discovery_get_referrals", Value::Null);
-        assert_eq!(shown["result"][0]["address"]["trsvcid"], "8009", "{shown}");
-        let kept = model::load(&folder.path().join("state.toml")).unwrap();
-        assert_eq!(kept.state(), manager.model().state());
-        let remove = || ask(&manager, "nvmf_discovery_remove_referral", other.clone());
-        assert_eq!(remove()["result"], true);
-        let message = remove()["error"]["message"].clone();
-        assert!(message.as_str().unwrap().starts_with("Unable to remove a referral."));
-        assert_eq!(manager.server().view().0.referrals, []);
-    }
-
-    #[test]
-    fn log_levels_are_those_of_spdk() {
-        let folder = tempfile::tempdir().unwrap();
-        let manager = manager(folder.path());
-        let set = |level: &str| ask(&manager, "log_set_print_level", json!({"level": level}));
-        assert_eq!(set("WARNING")["result"], true);
-        for method in ["log_get_level", "log_get_print_level"] {
-            assert_eq!(ask(&manager, method, Value::Null)["result"], "WARNING");
-        }
-        assert_eq!(set("loud")["error"]["code"], -32602);
-        assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
-        assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
-        let kill = |name: &str| ask(&manager, "spdk_kill_instance", json!({"sig_name": name}));
-        assert_eq!(kill("SIGKILL")["error"]["code"], -32602);
-        assert_eq!(kill("SIGTERM")["result"], true);
-    }
-}
+mod tests;

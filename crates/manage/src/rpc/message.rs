@@ -18,6 +18,9 @@ pub trait Methods {
     /// # Errors
     /// It was not done.
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
+
+    /// Hears of `octets` that are no request.
+    fn refused(&self, error: &RpcError, octets: &[u8]);
 }
 
 /// The parameters of a call as they came.
@@ -88,33 +91,49 @@ pub struct Answered {
 pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     let text = match std::str::from_utf8(octets) {
         Ok(text) => text.trim(),
-        Err(error) => return broken(error),
+        Err(error) => return broken(error, octets, methods),
     };
     // Whether it is JSON at all, before anything of it is done.
     if let Err(error) = serde_json::from_str::<&RawValue>(text) {
-        return broken(error);
+        return broken(error, octets, methods);
     }
     let text = match text.as_bytes().first() {
         Some(b'[') => batch(text, methods),
         _ => single(text, methods),
     };
     let text = text.map(|text| match text.len() > ANSWER_BYTES_MAX {
-        true => error_line(None, RpcError::internal("the answer is too long")),
+        true => {
+            let error = RpcError::internal("the answer is too long");
+            methods.refused(&error, octets);
+            error_line(None, error)
+        }
         false => text,
     });
     Answered { text: text.map(|text| text + "\n"), is_broken: false }
 }
 
 /// The answer to what is no request, and no more comes.
-pub fn broken(why: impl std::fmt::Display) -> Answered {
-    let text = error_line(None, RpcError::parse(why)) + "\n";
-    Answered { text: Some(text), is_broken: true }
+pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods) -> Answered {
+    let error = RpcError::parse(why);
+    methods.refused(&error, octets);
+    Answered { text: Some(error_line(None, error) + "\n"), is_broken: true }
+}
+
+/// The answer to `text`, which is JSON and no request.
+fn no_request(
+    (id, text): (Option<&RawValue>, &str),
+    why: impl std::fmt::Display,
+    methods: &impl Methods,
+) -> Option<String> {
+    let error = RpcError::request(why);
+    methods.refused(&error, text.as_bytes());
+    Some(error_line(id, error))
 }
 
 fn batch(text: &str, methods: &impl Methods) -> Option<String> {
     let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
     if elements.is_empty() {
-        return Some(error_line(None, RpcError::request("the array is empty")));
+        return no_request((None, text), "the array is empty", methods);
     }
     let mut answers = String::new();
     for element in elements {
@@ -136,7 +155,7 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
                 Category::Data if !text.starts_with('{') => "a request is an object".to_owned(),
                 _ => error.to_string(),
             };
-            return Some(error_line(id_of(text), RpcError::request(why)));
+            return no_request((id_of(text), text), why, methods);
         }
     };
     let is_id = |raw: &&RawValue| {
@@ -144,13 +163,12 @@ fn single(text: &str, methods: &impl Methods) -> Option<String> {
     };
     let id = match request.id {
         Some(raw) if !is_id(&raw) => {
-            let error = RpcError::request("an id is a string or a number");
-            return Some(error_line(None, error));
+            return no_request((None, text), "an id is a string or a number", methods);
         }
         id => id,
     };
     if request.jsonrpc.as_deref().is_some_and(|version| version != "2.0") {
-        return Some(error_line(id, RpcError::request("jsonrpc is \"2.0\"")));
+        return no_request((id, text), "jsonrpc is \"2.0\"", methods);
     }
     match methods.call(&request.method, Params(request.params)) {
         Ok(result) => id.map(|id| {
@@ -193,6 +211,8 @@ mod tests {
                 _ => Err(RpcError::method("")),
             }
         }
+
+        fn refused(&self, _: &RpcError, _: &[u8]) {}
     }
 
     fn ask(text: &str) -> String {
@@ -236,6 +256,8 @@ mod tests {
             self.0.update(|calls| calls + 1);
             Ok("x".repeat(ANSWER_BYTES_MAX / 3).into())
         }
+
+        fn refused(&self, _: &RpcError, _: &[u8]) {}
     }
 
     #[test]

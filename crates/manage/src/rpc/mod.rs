@@ -3,6 +3,7 @@
 
 mod calls;
 pub mod client;
+mod described;
 mod error;
 pub mod framing;
 mod manager;
@@ -12,6 +13,6 @@ mod unix;
 mod web;
 
 pub use error::{Rpc, RpcError};
-pub use manager::{Files, LetGo, Manager, Plane, Psks};
+pub use manager::{Caller, Files, LetGo, Manager, Plane, Psks};
 pub use unix::UnixServer;
 pub use web::{Credentials, router};

@@ -1,8 +1,9 @@
 //! The Unix socket: who has it is root here.
 
 use super::framing::Framer;
-use super::manager::Manager;
+use super::manager::{Caller, Manager};
 use super::message::{self, Answered};
+use crate::bursts::Weight;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -18,7 +19,7 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{info, warn};
+use tracing::warn;
 
 /// Most connections.
 const CONNECTIONS_MAX: usize = 64;
@@ -107,36 +108,48 @@ async fn serve(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket)?;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut was_full = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = &mut stopped => return Ok(()),
         };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+        let caller = |peer| Caller { manager: &manager, peer };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                let what = "a connection that cannot be accepted";
+                caller("the socket").tell(Weight::Warning, what, &error.to_string());
+                tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
+                continue;
+            }
+        };
+        let peer = peer_of(&stream);
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            let detail = format!("{CONNECTIONS_MAX} are there");
+            caller(&peer).tell(Weight::Warning, "a connection too many", &detail);
             continue;
         };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
-                was_full = false;
-                let manager = manager.clone();
-                tokio::spawn(async move {
-                    connection(stream, &manager).await;
-                    drop(place);
-                });
-            }
-            Err(_) => {
-                if !std::mem::replace(&mut was_full, true) {
-                    warn!("RPC: {CONNECTIONS_MAX} connections are there: more are closed");
-                }
-            }
-        }
+        let manager = manager.clone();
+        tokio::spawn(async move {
+            connection(stream, &manager, peer).await;
+            drop(place);
+        });
     }
 }
 
+/// Who is at the other end, for the log.
+fn peer_of(stream: &UnixStream) -> Arc<str> {
+    let who = stream.peer_cred().map(|who| match who.pid() {
+        Some(pid) => format!("process {pid} of user {}", who.uid()),
+        None => format!("user {}", who.uid()),
+    });
+    who.unwrap_or_else(|_| "the socket".into()).into()
+}
+
 /// One request after the other, until the end.
-async fn connection(mut stream: UnixStream, manager: &Arc<Manager>) {
+async fn connection(mut stream: UnixStream, manager: &Arc<Manager>, peer: Arc<str>) {
+    let caller = Caller { manager, peer: &peer };
+    let tell = |what: &str, detail: String| caller.tell(Weight::Info, what, &detail);
     let mut framer = Framer::default();
     let mut piece = vec![0; 16 << 10];
     let mut until = None;
@@ -152,28 +165,33 @@ async fn connection(mut stream: UnixStream, manager: &Arc<Manager>) {
                 match read {
                     Ok(Ok(0) | Err(_)) => return,
                     Ok(Ok(count)) => framer.feed(&piece[..count]),
-                    Err(_) => return info!("RPC: a request takes longer than {PATIENCE:?}"),
+                    Err(_) => {
+                        let seen = framer.seen().len();
+                        let detail = format!("{seen} octets of it came within {PATIENCE:?}");
+                        return tell("a request that does not end", detail);
+                    }
                 }
                 continue;
             }
             Ok(Some(request)) => {
                 until = None;
-                let manager = manager.clone();
-                let answer = move || message::answer(&request, &*manager);
+                let (manager, peer) = (manager.clone(), peer.clone());
+                let answer =
+                    move || message::answer(&request, &Caller { manager: &manager, peer: &peer });
                 let Ok(answered) = spawn_blocking(answer).await else { return };
                 answered
             }
-            Err(unframed) => {
-                info!("RPC: {unframed}");
-                message::broken(unframed)
-            }
+            Err(unframed) => message::broken(unframed, framer.seen(), &caller),
         };
         let Answered { text, is_broken } = answered;
         if let Some(text) = text {
             match timeout(PATIENCE, stream.write_all(text.as_bytes())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
-                Err(_) => return info!("RPC: an answer is not read within {PATIENCE:?}"),
+                Err(_) => {
+                    let detail = format!("{} octets of it in {PATIENCE:?}", text.len());
+                    return tell("an answer that is not read", detail);
+                }
             }
         }
         if is_broken {

@@ -1,17 +1,18 @@
 //! JSON-RPC over HTTP: POST with Basic authentication.
 
 use super::framing::{Framer, REQUEST_BYTES_MAX};
-use super::manager::Manager;
+use super::manager::{Caller, Manager};
 use super::message::{self, Answered};
-use axum::Router;
+use crate::bursts::Weight;
+use crate::http::Connection;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use base64ct::{Base64, Encoding};
 use sha2::{Digest, Sha256};
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,6 @@ use std::time::{Duration, Instant};
 use subtle::{Choice, ConstantTimeEq};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use tracing::warn;
 
 /// How long a request's body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -82,12 +82,13 @@ struct Burst {
 }
 
 impl Burst {
-    /// One more. Whether it begins a burst, and how long the answer takes.
-    fn add(&mut self, now: Instant) -> (Option<u32>, Duration) {
-        let is_over = self.last.is_none_or(|last| now - last > BURST);
-        let before = is_over.then(|| std::mem::take(&mut self.count));
+    /// One more. How long the answer takes.
+    fn add(&mut self, now: Instant) -> Duration {
+        if self.last.is_none_or(|last| now - last > BURST) {
+            self.count = 0;
+        }
         (self.last, self.count) = (Some(now), self.count.saturating_add(1));
-        (before, if self.count > FREE_TRIES { PENALTY } else { Duration::ZERO })
+        if self.count > FREE_TRIES { PENALTY } else { Duration::ZERO }
     }
 }
 
@@ -105,23 +106,38 @@ pub fn router(manager: Arc<Manager>, credentials: Credentials) -> Router {
 
 async fn answer(
     State(desk): State<Arc<Desk>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(connection): Extension<Connection>,
     request: Request,
 ) -> Response {
+    let peer = format!("{} over HTTP", connection.peer);
+    let caller = Caller { manager: &desk.manager, peer: &peer };
     if !desk.credentials.has(request.headers()) {
-        return refuse(&desk, peer).await;
+        connection.refuse();
+        return refuse(&desk, caller, request.headers()).await;
     }
+    connection.prove();
     if request.method() != Method::POST {
+        let detail = format!("the method is {}, and POST is expected", request.method());
+        caller.tell(Weight::Info, "HTTP 405", &detail);
         return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response();
     }
+    let length = request.headers().get(header::CONTENT_LENGTH).cloned();
     let body = match timeout(BODY_WITHIN, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
-        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+        Ok(Err(error)) => {
+            let detail = format!("Content-Length {length:?}, at most {REQUEST_BYTES_MAX}: {error}");
+            caller.tell(Weight::Info, "HTTP 413", &detail);
+            return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+        }
+        Err(_) => {
+            let detail = format!("Content-Length {length:?} did not come within {BODY_WITHIN:?}");
+            caller.tell(Weight::Info, "HTTP 408", &detail);
+            return StatusCode::REQUEST_TIMEOUT.into_response();
+        }
     };
-    let manager = desk.manager.clone();
-    let Ok(Answered { text, is_broken }) = spawn_blocking(move || call(&body, &manager)).await
-    else {
+    let (desk, own) = (desk.clone(), peer.clone());
+    let called = spawn_blocking(move || call(&body, Caller { manager: &desk.manager, peer: &own }));
+    let Ok(Answered { text, is_broken }) = called.await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let status = if is_broken { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -134,31 +150,28 @@ async fn answer(
 }
 
 /// A body is one request, or one array of them.
-fn call(body: &Bytes, manager: &Manager) -> Answered {
+fn call(body: &Bytes, caller: Caller<'_>) -> Answered {
     let mut framer = Framer::default();
     framer.feed(body);
     match framer.take() {
-        Ok(Some(_)) => message::answer(body, manager),
-        Ok(None) => message::broken("the value does not end"),
-        Err(unframed) => message::broken(unframed),
+        Ok(Some(_)) => message::answer(body, &caller),
+        Ok(None) => message::broken("the value does not end", body, &caller),
+        Err(unframed) => message::broken(unframed, body, &caller),
     }
 }
 
 /// Somebody without credentials, or with wrong ones.
-async fn refuse(desk: &Desk, peer: SocketAddr) -> Response {
-    let (begins, penalty) = {
+async fn refuse(desk: &Desk, caller: Caller<'_>, headers: &HeaderMap) -> Response {
+    let penalty = {
         let mut burst = desk.burst.lock().unwrap_or_else(PoisonError::into_inner);
         burst.add(Instant::now())
     };
-    match begins {
-        Some(0) => {
-            warn!("JSON-RPC over HTTP: wrong credentials from {peer}; more are not logged for now")
-        }
-        Some(count) => warn!(
-            "JSON-RPC over HTTP: wrong credentials from {peer}; the last time they came {count} times"
-        ),
-        None => {}
-    }
+    // Never what it says: it may be the password of something else.
+    let detail = match headers.contains_key(header::AUTHORIZATION) {
+        true => "Authorization is none of rpc_credentials",
+        false => "there is no Authorization",
+    };
+    caller.tell(Weight::Warning, "wrong credentials", detail);
     sleep(penalty).await;
     let realm = [(header::WWW_AUTHENTICATE, "Basic realm=\"roadtrain\"")];
     (StatusCode::UNAUTHORIZED, realm).into_response()
@@ -198,14 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_told_once_and_slowed() {
+    fn a_burst_is_slowed() {
         let mut burst = Burst::default();
         let now = Instant::now();
-        assert_eq!(burst.add(now), (Some(0), Duration::ZERO));
-        for _ in 1..FREE_TRIES {
-            assert_eq!(burst.add(now), (None, Duration::ZERO));
+        for _ in 0..FREE_TRIES {
+            assert_eq!(burst.add(now), Duration::ZERO);
         }
-        assert_eq!(burst.add(now), (None, PENALTY));
-        assert_eq!(burst.add(now + BURST * 2), (Some(FREE_TRIES + 1), Duration::ZERO));
+        assert_eq!(burst.add(now), PENALTY);
+        assert_eq!(burst.add(now + BURST * 2), Duration::ZERO);
     }
 }

@@ -3,9 +3,11 @@
 use super::connect::{ConnectRefused, Connected};
 use super::target_event::CloseReason;
 use crate::security::dhchap::{
-    Concatenation, Controller, Keys, Offer, Parties, Progress, Random, State, Work,
+    Concatenation, Controller, Group, Keys, Offer, Parties, Progress, Random, State, Work,
 };
-use crate::security::{Channel, DhchapKey, FrameSecret, GeneratedPsk, SealUse, Secret, TlsHosts};
+use crate::security::{
+    Channel, DhchapKey, FrameSecret, GeneratedPsk, Hash, SealUse, Secret, TlsHosts,
+};
 use roadtrain_wire::auth::{Explanation, RECEIVE_BYTES};
 use roadtrain_wire::fabrics::{self, Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
 use roadtrain_wire::sqe::Sqe;
@@ -184,11 +186,10 @@ impl Authenticator {
         self.controller.concatenates()
     }
 
-    /// Hash and group that were agreed upon, in words.
+    /// Hash and group that were agreed upon.
     #[must_use]
-    pub fn agreed(&self) -> String {
-        let (hash, group) = self.controller.agreed();
-        format!("{hash}, {group}")
+    pub fn agreed(&self) -> (Hash, Group) {
+        self.controller.agreed()
     }
 
     /// Why it has failed, and what of the host's was wrong: once.

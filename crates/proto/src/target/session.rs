@@ -221,6 +221,13 @@ impl Session {
         self.step(State::Authenticating, State::Live);
     }
 
+    /// Whether its host has proved who it is, and has not begun again.
+    #[must_use]
+    pub fn has_proved(&self) -> bool {
+        let verdict = self.authenticator.as_ref().and_then(|one| one.verdict());
+        verdict == Some(Verdict::Authenticated)
+    }
+
     /// The proof that its host is asked for.
     pub fn authenticator(&mut self) -> Option<&mut Authenticator> {
         self.authenticator.as_deref_mut()

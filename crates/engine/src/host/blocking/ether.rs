@@ -119,7 +119,7 @@ impl EtherWire {
         lane.check_carriers(now, ports);
         lane.qpair.batcher().drained(now);
         lane.keep(now, ports, self.is_admin);
-        lane.send(now, ports, &OutData { slot, data });
+        lane.send(now, ports, &OutData { slot, data }, None);
         ports.flush();
         lane.check(now)
     }

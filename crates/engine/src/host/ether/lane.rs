@@ -8,6 +8,7 @@ use super::route::route;
 use crate::ether::{FrameSeal, RefusalLog, opening};
 use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
+use crate::metrics::ReactorCells;
 use crate::platform::numa;
 use roadtrain_proto::ether::fence::{EarlierLane, Route};
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
@@ -239,12 +240,19 @@ impl EtherLane {
         }
     }
 
-    /// Builds the frames that may leave now. They are sent when the ports are flushed.
-    pub(crate) fn send(&mut self, now: Instant, ports: &mut Ports, source: &impl Source) -> Built {
+    /// Builds the frames that may leave now, and counts the sizes of caravans in `cells`. They are sent when the ports are
+    /// flushed.
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        ports: &mut Ports,
+        source: &impl Source,
+        cells: Option<&ReactorCells>,
+    ) -> Built {
         let mut sum = Built::default();
         while self.qpair.end.has_tx(now) {
             let seal = self.seal.as_deref_mut();
-            let mut writer = PortWriter::new(ports, &self.routes, source, seal);
+            let mut writer = PortWriter::new(ports, &self.routes, (source, cells), seal);
             self.qpair.poll_tx(now, &mut writer);
             let built = writer.built();
             sum.frames += built.frames;
@@ -280,7 +288,7 @@ impl EtherLane {
     /// Builds Leave: nothing else is sent any more.
     pub(crate) fn leave(&mut self, now: Instant, ports: &mut Ports) {
         self.qpair.end.leave(Reason::Done);
-        self.send(now, ports, &NoData);
+        self.send(now, ports, &NoData, None);
         ports.flush();
     }
 

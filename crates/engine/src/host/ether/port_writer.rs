@@ -3,9 +3,10 @@
 use super::ports::Ports;
 use super::route::route;
 use crate::ether::{FrameSeal, seals};
+use crate::metrics::ReactorCells;
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_proto::ether::frame_writer::FrameWriter;
-use roadtrain_wire::ether::FrameHeader;
+use roadtrain_wire::ether::{FrameHeader, FrameType};
 
 /// Data of a lane's requests.
 pub(crate) trait Source {
@@ -18,10 +19,14 @@ pub(super) struct PortWriter<'a, S> {
     ports: &'a mut Ports,
     routes: &'a [(u8, Route)],
     source: &'a S,
+    /// Where sizes of caravans are counted, if they are.
+    cells: Option<&'a ReactorCells>,
     seal: Option<&'a mut FrameSeal>,
     /// Of the frame that is being built.
     route: Option<Route>,
     is_whole: bool,
+    /// In it so far.
+    records: u64,
     sent: Built,
 }
 
@@ -37,11 +42,12 @@ impl<'a, S> PortWriter<'a, S> {
     pub(super) fn new(
         ports: &'a mut Ports,
         routes: &'a [(u8, Route)],
-        source: &'a S,
+        (source, cells): (&'a S, Option<&'a ReactorCells>),
         seal: Option<&'a mut FrameSeal>,
     ) -> Self {
         let sent = Built::default();
-        PortWriter { ports, routes, source, seal, route: None, is_whole: true, sent }
+        let (route, is_whole, records) = (None, true, 0);
+        PortWriter { ports, routes, source, cells, seal, route, is_whole, records, sent }
     }
 
     /// Frames built so far.
@@ -62,13 +68,14 @@ impl<S: Source> FrameWriter for PortWriter<'_, S> {
 
     fn begin(&mut self, link: u8) {
         self.route = route(self.routes, link);
-        self.is_whole = self.route.is_some();
+        (self.is_whole, self.records) = (self.route.is_some(), 0);
         let port = self.port();
         self.ports.port(port).begin();
     }
 
     fn octets(&mut self, length: usize) -> &mut [u8] {
         self.sent.octets += length as u64;
+        self.records += 1;
         let port = self.port();
         self.ports.port(port).octets(length)
     }
@@ -90,6 +97,9 @@ impl<S: Source> FrameWriter for PortWriter<'_, S> {
     fn end(&mut self, mut header: FrameHeader) {
         if !self.is_whole {
             header.token = 0.into(); // nobody takes it
+        }
+        if let Some(cells) = self.cells.filter(|_| header.kind == FrameType::Cargo as u8) {
+            cells.caravan(self.records);
         }
         let destination = self.route.map_or_else(Default::default, |route| route.peer);
         let port = self.port();

@@ -10,13 +10,11 @@ use crate::stream::Stream;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::host::retry::BACK_OFF;
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_proto::recorder::Recorder;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
-use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -42,8 +40,8 @@ fn link_with_capsules_of(in_capsule_bytes: u32, policy: PolicyConfig) -> (Link, 
 
 fn shared() -> Shared {
     let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
-    let (completions, recorder) = (VecDeque::new(), Recorder::default());
-    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions, recorder }
+    let (completions, cells, recorder) = Default::default();
+    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions, cells, recorder }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
@@ -139,6 +137,23 @@ fn requests_keep_their_order_over_a_lost_connection() {
     lane.end_turn(&mut shared).unwrap();
     let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
     assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn caravans_are_counted_by_their_requests() {
+    let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
+    shared.cells.begin();
+    let (link, mut peer) = link(PolicyConfig::none());
+    lane.attach(link, RetryRules::default(), shared.now);
+    submit(&mut lane, &mut shared, [1]); // with what opens the connection
+    commands(&mut peer, 1);
+    let sizes = |shared: &Shared| shared.cells.sample(0).caravan_sizes;
+    let before = sizes(&shared);
+    submit(&mut lane, &mut shared, 2..=4);
+    submit(&mut lane, &mut shared, [5]);
+    commands(&mut peer, 4);
+    let more = sizes(&shared).into_iter().zip(before).map(|(now, before)| now - before);
+    assert_eq!(more.collect::<Vec<_>>()[..4], [1, 0, 1, 0], "one of three requests, one of one");
 }
 
 /// A request's time has come when the target misbehaves: nobody tries for ever to submit it.

@@ -145,7 +145,8 @@ impl Transport for EtherLink {
 
     /// Frames leave when the reactor flushes its ports.
     fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
-        let built = self.lane.send(shared.now, &mut shared.ports, requests);
+        let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
+        let built = self.lane.send(shared.now, ports, requests, cells);
         self.stats.caravans += built.frames;
         self.stats.caravan_bytes += built.octets;
         Ok(())

@@ -14,6 +14,7 @@ use super::ether::Ports;
 use super::requests::{LaneRequests, command, compare_of, urgency};
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::gather::Gather;
+use crate::metrics::ReactorCells;
 use crate::recorded::Line;
 use crate::stats::LaneStats;
 use crate::transports::transports;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     /// The reactor stays awake though little is in flight.
     pub(crate) is_awake: bool,
     pub(crate) completions: VecDeque<Completion>,
+    /// The reactor's own numbers.
+    pub(crate) cells: Arc<ReactorCells>,
     /// What was slow, and what other requests were like.
     pub(crate) recorder: Recorder<Arc<Line>>,
 }

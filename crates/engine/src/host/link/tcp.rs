@@ -183,10 +183,12 @@ impl Transport for TcpLink {
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
             self.qpair.set_now(shared.now);
             self.qpair.poll_tx(&mut writer);
-            self.connection.stats.caravan_requests += writer.headers;
+            let requests = writer.headers;
+            self.connection.stats.caravan_requests += requests;
             if shared.gather.is_empty() {
                 break;
             }
+            shared.cells.caravan(requests);
             self.connection.send(&mut shared.gather)?;
         }
         Ok(())

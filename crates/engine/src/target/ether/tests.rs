@@ -138,9 +138,16 @@ impl Stranger {
     }
 
     fn find(&mut self) {
-        self.ask(FrameType::Discover, 0, NQN.as_bytes());
-        let (_, _, body) = self.answer(FrameType::Offer);
-        self.endpoint = view::<Offer>(&body).endpoint;
+        let (mut asked, mut said) = (0, None);
+        // What comes before the target's reactor has its port is lost.
+        eventually("Offer", || {
+            self.ask(FrameType::Discover, 0, NQN.as_bytes());
+            asked += 1;
+            said = self.hear(FrameType::Offer, Duration::from_secs(2));
+            said.is_some()
+        });
+        while asked > 1 && !self.is_silent(FrameType::Offer) {}
+        self.endpoint = view::<Offer>(&said.expect("an answer").2).endpoint;
     }
 
     fn ask_to_join(&mut self, token: u64, join: &Join, nqn: &str) {

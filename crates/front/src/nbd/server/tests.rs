@@ -357,7 +357,7 @@ fn several_lanes_of_a_reactor_are_used_by_client() {
 #[test]
 fn who_never_ends_the_handshake_is_given_up() {
     let harness = Harness::start_with(Options::default(), |server| {
-        server.with_handshake_timeout(std::time::Duration::from_millis(200))
+        server.with_handshake_timeout(std::time::Duration::from_secs(1))
     });
     let mut silent = harness.connect();
     let mut client = harness.client(true);

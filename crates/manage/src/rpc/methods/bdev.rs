@@ -1,8 +1,9 @@
 //! Devices.
 
 use super::{Method, Params, change, device_params, look, qos};
-use crate::model::{Device, DeviceKind, DeviceLimits, new_uuid, parse_uuid, show_uuid};
+use crate::model::{Device, DeviceKind, Limits, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::metrics::name_in_file;
 use roadtrain_engine::store::OpenError;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -99,11 +100,6 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-/// The name of a device that the configuration file has, which is a namespace there.
-pub(super) fn name_in_file(nqn: &str, nsid: u32) -> String {
-    format!("{nqn}/{nsid}")
-}
-
 fn files_devices(manager: &Manager) -> Vec<Value> {
     let (seen, _) = manager.server().view();
     let own = seen.subsystems.iter().filter(|subsystem| subsystem.listeners.is_none());
@@ -132,7 +128,7 @@ fn view(
     let mut view = json!({
         "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
         "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
-        "assigned_rate_limits": qos::show(&DeviceLimits::default()),
+        "assigned_rate_limits": qos::show(&Limits::default()),
         "claimed": is_claimed, "zoned": false, "driver_specific": specific,
         "supported_io_types": {
             "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
@@ -421,8 +417,6 @@ pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> 
     let store = &device.store;
     let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
     store.stage(&mut resize).map_err(|error| refused(&error))?;
-    store.switch(&resize);
-    store.settle(&resize);
-    manager.resized(&device.name)?;
+    manager.resize(device, &resize)?;
     Ok(json!(true))
 }

@@ -1,13 +1,15 @@
 //! What RPC has made, as the calls that make it again.
 
-use super::{Method, Params, look, params_of};
+use super::{Method, Params, look, lvstore, params_of};
 use crate::model::{
-    Device, DeviceKind, DeviceLimits, HostKeys, KeySpec, Model, SubsystemSpec, show_uuid,
+    Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec, VolumeOf,
+    show_uuid,
 };
 use crate::rpc::methods::{place, qos, rbd};
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub(super) const METHODS: &[Method] =
     &[look("framework_get_config", "The calls that make again what RPC has made.", get)];
@@ -35,8 +37,8 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
                 .rbd_clusters
                 .iter()
                 .map(|cluster| call("bdev_rbd_register_cluster", rbd::cluster_params(cluster)));
-            let devices = model.devices.iter().filter_map(|device| device_call(device));
-            clusters.chain(devices).chain(model.limits.iter().map(limits_call)).collect()
+            let limits = model.limits.iter().map(|limits| limits_call(&model, limits));
+            clusters.chain(device_calls(&model)).chain(limits).collect()
         }
         "nvmf" => nvmf_calls(&model),
         _ => return Err(RpcError::params(format!("no subsystem {name}"))),
@@ -46,6 +48,53 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 
 fn call(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
+}
+
+/// Devices in their order, each store of volumes before its first volume. A store in a folder brings its volumes along;
+/// those of a store in memory are made anew, as the device of memory is in whose place they are.
+fn device_calls(model: &Model) -> Vec<Value> {
+    let mut stores: Vec<&Arc<LvStore>> =
+        model.lvstores.iter().filter(|one| !one.is_of_start).collect();
+    let mut calls = Vec::new();
+    for device in &model.devices {
+        calls.extend(device_call(device));
+        let DeviceKind::Volume(volume) = &device.kind else { continue };
+        let Some(lvstore) = model.lvstore_of(volume) else { continue };
+        calls.extend(stores.extract_if(.., |one| Arc::ptr_eq(one, lvstore)).map(store_call));
+        if matches!(lvstore.base, Base::Device(_)) {
+            calls.extend(volume_call(lvstore, volume));
+        }
+    }
+    calls.extend(stores.into_iter().map(store_call));
+    calls
+}
+
+fn store_call(lvstore: &Arc<LvStore>) -> Value {
+    let params = json!({"bdev_name": lvstore::base(lvstore), "lvs_name": lvstore.name});
+    call("bdev_lvol_create_lvstore", params)
+}
+
+/// A volume without its content, which is in memory.
+fn volume_call(lvstore: &LvStore, volume: &VolumeOf) -> Option<Value> {
+    let volume = lvstore.store.volume(volume.uuid)?;
+    let params = json!({
+        "lvs_name": lvstore.name, "lvol_name": volume.name, "size": volume.size,
+        "thin_provision": volume.thin || volume.snapshot || volume.parent.is_some(),
+    });
+    Some(call("bdev_lvol_create", params))
+}
+
+/// By which a device is found when the calls have been made: a volume in memory has another UUID then.
+fn lasting_name<'a>(model: &'a Model, name: &'a str) -> &'a str {
+    lost_volume(model, name).and_then(|device| device.aliases.first()).map_or(name, String::as_str)
+}
+
+/// The volume in memory of that name.
+fn lost_volume<'a>(model: &'a Model, name: &str) -> Option<&'a Arc<Device>> {
+    let device = model.device(name)?;
+    let DeviceKind::Volume(volume) = &device.kind else { return None };
+    let lvstore = model.lvstore_of(volume)?;
+    matches!(lvstore.base, Base::Device(_)).then_some(device)
 }
 
 fn device_call(device: &Device) -> Option<Value> {
@@ -88,9 +137,13 @@ fn merged(mut params: Value, more: Value) -> Value {
     params
 }
 
-fn limits_call((name, limits): (&String, &DeviceLimits)) -> Value {
+fn limits_call(model: &Model, (name, limits): (&String, &Limits)) -> Value {
+    let name = lasting_name(model, name);
+    if !limits.is_of_spdk() {
+        return call(qos::OF_DEVICE, json!({"name": name, "limits": limits}));
+    }
     let mut params = qos::show(limits);
-    params["name"] = name.as_str().into();
+    params["name"] = name.into();
     call("bdev_set_qos_limit", params)
 }
 
@@ -102,11 +155,11 @@ fn nvmf_calls(model: &Model) -> Vec<Value> {
         call("nvmf_discovery_add_referral", json!({"address": address}))
     });
     calls.extend(referrals);
-    model.subsystems.iter().for_each(|subsystem| subsystem_calls(subsystem, &mut calls));
+    model.subsystems.iter().for_each(|subsystem| subsystem_calls((model, subsystem), &mut calls));
     calls
 }
 
-fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
+fn subsystem_calls((model, subsystem): (&Model, &SubsystemSpec), calls: &mut Vec<Value>) {
     let nqn = &subsystem.nqn;
     let mut params = json!({
         "nqn": nqn, "allow_any_host": subsystem.allow_any_host,
@@ -123,9 +176,15 @@ fn subsystem_calls(subsystem: &SubsystemSpec, calls: &mut Vec<Value>) {
         let keys = subsystem.host_keys.get(host).cloned().unwrap_or_default();
         call("nvmf_subsystem_add_host", host_params((nqn, host), keys))
     }));
+    calls.extend(subsystem.host_limits.iter().map(|(host, limits)| {
+        call(qos::OF_HOST, json!({"nqn": nqn, "host": host, "limits": limits}))
+    }));
     calls.extend(subsystem.namespaces.iter().map(|one| {
-        let mut namespace = json!({"nsid": one.nsid, "bdev_name": one.device});
-        for (name, value) in [("uuid", &one.uuid), ("nguid", &one.nguid)] {
+        let device = lasting_name(model, &one.device);
+        let mut namespace = json!({"nsid": one.nsid, "bdev_name": device});
+        // What hosts know it by stays.
+        let uuid = lost_volume(model, &one.device).map(|device| show_uuid(&device.uuid));
+        for (name, value) in [("uuid", &one.uuid.clone().or(uuid)), ("nguid", &one.nguid)] {
             if let Some(value) = value {
                 namespace[name] = value.as_str().into();
             }

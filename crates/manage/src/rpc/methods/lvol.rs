@@ -1,6 +1,6 @@
 //! Volumes. A volume is a device, whose name is its UUID.
 
-use super::lvstore::{self, ClearMethod, refused};
+use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind, LvStore, Model, VolumeOf};
 use crate::rpc::{Manager, Rpc, RpcError};
@@ -191,15 +191,6 @@ fn snapshot(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
-/// The subsystem at which a host is connected to it, if one is.
-fn in_use(manager: &Manager, device: &Device) -> Option<String> {
-    let model = manager.model();
-    let (nqn, _) = model.claim(&device.name)?;
-    let (_, controllers) = manager.server().view();
-    let is_used = controllers.iter().any(|controller| *controller.subnqn == *nqn);
-    is_used.then(|| nqn.to_owned())
-}
-
 fn clone(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -284,8 +275,7 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Asked { name, force } = device_params(&params)?;
     let Found { device, lvstore, uuid } = find(manager, &name)?;
     if let Some(nqn) = in_use(manager, &device).filter(|_| force != Some(true)) {
-        let what = format!("a host uses it at {nqn}: disconnect that, or add force");
-        return Err(RpcError::busy(what));
+        return Err(used_at(&nqn, "a host uses it"));
     }
     // What can be refused is refused before hosts lose it, and they lose it before its blocks go.
     let deletion = lvstore.store.begin_delete(uuid).map_err(|error| refused(&error))?;

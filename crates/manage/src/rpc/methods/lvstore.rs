@@ -1,7 +1,7 @@
 //! Stores of volumes.
 
 use super::{Method, Params, change, device_params, look};
-use crate::model::{Base, DeviceKind, LvStore, Model, Removed};
+use crate::model::{Base, Device, DeviceKind, LvStore, Model, Removed};
 use crate::rpc::{Manager, Rpc, RpcError};
 use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
 use serde::Deserialize;
@@ -16,7 +16,11 @@ pub(super) const METHODS: &[Method] = &[
         "Makes a store of volumes in a folder, or of a device of memory.",
         create,
     ),
-    change("bdev_lvol_delete_lvstore", "Removes a store with all its volumes.", delete),
+    change(
+        "bdev_lvol_delete_lvstore",
+        "Removes a store with all its volumes; one that a host uses only by force.",
+        delete,
+    ),
 ];
 
 /// By which a store is named: one of both.
@@ -176,13 +180,54 @@ fn in_memory(manager: &Manager, name: &str, lvs_name: &str) -> Rpc<LvStore> {
     Ok(LvStore::new(store, Base::Device(device.name.clone()), false))
 }
 
+/// No host uses a volume of it.
+fn check_unused(manager: &Manager, lvstore: &LvStore) -> Rpc<()> {
+    let model = manager.model();
+    let own = lvstore.store.list().into_iter();
+    let mut used = own.filter_map(|volume| {
+        Some((in_use(manager, model.device(&volume.uuid.to_string())?)?, volume.name))
+    });
+    match used.next() {
+        Some((nqn, volume)) => {
+            Err(used_at(&nqn, &format!("a host uses {}", lvstore.alias(&volume))))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The subsystem at which a host is connected to it, if one is.
+pub(super) fn in_use(manager: &Manager, device: &Device) -> Option<String> {
+    let model = manager.model();
+    let (nqn, _) = model.claim(&device.name)?;
+    let (_, controllers) = manager.server().view();
+    let is_used = controllers.iter().any(|controller| *controller.subnqn == *nqn);
+    is_used.then(|| nqn.to_owned())
+}
+
+/// Why what a host uses is not deleted.
+pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
+    RpcError::busy(format!("{what} at {nqn}: disconnect that, or add force"))
+}
+
 fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
-    let Named { uuid, lvs_name } = device_params(&params)?;
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        uuid: Option<String>,
+        lvs_name: Option<String>,
+        force: Option<bool>,
+    }
+    let Asked { uuid, lvs_name, force } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
     if lvstore.is_of_start {
-        let how = "take it out of the command line first";
-        return Err(RpcError::not_permitted(format!("{name} is of --lvstore: {how}")));
+        let how = "take it out of the command line or the configuration file first";
+        return Err(RpcError::not_permitted(format!(
+            "{name} is of the start (--lvstore, [[lvstore]]): {how}"
+        )));
+    }
+    if force != Some(true) {
+        check_unused(manager, &lvstore)?;
     }
     // What can be refused is refused before hosts lose anything.
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;

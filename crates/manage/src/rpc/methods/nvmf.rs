@@ -1,11 +1,12 @@
 //! Subsystems.
 
-use super::bdev::name_in_file;
 use super::place;
 use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
-use crate::model::{ListenerSpec, Model, SubsystemSpec, show_uuid};
+use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_engine::metrics::name_in_file;
+use roadtrain_engine::target::Subsystem;
 use roadtrain_proto::target::{
     Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
@@ -100,6 +101,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         hosts: BTreeSet::new(),
         ana_reporting: new.ana_reporting == Some(true),
         host_keys: BTreeMap::new(),
+        host_limits: BTreeMap::new(),
         namespaces: Vec::new(),
         listeners: Vec::new(),
     };
@@ -152,7 +154,9 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         seen.subsystems.iter().filter(|subsystem| wanted(&subsystem.nqn)).collect();
     subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
     let discovery = wanted(DISCOVERY).then(|| discovery(&seen.listeners));
-    let shown = subsystems.iter().map(|subsystem| show(&model, &seen, subsystem));
+    let exports = manager.server().exports().subsystems;
+    let rates = |nqn: &str| exports.iter().find(|one| one.nqn == nqn);
+    let shown = subsystems.iter().map(|one| show(&model, &seen, (one, rates(&one.nqn))));
     let shown: Vec<Value> = discovery.into_iter().chain(shown).collect();
     match (shown.is_empty(), nqn) {
         (true, Some(nqn)) => Err(RpcError::no_device(nqn)),
@@ -169,15 +173,23 @@ fn discovery(listeners: &[Listener]) -> Value {
 }
 
 /// A subsystem as hosts see it, with what RPC says of it.
-fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Value {
+fn show(
+    model: &Model,
+    seen: &TargetConfig,
+    (subsystem, export): (&SubsystemConfig, Option<&Subsystem>),
+) -> Value {
     let nqn = &subsystem.nqn;
     let spec = model.subsystem(nqn);
     let hosts = spec.map(|spec| &spec.hosts).or(subsystem.allowed_hosts.as_ref());
     let hosts = hosts.into_iter().flatten().map(|nqn| host(spec, nqn));
     let mut by_nsid: Vec<&NamespaceConfig> = subsystem.namespaces.iter().collect();
     by_nsid.sort_by_key(|one| one.nsid);
-    let namespaces = by_nsid.into_iter().map(|one| namespace(nqn, spec, one));
-    json!({
+    let rates = |nsid: u32| {
+        let own = export.and_then(|export| export.namespaces.iter().find(|one| one.nsid == nsid));
+        own.map(|one| Limits::from(&one.rates)).unwrap_or_default()
+    };
+    let namespaces = by_nsid.into_iter().map(|one| namespace((nqn, rates(one.nsid)), spec, one));
+    let mut shown = json!({
         "nqn": nqn, "subtype": "NVMe", "listen_addresses": addresses(spec, &seen.listeners),
         "allow_any_host": subsystem.allowed_hosts.is_none(), "hosts": hosts.collect::<Vec<_>>(),
         "serial_number": seen.serial(subsystem), "model_number": subsystem.model,
@@ -185,7 +197,14 @@ fn show(model: &Model, seen: &TargetConfig, subsystem: &SubsystemConfig) -> Valu
         "passthrough": false, "min_cntlid": seen.limits.cntlid_min,
         "max_cntlid": seen.limits.cntlid_max, "dmrsl": 0, "wzsl": 0,
         "namespaces": namespaces.collect::<Vec<_>>(),
-    })
+    });
+    // SPDK has nothing like it, so it is there only when there is something to say.
+    if !subsystem.host_rates.is_empty() {
+        let limits = subsystem.host_rates.iter();
+        let limits = limits.map(|(host, rates)| (host.clone(), json!(Limits::from(rates))));
+        shown["host_limits"] = limits.collect::<serde_json::Map<_, _>>().into();
+    }
+    shown
 }
 
 /// A host that may use a subsystem.
@@ -213,7 +232,11 @@ pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) ->
     }
 }
 
-fn namespace(nqn: &str, spec: Option<&SubsystemSpec>, one: &NamespaceConfig) -> Value {
+fn namespace(
+    (nqn, limits): (&str, Limits),
+    spec: Option<&SubsystemSpec>,
+    one: &NamespaceConfig,
+) -> Value {
     let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
     let name = known.map_or_else(|| name_in_file(nqn, one.nsid), |known| known.device.clone());
     let id = one.id.unwrap_or_else(|| roadtrain_proto::target::NamespaceId::of_store(0));
@@ -223,6 +246,9 @@ fn namespace(nqn: &str, spec: Option<&SubsystemSpec>, one: &NamespaceConfig) -> 
     });
     if spec.is_none_or(|spec| spec.ana_reporting) {
         shown["anagrpid"] = one.nsid.into();
+    }
+    if limits.is_limited() {
+        shown["limits"] = json!(limits);
     }
     shown
 }

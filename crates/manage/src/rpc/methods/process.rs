@@ -8,6 +8,8 @@ use tracing::level_filters::LevelFilter;
 
 pub(super) const METHODS: &[Method] = &[
     look("log_get_flags", "Nothing: there are no flags.", flags),
+    change("log_set_flag", "Nothing for all, as there are no flags; others are not known.", flag),
+    change("log_clear_flag", "As log_set_flag.", flag),
     look("log_get_level", "The log level.", get_level),
     change("log_set_level", "Sets the log level.", set_level),
     look("log_get_print_level", "As log_get_level: there is one log.", get_level),
@@ -28,6 +30,19 @@ const LEVELS: &[(&str, &str)] = &[
 fn flags(_: &Manager, params: Params<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!({}))
+}
+
+fn flag(_: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        flag: String,
+    }
+    let Asked { flag } = params_of(&params)?;
+    match flag.as_str() {
+        "all" => Ok(json!(true)),
+        _ => Err(RpcError::params(format!("there is no flag {flag:?}: there are none here"))),
+    }
 }
 
 fn get_level(manager: &Manager, params: Params<'_>) -> Rpc<Value> {

@@ -1,16 +1,34 @@
-//! Limits on what a device may do in a second, in SPDK's words.
+//! Limits on what a device, or a host, may do in a second: in SPDK's words, and with all that there is in our own.
 
-use super::{Method, Params, bdev, change, device_params};
-use crate::model::DeviceLimits;
+use super::subsystem::edit;
+use super::{Method, Params, bdev, change, device_params, params_of};
+use crate::model::Limits;
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_proto::target::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) const METHODS: &[Method] = &[change(
-    "bdev_set_qos_limit",
-    "Limits what a device may do in a second; 0 takes a limit away.",
-    set,
-)];
+/// Sets all limits of a device.
+pub(super) const OF_DEVICE: &str = "roadtrain_set_device_limits";
+/// Sets all limits of a host.
+pub(super) const OF_HOST: &str = "roadtrain_set_host_limits";
+
+pub(super) const METHODS: &[Method] = &[
+    change(
+        "bdev_set_qos_limit",
+        "Limits what a device may do in a second; 0 takes a limit away.",
+        set,
+    ),
+    change(OF_DEVICE, "Says all that a device may do in a second.", set_of_device),
+    change(
+        OF_HOST,
+        "Says all that a host may do in a second with all namespaces of a subsystem.",
+        set_of_host,
+    ),
+];
+
+/// The unit of SPDK's bandwidths.
+const MIB: u64 = 1 << 20;
 
 fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
@@ -24,35 +42,78 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let asked: Asked = device_params(&params)?;
     let device = bdev::find(manager, &asked.name, |_| true)?;
-    let given = [
-        asked.rw_ios_per_sec,
-        asked.rw_mbytes_per_sec,
-        asked.r_mbytes_per_sec,
-        asked.w_mbytes_per_sec,
-    ];
-    if given.iter().all(Option::is_none) {
+    let mbytes = [asked.rw_mbytes_per_sec, asked.r_mbytes_per_sec, asked.w_mbytes_per_sec];
+    if asked.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
     }
-    let is_odd = |mbytes: &Option<u64>| mbytes.is_some_and(|mbytes| mbytes > u64::MAX >> 20);
-    if given[1..].iter().any(is_odd) {
-        return Err(RpcError::invalid("a bandwidth is in MiB per second"));
-    }
-    manager.change(RpcError::internal, |model| {
-        let limits = model.limits.entry(device.name.clone()).or_default();
+    let octets = |mbytes: u64| {
+        let octets = mbytes.checked_mul(MIB);
+        octets.ok_or_else(|| RpcError::invalid("a bandwidth is in MiB per second"))
+    };
+    let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
+    let given = [asked.rw_ios_per_sec, both?, read?, write?];
+    change_device(manager, &device.name, |limits| {
         // What is not named stays.
-        let DeviceLimits { ios, mbytes, read_mbytes, write_mbytes } = limits;
-        for (place, given) in [ios, mbytes, read_mbytes, write_mbytes].into_iter().zip(given) {
+        let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
+        let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
+        for (place, given) in places.into_iter().zip(given) {
             *place = given.unwrap_or(*place);
         }
-        model.limits.retain(|_, limits| *limits != DeviceLimits::default());
+    })
+}
+
+/// A limit that is none is not kept.
+fn change_device(manager: &Manager, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
+    manager.change(RpcError::internal, |model| {
+        if model.device(name).is_none() {
+            return Err(RpcError::no_device(name));
+        }
+        let limits = model.limits.entry(name.to_owned()).or_default();
+        edit(limits);
+        limits.check().map_err(RpcError::invalid)?;
+        model.limits.retain(|_, limits| limits.is_limited());
         Ok(json!(true))
     })
 }
 
-/// As `bdev_get_bdevs` shows them, and as the call takes them.
-pub(super) fn show(limits: &DeviceLimits) -> Value {
+fn set_of_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        name: String,
+        limits: Limits,
+    }
+    let Asked { name, limits } = params_of(&params)?;
+    let device = bdev::find(manager, &name, |_| true)?;
+    change_device(manager, &device.name, |place| *place = limits)
+}
+
+fn set_of_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: String,
+        host: String,
+        limits: Limits,
+        tgt_name: Option<String>,
+    }
+    let Asked { nqn, host, limits, tgt_name } = params_of(&params)?;
+    if !is_nqn(&host) {
+        return Err(RpcError::params(format!("host {host:?} is no NQN")));
+    }
+    limits.check().map_err(RpcError::invalid)?;
+    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+        subsystem.host_limits.insert(host, limits);
+        subsystem.host_limits.retain(|_, limits| limits.is_limited());
+        Ok(json!(true))
+    })
+}
+
+/// As `bdev_get_bdevs` shows them, and as SPDK's call takes them. What it cannot say is shown as the next larger number.
+pub(super) fn show(limits: &Limits) -> Value {
     json!({
-        "rw_ios_per_sec": limits.ios, "rw_mbytes_per_sec": limits.mbytes,
-        "r_mbytes_per_sec": limits.read_mbytes, "w_mbytes_per_sec": limits.write_mbytes,
+        "rw_ios_per_sec": limits.iops, "rw_mbytes_per_sec": limits.bandwidth.div_ceil(MIB),
+        "r_mbytes_per_sec": limits.read_bandwidth.div_ceil(MIB),
+        "w_mbytes_per_sec": limits.write_bandwidth.div_ceil(MIB),
     })
 }

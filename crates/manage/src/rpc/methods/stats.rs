@@ -1,13 +1,12 @@
 //! What was counted.
 
-use super::bdev::name_in_file;
 use super::look::{TICK_RATE, group_name};
 use super::nvmf::DISCOVERY;
 use super::place;
 use super::transport::check_target;
 use super::{Method, Params, device_params, look, params_of};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_engine::metrics::{Io, Latency};
+use roadtrain_engine::metrics::{AuthSample, Io, Latency};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -35,13 +34,15 @@ fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let Asked { names, name, per_channel, reset_mode } = device_params(&params)?;
     if per_channel == Some(true) || reset_mode.is_some_and(|mode| mode != "none") {
-        return Err(RpcError::invalid("no per_channel and no reset_mode here: counters only grow"));
+        return Err(RpcError::invalid(
+            "no per_channel and no reset_mode here: leave them out; counters are of all reactors, and only grow",
+        ));
     }
     let wanted: Option<Vec<String>> = names.or(name.map(|name| vec![name]));
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let mut all: Vec<(String, Option<&Io>)> = Vec::new();
     for one in seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none()) {
-        all.push((name_in_file(&one.nqn, one.nsid), Some(&one.io)));
+        all.push((one.name.clone(), Some(&one.io)));
     }
     for device in &model.devices {
         let claim = model.claim(&device.name);
@@ -156,6 +157,9 @@ fn qpairs(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         }
         if let Ok(peer) = lane.peer.parse::<SocketAddr>() {
             shown["peer_address"] = place::show(peer);
+        }
+        if let Some(AuthSample { hash, group }) = &lane.auth {
+            shown["auth"] = json!({"state": "completed", "digest": hash, "dhgroup": group});
         }
         shown
     });

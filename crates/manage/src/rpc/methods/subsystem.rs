@@ -32,6 +32,11 @@ pub(super) const METHODS: &[Method] = &[
         "Says how good the path of a listener is.",
         set_ana,
     ),
+    change(
+        "nvmf_subsystem_set_ns_ana_group",
+        "Nothing: the ANA group of a namespace is its NSID, and any other is refused.",
+        set_group,
+    ),
     look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
 
@@ -300,6 +305,33 @@ fn set_ana(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         known.ok_or_else(|| RpcError::params("it does not listen there"))?.ana = ana_state;
         Ok(json!(true))
     })
+}
+
+/// Each namespace is a group of its own, so that it can go elsewhere by itself.
+fn set_group(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        nqn: String,
+        nsid: u32,
+        anagrpid: u32,
+        tgt_name: Option<String>,
+    }
+    let Asked { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
+    check_target(tgt_name.as_deref())?;
+    manager.check_owner(&nqn)?;
+    let model = manager.model();
+    let subsystem = model.subsystem(&nqn);
+    let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
+    if !subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid) {
+        return Err(RpcError::params(format!("no nsid {nsid}")));
+    }
+    match anagrpid == nsid {
+        true => Ok(json!(true)),
+        false => Err(RpcError::params(format!(
+            "anagrpid {anagrpid}: the ANA group of a namespace is its nsid, {nsid}"
+        ))),
+    }
 }
 
 fn get_controllers(manager: &Manager, params: Params<'_>) -> Rpc<Value> {

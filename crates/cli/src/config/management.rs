@@ -1,0 +1,56 @@
+//! How a target is managed while it runs: keys of the file, and options, which win.
+
+use super::ServeConfig;
+use crate::args::RpcServeArgs;
+use std::collections::BTreeSet;
+
+impl ServeConfig {
+    /// Takes from the command line what that says: each option wins over its key. A store of volumes is added to those of
+    /// the file, or takes the place of the one with its name.
+    pub(crate) fn manage_as(&mut self, args: &RpcServeArgs) {
+        let RpcServeArgs {
+            rpc, rpc_http, rpc_credentials, rpc_http_anywhere, state, lvstores, ..
+        } = args.clone();
+        self.rpc = rpc.or(self.rpc.take());
+        self.rpc_http = rpc_http.or(self.rpc_http.take());
+        self.rpc_credentials = rpc_credentials.or(self.rpc_credentials.take());
+        self.rpc_http_anywhere |= rpc_http_anywhere;
+        self.state = state.or(self.state.take());
+        self.lvstores.retain(|own| lvstores.iter().all(|other| other.name != own.name));
+        self.lvstores.extend(lvstores);
+    }
+
+    /// Whether anybody can manage it by RPC.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.rpc.is_some() || self.rpc_http.is_some()
+    }
+
+    /// # Errors
+    /// A key that makes no sense without another one.
+    pub(super) fn check_management(&self) -> Result<(), String> {
+        match (self.rpc_http, &self.rpc_credentials) {
+            (Some(_), None) => return Err("rpc_http (--rpc-http) needs rpc_credentials".into()),
+            (None, Some(_)) => return Err("rpc_credentials is for rpc_http (--rpc-http)".into()),
+            (None, None) if self.rpc_http_anywhere => {
+                return Err("rpc_http_anywhere is for rpc_http (--rpc-http)".into());
+            }
+            _ => {}
+        }
+        if !self.lvstores.is_empty() && !self.is_managed() {
+            return Err("a store of volumes ([[lvstore]], --lvstore) needs rpc (--rpc), by which volumes are made and \
+                        shown to hosts"
+                .into());
+        }
+        let mut names = BTreeSet::new();
+        for store in &self.lvstores {
+            let name = &store.name;
+            if !matches!(store.lba, None | Some(512 | 4096)) {
+                return Err(format!("lvstore {name}: lba is 512 or 4096"));
+            }
+            if name.is_empty() || store.path.as_os_str().is_empty() || !names.insert(name) {
+                return Err(format!("lvstore {name}: each has a name of its own, and a path"));
+            }
+        }
+        Ok(())
+    }
+}

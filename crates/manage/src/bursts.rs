@@ -1,0 +1,198 @@
+//! Log lines of what anybody may cause as often as they like: the first of a kind at once, then how many more there were,
+//! every ten seconds, until none comes for so long.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Between two lines of one kind.
+const ROUND: Duration = Duration::from_secs(10);
+/// Between two looks at what is to be told.
+const LOOK: Duration = Duration::from_secs(2);
+/// Most characters of what somebody has sent.
+const DETAIL_MAX: usize = 300;
+/// Most kinds at a time; what is of none of them is of one that they share.
+const KINDS_MAX: usize = 1024;
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It is the caller's.
+    Info,
+    /// Others may suffer from it.
+    Warning,
+}
+
+/// Tells of bursts. Clones are the same one.
+#[derive(Clone, Default)]
+pub struct Bursts(Arc<Mutex<Counts>>);
+
+impl Bursts {
+    /// It has happened once more: `what` of `peer`, with what it said.
+    pub fn tell(&self, weight: Weight, what: &str, peer: &str, detail: &str) {
+        let detail = clean(detail);
+        let (is_first, needs_thread) = {
+            let mut counts = self.lock();
+            let is_first = counts.add((weight, what), (peer, &detail), Instant::now());
+            (is_first, is_first && !std::mem::replace(&mut counts.has_thread, true))
+        };
+        if is_first {
+            log(weight, &format!("{what} from {peer}: {detail}; more of that are counted"));
+        }
+        if needs_thread {
+            let bursts = self.clone();
+            let watch = move || bursts.watch();
+            // Without it the count is told when the next one comes.
+            if Builder::new().name("roadtrain-bursts".into()).spawn(watch).is_err() {
+                self.lock().has_thread = false;
+            }
+        }
+    }
+
+    /// Until all bursts are over.
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(LOOK);
+            let mut counts = self.lock();
+            let due = counts.due(Instant::now());
+            counts.has_thread = !counts.of.is_empty();
+            let goes_on = counts.has_thread;
+            drop(counts);
+            due.iter().for_each(|(weight, line)| log(*weight, line));
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log(weight: Weight, line: &str) {
+    match weight {
+        Weight::Info => info!("{line}"),
+        Weight::Warning => warn!("{line}"),
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    of: BTreeMap<String, Count>,
+    has_thread: bool,
+}
+
+/// Of one kind, since its last line.
+struct Count {
+    weight: Weight,
+    told: Instant,
+    more: u64,
+    /// The last one: who, and what it said.
+    last: (String, String),
+}
+
+impl Counts {
+    /// One more. Whether it is the first of a burst.
+    fn add(
+        &mut self,
+        (weight, what): (Weight, &str),
+        (peer, detail): (&str, &str),
+        now: Instant,
+    ) -> bool {
+        let is_known = self.of.contains_key(what);
+        let what = if is_known || self.of.len() < KINDS_MAX { what } else { "JSON-RPC" };
+        let last = (peer.to_owned(), detail.to_owned());
+        match self.of.get_mut(what) {
+            Some(count) => {
+                count.more += 1;
+                count.last = last;
+                false
+            }
+            None => {
+                self.of.insert(what.to_owned(), Count { weight, told: now, more: 0, last });
+                true
+            }
+        }
+    }
+
+    /// What is to be told by now. A kind of which nothing came is forgotten: its next one is a first one.
+    fn due(&mut self, now: Instant) -> Vec<(Weight, String)> {
+        let mut lines = Vec::new();
+        self.of.retain(|what, count| {
+            let since = now.saturating_duration_since(count.told);
+            if since < ROUND {
+                return true;
+            }
+            let (more, (peer, detail)) = (std::mem::take(&mut count.more), &count.last);
+            count.told = now;
+            if more > 0 {
+                let seconds = since.as_secs();
+                let line =
+                    format!("{what}: {more} more in {seconds} s, the last from {peer}: {detail}");
+                lines.push((count.weight, line));
+            }
+            more > 0
+        });
+        lines
+    }
+}
+
+/// In one line, and not too long.
+fn clean(detail: &str) -> String {
+    let mut text = String::new();
+    for (at, c) in detail.chars().enumerate() {
+        if at == DETAIL_MAX {
+            text.push_str("..");
+            break;
+        }
+        match c.is_control() {
+            true => write!(text, "{}", c.escape_default()).unwrap_or_default(),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_told_at_once_and_then_counted() {
+        let (mut counts, now) = (Counts::default(), Instant::now());
+        let (slow, odd) = ((Weight::Info, "slow"), (Weight::Warning, "odd"));
+        assert!(counts.add(slow, ("a", "1"), now));
+        for peer in ["a", "b", "c"] {
+            assert!(!counts.add(slow, (peer, "2"), now));
+        }
+        assert!(counts.add(odd, ("a", "x"), now), "each kind by itself");
+        assert_eq!(counts.due(now + ROUND / 2), []);
+        let line = "slow: 3 more in 10 s, the last from c: 2".to_owned();
+        assert_eq!(counts.due(now + ROUND), [(Weight::Info, line)]);
+        assert!(counts.add(odd, ("a", "x"), now + ROUND), "its burst was over");
+        assert!(!counts.add(slow, ("a", "3"), now + ROUND), "this one goes on");
+        assert_eq!(counts.due(now + ROUND * 2).len(), 1);
+        assert_eq!(counts.due(now + ROUND * 3), []);
+        assert!(counts.of.is_empty() && counts.add(slow, ("a", "4"), now + ROUND * 3));
+    }
+
+    #[test]
+    fn what_somebody_sends_is_one_short_line() {
+        assert_eq!(clean("a\nb\u{1b}[2J \u{e4}"), "a\\nb\\u{1b}[2J \u{e4}");
+        let long = clean(&"x".repeat(1 << 20));
+        assert_eq!(long.len(), DETAIL_MAX + 2);
+    }
+
+    #[test]
+    fn kinds_are_bounded() {
+        let (mut counts, now) = (Counts::default(), Instant::now());
+        for kind in 0..KINDS_MAX * 2 {
+            counts.add((Weight::Info, &kind.to_string()), ("a", ""), now);
+        }
+        assert!(counts.of.len() <= KINDS_MAX + 1);
+    }
+}

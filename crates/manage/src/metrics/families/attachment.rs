@@ -1,0 +1,123 @@
+//! Families of an attachment.
+
+use super::{Of, batching, ops, sizes_of};
+use crate::metrics::encode::{Buckets, Out};
+use roadtrain_engine::metrics::{
+    AttachmentSample, LinkSample, PathSample, ReactorSample, Snapshot,
+};
+use roadtrain_engine::target::AnaState;
+use std::fmt;
+
+/// What a path may be.
+const PATH_STATES: [&str; 3] = ["live", "connecting", "lost"];
+
+/// The attachment.
+type Id<'a> = (&'static str, &'a str);
+
+pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
+    let Some(of) = &shown.attachment else { return Ok(()) };
+    let id = ("id", shown.id.as_str());
+    let device = of.devices.first().map_or("", String::as_str);
+    let (nqn, front, transport) = (of.nqn.as_str(), of.front.as_str(), of.transport.as_str());
+    let info = [id, ("nqn", nqn), ("front", front), ("device", device), ("transport", transport)];
+    out.gauges(("roadtrain_attachment_info", "An attachment, always 1"), [(info, 1u64)])?;
+    let gauges: [(&str, &str, u64); 5] = [
+        ("roadtrain_attachment_connected", "Whether its target can be used", of.connected.into()),
+        ("roadtrain_attachment_lanes", "Its lanes", shown.lanes.len() as u64),
+        ("roadtrain_attachment_in_flight", "Requests taken and not completed", of.in_flight),
+        ("roadtrain_attachment_waiting", "Of those, requests that wait to be sent", of.waiting),
+        ("roadtrain_attachment_size_bytes", "Octets that it shows", of.size_bytes),
+    ];
+    for (name, help, value) in gauges {
+        out.gauges((name, help), [([id], value)])?;
+    }
+    counters(id, of, out)?;
+    let sum = sum(&shown.reactors);
+    batching(&[([id], sum.batching)], out)?;
+    sizes_of([([id], &sum)].into_iter(), out)?;
+    paths(id, &shown.paths, out)?;
+    links(id, &shown.links, out)
+}
+
+/// How requests travel on all reactors.
+fn sum(reactors: &[ReactorSample]) -> ReactorSample {
+    let mut sum = ReactorSample::default();
+    for reactor in reactors {
+        sum.batching = sum.batching + reactor.batching;
+        let longest = sum.caravan_sizes.len().max(reactor.caravan_sizes.len());
+        sum.caravan_sizes.resize(longest, 0);
+        for (sum, count) in sum.caravan_sizes.iter_mut().zip(&reactor.caravan_sizes) {
+            *sum += count;
+        }
+    }
+    sum
+}
+
+fn counters(id: Id<'_>, of: &AttachmentSample, out: &mut Out<'_>) -> fmt::Result {
+    let counters: [(&str, &str, u64); 6] = [
+        ("roadtrain_attachment_reads_completed", "Reads that ended well", of.io.reads),
+        ("roadtrain_attachment_writes_completed", "Writes that ended well", of.io.writes),
+        ("roadtrain_attachment_read_bytes", "Octets read", of.io.read_bytes),
+        ("roadtrain_attachment_written_bytes", "Octets written", of.io.written_bytes),
+        ("roadtrain_attachment_errors", "Requests that failed", of.io.errors),
+        ("roadtrain_attachment_reconnects", "Connections made again", of.reconnects),
+    ];
+    for (name, help, value) in counters {
+        out.counters((name, help), [([id], value)])?;
+    }
+    let rows = ops(&of.io).map(|(op, latency)| ([id, ("op", op)], latency));
+    let help = "From when a request was taken until it has ended";
+    out.latencies(("roadtrain_attachment_io_seconds", help), Buckets::Fine, rows)
+}
+
+/// Paths to the namespaces, which differ by where they lead.
+fn paths(id: Id<'_>, paths: &[PathSample], out: &mut Out<'_>) -> fmt::Result {
+    let labels =
+        |path: &'_ PathSample| [(id.0, id.1.to_owned()), ("address", path.address.clone())];
+    let is_in = |path: &'_ PathSample, state: &'static str, is_it: bool| {
+        let [id, address] = labels(path);
+        ([id, address, ("state", state.to_owned())], u64::from(is_it))
+    };
+    let states = paths
+        .iter()
+        .flat_map(|path| PATH_STATES.map(|state| is_in(path, state, path.state == state)));
+    let help = "Whether a path carries requests (live), is tried again (connecting), or has been for too long (lost)";
+    out.gauges(("roadtrain_path_state", help), states)?;
+    let states = paths.iter().flat_map(|path| {
+        let told = path.ana.as_deref().into_iter();
+        told.flat_map(|told| {
+            AnaState::ALL.map(|state| is_in(path, state.name(), told == state.name()))
+        })
+    });
+    let help = "What the target says of a path: its ANA state, the best of all namespaces";
+    out.gauges(("roadtrain_path_ana_state", help), states)?;
+    let gauges: [(&str, &str, Of<PathSample, u64>); 2] = [
+        ("roadtrain_path_in_flight", "Requests given to a path and not completed", |p| p.in_flight),
+        ("roadtrain_path_waiting", "Of those, requests that wait to be sent", |p| p.waiting),
+    ];
+    for (name, help, value) in gauges {
+        out.gauges((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
+    }
+    let counters: [(&str, &str, Of<PathSample, u64>); 3] = [
+        ("roadtrain_path_requests", "Requests that a path has answered", |p| p.requests),
+        ("roadtrain_path_bytes", "Octets of their data", |p| p.data_bytes),
+        ("roadtrain_path_losses", "Connections of a path that were lost", |p| p.losses),
+    ];
+    for (name, help, value) in counters {
+        out.counters((name, help), paths.iter().map(|path| (labels(path), value(path))))?;
+    }
+    Ok(())
+}
+
+fn links(id: Id<'_>, links: &[LinkSample], out: &mut Out<'_>) -> fmt::Result {
+    let labels =
+        |link: &'_ LinkSample| [(id.0, id.1.to_owned()), ("interface", link.interface.clone())];
+    let rtt = links.iter().map(|link| (labels(link), link.rtt_seconds));
+    out.gauges(("roadtrain_link_rtt_seconds", "Round-trip time of a link"), rtt)?;
+    let suspect = links.iter().map(|link| (labels(link), u64::from(link.suspect)));
+    out.gauges(("roadtrain_link_suspect", "Whether new frames avoid a link"), suspect)?;
+    let sent = links.iter().map(|link| (labels(link), link.sent));
+    out.counters(("roadtrain_link_sent", "Frames sent over a link"), sent)?;
+    let lost = links.iter().map(|link| (labels(link), link.lost));
+    out.counters(("roadtrain_link_lost", "Frames given up on a link"), lost)
+}

@@ -1,0 +1,139 @@
+//! What RPC knows of what a target shows: the names and kinds of devices, the limits of subsystems.
+
+use super::Manager;
+use crate::model::{Device, Model, SubsystemSpec};
+use roadtrain_engine::metrics::{DeviceSample, NamespaceSample, Snapshot, SubsystemSample};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+impl Manager {
+    /// Says in a snapshot of the target what RPC knows of it: what it has made is what RPC says it is, and devices that no
+    /// namespace shows are there, too.
+    pub fn describe(&self, seen: &mut Snapshot) {
+        describe(&self.model(), seen);
+    }
+}
+
+fn describe(model: &Model, seen: &mut Snapshot) {
+    let devices: HashMap<&str, &Arc<Device>> =
+        model.devices.iter().map(|device| (device.name.as_str(), device)).collect();
+    let claims: HashMap<(&str, u32), &str> = model.claims().collect();
+    for namespace in &mut seen.namespaces {
+        if let Some(name) = claims.get(&(namespace.nqn.as_str(), namespace.nsid)) {
+            (*name).clone_into(&mut namespace.name);
+            devices.get(name).iter().for_each(|device| shown(namespace, device));
+        }
+    }
+    let claimed: HashSet<&str> = claims.into_values().collect();
+    let alone = model.devices.iter().filter(|device| !claimed.contains(device.name.as_str()));
+    seen.devices = alone.map(|device| sample(device)).collect();
+    let specs: HashMap<&str, &SubsystemSpec> =
+        model.subsystems.iter().map(|spec| (spec.nqn.as_str(), spec)).collect();
+    for subsystem in &mut seen.subsystems {
+        if let Some(spec) = specs.get(subsystem.nqn.as_str()) {
+            limited(subsystem, spec);
+        }
+    }
+}
+
+fn shown(namespace: &mut NamespaceSample, device: &Device) {
+    namespace.device = device.place();
+    device.product().clone_into(&mut namespace.product);
+}
+
+fn sample(device: &Device) -> DeviceSample {
+    let geometry = device.store.geometry();
+    DeviceSample {
+        name: device.name.clone(),
+        device: device.place(),
+        block_bytes: geometry.lba_bytes(),
+        product: device.product().to_owned(),
+        capacity_bytes: geometry.bytes(),
+    }
+}
+
+fn limited(subsystem: &mut SubsystemSample, spec: &SubsystemSpec) {
+    subsystem.namespace_limit = spec.max_namespaces.into();
+    subsystem.hosts = spec.hosts.iter().cloned().collect();
+    subsystem.shared = spec.ana_reporting;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DeviceKind, NamespaceSpec, RbdAccess, RbdOf};
+    use roadtrain_engine::metrics::name_in_file;
+    use roadtrain_engine::store::{StoreKind, StoreSpec, open};
+
+    const NQN: &str = "nqn.2026-11.test:a";
+
+    fn device(name: &str, kind: DeviceKind) -> Arc<Device> {
+        let spec =
+            StoreSpec { kind: StoreKind::Null { size: 1 << 20 }, lba_bytes: 512, read_only: false };
+        let store = open(&spec).unwrap();
+        let (aliases, file) = Default::default();
+        Arc::new(Device { name: name.into(), aliases, uuid: [7; 16], kind, file, store })
+    }
+
+    fn image(pool: &str) -> DeviceKind {
+        let access = RbdAccess::default();
+        DeviceKind::Rbd(RbdOf { pool: pool.into(), image: "disk".into(), cluster: None, access })
+    }
+
+    #[test]
+    fn what_rpc_has_made_is_what_rpc_says() {
+        let namespace = |nsid, device: &str| NamespaceSpec {
+            nsid,
+            device: device.into(),
+            uuid: None,
+            nguid: None,
+            reservations: None,
+        };
+        let subsystem = serde_json::json!({
+            "nqn": NQN, "max_namespaces": 4, "allow_any_host": true, "ana_reporting": true,
+            "allow_hosts": ["nqn.2026-11.test:host"],
+        });
+        let mut spec: SubsystemSpec = serde_json::from_value(subsystem).unwrap();
+        spec.namespaces = vec![namespace(1, "image"), namespace(2, "file")];
+        let devices = vec![
+            device("image", image("pool/of")),
+            device("file", DeviceKind::Aio("/srv/disk".into())),
+            device("spare", DeviceKind::Malloc),
+        ];
+        let model = Model { devices, subsystems: vec![spec], ..Model::default() };
+        let sample = |nqn: &str, nsid| NamespaceSample {
+            nqn: nqn.into(),
+            nsid,
+            name: name_in_file(nqn, nsid),
+            device: "embedded".into(),
+            product: "Embedded".into(),
+            ..NamespaceSample::default()
+        };
+        let of = |nqn: &str| SubsystemSample {
+            nqn: nqn.into(),
+            namespace_limit: 1024,
+            ..SubsystemSample::default()
+        };
+        let mut seen = Snapshot {
+            namespaces: vec![sample(NQN, 1), sample(NQN, 2), sample("nqn.2026-11.test:b", 1)],
+            subsystems: vec![of(NQN), of("nqn.2026-11.test:b")],
+            ..Snapshot::default()
+        };
+        describe(&model, &mut seen);
+        let namespaces = seen.namespaces.iter();
+        let said: Vec<_> = namespaces.map(|n| [&*n.name, &*n.product, &*n.device]).collect();
+        assert_eq!(said[0], ["image", "Ceph Rbd Disk", "pool/of/disk"]);
+        assert_eq!(said[1], ["file", "AIO disk", "/srv/disk"]);
+        assert_eq!(said[2], ["nqn.2026-11.test:b/1", "Embedded", "embedded"], "not RPC's");
+        let [DeviceSample { name, product, capacity_bytes, block_bytes, device }] =
+            &seen.devices[..]
+        else {
+            panic!("{:?}", seen.devices)
+        };
+        assert_eq!((&**name, &**product, &**device), ("spare", "Malloc disk", "mem"));
+        assert_eq!((*capacity_bytes, *block_bytes), (1 << 20, 512));
+        let [own, other] = &seen.subsystems[..] else { panic!("{:?}", seen.subsystems) };
+        assert_eq!((own.namespace_limit, own.shared, own.hosts.len()), (4, true, 1));
+        assert_eq!((other.namespace_limit, other.shared, other.hosts.len()), (1024, false, 0));
+    }
+}
