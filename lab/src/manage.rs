@@ -260,9 +260,19 @@ fn limits(args: &Runs) -> anyhow::Result<Vec<Row>> {
 /// A host of a namespace without a limit: alone, while another host exhausts its own one's, and while the other asks
 /// for just so much without a limit. Both hosts share a core.
 fn neighbour(args: &Runs) -> anyhow::Result<Vec<Row>> {
+    let stores =
+        [("memory", "mem:256MiB"), ("emulated SSD", "ssd:256MiB,service-us=100,parallel=64")];
+    let mut rows = Vec::new();
+    for (name, store) in stores {
+        rows.extend(neighbour_of(args, name, store)?);
+    }
+    Ok(rows)
+}
+
+fn neighbour_of(args: &Runs, name: &str, store: &str) -> anyhow::Result<Vec<Row>> {
     let lab = Lab::new(args)?;
-    let limited = format!("--namespace mem:256MiB,iops={LIMITED}");
-    let _target = lab.serve(&format!("--namespace mem:256MiB {limited} --namespace mem:256MiB"))?;
+    let limited = format!("--namespace {store},iops={LIMITED}");
+    let _target = lab.serve(&format!("--namespace {store} {limited} --namespace {store}"))?;
     let others = [
         ("--nsid 2 --depth 128".to_owned(), "x alone"),
         (format!("--nsid 3 --depth 128 --rate {LIMITED}"), "x beside as much without a limit"),
@@ -285,7 +295,8 @@ fn neighbour(args: &Runs) -> anyhow::Result<Vec<Row>> {
         for (against, (_, unit)) in [0, 2].into_iter().zip(others.iter()) {
             let ratios = p99[1].iter().zip(&p99[against]).map(|(mine, other)| mine / other);
             let measured = median(ratios).context("no rounds")?;
-            let what = format!("p99 at depth {depth} beside a host limited to {LIMITED} IOPS");
+            let what =
+                format!("{name}: p99 at depth {depth} beside a host limited to {LIMITED} IOPS");
             rows.push(Row { check: "neighbour", what, measured, unit, bar: Bar::AtMost(1.2) });
         }
     }
