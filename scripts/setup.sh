@@ -14,7 +14,7 @@ declare -A packages=(
     [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
         ceph-mon ceph-osd ceph-common
         curl python3 prometheus chromium
-        dpkg-dev lintian systemd procps strace cbindgen g++ tmux'
+        dpkg-dev lintian systemd procps strace cbindgen g++ tmux pkg-config'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils python3-venv python3-dev'
     [lint]='shellcheck'
     [deb]='dpkg-dev lintian'

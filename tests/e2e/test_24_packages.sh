@@ -47,7 +47,7 @@ echo '# ours' >>/etc/roadtrain/serve.toml
 # Files may be opened by JSON-RPC below a folder: one line to uncomment, as docs/guide/manage.md says.
 sed -i 's/^# file_roots/file_roots/' /etc/roadtrain/serve.toml
 install -d -o roadtrain -g roadtrain -m 0750 /var/lib/roadtrain/images
-truncate -s 16M /var/lib/roadtrain/images/more.img && chown roadtrain: /var/lib/roadtrain/images/more.img
+truncate -s 64M /var/lib/roadtrain/images/more.img && chown roadtrain: /var/lib/roadtrain/images/more.img
 
 # As systemd would start it: user, folder, no capabilities, no new ones.
 install -d -o roadtrain -g roadtrain -m "$(value RuntimeDirectoryMode)" /run/roadtrain-serve
@@ -73,6 +73,14 @@ ctl listener add $more 127.0.0.1:4421
 ! roadtrain ctl device add odd file:/etc/passwd 2>/tmp/ctl.log || end_with 'any file is opened'
 as_service roadtrain ctl subsystem list --json | jq -e --arg n $more '.[] | select(.nqn == $n)' >/dev/null || end_with 'not shown'
 [ -z "$(ss -Hltn 'sport != :4420 and sport != :4421')" ] || end_with 'it listens elsewhere'
+
+# A program in C is built with the packages of the library, and runs with them.
+dpkg -i /tmp/debs/first/libroadtrain0_*.deb /tmp/debs/first/libroadtrain-dev_*.deb
+# shellcheck disable=SC2046
+gcc -o /tmp/program /tmp/debs/program.c $(pkg-config --cflags --libs roadtrain) 2>/tmp/gcc.log || end_with 'no program'
+[ "$(timeout 60 /tmp/program 127.0.0.1:4421 $more)" = ok ] || end_with 'the program has failed'
+dpkg -P libroadtrain-dev libroadtrain0
+[ -z "$(find /usr -name '*libroadtrain*.so*' -o -name 'roadtrain.h' -o -name roadtrain.pc)" ] || end_with 'of the library something is left'
 
 # A new version, under load that is checked octet for octet.
 roadtrain bench -a 127.0.0.1 -n $nqn --rw randrw --bs 4k --size 64MiB --depth 16 --verify --seconds 6 --json \
@@ -121,6 +129,7 @@ test_packages_install_upgrade_under_load_and_leave() {
     mkdir machine debs
     packages "$work/debs/first"
     packages "$work/debs/second" 99.0-1
+    cp "$top/tests/capi/program.c" debs
     inside >inside.sh
     unshare --mount --net true 2>/dev/null || skip 'no namespaces here'
     mkdir -p try && unshare --mount "$BASH" -c 'mount -t tmpfs x try && cd try && mkdir a b c &&
