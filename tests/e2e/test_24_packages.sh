@@ -63,13 +63,13 @@ first=$!
 
 # It is managed by what root and its user find by themselves, and by nobody else.
 more=nqn.2025-01.io.example:more
-ctl() { roadtrain ctl "$@" >/tmp/ctl.log 2>&1 || end_with "ctl $*"; }
+by_root() { roadtrain ctl "$@" >/tmp/ctl.log 2>&1 || end_with "ctl $*"; }
 [ "$(stat -c %U:%a /run/roadtrain-serve/rpc.sock)" = roadtrain:600 ] || end_with 'the socket is for others, too'
 ! setpriv --reuid nobody --regid nogroup --clear-groups roadtrain ctl device list 2>/tmp/ctl.log || end_with 'anybody manages it'
-ctl device add more file:/var/lib/roadtrain/images/more.img
-ctl subsystem add $more --any-host
-ctl namespace add $more more
-ctl listener add $more 127.0.0.1:4421
+by_root device add more file:/var/lib/roadtrain/images/more.img
+by_root subsystem add $more --any-host
+by_root namespace add $more more
+by_root listener add $more 127.0.0.1:4421
 ! roadtrain ctl device add odd file:/etc/passwd 2>/tmp/ctl.log || end_with 'any file is opened'
 as_service roadtrain ctl subsystem list --json | jq -e --arg n $more '.[] | select(.nqn == $n)' >/dev/null || end_with 'not shown'
 [ -z "$(ss -Hltn 'sport != :4420 and sport != :4421')" ] || end_with 'it listens elsewhere'
