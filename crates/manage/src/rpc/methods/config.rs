@@ -37,8 +37,7 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
                 .rbd_clusters
                 .iter()
                 .map(|cluster| call("bdev_rbd_register_cluster", rbd::cluster_params(cluster)));
-            let limits = model.limits.iter().map(|limits| limits_call(&model, limits));
-            clusters.chain(device_calls(&model)).chain(limits).collect()
+            clusters.chain(device_calls(&model)).chain(limits_calls(&model)).collect()
         }
         "nvmf" => nvmf_calls(&model),
         _ => return Err(RpcError::params(format!("no subsystem {name}"))),
@@ -137,8 +136,15 @@ fn merged(mut params: Value, more: Value) -> Value {
     params
 }
 
-fn limits_call(model: &Model, (name, limits): (&String, &Limits)) -> Value {
-    let name = lasting_name(model, name);
+/// In the order of the devices: that of their names is another one when volumes have other UUIDs.
+fn limits_calls(model: &Model) -> impl Iterator<Item = Value> {
+    model.devices.iter().filter_map(|device| {
+        let limits = model.limits.get(&device.name)?;
+        Some(limits_call(lasting_name(model, &device.name), limits))
+    })
+}
+
+fn limits_call(name: &str, limits: &Limits) -> Value {
     if !limits.is_of_spdk() {
         return call(qos::OF_DEVICE, json!({"name": name, "limits": limits}));
     }
