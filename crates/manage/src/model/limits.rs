@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Octets of a MiB.
-const MIB: u64 = 1 << 20;
+/// Octets of a MiB, in which SPDK's clients say bandwidths.
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Zero is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -175,10 +175,9 @@ impl Model {
     pub(super) fn order_to_keep(&self) -> Vec<String> {
         // The command line's stores are opened last.
         let store_at = |volume: &VolumeOf| {
-            let of = |lvstore: &&Arc<LvStore>| Arc::ptr_eq(&lvstore.store, &volume.store);
-            let lvstore = self.lvstores.iter().find(of)?;
-            let at = self.lvstores.iter().position(|one| Arc::ptr_eq(one, lvstore));
-            Some((lvstore.is_of_start, at))
+            let mut lvstores = self.lvstores.iter().enumerate();
+            let (at, one) = lvstores.find(|(_, one)| Arc::ptr_eq(&one.store, &volume.store))?;
+            Some((one.is_of_start, at))
         };
         let opened = |device: &Arc<Device>| match &device.kind {
             DeviceKind::Volume(volume) => store_at(volume),

@@ -14,6 +14,7 @@ pub use device::{Device, DeviceKind, new_uuid, parse_uuid, show_uuid};
 pub use file::{StateError, load, read, save};
 pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
 pub use limits::Limits;
+pub(crate) use limits::MIB;
 pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
 pub use rbd::{RbdAccess, RbdCluster, RbdOf};
 pub use referral::ReferralSpec;

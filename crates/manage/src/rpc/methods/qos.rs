@@ -2,7 +2,7 @@
 
 use super::subsystem::edit;
 use super::{Method, Params, bdev, change, device_params, params_of};
-use crate::model::Limits;
+use crate::model::{Limits, MIB};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_proto::target::is_nqn;
 use serde::Deserialize;
@@ -26,9 +26,6 @@ pub(super) const METHODS: &[Method] = &[
         set_of_host,
     ),
 ];
-
-/// The unit of SPDK's bandwidths.
-const MIB: u64 = 1 << 20;
 
 fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
