@@ -16,6 +16,7 @@ pub(crate) mod xml;
 
 use crate::interrupt;
 use crate::machine::Machine;
+use crate::workload::Waiting;
 use anyhow::{Context, ensure};
 use plan::{Extent, Figure, Point};
 use result::{Data, Evaluation, ProfileResult};
@@ -78,6 +79,12 @@ pub(crate) struct Args {
     /// Only figures whose name contains one of these (comma-separated)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Both ends wait as the product does by default; else they sleep, as fixed policies are published
+    #[arg(long)]
+    default_waiting: bool,
+    /// A thread computes on each of the two cores meanwhile
+    #[arg(long)]
+    neighbours: bool,
     /// Name the figures and stop
     #[arg(long)]
     list: bool,
@@ -151,6 +158,8 @@ fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Ev
         wired_seconds: budget.wired_seconds,
         retries: args.retries,
         repeats_left: Cell::new(0),
+        has_neighbours: args.neighbours,
+        waiting: args.default_waiting.then_some(Waiting::Default),
         wires: RefCell::default(),
     };
     let began = Instant::now();

@@ -3,8 +3,10 @@
 
 use crate::measure::Measure;
 use anyhow::Context;
+use roadtrain_engine::tuning;
 use std::fs;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,25 @@ pub(crate) fn quiet(
         }
     }
     best.context("no run")
+}
+
+/// Runs while a thread computes on each of the two cores.
+pub(crate) fn beside_neighbours<T>(run: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for core in [0, 1] {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let _ = tuning::pin_to_core(core);
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let outcome = run();
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })
 }
 
 /// Waits until nothing else runs on the machine, at most for `limit`; gives what others used at last, in cores.

@@ -1,24 +1,11 @@
 //! How a reactor waits: spinning is worth its core only while it usually catches something.
 //!
-//! | file | purpose |
-//! |---|---|
-//! | `adaptive` | the default: each wait's decision, from what the other two say |
-//! | `budget` | what spinning may still cost, beside what it has saved |
-//! | `trials` | whether spinning saves CPU time, by doing both |
-//! | `contention` | whether other threads want the core |
-//! | `meter` | what was learnt, for other threads to read |
-//!
-//! What a sleep costs, which bounds every spin, is a figure of [`roadtrain_proto::costs`].
+//! What learns whether it does is [`roadtrain_proto::spin`]; here is what is configured, and what others see of it.
 
-mod adaptive;
-mod budget;
-mod contention;
 mod meter;
-mod trials;
 
-pub use adaptive::{Adaptive, Learnt};
 pub use meter::Meter;
-pub use trials::Reading;
+pub use roadtrain_proto::spin::{Adaptive, Learnt, Reading};
 
 use roadtrain_proto::time::Instant;
 use std::time::Duration;

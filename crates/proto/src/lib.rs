@@ -58,6 +58,7 @@ pub mod manifest;
 pub mod policy;
 pub mod recorder;
 pub mod security;
+pub mod spin;
 pub mod target;
 pub mod time;
 mod view;

@@ -10,7 +10,7 @@ use crate::measure::{Measure, median};
 use crate::noise;
 use crate::product::{self, Timing};
 use crate::wired::{Contestant, Wired};
-use crate::workload::{Load, StoreKind, Wire};
+use crate::workload::{Load, Setup, StoreKind, Waiting, Wire};
 use anyhow::{Context, bail};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -43,6 +43,10 @@ pub(super) struct Manner {
     pub(super) retries: usize,
     /// Repetitions that are left for all runs together: disturbance must not double the time.
     pub(super) repeats_left: Cell<usize>,
+    /// How both ends wait, whatever their setup says.
+    pub(super) waiting: Option<Waiting>,
+    /// A thread computes on each of the two cores meanwhile.
+    pub(super) has_neighbours: bool,
     /// Links that have been made.
     pub(super) wires: RefCell<HashMap<Wire, Rc<Wired>>>,
 }
@@ -164,6 +168,7 @@ impl Manner {
         let point = Point { load: block.load, side };
         let command = match side {
             Side::Product(setup) => {
+                let setup = self.as_it_waits(setup);
                 let rate = rate(&block.load, peaks).unwrap_or_default();
                 let timing = self.timing(&block.load, rate);
                 let words = match block.load.wire {
@@ -176,6 +181,10 @@ impl Manner {
             Side::Floor(gather) => format!("roadtrain-lab floor --gather {gather} ..."),
         };
         RunResult::new(&point, command)
+    }
+
+    fn as_it_waits(&self, setup: Setup) -> Setup {
+        Setup { waiting: self.waiting.unwrap_or(setup.waiting), ..setup }
     }
 
     fn timing(&self, load: &Load, rate: Option<f64>) -> Timing {
@@ -193,7 +202,7 @@ impl Manner {
         let load = &point.load;
         if let Some(wire) = load.wire {
             let contestant = match point.side {
-                Side::Product(setup) => Contestant::Product(setup),
+                Side::Product(setup) => Contestant::Product(self.as_it_waits(setup)),
                 Side::Nbdkit => Contestant::Nbdkit,
                 Side::Floor(_) => bail!("the floor is loopback's"),
             };
@@ -202,6 +211,7 @@ impl Manner {
         match point.side {
             Side::Nbdkit => bail!("nbdkit runs over links only"),
             Side::Product(setup) => {
+                let setup = self.as_it_waits(setup);
                 let arguments = product::arguments(load, &setup, &self.timing(load, rate));
                 self.quiet(|| product::run(&self.program, &arguments))
             }
@@ -212,7 +222,7 @@ impl Manner {
                     seconds: self.seconds,
                     warmup: self.ramp_seconds,
                     memory: MIB << 20,
-                    ..load.floor(direction, crate::workload::Waiting::Sleep)
+                    ..load.floor(direction, Waiting::Sleep)
                 };
                 self.quiet(|| floor::run(&args).map(|result| Measure::from(&result)))
             }
@@ -231,8 +241,11 @@ impl Manner {
         Ok(wired)
     }
 
-    /// Runs again when others disturbed, as long as repetitions are left.
+    /// Runs again when others disturbed who are not meant to, as long as repetitions are left.
     fn quiet(&self, run: impl Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
+        if self.has_neighbours {
+            return noise::beside_neighbours(run);
+        }
         let runs = Cell::new(0_usize);
         let counted = || {
             runs.set(runs.get() + 1);
@@ -304,6 +317,8 @@ mod tests {
                 wired_seconds: budget.wired_seconds,
                 retries: 0,
                 repeats_left: Cell::new(0),
+                waiting: None,
+                has_neighbours: false,
                 wires: RefCell::default(),
             };
             manner.minutes(&blocks(&figures))

@@ -4,12 +4,9 @@ use super::Args;
 use super::result::{Most, WaitingRow};
 use crate::floor;
 use crate::measure::{Measure, median};
-use crate::noise::quiet;
+use crate::noise::{self, quiet};
 use crate::product::{self, Timing};
 use crate::workload::{Load, Setup, Waiting};
-use roadtrain_engine::tuning;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 /// Mean latency of that of the best other way but polling.
 const OF_BEST_MAX: f64 = 1.15;
@@ -97,7 +94,7 @@ fn round(plan: &Plan, args: &Args) -> anyhow::Result<Round> {
         product::run(&args.program, &product::arguments(&load, &setup, &timing))
     };
     let measured = |run: &dyn Fn() -> anyhow::Result<Measure>| match plan.has_neighbour {
-        true => beside_neighbours(run),
+        true => noise::beside_neighbours(run),
         false => quiet(args.retries, run),
     };
     let ways = WAYS.iter().map(|&(_, waiting)| measured(&|| product(waiting)));
@@ -110,25 +107,6 @@ fn round(plan: &Plan, args: &Args) -> anyhow::Result<Round> {
         quiet(args.retries, || floor::run(&floor_args).map(|result| Measure::from(&result)))
     });
     Ok(Round { ways, polled: polled.transpose()? })
-}
-
-/// Runs while a thread computes on each of the two cores.
-fn beside_neighbours(run: &dyn Fn() -> anyhow::Result<Measure>) -> anyhow::Result<Measure> {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for core in [0, 1] {
-            let is_over = &is_over;
-            scope.spawn(move || {
-                let _ = tuning::pin_to_core(core);
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let measure = run();
-        is_over.store(true, Ordering::Relaxed);
-        measure
-    })
 }
 
 fn row(plan: &Plan, rounds: &[Round], error: Option<String>) -> WaitingRow {

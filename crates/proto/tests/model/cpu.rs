@@ -1,9 +1,13 @@
 //! One core: its clock, what it has done, and how it sends.
 
+use super::READ_BYTES;
 use super::costs::{Costs, SEGMENT_BYTES};
+use super::waits::{Waiting, Waits};
 use super::wire::{Cargo, Pdu, Wire};
+use roadtrain_proto::costs::Used;
 use roadtrain_proto::host;
 use roadtrain_proto::policy::Batcher;
+use roadtrain_proto::spin::Reading;
 use roadtrain_proto::target;
 use roadtrain_proto::time::Instant;
 use std::ops::Range;
@@ -76,15 +80,19 @@ impl Random {
     }
 }
 
-/// A core, busy with a turn or asleep.
+/// A core: busy with a turn, spinning, or asleep.
 pub struct Core {
-    /// In a turn: now. Else: since when it sleeps.
+    /// In a turn: now. Else: since when it waits.
     pub clock: Instant,
     /// Until then the other end has the core that both share.
     pub taken_until: Instant,
     pub costs: Costs,
+    pub waits: Waits,
     measured: Range<Instant>,
     busy_since: Instant,
+    /// CPU time before that, and requests that it has handled.
+    cpu: Duration,
+    pub requests: u64,
     /// How long it will take to wake up the next time.
     wake_up: Duration,
     /// When it is needed for something else.
@@ -94,13 +102,33 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(costs: Costs, measured: Range<Instant>, seed: u64) -> Self {
+    pub fn new(
+        (costs, waiting, is_host): (Costs, Waiting, bool),
+        measured: Range<Instant>,
+        seed: u64,
+    ) -> Self {
+        let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
+        let waits = Waits::new(waiting, is_host);
         let (clock, busy_since) = (Instant::default(), Instant::default());
         let mut random = Random(seed);
         let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
         let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
         let (taken_until, work) = (clock, Work::default());
-        Core { clock, taken_until, costs, measured, busy_since, wake_up, away_at, random, work }
+        let (cpu, requests) = (Duration::ZERO, 0);
+        Core {
+            clock,
+            taken_until,
+            costs,
+            waits,
+            measured,
+            busy_since,
+            cpu,
+            requests,
+            wake_up,
+            away_at,
+            random,
+            work,
+        }
     }
 
     /// When a turn begins that `event` asks for.
@@ -109,8 +137,13 @@ impl Core {
         if self.taken_until > self.clock && event <= free {
             return free + self.costs.switch();
         }
+        let spins_until = self.waits.spins_until();
+        if spins_until.is_some_and(|until| event <= until) {
+            return free.max(event) + self.costs.turn;
+        }
         let deep_sleep = self.costs.deep_sleep.as_nanos().max(1);
-        let slept_ns = event.since(free).as_nanos().min(deep_sleep);
+        let asleep_since = spins_until.unwrap_or(free);
+        let slept_ns = event.since(asleep_since).as_nanos().min(deep_sleep);
         let wake_up_ns = self.wake_up.as_nanos() * slept_ns / deep_sleep;
         free.max(event) + Duration::from_nanos(wake_up_ns as u64)
     }
@@ -119,8 +152,11 @@ impl Core {
     pub fn begin(&mut self, event: Instant) -> Instant {
         let start = self.start(event);
         let free = self.clock.max(self.taken_until);
+        let waited = self.waits.end((self.clock, event, start), self.costs.turn);
+        let spun_until = self.clock + waited.spun;
+        self.count(self.clock, spun_until);
         self.busy_since = free.max(event);
-        if event > free {
+        if waited.slept && event > free {
             let Costs { wake_up_min, wake_up_max, .. } = self.costs;
             self.wake_up = self.random.between(wake_up_min, wake_up_max);
         }
@@ -190,9 +226,25 @@ impl Core {
         self.flush(from, wire, per_pdu);
     }
 
-    /// Ends the turn: sleeps.
-    pub fn end(&mut self) {
-        let since = self.busy_since.max(self.measured.start);
-        self.work.busy += self.clock.min(self.measured.end).since(since);
+    /// It was busy.
+    fn count(&mut self, from: Instant, to: Instant) {
+        self.cpu += to.since(from);
+        self.work.busy += to.min(self.measured.end).since(from.max(self.measured.start));
+    }
+
+    /// What it has used so far.
+    pub fn used(&self, now: Instant) -> Used {
+        let cpu = self.cpu + self.clock.since(self.busy_since);
+        Used { at: now, cpu_ns: cpu.as_nanos() as u64, requests: self.requests }
+    }
+
+    /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.
+    pub fn end(&mut self, expects: bool, due: Option<Instant>) {
+        self.count(self.busy_since, self.clock);
+        self.busy_since = self.clock;
+        let data_bytes = self.requests * u64::from(READ_BYTES);
+        let cpu_ns = self.cpu.as_nanos() as u64;
+        let used = Reading { cpu_ns, queued_ns: 0, requests: self.requests, data_bytes };
+        self.waits.begin(self.clock, expects, due, used);
     }
 }

@@ -3,9 +3,9 @@
 use super::costs::Costs;
 use super::cpu::Core;
 use super::load::{Load, Operations, Source};
+use super::waits::Waiting;
 use super::wire::{Pdu, Wire, Wires};
 use super::{BLOCKS, READ_BYTES, ZEROES};
-use roadtrain_proto::costs::IdleShare;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
@@ -13,6 +13,9 @@ use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::ops::Range;
 use std::time::Duration;
+
+/// Looks that an end which stays awake takes before a part leaves that is not whole.
+const LOOKS_MAX: u32 = 8;
 
 /// Completions parsed before the load may submit again.
 const PARSE_BATCH: usize = 32;
@@ -32,7 +35,6 @@ pub struct Host {
     pub lanes: Vec<Lane>,
     /// Commands in flight over all lanes.
     in_flight: u32,
-    idle: IdleShare,
     /// For how long it has waited for its core.
     queued: Duration,
     pub done: Vec<Done>,
@@ -56,16 +58,15 @@ impl Host {
     /// Each lane has that load.
     pub fn new(
         policy: PolicyConfig,
-        costs: Costs,
+        (costs, waiting): (Costs, Waiting),
         lanes: usize,
         (load, operations): (&Load, Operations),
         measured: Range<Instant>,
     ) -> Self {
         let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        let core = Core::new(costs, measured, SEED);
-        let (idle, queued) = (IdleShare::default(), Duration::ZERO);
-        Host { core, lanes, in_flight: 0, idle, queued, done: Vec::new() }
+        let core = Core::new((costs, waiting, true), measured, SEED);
+        Host { core, lanes, in_flight: 0, queued: Duration::ZERO, done: Vec::new() }
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -78,51 +79,71 @@ impl Host {
         lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
     }
 
-    /// Begins a turn: sleeps until it is asked for, and longer where the other end has the core.
+    /// Begins a turn: waits until it is asked for, and longer where the other end has the core.
     fn wake(&mut self, event: Instant) -> Instant {
-        let since = self.core.clock;
-        self.queued += self.core.taken_until.since(event.max(since));
+        self.queued += self.core.taken_until.since(event.max(self.core.clock));
         let now = self.core.begin(event);
-        if event > since {
-            self.idle.waits(since);
-            self.idle.woke(now);
-            self.idle.works();
-            if self.idle.is_due(now) {
-                let permille = self.idle.read(now, Some(self.queued.as_nanos() as u64));
-                let lanes = self.lanes.iter_mut();
-                lanes.for_each(|lane| lane.qpair.batcher().set_idle(now, permille));
-            }
+        let idle = &mut self.core.waits.costs.idle;
+        if idle.is_due(now) {
+            let permille = idle.read(now, Some(self.queued.as_nanos() as u64));
+            self.lanes.iter_mut().for_each(|lane| lane.qpair.batcher().set_idle(now, permille));
         }
         now
     }
 
     pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
         let now = self.wake(event);
-        for (lane, wires) in self.lanes.iter_mut().zip(&mut *wires) {
-            for pdu in self.core.receive(&mut wires.to_host) {
-                self.core.spend(self.core.costs.complete);
-                if pdu.data_bytes > 0 {
-                    self.core.spend(self.core.costs.data_in);
-                }
-                lane.parse(now, &pdu, &mut self.in_flight);
-                if lane.completed.len() == PARSE_BATCH {
-                    let done = &mut self.done;
-                    lane.run_load(
-                        now,
-                        &mut self.in_flight,
-                        &mut self.core,
-                        &mut wires.to_target,
-                        done,
-                    );
-                }
-            }
-            let done = &mut self.done;
-            lane.run_load(now, &mut self.in_flight, &mut self.core, &mut wires.to_target, done);
+        let mut has_heard = false;
+        for index in 0..self.lanes.len() {
+            has_heard |= self.receive(now, index, &mut wires[index]);
+        }
+        if has_heard {
+            self.stay_awake(now, wires);
         }
         for (lane, wires) in self.lanes.iter_mut().zip(wires) {
             self.core.drain(now, &mut lane.qpair, &mut wires.to_target, Duration::ZERO);
         }
-        self.core.end();
+        let due = self.lanes.iter_mut().filter_map(Lane::due).min();
+        let expects = self.outstanding() > 0;
+        self.core.end(expects, due);
+    }
+
+    /// What has come over a lane, and what the load makes of it; whether something has.
+    fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) -> bool {
+        let (lane, done) = (&mut self.lanes[index], &mut self.done);
+        let (in_flight, core) = (&mut self.in_flight, &mut self.core);
+        let received = core.receive(&mut wires.to_host);
+        let has_heard = !received.is_empty();
+        for pdu in received {
+            core.spend(core.costs.complete);
+            if pdu.data_bytes > 0 {
+                core.spend(core.costs.data_in);
+            }
+            lane.parse(now, &pdu, in_flight);
+            if lane.completed.len() == PARSE_BATCH {
+                lane.run_load(now, in_flight, core, &mut wires.to_target, done);
+            }
+        }
+        lane.run_load(now, in_flight, core, &mut wires.to_target, done);
+        has_heard
+    }
+
+    /// As the engine's reactor does: it finds out whether it does better awake, and looks again where it is.
+    fn stay_awake(&mut self, now: Instant, wires: &mut [Wires]) {
+        let [lane] = &mut self.lanes[..] else { return };
+        let few = lane.qpair.batcher().is_few();
+        let used = self.core.used(now);
+        let is_awake = self.core.waits.turned(few, used);
+        lane.qpair.batcher().set_awake(is_awake);
+        for _ in 0..LOOKS_MAX {
+            if !is_awake || !self.lanes[0].qpair.batcher().looks_again() {
+                return;
+            }
+            self.core.spend(self.core.costs.turn);
+            if !self.receive(now, 0, &mut wires[0]) {
+                return;
+            }
+        }
     }
 }
 
@@ -146,9 +167,14 @@ impl Lane {
     }
 
     fn next(&mut self, inbox: &Wire) -> Option<Instant> {
+        [inbox.next(), self.due()].into_iter().flatten().min()
+    }
+
+    /// When it has something to do, whatever comes.
+    fn due(&mut self) -> Option<Instant> {
         let load = if self.qpair.room() > 0 { self.source.next() } else { None };
         let deadline = self.qpair.batcher().deadline();
-        [inbox.next(), deadline, load].into_iter().flatten().min()
+        [deadline, load].into_iter().flatten().min()
     }
 
     fn parse(&mut self, now: Instant, pdu: &Pdu, in_flight: &mut u32) {
@@ -185,6 +211,7 @@ impl Lane {
     ) {
         for slot in self.completed.drain(..) {
             self.outstanding -= 1;
+            core.requests += 1;
             done.push(Done { since: self.since[usize::from(slot)], at: core.clock });
         }
         while self.qpair.room() > 0

@@ -5,6 +5,7 @@
 //! that changes: what is true of a machine in the end, only the machine says.
 #![allow(unreachable_pub, reason = "modules of one test")]
 
+mod awake;
 mod costs;
 mod cpu;
 mod fit;
@@ -16,6 +17,7 @@ mod run;
 mod step;
 mod table;
 mod target;
+mod waits;
 mod wire;
 
 use load::{Load, ms};

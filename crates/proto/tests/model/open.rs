@@ -5,6 +5,7 @@ use super::load::{Load, Operations, ms};
 use super::run::Scenario;
 use super::table::{AUTO, NONE, policies};
 use super::target::Store;
+use super::waits::Waiting;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
 use std::fmt::Write;
@@ -49,9 +50,17 @@ fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
     // Nothing disturbs the machine: tails are the policies' own.
     let costs = Costs { away_every: Duration::ZERO, ..REFERENCE };
     let (operations, store) = (Operations::Reads, Store::Memory);
-    let outcome =
-        Scenario { costs, policy, lanes: 1, load, operations, store, measured: measured.clone() }
-            .run();
+    let outcome = Scenario {
+        costs,
+        waiting: Waiting::Sleep,
+        policy,
+        lanes: 1,
+        load,
+        operations,
+        store,
+        measured: measured.clone(),
+    }
+    .run();
     let done = outcome.iops(&measured) * length.as_secs_f64();
     let busy = outcome.host.busy + outcome.target.busy;
     [busy.as_secs_f64() * 1e6 / done, outcome.latency_us(&measured).1]
@@ -61,9 +70,17 @@ fn peak() -> f64 {
     let measured = ms(5)..ms(25);
     let (costs, policy) = (REFERENCE, PolicyConfig::none());
     let (load, store, operations) = (Load::depth(256), Store::Memory, Operations::Reads);
-    let outcome =
-        Scenario { costs, policy, lanes: 1, load, operations, store, measured: measured.clone() }
-            .run();
+    let outcome = Scenario {
+        costs,
+        waiting: Waiting::Sleep,
+        policy,
+        lanes: 1,
+        load,
+        operations,
+        store,
+        measured: measured.clone(),
+    }
+    .run();
     outcome.iops(&measured)
 }
 

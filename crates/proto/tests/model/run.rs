@@ -6,6 +6,7 @@ use super::cpu::Work;
 use super::host::{Done, Host};
 use super::load::{Load, Operations};
 use super::target::{Store, Target};
+use super::waits::Waiting;
 use super::wire::{Cargo, Wires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
@@ -21,6 +22,7 @@ const DRAIN: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub costs: Costs,
+    pub waiting: Waiting,
     pub policy: PolicyConfig,
     pub lanes: usize,
     /// Of each lane.
@@ -52,10 +54,11 @@ struct Machine {
 
 impl Machine {
     fn connected(scenario: Scenario) -> Self {
-        let Scenario { costs, policy, lanes, load, operations, store, measured } = scenario;
+        let Scenario { costs, waiting, policy, lanes, load, operations, store, measured } =
+            scenario;
         let mut machine = Machine {
-            host: Host::new(policy, costs, lanes, (&load, operations), measured.clone()),
-            target: Target::new(policy, costs, lanes, store, measured.clone()),
+            host: Host::new(policy, (costs, waiting), lanes, (&load, operations), measured.clone()),
+            target: Target::new(policy, (costs, waiting), lanes, store, measured.clone()),
             wires: (0..lanes).map(|_| Wires::default()).collect(),
             measured,
             stalled: Duration::ZERO,

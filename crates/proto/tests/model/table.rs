@@ -5,6 +5,7 @@ use super::cpu::Work;
 use super::load::{Load, Operations};
 use super::run::{Outcome, Scenario};
 use super::target::Store;
+use super::waits::Waiting;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use roadtrain_proto::time::Instant;
@@ -66,8 +67,11 @@ impl Comparison {
     ) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            let operations = Operations::Reads;
-            (name, Scenario { costs, policy, lanes, load, operations, store, measured }.run())
+            let (operations, waiting) = (Operations::Reads, Waiting::Sleep);
+            (
+                name,
+                Scenario { costs, waiting, policy, lanes, load, operations, store, measured }.run(),
+            )
         });
         let comparison = Comparison { outcomes: outcomes.collect() };
         assert_eq!(comparison.of(AUTO).stalled, Duration::ZERO, "a request waits for nothing");

@@ -2,6 +2,7 @@
 
 use super::costs::Costs;
 use super::cpu::Core;
+use super::waits::Waiting;
 use super::wire::{Pdu, Wires};
 use super::{READ_BYTES, ZEROES};
 use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
@@ -40,7 +41,7 @@ pub struct Target {
 impl Target {
     pub fn new(
         policy: PolicyConfig,
-        costs: Costs,
+        (costs, waiting): (Costs, Waiting),
         lanes: usize,
         store: Store,
         measured: Range<Instant>,
@@ -52,7 +53,7 @@ impl Target {
             policy,
         };
         Target {
-            core: Core::new(costs, measured, SEED),
+            core: Core::new((costs, waiting, false), measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
             writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
@@ -68,11 +69,15 @@ impl Target {
 
     /// What it next has to do something for.
     pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+        let come = wires.iter().filter_map(|wires| wires.to_target.next()).min();
+        [come, self.due()].into_iter().flatten().min()
+    }
+
+    /// When it has something to do, whatever comes.
+    fn due(&mut self) -> Option<Instant> {
         let executed = self.executing.front().map(|&(until, ..)| until);
-        let lanes = self.lanes.iter_mut().zip(wires);
-        let next =
-            lanes.flat_map(|(lane, wires)| [wires.to_target.next(), lane.batcher().deadline()]);
-        next.chain([executed]).flatten().min()
+        let doorbells = self.lanes.iter_mut().filter_map(|lane| lane.batcher().deadline());
+        doorbells.chain(executed).min()
     }
 
     pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
@@ -86,13 +91,17 @@ impl Target {
             self.answer(now, lane, slot);
         }
         let answer = self.core.costs.answer;
+        let is_awake = self.core.waits.costs.awake.is_there();
+        let (mut has_heard, mut is_host_awake) = (false, false);
         for (index, wires) in wires.iter_mut().enumerate() {
             let arrived = self.core.receive(&mut wires.to_target);
             let lane = &mut self.lanes[index];
             if arrived.is_empty() && !lane.has_tx() && !lane.batcher().has_waiting() {
                 continue;
             }
-            self.lanes[index].batcher().hear(now, &mut self.load);
+            lane.batcher().hear(now, &mut self.load);
+            lane.batcher().set_awake(is_awake);
+            has_heard |= !arrived.is_empty();
             for pdu in arrived {
                 self.core.spend(self.core.costs.execute);
                 if pdu.data_bytes > 0 {
@@ -102,10 +111,15 @@ impl Target {
                 self.core.flush(&mut self.lanes[index], &mut wires.to_host, answer);
             }
             let lane = &mut self.lanes[index];
+            is_host_awake = lane.is_host_awake();
             lane.batcher().add_to(now, &mut self.load);
             self.core.drain(now, lane, &mut wires.to_host, answer);
         }
-        self.core.end();
+        if has_heard {
+            self.core.waits.turned(is_host_awake, self.core.used(now));
+        }
+        let due = self.due();
+        self.core.end(true, due);
     }
 
     fn parse(&mut self, now: Instant, index: usize, pdu: &Pdu) {
@@ -132,6 +146,7 @@ impl Target {
     }
 
     fn answer(&mut self, now: Instant, index: usize, slot: u16) {
+        self.core.requests += 1;
         let lane = &mut self.lanes[index];
         match self.writes[index][usize::from(slot)] {
             true => lane.respond(now, slot, Status::SUCCESS, 0),

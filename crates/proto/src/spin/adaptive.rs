@@ -2,9 +2,9 @@
 
 use super::budget::Budget;
 use super::trials::{Reading, Trials};
-use roadtrain_proto::costs::SleepCost;
-use roadtrain_proto::time::Instant;
-use std::time::Duration;
+use crate::costs::SleepCost;
+use crate::time::Instant;
+use core::time::Duration;
 
 /// Who has looked at nothing for so many times its bound while it spins has lost its core.
 const LOST_CORE: u32 = 8;
@@ -78,6 +78,19 @@ impl Adaptive {
         }
     }
 
+    /// Until when it goes on spinning if nothing comes; `cost`: what a sleep costs. Nothing while it does not spin.
+    #[must_use]
+    pub fn spins_until(&self, cost: &SleepCost) -> Option<Instant> {
+        let spin = self.spin.as_ref()?;
+        let end = spin.since + cost.bound() * self.bounds();
+        Some(spin.due.map_or(end, |due| due.min(end)))
+    }
+
+    /// For how many times its bound it may spin.
+    fn bounds(&self) -> u32 {
+        if self.is_prompt { 1 } else { PATIENT }
+    }
+
     /// Whether a spin goes on, so that nothing but the time has to be told.
     #[must_use]
     pub fn is_spinning(&self) -> bool {
@@ -96,7 +109,7 @@ impl Adaptive {
         is_awake: bool,
     ) -> bool {
         let bound = cost.bound();
-        let bounds = if self.is_prompt { 1 } else { PATIENT };
+        let bounds = self.bounds();
         if let Some(spin) = &mut self.spin {
             if now.since(spin.last) > bound * LOST_CORE {
                 self.spin = None;

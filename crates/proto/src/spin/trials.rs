@@ -162,7 +162,7 @@ impl Trials {
         self.probed.add(used);
         self.probes += 1;
         if self.probes == PROBES {
-            let probed = std::mem::take(&mut self.probed);
+            let probed = core::mem::take(&mut self.probed);
             self.probes = 0;
             probed.cost().map(|cost| mix(&mut self.asleep, cost));
         }
@@ -208,7 +208,7 @@ fn mix(mean: &mut Option<f64>, sample: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const BOUND: std::time::Duration = std::time::Duration::from_micros(24);
+    const BOUND: core::time::Duration = core::time::Duration::from_micros(24);
 
     /// A machine on which a piece of work costs this much, by whether the thread spins. Every spin catches.
     struct Machine {
@@ -243,7 +243,7 @@ mod tests {
         }
 
         fn share(&mut self) -> f64 {
-            let [asleep, spinning] = std::mem::take(&mut self.waits).map(f64::from);
+            let [asleep, spinning] = core::mem::take(&mut self.waits).map(f64::from);
             spinning / (asleep + spinning)
         }
     }

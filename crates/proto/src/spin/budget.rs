@@ -3,7 +3,7 @@
 //! Its unit is the bound of a spin, which is what a sleep costs. So whatever comes, spinning costs no more CPU time
 //! than sleeping would, but for [`SHARE`] of it and what is there at the beginning.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// What a sleep pays in: this share of all sleeping's cost is spent on looking whether spinning pays.
 const SHARE: f64 = 1.0 / 64.0;

@@ -1,0 +1,53 @@
+//! Waiting as the product does by default, beside sleeping: what the machines that decide it make of each other.
+
+use super::fit::FITTED;
+use super::load::{Load, Operations, ms};
+use super::run::Scenario;
+use super::table::{AUTO, NONE, policies};
+use super::target::Store;
+use super::waits::Waiting;
+use std::fmt::Write;
+
+const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+/// Both ends have had time to learn before it.
+const MEASURED: std::ops::Range<roadtrain_proto::time::Instant> = ms(300)..ms(350);
+/// Ends that learn cost no more CPU time than sleeping ones, and do no less, but for what trials take.
+const CPU_MAX: f64 = 1.03;
+const IOPS_MIN: f64 = 0.97;
+
+/// kIOPS, and CPU-us of both ends for each request.
+fn run(policy: &str, operations: Operations, depth: u32, waiting: Waiting) -> [f64; 2] {
+    let (_, policy) =
+        policies().into_iter().find(|(name, _)| *name == policy).expect("one of them");
+    let (costs, load, store) = (FITTED, Load::depth(depth), Store::Memory);
+    let outcome =
+        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured: MEASURED }
+            .run();
+    let kiops = outcome.iops(&MEASURED) / 1000.0;
+    let cores = outcome.share(outcome.host.busy) + outcome.share(outcome.target.busy);
+    [kiops, cores * 1000.0 / kiops]
+}
+
+#[test]
+fn by_default() {
+    let mut table =
+        String::from("kIOPS, CPU-us of both ends for each request: asleep | by default\n");
+    for operations in [Operations::Reads, Operations::Writes] {
+        for policy in [NONE, AUTO] {
+            for depth in DEPTHS {
+                let [asleep, learns] = [Waiting::Sleep, Waiting::Learns]
+                    .map(|waiting| run(policy, operations, depth, waiting));
+                let load = format!("{operations:?} {depth}, {policy}").to_lowercase();
+                writeln!(
+                    table,
+                    "{load:16} {:7.1} {:6.2} | {:7.1} {:6.2}",
+                    asleep[0], asleep[1], learns[0], learns[1]
+                )
+                .expect("a string");
+                assert!(learns[0] >= asleep[0] * IOPS_MIN, "{load}: it does less");
+                assert!(learns[1] <= asleep[1] * CPU_MAX, "{load}: it costs more");
+            }
+        }
+    }
+    insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
+}
