@@ -94,8 +94,8 @@ impl Host {
     pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
         let now = self.wake(event);
         let mut has_heard = false;
-        for index in 0..self.lanes.len() {
-            has_heard |= self.receive(now, index, &mut wires[index]);
+        for (index, wires) in wires.iter_mut().enumerate() {
+            has_heard |= self.receive(now, index, wires);
         }
         if has_heard {
             self.stay_awake(now, wires);
