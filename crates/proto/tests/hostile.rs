@@ -308,3 +308,36 @@ fn a_stream_may_pause_at_every_octet() {
         assert_eq!(pair.host.take_completions().len(), 3, "cut at {cut}");
     }
 }
+
+/// What is seen of commands that are still to be handled, by their identifiers.
+fn ahead(target: &TargetEnd, input: &[u8]) -> Vec<u16> {
+    target.qpair.ahead(input).map(|sqe| sqe.cid.get()).collect()
+}
+
+#[test]
+fn commands_are_seen_ahead_as_far_as_they_go() {
+    let target = ready_target(PLAIN);
+    let write = raw::write_in_capsule(2, &pattern(BLOCK, 1), PLAIN);
+    let stream = [raw::flush(1), write, raw::flush(3)].concat();
+    assert_eq!(ahead(&target, &stream), [1, 2, 3]);
+    for cut in 0..stream.len() {
+        let seen = ahead(&target, &stream[..cut]);
+        assert!([1, 2, 3].starts_with(&seen), "cut at {cut}: {seen:?}");
+    }
+    let data = raw::h2c_data(1, 0, 0, &[7; 64], true);
+    assert_eq!(ahead(&target, &[raw::flush(1), data, raw::flush(2)].concat()), [1]);
+    // A length that leads nowhere, or beyond what is here, ends it.
+    let none = patch(raw::flush(4), raw::PLEN, &[0; 4]);
+    assert_eq!(ahead(&target, &[none, raw::flush(5)].concat()), [4, 5]);
+    let all = patch(raw::flush(6), raw::PLEN, &[0xff; 4]);
+    assert_eq!(ahead(&target, &[all, raw::flush(7)].concat()), [6]);
+}
+
+#[test]
+fn nothing_is_seen_ahead_within_data_or_before_the_start() {
+    let fresh = TargetEnd::new(Setup::default().target());
+    assert_eq!(ahead(&fresh, &raw::flush(1)), []);
+    let mut target = ready_target(PLAIN);
+    target.receive(NOW, &raw::connect(1, 32)[..200], Delivery::Whole).expect("valid so far");
+    assert_eq!(ahead(&target, &raw::flush(2)), []);
+}

@@ -3,12 +3,14 @@
 use super::flushes::Unflushed;
 use super::meters::NamespaceCells;
 use super::open_store::OpenStore;
+use crate::tuning::{PREFETCH_LINES, prefetch_read};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::target::NamespaceTable as Table;
 use roadtrain_proto::target::io::Geometry;
 use roadtrain_proto::target::rate::RateLimit;
 use roadtrain_proto::target::reservations::Access;
 use roadtrain_store::InPlace;
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -30,6 +32,19 @@ pub(crate) struct LocalNamespace {
     pub(crate) cells: Arc<[NamespaceCells]>,
     /// What limits its commands' rate: its own limit, and its host's.
     pub(crate) limits: [Option<Arc<RateLimit>>; 2],
+}
+
+impl LocalNamespace {
+    /// Asks for the first octets of what a read reads, if they are in memory. A hint: nothing of the command has been
+    /// checked.
+    #[inline]
+    pub(crate) fn prefetch_ahead(&self, read: &Sqe) {
+        let offset = read.slba() << self.geometry.lba_shift;
+        let memory = self.in_place.as_ref();
+        if let Some(start) = memory.and_then(|memory| memory.read_range(offset, 1)) {
+            prefetch_read(start, PREFETCH_LINES);
+        }
+    }
 }
 
 /// Namespaces by NSID. Most commands name the one that the last one did.
@@ -69,6 +84,12 @@ impl NamespaceTable {
     #[inline]
     pub(crate) fn get(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
         self.by_nsid.get(nsid).cloned()
+    }
+
+    /// The same, to look at.
+    #[inline]
+    pub(crate) fn look_at(&mut self, nsid: u32) -> Option<&LocalNamespace> {
+        self.by_nsid.get(nsid).map(Rc::as_ref)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Rc<LocalNamespace>> {

@@ -15,6 +15,7 @@ use crate::policy::{
 };
 use crate::time::Instant;
 use crate::view::view;
+use core::iter;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
@@ -22,6 +23,7 @@ use roadtrain_wire::pdu::{
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
 
 /// What a target grants a connection.
 #[derive(Clone, Copy, Debug)]
@@ -295,6 +297,20 @@ impl Qpair {
             self.framer.placed(data);
             self.slots[usize::from(slot)].received += data.len() as u32;
         }
+    }
+
+    /// The commands that come next in `input`, as far as nothing else comes between them: to look ahead. Nothing of them
+    /// has been checked.
+    pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
+        let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
+        let mut rest = if is_next { input } else { &[] };
+        iter::from_fn(move || {
+            let (capsule, _) = CapsuleCmd::ref_from_prefix(rest).ok()?;
+            let is_command = capsule.ch.pdu_type == PduType::CapsuleCmd as u8;
+            let bytes = (capsule.ch.plen.get() as usize).max(size_of::<CapsuleCmd>());
+            rest = rest.get(bytes..).unwrap_or_default();
+            is_command.then_some(&capsule.sqe)
+        })
     }
 
     /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those

@@ -13,6 +13,7 @@ use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
@@ -23,6 +24,13 @@ const STALLED_RX_BYTES: usize = 64 << 10;
 /// each takes about the time of a wake-up.
 const YIELDING_COMMANDS: u32 = 32;
 const YIELDING_RX_BYTES: usize = 192 << 10;
+
+/// Commands whose data is asked for from memory before the first of them is handled.
+///
+/// To find where a block is takes a walk through page tables, on a virtual machine through two at a time: a tenth of a
+/// read's time, if each is waited for. Walks that are asked for together overlap: 1.06 of the IOPS at depth 128 (six
+/// rounds in turns; 32 commands gained 1.02).
+const AHEAD: usize = 128;
 
 /// With fewer octets of whole blocks to come it is cheaper to copy them than to ask how many are there.
 const WHOLE_BYTES_MIN: u32 = 32 << 10;
@@ -294,8 +302,13 @@ impl TargetLane {
         commands_max: u32,
     ) -> Result<Option<Rest<'a>>, LaneError> {
         let mut commands = 0;
+        let mut looked_ahead = 0;
         let (input, at) = rest.input();
         loop {
+            if commands >= looked_ahead {
+                looked_ahead += AHEAD as u32;
+                self.look_ahead(&input[*at..], AHEAD.min(commands_max as usize));
+            }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if self.execution.is_stalled() {
                 break;
@@ -343,6 +356,22 @@ impl TargetLane {
             tcp.connection.keep_rest(rest);
         }
         Ok(None)
+    }
+
+    /// Asks for what the reads among the next commands read.
+    fn look_ahead(&mut self, input: &[u8], commands: usize) {
+        let TargetLane { transport, namespaces, .. } = self;
+        let Some(tcp) = transport.tcp() else { return };
+        let mut ahead = tcp.qpair.ahead(input).take(commands).peekable();
+        // Writes are mostly followed by writes, and lie far apart.
+        if ahead.peek().is_none_or(|first| first.opcode != opcode::READ) {
+            return;
+        }
+        for read in ahead.filter(|sqe| sqe.opcode == opcode::READ) {
+            if let Some(namespace) = namespaces.look_at(read.nsid.get()) {
+                namespace.prefetch_ahead(read);
+            }
+        }
     }
 
     /// A stall has ended: goes on with what was received before it.
