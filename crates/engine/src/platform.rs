@@ -2,6 +2,7 @@
 //!
 //! | file | purpose |
 //! |---|---|
+//! | `caches` | how much the processor's caches hold |
 //! | `card` | what a network card's driver tells |
 //! | `cpus` | sets of cores, as the kernel writes them |
 //! | `topology` | nodes and interfaces, read from files below a directory |
@@ -13,6 +14,7 @@
 //!
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
+mod caches;
 mod card;
 mod cpus;
 pub(crate) mod files;
@@ -22,6 +24,7 @@ mod placement;
 mod route;
 mod topology;
 
+pub(crate) use caches::outgrows_caches;
 pub use card::{Channels, Offloads};
 pub use cpus::Cpus;
 pub use files::raise_open_files;

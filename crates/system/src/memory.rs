@@ -2,6 +2,9 @@
 //! and 2 MiB pages save most of its TLB misses.
 
 pub mod nodes;
+mod streaming;
+
+pub use streaming::Streaming;
 
 use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
 use std::io;

@@ -16,6 +16,7 @@ use super::rates::HostLimits;
 use super::reserving::{Reserving, Saver};
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
+use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
@@ -568,6 +569,7 @@ impl Control {
                 geometry,
                 store,
                 in_place,
+                is_cold: platform::outgrows_caches(geometry.blocks << geometry.lba_shift),
                 unflushed,
                 class,
                 access,

@@ -22,6 +22,8 @@ pub(crate) struct LocalNamespace {
     pub(crate) store: Arc<OpenStore>,
     /// The store's own memory, if it lends that.
     pub(crate) in_place: Option<InPlace>,
+    /// The caches hold little of it.
+    pub(crate) is_cold: bool,
     /// What the lane has written and nobody has flushed; `None`: nothing is lost.
     pub(crate) unflushed: Option<Unflushed>,
     /// Of commands that do not say theirs.

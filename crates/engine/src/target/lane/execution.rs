@@ -4,6 +4,7 @@ use super::meter::Meter;
 use super::transport::Transport;
 use super::{Shared, TargetLane};
 use crate::buffer::{Buffer, Pool};
+use crate::memory::Streaming;
 use crate::target::flushes::Unflushed;
 use crate::target::namespace::{LocalNamespace, NamespaceTable};
 use crate::target::open_store::OpenStore;
@@ -35,6 +36,8 @@ type Data = execution::Data<LocalNamespace, Buffer>;
 pub(crate) struct Place {
     start: *mut u8,
     length: u32,
+    /// The caches hold little of the namespace.
+    is_cold: bool,
 }
 
 impl execution::Place for Place {
@@ -53,6 +56,18 @@ pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8
         }
         Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
         _ => None,
+    }
+}
+
+/// Puts octets that have come to where a command has its data, from `offset` on.
+pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
+    let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
+    let Some(to) = range(data, offset, octets.len() as u32) else { return };
+    let (from, length) = (octets.as_ptr(), octets.len());
+    // SAFETY: `range` checked the bounds; what was received is part of no data.
+    match is_cold {
+        true => unsafe { streaming.copy(from, to, length) },
+        false => unsafe { to.copy_from_nonoverlapping(from, length) },
     }
 }
 
@@ -94,7 +109,7 @@ impl Namespace for LocalNamespace {
             }
             _ => return None,
         };
-        Some(Place { start, length })
+        Some(Place { start, length, is_cold: self.is_cold })
     }
 
     #[inline]

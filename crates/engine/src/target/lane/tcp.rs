@@ -1,12 +1,13 @@
 //! A lane over a TCP connection of its own.
 
-use super::execution::{Payload, range};
+use super::execution::{Payload, fill, range};
 use super::recording::Left;
 use super::transport::{Carry, Commands};
 use super::{LaneError, Shared, TargetLane};
 use crate::clock;
 use crate::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use crate::gather::{GatherWriter, Sent};
+use crate::memory::Streaming;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::control::Port;
@@ -303,6 +304,7 @@ impl TargetLane {
     ) -> Result<Option<Rest<'a>>, LaneError> {
         let mut commands = 0;
         let mut looked_ahead = 0;
+        let mut streaming = Streaming::default();
         let (input, at) = rest.input();
         loop {
             if commands >= looked_ahead {
@@ -328,11 +330,8 @@ impl TargetLane {
                     self.handle_command(shared, slot, &sqe, payload)?;
                 }
                 RxEvent::Data { slot, offset, start, length } => {
-                    let source = input[start..start + length as usize].as_ptr();
-                    if let Some(place) = range(self.execution.data_mut(slot), offset, length) {
-                        // SAFETY: both ranges were checked; the receive buffer is not part of any data.
-                        unsafe { std::ptr::copy_nonoverlapping(source, place, length as usize) };
-                    }
+                    let octets = &input[start..start + length as usize];
+                    fill(self.execution.data_mut(slot), offset, octets, &mut streaming);
                 }
                 RxEvent::SplitBlock { slot, offset } => {
                     let (execution, mut env) = self.parts(shared);
@@ -349,9 +348,11 @@ impl TargetLane {
             }
             let Some(tcp) = self.transport.tcp() else { return Ok(None) };
             if tcp.qpair.has_tx() {
+                streaming.settle();
                 tcp.flush((&mut self.execution, &mut self.meter), shared)?;
             }
         }
+        streaming.settle();
         if let Some(tcp) = self.transport.tcp() {
             tcp.connection.keep_rest(rest);
         }
