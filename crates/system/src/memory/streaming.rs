@@ -5,10 +5,12 @@
 //! writes to 1 GiB of memory, half of all requests, a target had 1.20 of the IOPS for 0.88 of the CPU time (256 MiB:
 //! 1.13 and 0.91; 16 MiB, which the caches hold: 0.95 and 1.04).
 
+#[cfg(target_arch = "x86_64")]
 use std::ops::RangeInclusive;
 
 /// What is copied so. Less does not fill enough lines. For more an ordinary copy takes an instruction that knows by
 /// itself how much is to come: 8 to 128 KiB had 0.96 to 1.00 of the IOPS.
+#[cfg(target_arch = "x86_64")]
 const BYTES: RangeInclusive<usize> = 1024..=4096;
 
 /// Copies past the caches, and has them settle: other threads may not see them in order before that.

@@ -64,10 +64,12 @@ pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut 
     let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
     let Some(to) = range(data, offset, octets.len() as u32) else { return };
     let (from, length) = (octets.as_ptr(), octets.len());
-    // SAFETY: `range` checked the bounds; what was received is part of no data.
-    match is_cold {
-        true => unsafe { streaming.copy(from, to, length) },
-        false => unsafe { to.copy_from_nonoverlapping(from, length) },
+    if is_cold {
+        // SAFETY: `range` checked the bounds; what was received is part of no data.
+        unsafe { streaming.copy(from, to, length) };
+    } else {
+        // SAFETY: as above.
+        unsafe { to.copy_from_nonoverlapping(from, length) };
     }
 }
 
