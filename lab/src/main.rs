@@ -2,6 +2,7 @@
 //! with it, and the page that reports both.
 
 mod apps;
+mod balance;
 mod bars;
 mod command;
 mod cores;
@@ -69,6 +70,8 @@ enum Command {
     Impair(impair::Args),
     /// Check what several paths have to reach, bar by bar (as root)
     Paths(paths::Args),
+    /// How long lanes that come in on one core take to be spread over two
+    Balance(balance::Args),
     /// Check what managing and limiting may cost, bar by bar
     Manage(manage::Args),
     /// Run a command at each end of links between two network namespaces (as root)
@@ -86,6 +89,7 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     let done = match Cli::parse().command {
+        Command::Balance(args) => balance::main(&args),
         Command::Floor(args) => floor::main(&args),
         Command::First(args) => first::main(&args),
         Command::FloorEther(args) => floor_ether::main(&args),

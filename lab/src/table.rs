@@ -8,7 +8,7 @@ mod idle;
 mod plan;
 mod render;
 mod result;
-mod serve;
+pub(crate) mod serve;
 mod tls;
 mod waiting;
 

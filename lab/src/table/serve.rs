@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// NQN of the subsystem that the measured target offers.
-pub(super) const NQN: &str = "nqn.2026-11.io.roadtrain:bench";
+pub(crate) const NQN: &str = "nqn.2026-11.io.roadtrain:bench";
 
 /// A running `roadtrain`; ended with SIGTERM.
-pub(super) struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts `roadtrain` and waits for its line that begins with `ready`.
-    pub(super) fn start(program: &Path, arguments: &[String]) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, arguments: &[String]) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -35,7 +35,7 @@ impl Process {
     }
 
     /// Its process identifier.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -57,12 +57,12 @@ impl Drop for Process {
 }
 
 /// Starts a target on loopback with a small memory namespace, on core 1.
-pub(super) fn target(program: &Path, port: u16) -> anyhow::Result<Process> {
+pub(crate) fn target(program: &Path, port: u16) -> anyhow::Result<Process> {
     let line = format!("serve -a 127.0.0.1 -s {port} -n {NQN} --namespace mem:64MiB --cores 1");
     Process::start(program, &line.split(' ').map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// A TCP port that was free a moment ago.
-pub(super) fn free_port() -> anyhow::Result<u16> {
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -14,6 +14,7 @@ use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::CapsuleCmd;
 use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -32,6 +33,9 @@ const YIELDING_RX_BYTES: usize = 192 << 10;
 /// read's time, if each is waited for. Walks that are asked for together overlap: 1.06 of the IOPS at depth 128 (six
 /// rounds in turns; 32 commands gained 1.02).
 const AHEAD: usize = 128;
+
+/// Octets of a command without data.
+const CAPSULE_BYTES: usize = size_of::<CapsuleCmd>();
 
 /// With fewer octets of whole blocks to come it is cheaper to copy them than to ask how many are there.
 const WHOLE_BYTES_MIN: u32 = 32 << 10;
@@ -361,6 +365,9 @@ impl TargetLane {
 
     /// Asks for what the reads among the next commands read.
     fn look_ahead(&mut self, input: &[u8], commands: usize) {
+        if input.len() < 2 * CAPSULE_BYTES {
+            return; // the first is about to be handled
+        }
         let TargetLane { transport, namespaces, .. } = self;
         let Some(tcp) = transport.tcp() else { return };
         let mut ahead = tcp.qpair.ahead(input).take(commands).peekable();
