@@ -35,6 +35,8 @@ pub(crate) struct BarResult {
     pub(crate) value: Option<f64>,
     /// Its figure is within, or at least the rounds leave open whether it is.
     pub(crate) pass: bool,
+    /// Between which the median of the rounds' ratios, or differences, lies nine times in ten.
+    pub(crate) interval: Option<(f64, f64)>,
     /// It is left open: the figure is beyond the bar, and its interval is not.
     pub(crate) open: bool,
 }
@@ -81,14 +83,13 @@ impl Limit {
         }
     }
 
-    /// Whether the rounds leave open that the bar is kept: it lies within the interval of their median.
-    fn is_open(self, data: &Data, metric: Metric, pair: &Pair) -> bool {
-        let rounds = match self {
+    /// Between which the median of the rounds' values lies, as far as these say.
+    fn interval(self, data: &Data, metric: Metric, pair: &Pair) -> Option<(f64, f64)> {
+        interval(&match self {
             Self::Above(_) => data.compared(metric, pair, |of, to| of - to),
-            Self::AtMost(_) => return false,
+            Self::AtMost(_) => return None,
             _ => data.compared(metric, pair, |of, to| of / to),
-        };
-        interval(&rounds).is_some_and(|(least, most)| self.holds(least) || self.holds(most))
+        })
     }
 
     fn show(self, value: f64) -> String {
@@ -234,7 +235,15 @@ pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
     if let Limit::AtMost(_) = bar.limit {
         let of = value(&bar.of);
         let pass = of.is_some_and(|value| bar.limit.holds(value));
-        return BarResult { best: None, of, to: None, value: of, pass, open: false };
+        return BarResult {
+            best: None,
+            of,
+            to: None,
+            value: of,
+            pass,
+            interval: None,
+            open: false,
+        };
     }
     let known = bar.among.iter().filter_map(|point| Some((*point, value(point)?)));
     let best = match bar.limit {
@@ -244,13 +253,16 @@ pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
     let pair = best.map(|(to, _)| Pair { of: bar.of, to });
     let reached = pair.and_then(|pair| bar.limit.value(data, bar.metric, &pair));
     let is_within = reached.is_some_and(|value| bar.limit.holds(value));
-    let open = !is_within && pair.is_some_and(|pair| bar.limit.is_open(data, bar.metric, &pair));
+    let interval = pair.and_then(|pair| bar.limit.interval(data, bar.metric, &pair));
+    let may_hold = |(least, most)| bar.limit.holds(least) || bar.limit.holds(most);
+    let open = !is_within && interval.is_some_and(may_hold);
     BarResult {
         best: best.map(|(point, _)| point),
         of: value(&bar.of),
         to: best.map(|(_, value)| value),
         value: reached,
         pass: is_within || open,
+        interval,
         open,
     }
 }

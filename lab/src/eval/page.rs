@@ -27,7 +27,7 @@ pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
 /// What the marks in the goals' tables are.
 const HOW_GOALS: &str = "\nA bar is **missed** when the rounds exclude that it is kept: it lies outside of the \
     interval that has the median of the rounds' ratios nine times in ten. ~ marks what is beyond its bar, though \
-    the rounds do not exclude that it is kept; it counts as kept, and (~n) is how many of these there are. With \
+    the rounds do not exclude that it is kept; it counts as kept, and (~n) is how many of these there are. Either is told with its interval. With \
     fewer than five rounds the median alone decides.\n";
 
 /// Goals by how far they were missed, and how the claims came out by publication.

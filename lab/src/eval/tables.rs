@@ -81,7 +81,7 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
             show(result.of),
             show(result.to),
             result.best.map_or("-".into(), |point| point.side.to_string()),
-            format!("{mark}{}", reached(bar.limit, &result)),
+            format!("{mark}{}{}", reached(bar.limit, &result), between(bar.limit, &result)),
             bar.limit.to_string(),
             match (result.pass, result.open) {
                 (_, true) => "open",
@@ -96,8 +96,10 @@ pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
 
 /// A missed bar in a line.
 pub(crate) fn missed(bar: &Bar, data: &Data) -> String {
-    let reached = reached(bar.limit, &judge::bar(bar, data));
-    format!("{}, {}: {} {reached} ({})", bar.column, bar.row, bar.metric.title(), bar.limit)
+    let result = judge::bar(bar, data);
+    let (reached, between) = (reached(bar.limit, &result), between(bar.limit, &result));
+    let (column, row, figure) = (&bar.column, &bar.row, bar.metric.title());
+    format!("{column}, {row}: {figure} {reached}{between} ({})", bar.limit)
 }
 
 /// Missed, or left open by the rounds.
@@ -110,10 +112,19 @@ fn mark(result: &BarResult) -> &'static str {
 }
 
 fn reached(limit: Limit, result: &BarResult) -> String {
-    match (limit, result.value) {
-        (_, None) => "-".into(),
-        (Limit::Above(_), Some(value)) => format!("{value:+.1}"),
-        (_, Some(value)) => format!("{value:.2}"),
+    result.value.map_or("-".into(), |value| show(limit, value))
+}
+
+/// The interval of what was reached, if the rounds give one.
+fn between(limit: Limit, result: &BarResult) -> String {
+    let show = |(least, most)| format!(" [{} {}]", show(limit, least), show(limit, most));
+    result.interval.map_or_else(String::new, show)
+}
+
+fn show(limit: Limit, value: f64) -> String {
+    match limit {
+        Limit::Above(_) => format!("{value:+.1}"),
+        _ => format!("{value:.2}"),
     }
 }
 
@@ -132,7 +143,9 @@ pub(crate) fn matrix(bars: &[Bar], data: &Data) -> Grid {
                 let mark = mark(&result);
                 let who = result.best.filter(|_| bar.among.len() > 1);
                 let who = who.map_or_else(String::new, |best| format!(" {}", best.side));
-                format!("{mark}{}{who}", reached(bar.limit, &result))
+                let is_beyond = !mark.is_empty();
+                let between = is_beyond.then(|| between(bar.limit, &result)).unwrap_or_default();
+                format!("{mark}{}{between}{who}", reached(bar.limit, &result))
             })
         });
         grid.push(std::iter::once(row.clone()).chain(cells).collect());

@@ -7,6 +7,7 @@ mod ana;
 mod authentication;
 mod awake;
 mod classes;
+mod cold;
 mod commands;
 mod concatenation;
 mod control;

@@ -100,12 +100,12 @@ fn depth(extent: Extent) -> Figure {
         why: "On memory most of what is beyond its bar is within the spread of equals: under the \
               six there is always one whose median is lucky by a few percent, and p99 is set \
               by stalls of this virtual machine (rounds of one point differ by factors). At \
-              depth 64 and more auto does what none does; that writes at depth 128 miss their \
-              p99 nevertheless is not explained. On the emulated SSD \
+              depth 64 and more auto does what none does there. On the emulated SSD \
               all service times are equal, so what is sent together completes together, and \
               the SSD idles while such a convoy travels. A host that waits for most of its \
               time sends in more parts therefore (docs/internals/auto.md): before that, writes \
-              at depth 128 had 0.78 of the best.",
+              at depth 128 had 0.78 of the best. That their p99 is longer than none's at depths 32 \
+              and 128 was not looked into.",
         ..Figure::default()
     }
 }
@@ -250,14 +250,11 @@ fn floor() -> Figure {
               tuned as well as the product, in the same minutes.",
         panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
         bars,
-        why: "A profile of the target's core, which is the bottleneck and never idle (perf, \
-              cpu-clock, 4 KiB reads): 59 % copies cold blocks into socket buffers (floor: \
-              50 %), 31 % is TCP and the system call (43 %), 7 % waits for the blocks' first \
-              cache lines where requests are parsed (5 %), 3 % is the target's own code. The \
-              host idles a third of the time. What is missing is therefore not in the queue \
-              pair or the policy: the copy itself takes longer, perhaps because \
-              more other memory is touched between two copies. Writes spend 59 % of the target's core in the copy \
-              into the namespace (floor: 64 %).",
+        why: "Reads: the target's core is the bottleneck and never idle. Of it a profile (perf, \
+              cpu-clock) has 33 % in copies into socket buffers, 13 % in waking up the host's core, \
+              and 20 % in the program, a third of that for asking ahead for the blocks; the host idles \
+              a third of the time. Writes: both cores are full. Before blocks were asked for ahead, \
+              and small writes went past the caches, both had 0.82 (lab/JOURNAL.md, nearer to the floor).",
         ..Figure::default()
     }
 }
