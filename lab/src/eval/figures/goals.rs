@@ -367,9 +367,8 @@ fn class(extent: Extent) -> Figure {
               core, over one lane or a lane each; and either of them alone.",
         panels,
         bars,
-        why: "Bulk with a lane of its own: both loads share one core a side, and the \
-              critical one does twice the IOPS it does in a shared lane, each at the full \
-              cost of a wake-up. In the shared lane bulk keeps its throughput.",
+        why: "Both loads share one core a side, and each critical request is answered at the full \
+              cost of a wake-up (lab/JOURNAL.md, express connections).",
         ..Figure::default()
     }
 }
