@@ -12,7 +12,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/proto/src",
         &[
-            "time costs error caravan framing view manifest security recorder",
+            "time costs spin error caravan framing view manifest security recorder",
             "policy",
             "host/slots host/qpair target/state target/qpair",
             "ether",

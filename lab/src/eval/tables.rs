@@ -143,8 +143,10 @@ pub(crate) fn matrix(bars: &[Bar], data: &Data) -> Grid {
                 let mark = mark(&result);
                 let who = result.best.filter(|_| bar.among.len() > 1);
                 let who = who.map_or_else(String::new, |best| format!(" {}", best.side));
-                let is_beyond = !mark.is_empty();
-                let between = is_beyond.then(|| between(bar.limit, &result)).unwrap_or_default();
+                let between = match mark {
+                    "" => String::new(),
+                    _ => between(bar.limit, &result),
+                };
                 format!("{mark}{}{between}{who}", reached(bar.limit, &result))
             })
         });
