@@ -2,13 +2,15 @@
 
 use super::costs::{Costs, REFERENCE};
 use super::load::{Load, Operations, ms};
-use super::run::Scenario;
+use super::run::{Outcome, Scenario};
 use super::table::{AUTO, NONE, policies};
 use super::target::Store;
 use super::waits::Waiting;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
+use roadtrain_proto::time::Instant;
 use std::fmt::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Percent of what `none` does with 256 in flight.
@@ -42,6 +44,13 @@ fn candidates() -> Vec<(String, PolicyConfig)> {
     all
 }
 
+/// Reads from memory over one lane, by ends that sleep.
+fn reads(costs: Costs, policy: PolicyConfig, load: Load, measured: &Range<Instant>) -> Outcome {
+    let (operations, store, waiting) = (Operations::Reads, Store::Memory, Waiting::Sleep);
+    let measured = measured.clone();
+    Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+}
+
 /// CPU-us of both ends for each request, and the 99th percentile of latencies in us.
 fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
     let length = Duration::from_secs_f64(REQUESTS / per_second).min(LENGTH_MAX);
@@ -49,18 +58,7 @@ fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
     let load = Load::random_rate(per_second, measured.end);
     // Nothing disturbs the machine: tails are the policies' own.
     let costs = Costs { away_every: Duration::ZERO, ..REFERENCE };
-    let (operations, store) = (Operations::Reads, Store::Memory);
-    let outcome = Scenario {
-        costs,
-        waiting: Waiting::Sleep,
-        policy,
-        lanes: 1,
-        load,
-        operations,
-        store,
-        measured: measured.clone(),
-    }
-    .run();
+    let outcome = reads(costs, policy, load, &measured);
     let done = outcome.iops(&measured) * length.as_secs_f64();
     let busy = outcome.host.busy + outcome.target.busy;
     [busy.as_secs_f64() * 1e6 / done, outcome.latency_us(&measured).1]
@@ -68,19 +66,7 @@ fn run(policy: PolicyConfig, per_second: f64) -> [f64; 2] {
 
 fn peak() -> f64 {
     let measured = ms(5)..ms(25);
-    let (costs, policy) = (REFERENCE, PolicyConfig::none());
-    let (load, store, operations) = (Load::depth(256), Store::Memory, Operations::Reads);
-    let outcome = Scenario {
-        costs,
-        waiting: Waiting::Sleep,
-        policy,
-        lanes: 1,
-        load,
-        operations,
-        store,
-        measured: measured.clone(),
-    }
-    .run();
+    let outcome = reads(REFERENCE, PolicyConfig::none(), Load::depth(256), &measured);
     outcome.iops(&measured)
 }
 

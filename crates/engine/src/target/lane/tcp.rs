@@ -356,7 +356,6 @@ impl TargetLane {
                 tcp.flush((&mut self.execution, &mut self.meter), shared)?;
             }
         }
-        streaming.settle();
         if let Some(tcp) = self.transport.tcp() {
             tcp.connection.keep_rest(rest);
         }
