@@ -22,8 +22,6 @@ const WHOLE_OF_DEVICE: u32 = 16;
 const PARTS_MAX: u32 = 4;
 /// In so many parts many go round where this end waits for most of its time: as many again, which are in the store.
 const PARTS_IN_SPARE_TIME: u32 = 2 * PARTS_MAX;
-/// Where both ends stay awake so many PDUs are enough for a part: a few of them cost hardly more than one.
-const PART_AWAKE: u32 = 8;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
 /// Less than this part of what is in flight may wait for company, ...
@@ -107,13 +105,13 @@ impl Auto {
     /// So few that two parts are enough where this end stays awake.
     fn goes_in_two(&self) -> bool {
         let all = self.peak.get();
-        all > PARTS_MAX - 1 && all < PART_AWAKE * PARTS_MAX && all < self.whole
+        (PARTS_MAX..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
     }
 
     /// Nobody has to be woken up: two parts are enough.
     fn widen(&mut self) {
         if self.is_awake && self.goes_in_two() {
-            self.share = (self.peak.get() / 2).clamp(self.share, PART_AWAKE);
+            self.share = self.share.max(self.peak.get() / 2);
         }
     }
 
@@ -317,9 +315,9 @@ mod tests {
 
     #[test]
     fn ends_that_stay_awake_send_few_in_two_parts() {
-        let shares = [1, 2, 3, 4, 6, 8, 16, 24, 31].map(|n| awake(false, n).share);
-        assert_eq!(shares, [1, 2, 1, 2, 3, 4, 8, 8, 8]);
-        for in_flight in [32, 64, 127, 128] {
+        let shares = [1, 2, 3, 4, 6, 8, 16, 24, 31, 32].map(|n| awake(false, n).share);
+        assert_eq!(shares, [1, 2, 1, 2, 3, 4, 8, 12, 15, 16]);
+        for in_flight in [33, 64, 127, 128] {
             assert_eq!(awake(false, in_flight).share, share(in_flight, WHOLE), "they are many");
         }
         assert_eq!([4, 8, 15, 16].map(|n| awake(true, n).share), [2, 4, 7, COUNT_MAX]);
@@ -327,7 +325,7 @@ mod tests {
         auto.set_awake(false);
         assert_eq!(auto.share, 4, "at once");
         assert!(
-            awake(false, 31).is_few() && !awake(false, 3).is_few() && !awake(false, 32).is_few()
+            awake(false, 32).is_few() && !awake(false, 3).is_few() && !awake(false, 33).is_few()
         );
     }
 
