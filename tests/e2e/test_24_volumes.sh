@@ -6,16 +6,8 @@
 
 # cinder: leaves the folder of its programs in $cinder; skips the test when it cannot be had
 cinder() {
-    local venv=$top/target/venv/cinder-29.0.0
-    if [ ! -e "$venv/ready" ]; then
-        rm -rf "$venv"
-        mkdir -p "${venv%/*}"
-        if ! python3 -m venv "$venv" >venv.out 2>&1 || ! timeout 400 "$venv/bin/pip" install --quiet cinder==29.0.0 >>venv.out 2>&1; then
-            skip "PyPI cannot be reached, or Python is older than 3.11: $(tail -n 1 venv.out)"
-        fi
-        touch "$venv/ready"
-    fi
-    cinder=$venv/bin
+    python_with cinder-29.0.0 cinder==29.0.0
+    cinder=$python
 }
 
 # xfs: a folder $xfs on a file system that shares extents; 1: there is none here

@@ -5,14 +5,14 @@
 # they cannot be had
 python_with() {
     local venv=$top/target/venv/$1
-    if [ ! -e "$venv/ready" ]; then
-        rm -rf "$venv"
-        mkdir -p "${venv%/*}"
-        if ! python3 -m venv "$venv" >venv.out 2>&1 || ! timeout 120 "$venv/bin/pip" install --quiet "${@:2}" >>venv.out 2>&1; then
-            skip "PyPI cannot be reached: $(tail -n 1 venv.out)"
-        fi
-        touch "$venv/ready"
-    fi
+    mkdir -p "${venv%/*}"
+    # One makes it: tests that run at the same time want the same.
+    (
+        flock 9
+        [ -e "$venv/ready" ] || {
+            rm -rf "$venv" && python3 -m venv "$venv" && timeout 400 "$venv/bin/pip" install --quiet "${@:2}" && touch "$venv/ready"
+        }
+    ) 9>"$venv.lock" >venv.out 2>&1 || skip "no $1 from PyPI for $(python3 --version): $(tail -n 1 venv.out)"
     python=$venv/bin
 }
 
