@@ -48,6 +48,22 @@ test_serve_survives_garbage() {
     nbdinfo "$uri" >/dev/null
 }
 
+# Somebody who connects and resets all the time does not fill the log, and hides nothing else.
+test_serve_log_has_a_budget() {
+    serve --namespace mem:64MiB --allow-host nqn.2026-11.test:friend
+    python3 - "$port" <<'END'
+import socket, struct, sys
+for n in range(3000):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+END
+    eventually 20 grep -q 'more lines like the last one are left out' target.log
+    # One period may have ended meanwhile.
+    [ "$(wc -l <target.log)" -lt 900 ] || fail "$(wc -l <target.log) lines: $(tail -n 3 target.log)"
+    ! "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" 2>error.log || fail 'a stranger was let in'
+    eventually 20 grep -q 'Connect refused' target.log
+}
+
 # ticks PID: of CPU that the process has used
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 

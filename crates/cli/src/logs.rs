@@ -1,5 +1,8 @@
 //! Logging: to stderr, as stdout belongs to results, or to a file.
 
+mod budget;
+
+use self::budget::Budget;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -9,8 +12,10 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts logging to stderr at `level`, raised by `-v`, overridden by RUST_LOG.
 pub(crate) fn start(level: &str, verbose: u8) {
@@ -19,13 +24,13 @@ pub(crate) fn start(level: &str, verbose: u8) {
         let logger = logger.with_ansi(false).event_format(Journal).with_writer(io::stderr);
         let logger = logger.with_filter_reloading();
         keep(logger.reload_handle());
-        logger.init();
+        logger.finish().with(Budget::default()).init();
     } else {
         let ansi = io::stderr().is_terminal();
         let logger = logger.with_target(false).with_ansi(ansi).with_writer(io::stderr);
         let logger = logger.with_filter_reloading();
         keep(logger.reload_handle());
-        logger.init();
+        logger.finish().with(Budget::default()).init();
     }
 }
 
@@ -58,6 +63,8 @@ pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
         .with_target(false)
         .with_ansi(false)
         .with_writer(Arc::new(file))
+        .finish()
+        .with(Budget::default())
         .init();
 }
 

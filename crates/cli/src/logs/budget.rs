@@ -1,0 +1,159 @@
+//! A bound for what peers can make us log: lines of one kind are left out when there are too many of them.
+//!
+//! Each line of warnings and information comes from one place in the code, its kind. Somebody who connects and resets ten
+//! thousand times a second would fill the disk with lines of one kind, and hide all others. What only `-v` shows is asked
+//! for and has no bound.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::callsite::Identifier;
+use tracing::{Event, Level, Subscriber, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Lines of one kind in a [`PERIOD`]. As many connections may end at once, and each has its line.
+const LINES: u32 = 200;
+/// How long those that come after them are left out.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Leaves out what is beyond the budget of its kind, and says so.
+#[derive(Default)]
+pub(super) struct Budget(Mutex<HashMap<Identifier, Period>>);
+
+impl<S: Subscriber> Layer<S> for Budget {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        // What this file says itself is bounded by the periods.
+        if *metadata.level() > Level::INFO || metadata.target() == module_path!() {
+            return true;
+        }
+        let answer = {
+            let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            kinds.entry(metadata.callsite()).or_insert_with(|| Period::new(now)).line(now)
+        };
+        match answer {
+            Answer::Written => {}
+            Answer::WrittenAfter(count) => warn!("{count} lines like the next one were left out"),
+            Answer::FirstLeftOut => {
+                warn!("more lines like the last one are left out for up to {} s", PERIOD.as_secs())
+            }
+            Answer::LeftOut => {}
+        }
+        matches!(answer, Answer::Written | Answer::WrittenAfter(_))
+    }
+}
+
+/// What becomes of a line.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Written,
+    /// So many were left out before it.
+    WrittenAfter(u32),
+    FirstLeftOut,
+    LeftOut,
+}
+
+/// Lines of one kind since it began.
+struct Period {
+    began: Instant,
+    lines: u32,
+}
+
+impl Period {
+    fn new(began: Instant) -> Self {
+        Period { began, lines: 0 }
+    }
+
+    fn line(&mut self, now: Instant) -> Answer {
+        let before = if now.duration_since(self.began) >= PERIOD {
+            let lines = std::mem::take(&mut self.lines);
+            self.began = now;
+            lines.saturating_sub(LINES)
+        } else {
+            0
+        };
+        self.lines = self.lines.saturating_add(1);
+        match self.lines {
+            lines if lines == LINES + 1 => Answer::FirstLeftOut,
+            lines if lines > LINES => Answer::LeftOut,
+            _ if before > 0 => Answer::WrittenAfter(before),
+            _ => Answer::Written,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::Arc;
+    use tracing::{debug, info};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    #[test]
+    fn lines_beyond_the_budget_are_counted_and_told_of_later() {
+        let start = Instant::now();
+        let mut period = Period::new(start);
+        for _ in 0..LINES {
+            assert_eq!(period.line(start), Answer::Written);
+        }
+        assert_eq!(period.line(start), Answer::FirstLeftOut);
+        for _ in 0..9 {
+            assert_eq!(period.line(start + PERIOD - Duration::from_millis(1)), Answer::LeftOut);
+        }
+        assert_eq!(period.line(start + PERIOD), Answer::WrittenAfter(10));
+        assert_eq!(period.line(start + PERIOD), Answer::Written);
+    }
+
+    #[test]
+    fn few_lines_are_all_written() {
+        let start = Instant::now();
+        let mut period = Period::new(start);
+        for second in 0..3_600 {
+            assert_eq!(period.line(start + Duration::from_secs(second)), Answer::Written);
+        }
+    }
+
+    /// What a program that logs like that writes.
+    fn written(log: impl FnOnce()) -> String {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let writer = text.clone();
+        let logger = tracing_subscriber::fmt()
+            .with_max_level(Level::DEBUG)
+            .with_ansi(false)
+            .with_writer(move || Lines(writer.clone()))
+            .finish()
+            .with(Budget::default());
+        tracing::subscriber::with_default(logger, log);
+        String::from_utf8(text.lock().unwrap().clone()).unwrap()
+    }
+
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(octets)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_too_frequent_does_not_hide_others() {
+        let text = written(|| {
+            for number in 0..10 * LINES {
+                info!(number, "reset");
+                debug!(number, "detail");
+            }
+            warn!("something else");
+        });
+        let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(count("reset"), LINES as usize);
+        assert_eq!(count("detail"), 10 * LINES as usize);
+        assert_eq!(count("something else"), 1);
+    }
+}
