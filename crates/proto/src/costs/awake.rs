@@ -1,10 +1,10 @@
 //! Whether an end does better awake, with few requests in flight.
 //!
 //! A few requests that go round in four parts keep both ends busy all the time, so nobody sleeps: but each part costs
-//! a send and a receive. In two parts, one at each end, they cost half of that, and each end waits for the other for a
-//! moment. That pays where both ends look again for so long instead of sleeping, and costs a wake-up a part where
-//! one of them sleeps. Which of both it is shows only when both ends do it at the same time. So a host tries it now
-//! and then, says so in its command identifiers, and its target goes along.
+//! a send and a receive. In two parts or one they cost less, and each end waits for the other for a moment. That pays
+//! where both ends look again for so long instead of sleeping, and costs a wake-up a part where one of them sleeps.
+//! Which of both it is shows only when both ends do it at the same time. So a host tries it now and then, says so in
+//! its command identifiers, and its target goes along.
 
 use crate::time::Instant;
 
@@ -96,7 +96,7 @@ impl Awake {
         }
     }
 
-    /// Whether it is awake now: it looks again where it has nothing to do, and sends in two parts.
+    /// Whether it is awake now: it looks again where it has nothing to do, and sends in fewer parts.
     #[must_use]
     pub fn is_there(&self) -> bool {
         matches!(self.state, State::Joining | State::Trial | State::Stays)

@@ -3,7 +3,7 @@
 //! So the slots in use stay few, and warm, and the highest command identifier tells the target how many
 //! commands this host has in flight: what its policy goes by.
 
-/// In a command identifier: the host stays awake between its requests, and sends them in two parts. A target may go
+/// In a command identifier: the host stays awake between its requests, and sends them in fewer parts. A target may go
 /// along; to others it is a number like any other.
 pub const AWAKE: u16 = 1 << 15;
 /// Slots a queue pair has at most: the slot number is the low bits of the command identifier.

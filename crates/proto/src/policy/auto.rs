@@ -22,6 +22,8 @@ const WHOLE_OF_DEVICE: u32 = 16;
 const PARTS_MAX: u32 = 4;
 /// In so many parts many go round where this end waits for most of its time: as many again, which are in the store.
 const PARTS_IN_SPARE_TIME: u32 = 2 * PARTS_MAX;
+/// Where both ends stay awake, a part of fewer is not worth its send: they go round all together.
+const AWAKE_PART_MIN: u32 = 4;
 /// Most PDUs of a caravan: what one send can gather.
 const COUNT_MAX: u32 = 512;
 /// Less than this part of what is in flight may wait for company, ...
@@ -79,7 +81,7 @@ pub struct Auto {
     limits: Limits,
     /// Whether this end has time for more sends.
     spare_time: SpareTime,
-    /// This end stays awake, so no part has to hide a wake-up.
+    /// Both ends stay awake, so no part has to hide a wake-up.
     is_awake: bool,
 }
 
@@ -102,16 +104,17 @@ impl Auto {
         }
     }
 
-    /// So few that two parts are enough where this end stays awake.
-    fn goes_in_two(&self) -> bool {
+    /// So few that it matters whether both ends stay awake.
+    fn are_few(&self) -> bool {
         let all = self.peak.get();
-        (PARTS_MAX..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
+        (2..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
     }
 
-    /// Nobody has to be woken up: two parts are enough.
+    /// Nobody has to be woken up: two parts are enough, and a part of a few requests would only cost a send.
     fn widen(&mut self) {
-        if self.is_awake && self.goes_in_two() {
-            self.share = self.share.max(self.peak.get() / 2);
+        if self.is_awake && self.are_few() {
+            let all = self.peak.get();
+            self.share = if all < 2 * AWAKE_PART_MIN { all } else { all / 2 };
         }
     }
 
@@ -180,13 +183,13 @@ impl BatchPolicy for Auto {
         self.is_awake
             && backlog.in_others == 0
             && !self.shares_core
-            && self.goes_in_two()
+            && self.are_few()
             && backlog.requests < self.share.min(backlog.in_flight)
             && backlog.data_bytes < GATHERED_BYTES
     }
 
     fn is_few(&self) -> bool {
-        self.goes_in_two() && !self.shares_core
+        self.are_few() && !self.shares_core
     }
 
     fn set_awake(&mut self, awake: bool) {
@@ -314,18 +317,18 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_stay_awake_send_few_in_two_parts() {
-        let shares = [1, 2, 3, 4, 6, 8, 16, 24, 31, 32].map(|n| awake(false, n).share);
-        assert_eq!(shares, [1, 2, 1, 2, 3, 4, 8, 12, 15, 16]);
+    fn ends_that_stay_awake_send_few_in_two_parts_or_one() {
+        let shares = [1, 2, 3, 7, 8, 15, 16, 24, 31, 32].map(|n| awake(false, n).share);
+        assert_eq!(shares, [1, 2, 3, 7, 4, 7, 8, 12, 15, 16]);
         for in_flight in [33, 64, 127, 128] {
             assert_eq!(awake(false, in_flight).share, share(in_flight, WHOLE), "they are many");
         }
-        assert_eq!([4, 8, 15, 16].map(|n| awake(true, n).share), [2, 4, 7, COUNT_MAX]);
+        assert_eq!([4, 8, 15, 16].map(|n| awake(true, n).share), [4, 4, 7, COUNT_MAX]);
         let mut auto = awake(false, 16);
         auto.set_awake(false);
         assert_eq!(auto.share, 4, "at once");
         assert!(
-            awake(false, 32).is_few() && !awake(false, 3).is_few() && !awake(false, 33).is_few()
+            awake(false, 2).is_few() && !awake(false, 1).is_few() && !awake(false, 33).is_few()
         );
     }
 
