@@ -5,6 +5,7 @@ mod common;
 
 use common::show;
 use common::{BLOCK, Delivery, Pair, Setup, pattern};
+use roadtrain_proto::costs::Pace;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_wire::fabrics::{Authentication, fctype};
 use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, Digests, PduType, flag};
@@ -98,27 +99,26 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
     }
 }
 
-/// A host says that it stays awake in the identifiers of its commands; one without it ends that.
+/// A host says how it goes about few requests in the identifiers of its commands; one without it ends that.
 #[test]
-fn a_target_hears_whether_its_host_stays_awake() {
-    let mut pair = Pair::connected(Setup::default());
-    let read = |pair: &mut Pair, times: u32| {
-        for _ in 0..times {
-            pair.host.read(pair.now, 8, 1);
-            pair.settle().expect("valid");
-            assert!(pair.host.take_completions()[0].cqe.status().is_success());
-        }
-    };
-    read(&mut pair, 600);
-    assert!(!pair.target.qpair.is_host_awake());
-    pair.host.qpair.batcher().set_awake(true);
-    read(&mut pair, 511);
-    assert!(!pair.target.qpair.is_host_awake(), "that may be chance");
-    read(&mut pair, 1);
-    assert!(pair.target.qpair.is_host_awake());
-    pair.host.qpair.batcher().set_awake(false);
-    read(&mut pair, 1);
-    assert!(!pair.target.qpair.is_host_awake());
+fn a_target_hears_the_pace_of_its_host() {
+    for pace in [Pace::Awake, Pace::Together] {
+        let mut pair = Pair::connected(Setup::default());
+        let read = |pair: &mut Pair, times: u32| {
+            for _ in 0..times {
+                pair.host.read(pair.now, 8, 1);
+                pair.settle().expect("valid");
+                assert!(pair.host.take_completions()[0].cqe.status().is_success());
+            }
+            pair.target.qpair.host_pace()
+        };
+        assert_eq!(read(&mut pair, 600), Pace::Parts);
+        pair.host.qpair.batcher().set_pace(pace);
+        assert_eq!(read(&mut pair, 511), Pace::Parts, "that may be chance");
+        assert_eq!(read(&mut pair, 1), pace);
+        pair.host.qpair.batcher().set_pace(Pace::Parts);
+        assert_eq!(read(&mut pair, 1), Pace::Parts);
+    }
 }
 
 /// PDO of every PDU of those kinds that carries data.

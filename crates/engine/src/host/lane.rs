@@ -21,6 +21,7 @@ use roadtrain_proto::host::paths::Offer;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::requests::Moved;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -267,10 +268,10 @@ impl HostLane {
         self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().is_few())
     }
 
-    /// The reactor stays awake though little is in flight: see `set_idle`.
-    pub(crate) fn set_awake(&mut self, awake: bool) {
+    /// What the reactor does with few requests in flight: see `set_idle`.
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
         if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
-            link.batcher().set_awake(awake);
+            link.batcher().set_pace(pace);
         }
     }
 

@@ -31,7 +31,7 @@ use roadtrain_proto::host::association::AskedBy;
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::policy::Auto;
+use roadtrain_proto::policy::{Auto, Pace};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -213,7 +213,7 @@ impl Reactor {
             ports: parts.ports,
             now: clock::now(),
             in_flight: 0,
-            is_awake: false,
+            pace: Pace::default(),
             completions: VecDeque::new(),
             cells: parts.own.cells.clone(),
             recorder: Recorder::new(parts.slow_over),
@@ -457,7 +457,7 @@ impl Reactor {
         if has_heard {
             self.turned();
         }
-        if !has_express && self.shared.is_awake {
+        if !has_express && self.shared.pace == Pace::Awake {
             self.look_again(front, rx);
         }
         let holds = !has_express && self.holds_back();
@@ -469,18 +469,18 @@ impl Reactor {
         self.write_meters();
     }
 
-    /// Something was heard in this turn: whether it stays awake from now on.
+    /// Something was heard in this turn: what it does with few requests from now on.
     fn turned(&mut self) {
         let is_alone = self.lanes.len() == 1;
         let lane = self.lanes.iter_mut().next().filter(|_| is_alone);
         let (few, requests) =
             lane.map_or((false, 0), |lane| (lane.is_few(), lane.requests_ended()));
         self.core.waits.turned(self.shared.now, few, || requests);
-        let is_awake = self.core.waits.is_awake();
-        let has_changed = std::mem::replace(&mut self.shared.is_awake, is_awake) != is_awake;
+        let pace = self.core.waits.pace();
+        let has_changed = std::mem::replace(&mut self.shared.pace, pace) != pace;
         // A connection that is new has heard nothing yet.
         if is_alone || has_changed {
-            self.lanes.iter_mut().for_each(|lane| lane.set_awake(is_awake));
+            self.lanes.iter_mut().for_each(|lane| lane.set_pace(pace));
         }
     }
 

@@ -4,7 +4,7 @@ use crate::metrics::{Counted, ReactorCells};
 use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
 use crate::stats::LaneStats;
 use crate::tuning::thread_cpu_ns;
-use roadtrain_proto::costs::{Costs, Used};
+use roadtrain_proto::costs::{Costs, Pace, Used};
 use roadtrain_proto::time::Instant;
 use std::fs::File;
 use std::io;
@@ -95,7 +95,7 @@ impl Waits {
         let spins = match &mut self.how {
             How::Fixed(spinner) => spinner.spin_again(now, expects),
             How::Learning { adaptive, .. } => {
-                let is_awake = self.costs.awake.is_there();
+                let is_awake = self.costs.awake.pace() == Pace::Awake;
                 is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep, is_awake)
             }
         };
@@ -129,9 +129,9 @@ impl Waits {
         Ok(())
     }
 
-    /// Whether it stays awake though little is in flight.
-    pub(crate) fn is_awake(&self) -> bool {
-        self.costs.awake.is_there()
+    /// What this end does with few requests in flight.
+    pub(crate) fn pace(&self) -> Pace {
+        self.costs.awake.pace()
     }
 
     /// A turn had something to do. `few`: so little is in flight that it matters whether this end stays awake;

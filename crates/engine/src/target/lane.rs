@@ -29,7 +29,7 @@ use flow::LaneFlow;
 pub(super) use flow::Parcel;
 use meter::Meter;
 use roadtrain_proto::error::QpairError;
-use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::qpair::Config;
@@ -87,9 +87,9 @@ pub(super) struct Shared {
     pub(super) now: Instant,
     /// Over all lanes, as far as can be told.
     pub(super) load: ReactorLoad,
-    /// The reactor stays awake though little is in flight.
-    pub(super) is_awake: bool,
-    /// So does the host that was heard last.
+    /// What the reactor does with few requests in flight.
+    pub(super) pace: Pace,
+    /// The host that was heard last stays awake.
     pub(super) is_host_awake: bool,
     pub(super) control: Arc<Control>,
     /// Where it counts.
@@ -335,7 +335,7 @@ impl TargetLane {
     /// What other lanes have in flight decides what this one's answers wait for.
     pub(super) fn hear_load(&mut self, shared: &mut Shared) {
         self.transport.batcher().hear(shared.now, &mut shared.load);
-        self.transport.hear_awake(shared.is_awake);
+        self.transport.hear_pace(shared.pace);
     }
 
     /// Sends what doorbells have released.

@@ -32,7 +32,7 @@ use frames::{Frames, Hosts};
 use lanes::Lanes;
 pub(super) use moves::Balance;
 use moves::Moves;
-use roadtrain_proto::policy::ReactorLoad;
+use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
@@ -119,7 +119,7 @@ impl Reactor {
             tasks: tasks_of(parts.number, &parts.peers),
             now: clock::now(),
             load: ReactorLoad::default(),
-            is_awake: false,
+            pace: Pace::default(),
             is_host_awake: false,
             control: parts.control,
             meters: meters.clone(),
@@ -308,7 +308,7 @@ impl reactor::Reactor for Reactor {
     /// Every lane that has something to do does it once.
     fn turn(&mut self, rx: &mut RxBuffers) {
         let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
-        lanes.shared.is_awake = core.waits.is_awake();
+        lanes.shared.pace = core.waits.pace();
         lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
             for listener in mem::take(&mut self.listeners.paused) {

@@ -2,7 +2,7 @@
 
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Pace, Parcel, PolicyConfig, Role,
 };
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,8 +44,8 @@ impl BatchPolicy for Listening {
         true
     }
 
-    fn set_awake(&mut self, awake: bool) {
-        self.0.awake.fetch_or(awake, Relaxed);
+    fn set_pace(&mut self, pace: Pace) {
+        self.0.awake.fetch_or(pace == Pace::Awake, Relaxed);
     }
 }
 

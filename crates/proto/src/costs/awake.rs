@@ -1,10 +1,11 @@
-//! Whether an end does better awake, with few requests in flight.
+//! How few requests go round best: in parts, together, or with ends that stay awake.
 //!
 //! A few requests that go round in four parts keep both ends busy all the time, so nobody sleeps: but each part costs
 //! a send and a receive. In two parts or one they cost less, and each end waits for the other for a moment. That pays
 //! where both ends look again for so long instead of sleeping, and costs a wake-up a part where one of them sleeps.
-//! Which of both it is shows only when both ends do it at the same time. So a host tries it now and then, says so in
-//! its command identifiers, and its target goes along.
+//! With a slow store both ends sleep in any case: then parts only wake them more often. Which of all this it is shows
+//! only when both ends do the same at the same time. So a host tries it now and then, says so in its command
+//! identifiers, and its target goes along.
 
 use crate::time::Instant;
 
@@ -14,15 +15,39 @@ const WINDOW: u32 = 256;
 const JOINING: u32 = 512;
 /// An end that sleeps in more than one of so many turns is not awake.
 const RARE: u32 = 2;
-/// A request has to take less than this part of the time that it takes otherwise, and no more CPU time.
+/// Awake, a request has to take less than this part of the time that it takes otherwise, and no more CPU time.
 const PAYS: f64 = 0.95;
+/// Together, it has to take less than this part of the CPU time, and hardly more time.
+const SAVES: f64 = 0.9;
+const AS_FAST: f64 = 1.02;
 /// So many windows in a row in which it does not pay are no chance.
 const FAILURES: u32 = 2;
-/// Windows after which it is compared anew.
-const WINDOWS: u32 = 128;
+/// Windows after which it is compared anew: twice as many each time that it pays again.
+const WINDOWS_MIN: u32 = 8;
+const WINDOWS_MAX: u32 = 128;
 /// Turns after a trial that has failed: twice as many each time.
 const PAUSE_MIN: u32 = 16 * WINDOW;
 const PAUSE_MAX: u32 = 512 * WINDOW;
+
+/// How both ends of a lane go about the few requests in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// In four parts, so that one end need not wait for the other.
+    #[default]
+    Parts,
+    /// What is ready leaves together: neither end is busy.
+    Together,
+    /// In fewer parts, and each end looks again where it has nothing to do.
+    Awake,
+}
+
+impl Pace {
+    /// A target's, whose host has this pace: it goes along, unless it sleeps though its host stays awake.
+    #[must_use]
+    pub fn followed(self, own: Pace) -> Pace {
+        if self == Pace::Together { self } else { own }
+    }
+}
 
 /// What an end has used by then. It only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +63,13 @@ pub struct Used {
 struct Cost {
     time: f64,
     cpu: f64,
+}
+
+impl Cost {
+    /// What both can be at least: one of them may have met something else.
+    fn least(self, other: Cost) -> Cost {
+        Cost { time: self.time.min(other.time), cpu: self.cpu.min(other.cpu) }
+    }
 }
 
 impl Used {
@@ -63,6 +95,9 @@ pub struct Awake {
     before: Cost,
     windows: u32,
     failures: u32,
+    /// What paid last, and for how many windows it stays so.
+    last: Pace,
+    stay: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +105,13 @@ enum State {
     /// It was tried, or there is nothing to try.
     Rests,
     /// It will be tried: what a request costs before.
-    Before,
+    Before(Pace),
     /// It is tried; the target hears of it.
-    Joining,
+    Joining(Pace),
     /// It is tried, and counted.
-    Trial,
+    Trial(Pace),
     /// It pays.
-    Stays,
+    Stays(Pace),
 }
 
 impl Awake {
@@ -93,13 +128,18 @@ impl Awake {
             before: Cost::default(),
             windows: 0,
             failures: 0,
+            last: Pace::Parts,
+            stay: WINDOWS_MIN,
         }
     }
 
-    /// Whether it is awake now: it looks again where it has nothing to do, and sends in fewer parts.
+    /// What both ends are to do now.
     #[must_use]
-    pub fn is_there(&self) -> bool {
-        matches!(self.state, State::Joining | State::Trial | State::Stays)
+    pub fn pace(&self) -> Pace {
+        match self.state {
+            State::Rests | State::Before(_) => Pace::Parts,
+            State::Joining(pace) | State::Trial(pace) | State::Stays(pace) => pace,
+        }
     }
 
     /// A turn had something to do; `few`: requests in flight are so few that it matters. Whether [`Self::review`] is
@@ -133,38 +173,54 @@ impl Awake {
         let sleeps = core::mem::take(&mut self.sleeps);
         let cost = used.since(&self.begin);
         self.begin = used;
-        let is_asleep = sleeps > WINDOW / RARE;
-        let pays = cost.time < self.before.time * PAYS && cost.cpu < self.before.cpu;
-        let good = !is_asleep && (pays || !self.leads);
+        let good = |pace| self.is_good(pace, sleeps, cost);
         (self.state, self.left) = match self.state {
-            State::Rests if !self.leads => (State::Trial, WINDOW),
-            State::Rests => (State::Before, WINDOW),
-            State::Before => {
-                self.before = cost;
-                (State::Joining, JOINING)
+            State::Rests if !self.leads => (State::Trial(Pace::Awake), WINDOW),
+            State::Rests => (State::Before(Pace::Awake), WINDOW),
+            State::Before(pace) => {
+                let again = pace == Pace::Together;
+                self.before = if again { self.before.least(cost) } else { cost };
+                (State::Joining(pace), JOINING)
             }
-            State::Joining => (State::Trial, WINDOW),
-            State::Trial if good => {
+            State::Joining(pace) => (State::Trial(pace), WINDOW),
+            State::Trial(pace) if good(pace) => {
+                self.stay =
+                    if self.last == pace { (self.stay * 2).min(WINDOWS_MAX) } else { WINDOWS_MIN };
+                self.last = pace;
                 (self.pause, self.windows, self.failures) = (PAUSE_MIN, 0, 0);
-                (State::Stays, WINDOW)
+                (State::Stays(pace), WINDOW)
             }
-            State::Trial => {
+            State::Trial(Pace::Awake) if self.leads => (State::Before(Pace::Together), WINDOW),
+            State::Trial(_) => {
                 let pause = self.pause;
+                self.last = Pace::Parts;
                 self.pause = (pause * 2).min(PAUSE_MAX);
                 (State::Rests, pause)
             }
-            State::Stays => self.go_on(good),
+            State::Stays(pace) => self.go_on(pace, good(pace)),
         };
     }
 
-    fn go_on(&mut self, good: bool) -> (State, u32) {
+    /// Whether a window in which it slept so often, and a request took so much, is a reason to stay so.
+    fn is_good(&self, pace: Pace, sleeps: u32, cost: Cost) -> bool {
+        let before = self.before;
+        match pace {
+            Pace::Awake if sleeps > WINDOW / RARE => false,
+            Pace::Awake => !self.leads || (cost.time < before.time * PAYS && cost.cpu < before.cpu),
+            Pace::Parts | Pace::Together => {
+                cost.time < before.time * AS_FAST && cost.cpu < before.cpu * SAVES
+            }
+        }
+    }
+
+    fn go_on(&mut self, pace: Pace, good: bool) -> (State, u32) {
         self.windows += 1;
         self.failures = if good { 0 } else { self.failures + 1 };
-        if self.failures == FAILURES || (self.leads && self.windows == WINDOWS) {
+        if self.failures == FAILURES || (self.leads && self.windows == self.stay) {
             // The load is another one, or it is time to see what it costs otherwise.
             return (State::Rests, WINDOW);
         }
-        (State::Stays, WINDOW)
+        (State::Stays(pace), WINDOW)
     }
 }
 
@@ -176,6 +232,7 @@ mod tests {
     struct End {
         awake: Awake,
         used: Used,
+        together: Turn,
     }
 
     /// What a turn is like: nanoseconds of it, and of those CPU time; it sleeps in one of so many.
@@ -188,20 +245,26 @@ mod tests {
 
     const ASLEEP: Turn = Turn { time: 20_000, cpu: 18_000, sleeps: 8 };
     const FASTER: Turn = Turn { time: 12_000, cpu: 12_000, sleeps: 16 };
+    const LATER: Turn = Turn { time: 30_000, cpu: 14_000, sleeps: 1 };
+    const CHEAPER: Turn = Turn { time: 20_200, cpu: 14_000, sleeps: 1 };
     const SLOWER: Turn = Turn { time: 40_000, cpu: 9_000, sleeps: 1 };
 
     impl End {
         fn new(leads: bool) -> Self {
-            End { awake: Awake::new(leads), used: Used::default() }
+            End { awake: Awake::new(leads), used: Used::default(), together: LATER }
         }
 
         /// Turns of `all` in which it is awake, and then like that.
         fn run(&mut self, all: u32, few: bool, then: Turn) -> u32 {
             let mut awake = 0;
             for number in 0..all {
-                let is_awake = self.awake.is_there();
-                let turn = if is_awake { then } else { ASLEEP };
-                awake += u32::from(is_awake);
+                let pace = self.awake.pace();
+                let turn = match pace {
+                    Pace::Parts => ASLEEP,
+                    Pace::Together => self.together,
+                    Pace::Awake => then,
+                };
+                awake += u32::from(pace == Pace::Awake);
                 if number.is_multiple_of(turn.sleeps) {
                     self.awake.slept();
                 }
@@ -236,6 +299,21 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_as_long_for_less_cpu_time_leaves_together() {
+        let mut end = End::new(true);
+        end.together = CHEAPER;
+        let awake = f64::from(end.run(400_000, true, SLOWER)) / 4e5;
+        assert!(awake < 0.03, "{awake}");
+        assert_eq!(end.awake.pace(), Pace::Together);
+        end.together = LATER;
+        end.run(2 * WINDOW, true, SLOWER);
+        assert_eq!(end.awake.pace(), Pace::Parts);
+        end.together = Turn { cpu: 17_900, ..CHEAPER };
+        end.run(400_000, true, SLOWER);
+        assert_eq!(end.awake.pace(), Pace::Parts, "it saves too little");
+    }
+
+    #[test]
     fn a_change_is_noticed_both_ways() {
         let mut end = End::new(true);
         end.run(50_000, true, FASTER);
@@ -250,7 +328,7 @@ mod tests {
     fn it_is_for_few_requests_only() {
         let mut end = End::new(true);
         end.run(50_000, true, FASTER);
-        assert!(end.awake.is_there());
+        assert_eq!(end.awake.pace(), Pace::Awake);
         assert!(end.run(10_000, false, FASTER) <= 1);
         assert!(end.run(10_000, true, FASTER) > 9000, "it is tried again at once");
     }

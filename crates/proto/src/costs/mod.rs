@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`SleepCost`]: CPU time of a sleep and its wake-up | the thread's CPU time around some of its sleeps | how it waits: the bound of a spin |
 //! | [`IdleShare`]: for what share of its time it waits | when it begins to wait and when it wakes up, which it knows anyway | `auto`: whether there is time for more sends |
-//! | [`Awake`]: whether it stays awake with little in flight | its turns and its sleeps | `auto`: in how many parts few requests go round |
+//! | [`Awake`]: its pace with little in flight | its turns, its sleeps, what a request takes | `auto`: in how many parts few requests go round |
 //!
 //! No clock and no thread: both are told the time, and what was counted.
 
@@ -12,7 +12,7 @@ mod awake;
 mod idle;
 mod sleep;
 
-pub use awake::{Awake, Used};
+pub use awake::{Awake, Pace, Used};
 pub use idle::IdleShare;
 pub use sleep::SleepCost;
 

@@ -6,13 +6,13 @@
 
 mod fused;
 
-pub use super::slots::{AWAKE, SLOTS_MAX};
-use super::slots::{FreeSlots, SLOT_BITS};
+pub use super::slots::{AWAKE, SLOTS_MAX, TOGETHER};
+use super::slots::{FreeSlots, GENERATIONS, SLOT_BITS};
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
 use crate::policy::{
-    Batcher, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
 use crate::time::Instant;
 use crate::view::view;
@@ -328,10 +328,14 @@ impl Qpair {
         let number = self.take_slot();
         let in_capsule_bytes = self.config.in_capsule_bytes;
         let slot = &mut self.slots[usize::from(number)];
-        slot.generation = slot.generation.wrapping_add(1) & ((1 << (15 - SLOT_BITS)) - 1);
+        slot.generation = slot.generation.wrapping_add(1) % GENERATIONS;
         slot.sqe = *sqe;
-        let awake = if self.out.batcher().is_awake() { AWAKE } else { 0 };
-        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS | awake).into();
+        let pace = match self.out.batcher().pace() {
+            Pace::Parts => 0,
+            Pace::Together => TOGETHER,
+            Pace::Awake => AWAKE,
+        };
+        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS | pace).into();
         slot.data = data;
         slot.state = SlotState::Queued;
         slot.corrupt = false;

@@ -6,9 +6,13 @@
 /// In a command identifier: the host stays awake between its requests, and sends them in fewer parts. A target may go
 /// along; to others it is a number like any other.
 pub const AWAKE: u16 = 1 << 15;
+/// In a command identifier, too: the host sends them together.
+pub const TOGETHER: u16 = 1 << 14;
 /// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
 pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
 pub(super) const SLOT_BITS: u32 = 10;
+/// How often the slot was used, modulo that: the bits between.
+pub(super) const GENERATIONS: u8 = 1 << (14 - SLOT_BITS);
 
 const WORDS: usize = SLOTS_MAX as usize / 64;
 

@@ -6,7 +6,7 @@
 //! other lanes keep both ends busy.
 
 use super::spare_time::SpareTime;
-use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
+use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Pace, Parcel, Urgency};
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -81,8 +81,8 @@ pub struct Auto {
     limits: Limits,
     /// Whether this end has time for more sends.
     spare_time: SpareTime,
-    /// Both ends stay awake, so no part has to hide a wake-up.
-    is_awake: bool,
+    /// What both ends do with few.
+    pace: Pace,
 }
 
 impl Auto {
@@ -100,21 +100,23 @@ impl Auto {
             shares_core: false,
             limits: WIDE,
             spare_time: SpareTime::default(),
-            is_awake: false,
+            pace: Pace::default(),
         }
     }
 
-    /// So few that it matters whether both ends stay awake.
+    /// So few that their pace matters.
     fn are_few(&self) -> bool {
         let all = self.peak.get();
         (2..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
     }
 
-    /// Nobody has to be woken up: two parts are enough, and a part of a few requests would only cost a send.
+    /// Awake, nobody has to be woken up: two parts are enough, and a part of a few requests would only cost a send.
     fn widen(&mut self) {
-        if self.is_awake && self.are_few() {
-            let all = self.peak.get();
-            self.share = if all < 2 * AWAKE_PART_MIN { all } else { all / 2 };
+        let all = self.peak.get();
+        match self.pace {
+            Pace::Awake if self.are_few() && all >= 2 * AWAKE_PART_MIN => self.share = all / 2,
+            Pace::Awake | Pace::Together if self.are_few() => self.share = all,
+            _ => {}
         }
     }
 
@@ -180,7 +182,7 @@ impl BatchPolicy for Auto {
 
     fn looks_again(&self, backlog: &Backlog) -> bool {
         // Other lanes are parts as well, and data has its own pace.
-        self.is_awake
+        self.pace == Pace::Awake
             && backlog.in_others == 0
             && !self.shares_core
             && self.are_few()
@@ -192,8 +194,8 @@ impl BatchPolicy for Auto {
         self.are_few() && !self.shares_core
     }
 
-    fn set_awake(&mut self, awake: bool) {
-        self.is_awake = awake;
+    fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
         self.share = share(self.peak.get(), self.whole);
         self.widen();
     }
@@ -310,7 +312,7 @@ mod tests {
     /// With so many in flight, alone on the reactor.
     fn awake(of_device: bool, in_flight: u32) -> Auto {
         let mut auto = Auto::new(of_device);
-        auto.set_awake(true);
+        auto.set_pace(Pace::Awake);
         let backlog = Backlog { requests: 1, in_flight, ..Backlog::default() };
         auto.on_enqueue(at(0), &backlog, &command());
         auto
@@ -325,7 +327,7 @@ mod tests {
         }
         assert_eq!([4, 8, 15, 16].map(|n| awake(true, n).share), [4, 4, 7, COUNT_MAX]);
         let mut auto = awake(false, 16);
-        auto.set_awake(false);
+        auto.set_pace(Pace::Parts);
         assert_eq!(auto.share, 4, "at once");
         assert!(
             awake(false, 2).is_few() && !awake(false, 1).is_few() && !awake(false, 33).is_few()
@@ -345,7 +347,7 @@ mod tests {
         assert!(!auto.looks_again(&large), "enough data");
         let beside = Backlog { requests: 1, data_bytes: 0, in_flight: 16, in_others: 1 };
         assert!(!auto.looks_again(&beside), "other lanes are parts");
-        auto.set_awake(false);
+        auto.set_pace(Pace::Parts);
         assert!(!looks(&auto, 1, 16));
     }
 

@@ -1,7 +1,7 @@
 //! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Parcel, Policy,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Pace, Parcel, Policy,
     PolicyConfig, ReactorLoad, Role, Urgency,
 };
 use crate::caravan::Limits;
@@ -46,7 +46,7 @@ pub struct Batcher {
     most_in_flight: u32,
     /// On the reactor's other queue pairs.
     in_others: u32,
-    is_awake: bool,
+    pace: Pace,
     load_share: LoadShare,
     /// When something latency-critical last came.
     critical_at: Option<Instant>,
@@ -67,7 +67,7 @@ impl Batcher {
             in_flight: 0,
             most_in_flight: 0,
             in_others: 0,
-            is_awake: false,
+            pace: Pace::default(),
             load_share: LoadShare::default(),
             critical_at: None,
         }
@@ -185,18 +185,18 @@ impl Batcher {
         self.policy.set_shares_core(shares);
     }
 
-    /// Whether this end stays awake though little is in flight.
-    pub fn set_awake(&mut self, awake: bool) {
-        if awake != self.is_awake {
-            self.is_awake = awake;
-            self.policy.set_awake(awake);
+    /// How both ends go about the few requests in flight.
+    pub fn set_pace(&mut self, pace: Pace) {
+        if pace != self.pace {
+            self.pace = pace;
+            self.policy.set_pace(pace);
         }
     }
 
     /// What it was told last.
     #[must_use]
-    pub fn is_awake(&self) -> bool {
-        self.is_awake
+    pub fn pace(&self) -> Pace {
+        self.pace
     }
 
     /// Whether so little is in flight that it matters whether this end stays awake.

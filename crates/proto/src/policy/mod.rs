@@ -27,6 +27,8 @@ pub use reactor_load::{LoadShare, ReactorLoad};
 pub use send_queue::{Load, SendQueue};
 pub use tyche::{Tyche, TycheSettings};
 
+pub use crate::costs::Pace;
+
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
@@ -92,8 +94,8 @@ pub trait BatchPolicy {
     fn is_few(&self) -> bool {
         false
     }
-    /// Whether this end stays awake though little is in flight.
-    fn set_awake(&mut self, _: bool) {}
+    /// How both ends go about the few requests in flight.
+    fn set_pace(&mut self, _: Pace) {}
     /// For so many thousandths of its time of late this end has waited for something to do.
     fn set_idle(&mut self, _: Instant, _permille: u32) {}
     /// Whether all that waits had better stay for a moment while more arrives that will add to it.
@@ -277,8 +279,8 @@ impl BatchPolicy for Policy {
         each!(self, p => p.is_few())
     }
 
-    fn set_awake(&mut self, awake: bool) {
-        each!(self, p => p.set_awake(awake))
+    fn set_pace(&mut self, pace: Pace) {
+        each!(self, p => p.set_pace(pace))
     }
 
     fn set_idle(&mut self, now: Instant, permille: u32) {

@@ -9,9 +9,9 @@ use super::state::State;
 use crate::caravan::{Caravan, put_header};
 use crate::error::{PeerMisbehaved, QpairError};
 use crate::framing::{Framer, Step};
-use crate::host::qpair::{AWAKE, SLOTS_MAX};
+use crate::host::qpair::{AWAKE, SLOTS_MAX, TOGETHER};
 use crate::policy::{
-    Batcher, Class, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, Class, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
 use crate::time::Instant;
 use crate::view::view;
@@ -44,7 +44,7 @@ pub(crate) const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
 /// So many commands in a row are no chance: a host that counts in the high bits of its identifiers has the bit in fewer,
 /// when few are in flight.
-const AWAKE_RUN: u32 = 512;
+const PACE_RUN: u32 = 512;
 
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +150,8 @@ pub struct Qpair {
     is_io: bool,
     class: Class,
     in_store: u32,
-    /// Commands in a row whose identifiers say that the host stays awake.
-    awake: u32,
+    /// What the identifiers of commands say of the host's pace, and of how many in a row.
+    said: (u16, u32),
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
@@ -174,7 +174,7 @@ impl Qpair {
             is_io: false,
             class: Class::Normal,
             in_store: 0,
-            awake: 0,
+            said: (0, 0),
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
@@ -200,10 +200,14 @@ impl Qpair {
         self.digests
     }
 
-    /// Whether the host stays awake, as its command identifiers say.
+    /// How the host goes about its few requests, as its command identifiers say.
     #[must_use]
-    pub fn is_host_awake(&self) -> bool {
-        self.awake >= AWAKE_RUN
+    pub fn host_pace(&self) -> Pace {
+        match self.said {
+            (AWAKE, PACE_RUN..) => Pace::Awake,
+            (TOGETHER, PACE_RUN..) => Pace::Together,
+            _ => Pace::Parts,
+        }
     }
 
     /// So many commands are in a store that takes its time: they keep neither end busy.
@@ -478,7 +482,8 @@ impl Qpair {
             status,
             answered: Instant::default(),
         };
-        self.awake = if slot.cid & AWAKE != 0 { self.awake.saturating_add(1) } else { 0 };
+        let pace = slot.cid & (AWAKE | TOGETHER);
+        self.said = (pace, if pace == self.said.0 { self.said.1.saturating_add(1) } else { 1 });
         if let Some(number) = self.free.pop() {
             self.slots[usize::from(number)] = slot;
             return number;

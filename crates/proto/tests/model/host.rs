@@ -133,10 +133,10 @@ impl Host {
         let [lane] = &mut self.lanes[..] else { return };
         let few = lane.qpair.batcher().is_few();
         let used = self.core.used(now);
-        let is_awake = self.core.waits.turned(few, used);
-        lane.qpair.batcher().set_awake(is_awake);
+        let pace = self.core.waits.turned(few, used);
+        lane.qpair.batcher().set_pace(pace);
         for _ in 0..LOOKS_MAX {
-            if !is_awake || !self.lanes[0].qpair.batcher().looks_again() {
+            if !self.lanes[0].qpair.batcher().looks_again() {
                 return;
             }
             self.core.spend(self.core.costs.turn);

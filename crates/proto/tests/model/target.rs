@@ -5,7 +5,7 @@ use super::cpu::Core;
 use super::waits::Waiting;
 use super::wire::{Pdu, Wires};
 use super::{READ_BYTES, ZEROES};
-use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
+use roadtrain_proto::policy::{Pace, PolicyConfig, ReactorLoad};
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -91,7 +91,7 @@ impl Target {
             self.answer(now, lane, slot);
         }
         let answer = self.core.costs.answer;
-        let is_awake = self.core.waits.costs.awake.is_there();
+        let own = self.core.waits.costs.awake.pace();
         let (mut has_heard, mut is_host_awake) = (false, false);
         for (index, wires) in wires.iter_mut().enumerate() {
             let arrived = self.core.receive(&mut wires.to_target);
@@ -100,7 +100,8 @@ impl Target {
                 continue;
             }
             lane.batcher().hear(now, &mut self.load);
-            lane.batcher().set_awake(is_awake);
+            let pace = lane.host_pace().followed(own);
+            lane.batcher().set_pace(pace);
             has_heard |= !arrived.is_empty();
             for pdu in arrived {
                 self.core.spend(self.core.costs.execute);
@@ -111,7 +112,7 @@ impl Target {
                 self.core.flush(&mut self.lanes[index], &mut wires.to_host, answer);
             }
             let lane = &mut self.lanes[index];
-            is_host_awake = lane.is_host_awake();
+            is_host_awake = lane.host_pace() == Pace::Awake;
             lane.batcher().add_to(now, &mut self.load);
             self.core.drain(now, lane, &mut wires.to_host, answer);
         }

@@ -1,6 +1,6 @@
 //! How an end waits while it has nothing to do: asleep, or as the product does where nobody has said how.
 
-use roadtrain_proto::costs::{Costs, Used};
+use roadtrain_proto::costs::{Costs, Pace, Used};
 use roadtrain_proto::spin::{Adaptive, Reading};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Waits {
         if adaptive.wants_reading() {
             adaptive.review(used);
         }
-        let (sleep, is_awake) = (&self.costs.sleep, self.costs.awake.is_there());
+        let (sleep, is_awake) = (&self.costs.sleep, self.costs.awake.pace() == Pace::Awake);
         adaptive.spin_again(now, expects, due, sleep, is_awake);
         self.spins_until = adaptive.spins_until(sleep);
     }
@@ -74,7 +74,7 @@ impl Waits {
             }
             idle.works();
             let adaptive = self.adaptive.as_mut().expect("it spins");
-            adaptive.spin_again(event, true, None, sleep, awake.is_there());
+            adaptive.spin_again(event, true, None, sleep, awake.pace() == Pace::Awake);
             adaptive.worked(sleep);
             return Waited { spun: event.since(since), slept: false };
         }
@@ -99,12 +99,12 @@ impl Waits {
         Waited { spun, slept: true }
     }
 
-    /// A turn has heard something; `few`: so little is in flight that it matters whether this end stays awake. Whether
-    /// it does.
-    pub fn turned(&mut self, few: bool, used: Used) -> bool {
+    /// A turn has heard something; `few`: so little is in flight that it matters whether this end stays awake. What
+    /// both ends are to do.
+    pub fn turned(&mut self, few: bool, used: Used) -> Pace {
         if self.costs.awake.works(few && self.adaptive.is_some()) {
             self.costs.awake.review(used);
         }
-        self.costs.awake.is_there()
+        self.costs.awake.pace()
     }
 }

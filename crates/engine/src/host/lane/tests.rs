@@ -9,7 +9,7 @@ use crate::host::link::TcpLink;
 use crate::stream::Stream;
 use roadtrain_proto::host::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::host::retry::BACK_OFF;
-use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::policy::{Pace, PolicyConfig};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType};
 use roadtrain_wire::sqe::Sqe;
@@ -41,7 +41,7 @@ fn link_with_capsules_of(in_capsule_bytes: u32, policy: PolicyConfig) -> (Link, 
 fn shared() -> Shared {
     let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
     let (completions, cells, recorder) = Default::default();
-    Shared { gather, ports, now, in_flight: 0, is_awake: false, completions, cells, recorder }
+    Shared { gather, ports, now, in_flight: 0, pace: Pace::default(), completions, cells, recorder }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.

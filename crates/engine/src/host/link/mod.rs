@@ -21,7 +21,7 @@ use crate::transports::transports;
 use roadtrain_proto::ether::fence::EarlierLane;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Queue;
-use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::policy::{Batcher, Pace, Urgency};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -37,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) now: Instant,
     /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
     pub(crate) in_flight: u32,
-    /// The reactor stays awake though little is in flight.
-    pub(crate) is_awake: bool,
+    /// What the reactor does with few requests in flight.
+    pub(crate) pace: Pace,
     pub(crate) completions: VecDeque<Completion>,
     /// The reactor's own numbers.
     pub(crate) cells: Arc<ReactorCells>,

@@ -12,6 +12,7 @@ use crate::stats::LaneStats;
 use crate::stream::Stream;
 use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
+use roadtrain_proto::policy::Pace;
 use roadtrain_proto::target::qpair::{Config, Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::CapsuleCmd;
@@ -120,12 +121,13 @@ impl Carry for Tcp {
         self.qpair.awaits_data(slot)
     }
 
-    fn hear_awake(&mut self, awake: bool) {
-        self.qpair.batcher().set_awake(awake);
+    fn hear_pace(&mut self, own: Pace) {
+        let pace = self.qpair.host_pace().followed(own);
+        self.qpair.batcher().set_pace(pace);
     }
 
     fn is_host_awake(&self) -> bool {
-        self.qpair.is_host_awake()
+        self.qpair.host_pace() == Pace::Awake
     }
 
     fn ring_due(&mut self, now: Instant) {

@@ -7,7 +7,7 @@ use super::{LaneError, Shared};
 use crate::stats::LaneStats;
 use crate::target::control::Port;
 use crate::transports::transports;
-use roadtrain_proto::policy::{Batcher, Class};
+use roadtrain_proto::policy::{Batcher, Class, Pace};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -68,8 +68,8 @@ transports! {
         fn ends_at_once(self: &mut Self, now: Instant) -> bool;
     }
     provided {
-        /// Whether its reactor stays awake, which matters where a doorbell is a system call of its own.
-        fn hear_awake(self: &mut Self, awake: bool) {}
+        /// What its reactor does with few requests, which matters where a doorbell is a system call of its own.
+        fn hear_pace(self: &mut Self, own: Pace) {}
         /// Whether its host says that it stays awake.
         fn is_host_awake(self: &Self) -> bool {
             false
