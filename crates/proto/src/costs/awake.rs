@@ -22,7 +22,7 @@ const SAVES: f64 = 0.9;
 const AS_FAST: f64 = 1.02;
 /// So many windows in a row in which it does not pay are no chance.
 const FAILURES: u32 = 2;
-/// Windows after which it is compared anew: twice as many each time that it pays again.
+/// Windows after which it is compared anew: together, twice as many each time that it pays again.
 const WINDOWS_MIN: u32 = 8;
 const WINDOWS_MAX: u32 = 128;
 /// Turns after a trial that has failed: twice as many each time.
@@ -184,8 +184,7 @@ impl Awake {
             }
             State::Joining(pace) => (State::Trial(pace), WINDOW),
             State::Trial(pace) if good(pace) => {
-                self.stay =
-                    if self.last == pace { (self.stay * 2).min(WINDOWS_MAX) } else { WINDOWS_MIN };
+                self.stay = self.stays_for(pace);
                 self.last = pace;
                 (self.pause, self.windows, self.failures) = (PAUSE_MIN, 0, 0);
                 (State::Stays(pace), WINDOW)
@@ -199,6 +198,15 @@ impl Awake {
             }
             State::Stays(pace) => self.go_on(pace, good(pace)),
         };
+    }
+
+    /// For how many windows, if it pays now. That few save CPU time together may have been chance.
+    fn stays_for(&self, pace: Pace) -> u32 {
+        match pace {
+            Pace::Together if self.last == pace => (self.stay * 2).min(WINDOWS_MAX),
+            Pace::Together => WINDOWS_MIN,
+            Pace::Awake | Pace::Parts => WINDOWS_MAX,
+        }
     }
 
     /// Whether a window in which it slept so often, and a request took so much, is a reason to stay so.
