@@ -66,6 +66,9 @@ fn an_outcome_that_is_not_known_is_told_when_it_cannot_change_any_more() {
         let other = Client::connect(config(proxies[1].address, 2)).unwrap();
         let end = swap(&client, 0, 7);
         eventually("the store has it", || server.usage().store_commands == 1);
+        // It is counted a moment before it cannot be given up any more.
+        sleep(SLOW / 6);
+        assert_eq!(server.usage().store_commands, 1);
         let since = Instant::now();
         match is_silent {
             true => proxies[0].freeze(),
