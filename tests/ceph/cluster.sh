@@ -95,6 +95,9 @@ mon osd min down reporters = 1
 mon osd reporter subtree level = osd
 osd heartbeat interval = 2
 osd heartbeat grace = 10
+# An OSD that was frozen for longer than its read lease (0.8 of the grace) serves again when other copies have answered.
+# Where there are none, requests may wait for ever.
+osd pool default read lease ratio = $( ((osds == 1)) && echo 10 || echo 0.8)
 osd pool default size = $((osds < 3 ? osds : 3))
 osd pool default min size = 1
 osd pool default pg num = 8

@@ -57,7 +57,7 @@ for n in range(3000):
     with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 END
-    eventually 20 grep -q 'more lines like the last one are left out' target.log
+    eventually 20 grep -q 'lines like the next one are left out' target.log
     # One period may have ended meanwhile.
     [ "$(wc -l <target.log)" -lt 900 ] || fail "$(wc -l <target.log) lines: $(tail -n 3 target.log)"
     ! "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" 2>error.log || fail 'a stranger was let in'

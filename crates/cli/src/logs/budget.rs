@@ -36,12 +36,12 @@ impl<S: Subscriber> Layer<S> for Budget {
         match answer {
             Answer::Written => {}
             Answer::WrittenAfter(count) => warn!("{count} lines like the next one were left out"),
-            Answer::FirstLeftOut => {
-                warn!("more lines like the last one are left out for up to {} s", PERIOD.as_secs())
+            Answer::WrittenLast => {
+                warn!("lines like the next one are left out for up to {} s", PERIOD.as_secs())
             }
             Answer::LeftOut => {}
         }
-        matches!(answer, Answer::Written | Answer::WrittenAfter(_))
+        answer != Answer::LeftOut
     }
 }
 
@@ -51,7 +51,8 @@ enum Answer {
     Written,
     /// So many were left out before it.
     WrittenAfter(u32),
-    FirstLeftOut,
+    /// More of them are left out.
+    WrittenLast,
     LeftOut,
 }
 
@@ -76,7 +77,7 @@ impl Period {
         };
         self.lines = self.lines.saturating_add(1);
         match self.lines {
-            lines if lines == LINES + 1 => Answer::FirstLeftOut,
+            LINES => Answer::WrittenLast,
             lines if lines > LINES => Answer::LeftOut,
             _ if before > 0 => Answer::WrittenAfter(before),
             _ => Answer::Written,
@@ -96,11 +97,11 @@ mod tests {
     fn lines_beyond_the_budget_are_counted_and_told_of_later() {
         let start = Instant::now();
         let mut period = Period::new(start);
-        for _ in 0..LINES {
+        for _ in 1..LINES {
             assert_eq!(period.line(start), Answer::Written);
         }
-        assert_eq!(period.line(start), Answer::FirstLeftOut);
-        for _ in 0..9 {
+        assert_eq!(period.line(start), Answer::WrittenLast);
+        for _ in 0..10 {
             assert_eq!(period.line(start + PERIOD - Duration::from_millis(1)), Answer::LeftOut);
         }
         assert_eq!(period.line(start + PERIOD), Answer::WrittenAfter(10));
