@@ -140,8 +140,9 @@ impl Waits {
     pub(crate) fn turned(&mut self, now: Instant, few: bool, requests: impl FnOnce() -> u64) {
         let sleeps =
             matches!(&self.how, How::Fixed(spinner) if spinner.waiting() == Waiting::Sleep);
-        if self.costs.awake.works(few && !sleeps) {
-            let used = Used { at: now, cpu_ns: thread_cpu_ns(), requests: requests() };
+        if !sleeps && self.costs.awake.works(few) {
+            let (cpu_ns, queued_ns) = self.scheduled();
+            let used = Used { at: now, cpu_ns, queued_ns, requests: requests() };
             self.costs.awake.review(used);
         }
     }
@@ -163,6 +164,12 @@ impl Waits {
         Some(self.costs.idle.read(now, queued_ns))
     }
 
+    /// For how many nanoseconds the thread has run, and could have run while another one had the core.
+    fn scheduled(&self) -> (u64, u64) {
+        let queued_ns = self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default();
+        (thread_cpu_ns(), queued_ns)
+    }
+
     /// A sleep is over.
     pub(super) fn woke(&mut self, now: Instant) {
         self.costs.idle.woke(now);
@@ -180,10 +187,11 @@ impl Waits {
 
     /// Lanes have done so much since it began.
     pub(super) fn review(&mut self, stats: &LaneStats) {
+        let (cpu_ns, queued_ns) = self.scheduled();
         let How::Learning { adaptive, meter } = &mut self.how else { return };
         adaptive.review(Reading {
-            cpu_ns: thread_cpu_ns(),
-            queued_ns: self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default(),
+            cpu_ns,
+            queued_ns,
             requests: stats.requests,
             data_bytes: stats.data_bytes,
         });

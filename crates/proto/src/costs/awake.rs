@@ -20,6 +20,10 @@ const PAYS: f64 = 0.95;
 /// Together, it has to take less than this part of the CPU time, and hardly more time.
 const SAVES: f64 = 0.9;
 const AS_FAST: f64 = 1.02;
+/// Other threads want the core of an end that waits for it for more than this part of the time for which it has it.
+/// They must not get less of it for that; what a window says of it scatters.
+const CONTENDED: f64 = 0.5;
+const FAIR: f64 = 1.2;
 /// So many windows in a row in which it does not pay are no chance.
 const FAILURES: u32 = 2;
 /// Windows after which it is compared anew: together, twice as many each time that it pays again.
@@ -55,6 +59,8 @@ pub struct Used {
     pub at: Instant,
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
+    /// Nanoseconds for which it could have run, and another thread had the core.
+    pub queued_ns: u64,
     pub requests: u64,
 }
 
@@ -63,20 +69,35 @@ pub struct Used {
 struct Cost {
     time: f64,
     cpu: f64,
+    queued: f64,
 }
 
 impl Cost {
     /// What both can be at least: one of them may have met something else.
     fn least(self, other: Cost) -> Cost {
-        Cost { time: self.time.min(other.time), cpu: self.cpu.min(other.cpu) }
+        let (time, cpu) = (self.time.min(other.time), self.cpu.min(other.cpu));
+        Cost { time, cpu, queued: self.queued.min(other.queued) }
+    }
+
+    fn is_contended(self) -> bool {
+        self.queued > self.cpu * CONTENDED
+    }
+
+    /// The part of the core that it uses.
+    fn share(self) -> f64 {
+        self.cpu / self.time
     }
 }
 
 impl Used {
     fn since(&self, begin: &Used) -> Cost {
         let requests = self.requests.saturating_sub(begin.requests).max(1) as f64;
-        let time = self.at.since(begin.at).as_nanos() as f64 / requests;
-        Cost { time, cpu: self.cpu_ns.saturating_sub(begin.cpu_ns) as f64 / requests }
+        let each = |since: u64, begun: u64| since.saturating_sub(begun) as f64 / requests;
+        Cost {
+            time: each(self.at.0, begin.at.0),
+            cpu: each(self.cpu_ns, begin.cpu_ns),
+            queued: each(self.queued_ns, begin.queued_ns),
+        }
     }
 }
 
@@ -104,7 +125,7 @@ pub struct Awake {
 enum State {
     /// It was tried, or there is nothing to try.
     Rests,
-    /// It will be tried: what a request costs before.
+    /// It will be tried: what a request costs before. At a target: its host has not begun.
     Before(Pace),
     /// It is tried; the target hears of it.
     Joining(Pace),
@@ -120,8 +141,8 @@ impl Awake {
     pub fn new(leads: bool) -> Self {
         Awake {
             leads,
-            state: State::Rests,
-            left: if leads { WINDOW } else { 1 },
+            state: if leads { State::Rests } else { State::Before(Pace::Awake) },
+            left: WINDOW,
             sleeps: 0,
             pause: PAUSE_MIN,
             begin: Used::default(),
@@ -142,13 +163,16 @@ impl Awake {
         }
     }
 
-    /// A turn had something to do; `few`: requests in flight are so few that it matters. Whether [`Self::review`] is
-    /// due.
+    /// A turn had something to do; `few`: requests in flight are so few that it matters, at a target: its host stays
+    /// awake. Whether [`Self::review`] is due.
     #[inline]
     pub fn works(&mut self, few: bool) -> bool {
-        if !few {
+        if self.leads && !few {
             self.rest();
             return false;
+        }
+        if !self.leads && few == matches!(self.state, State::Before(_)) {
+            return true; // its host has begun, or has ended it
         }
         self.left -= 1;
         self.left == 0
@@ -156,9 +180,7 @@ impl Awake {
 
     /// There is nothing to be tried now.
     fn rest(&mut self) {
-        if !self.leads {
-            (self.state, self.left, self.sleeps) = (State::Rests, 1, 0);
-        } else if self.state != State::Rests {
+        if self.state != State::Rests {
             (self.state, self.left, self.sleeps) = (State::Rests, WINDOW, 0);
         }
     }
@@ -175,8 +197,13 @@ impl Awake {
         self.begin = used;
         let good = |pace| self.is_good(pace, sleeps, cost);
         (self.state, self.left) = match self.state {
+            state if !self.leads && self.left > 0 => self.goes_along(state, cost),
             State::Rests if !self.leads => (State::Trial(Pace::Awake), WINDOW),
             State::Rests => (State::Before(Pace::Awake), WINDOW),
+            State::Before(pace) if !self.leads => {
+                self.before = cost;
+                (State::Before(pace), WINDOW)
+            }
             State::Before(pace) => {
                 let again = pace == Pace::Together;
                 self.before = if again { self.before.least(cost) } else { cost };
@@ -200,6 +227,15 @@ impl Awake {
         };
     }
 
+    /// A target, whose host has begun, or has ended it.
+    fn goes_along(&mut self, state: State, cost: Cost) -> (State, u32) {
+        let State::Before(pace) = state else { return (State::Before(Pace::Awake), WINDOW) };
+        if self.before == Cost::default() {
+            self.before = cost;
+        }
+        (State::Trial(pace), WINDOW)
+    }
+
     /// For how many windows, if it pays now. That few save CPU time together may have been chance.
     fn stays_for(&self, pace: Pace) -> u32 {
         match pace {
@@ -214,6 +250,7 @@ impl Awake {
         let before = self.before;
         match pace {
             Pace::Awake if sleeps > WINDOW / RARE => false,
+            Pace::Awake if cost.is_contended() && cost.share() > before.share() * FAIR => false,
             Pace::Awake => !self.leads || (cost.time < before.time * PAYS && cost.cpu < before.cpu),
             Pace::Parts | Pace::Together => {
                 cost.time < before.time * AS_FAST && cost.cpu < before.cpu * SAVES
@@ -248,14 +285,15 @@ mod tests {
     struct Turn {
         time: u64,
         cpu: u64,
+        queued: u64,
         sleeps: u32,
     }
 
-    const ASLEEP: Turn = Turn { time: 20_000, cpu: 18_000, sleeps: 8 };
-    const FASTER: Turn = Turn { time: 12_000, cpu: 12_000, sleeps: 16 };
-    const LATER: Turn = Turn { time: 30_000, cpu: 14_000, sleeps: 1 };
-    const CHEAPER: Turn = Turn { time: 20_200, cpu: 14_000, sleeps: 1 };
-    const SLOWER: Turn = Turn { time: 40_000, cpu: 9_000, sleeps: 1 };
+    const ASLEEP: Turn = Turn { time: 20_000, cpu: 16_000, queued: 0, sleeps: 8 };
+    const FASTER: Turn = Turn { time: 12_000, cpu: 12_000, queued: 0, sleeps: 16 };
+    const LATER: Turn = Turn { time: 30_000, cpu: 14_000, queued: 0, sleeps: 1 };
+    const CHEAPER: Turn = Turn { time: 20_200, cpu: 14_000, queued: 0, sleeps: 1 };
+    const SLOWER: Turn = Turn { time: 40_000, cpu: 9_000, queued: 0, sleeps: 1 };
 
     impl End {
         fn new(leads: bool) -> Self {
@@ -278,6 +316,7 @@ mod tests {
                 }
                 self.used.at.0 += turn.time;
                 self.used.cpu_ns += turn.cpu;
+                self.used.queued_ns += turn.queued;
                 self.used.requests += 8;
                 if self.awake.works(few) {
                     self.awake.review(self.used);
@@ -297,8 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn others_on_its_core_do_not_get_less_of_it() {
+        for leads in [true, false] {
+            let mut end = End::new(leads);
+            end.run(2 * WINDOW, leads, FASTER);
+            let awake = end.run(400_000, true, Turn { cpu: 10_000, queued: 11_000, ..FASTER });
+            assert!(awake > 380_000, "they get as much as while it sleeps: {awake}");
+            let awake = end.run(PAUSE_MIN, true, Turn { queued: 11_000, ..FASTER });
+            assert!(awake <= (FAILURES + 2) * WINDOW + JOINING, "{awake}");
+        }
+    }
+
+    #[test]
     fn what_is_slower_is_rarely_tried() {
-        for then in [SLOWER, Turn { sleeps: 16, ..SLOWER }, Turn { cpu: 30_000, ..FASTER }] {
+        let contended = Turn { queued: 11_000, ..FASTER };
+        for then in
+            [SLOWER, Turn { sleeps: 16, ..SLOWER }, Turn { cpu: 30_000, ..FASTER }, contended]
+        {
             let mut end = End::new(true);
             end.run(400_000, true, then);
             let awake = f64::from(end.run(1_000_000, true, then)) / 1e6;
@@ -316,7 +370,7 @@ mod tests {
         end.together = LATER;
         end.run(2 * WINDOW, true, SLOWER);
         assert_eq!(end.awake.pace(), Pace::Parts);
-        end.together = Turn { cpu: 17_900, ..CHEAPER };
+        end.together = Turn { cpu: 15_900, ..CHEAPER };
         end.run(400_000, true, SLOWER);
         assert_eq!(end.awake.pace(), Pace::Parts, "it saves too little");
     }

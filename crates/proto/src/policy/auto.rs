@@ -107,7 +107,7 @@ impl Auto {
     /// So few that their pace matters.
     fn are_few(&self) -> bool {
         let all = self.peak.get();
-        (2..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
+        (1..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
     }
 
     /// Awake, nobody has to be woken up: two parts are enough, and a part of a few requests would only cost a send.
@@ -330,7 +330,7 @@ mod tests {
         auto.set_pace(Pace::Parts);
         assert_eq!(auto.share, 4, "at once");
         assert!(
-            awake(false, 2).is_few() && !awake(false, 1).is_few() && !awake(false, 33).is_few()
+            awake(false, 1).is_few() && awake(false, 32).is_few() && !awake(false, 33).is_few()
         );
     }
 

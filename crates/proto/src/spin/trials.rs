@@ -116,10 +116,12 @@ impl Trials {
             }
     }
 
-    /// What it does now says nothing of either.
+    /// What it does now says nothing of either. Later on it does what has paid before.
     pub(super) fn pause(&mut self) {
-        if self.begin.is_some() {
-            (self.window, self.waits, self.begin) = (Window::Asleep, 0, None);
+        if self.begin.take().is_some() {
+            let pays = matches!(self.window, Window::Spinning | Window::Probe);
+            self.window = if pays { Window::Spinning } else { Window::Asleep };
+            self.waits = 0;
         }
     }
 

@@ -235,7 +235,7 @@ impl Core {
     /// What it has used so far.
     pub fn used(&self, now: Instant) -> Used {
         let cpu = self.cpu + self.clock.since(self.busy_since);
-        Used { at: now, cpu_ns: cpu.as_nanos() as u64, requests: self.requests }
+        Used { at: now, cpu_ns: cpu.as_nanos() as u64, queued_ns: 0, requests: self.requests }
     }
 
     /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.

@@ -102,7 +102,7 @@ impl Waits {
     /// A turn has heard something; `few`: so little is in flight that it matters whether this end stays awake. What
     /// both ends are to do.
     pub fn turned(&mut self, few: bool, used: Used) -> Pace {
-        if self.costs.awake.works(few && self.adaptive.is_some()) {
+        if self.adaptive.is_some() && self.costs.awake.works(few) {
             self.costs.awake.review(used);
         }
         self.costs.awake.pace()
