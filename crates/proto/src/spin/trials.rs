@@ -286,6 +286,20 @@ mod tests {
     }
 
     #[test]
+    fn what_has_paid_goes_on_after_a_pause() {
+        let mut machine = Machine::new();
+        machine.run(1000, 25_000, 9_000, |_| 0);
+        machine.trials.pause();
+        machine.share();
+        machine.run(100, 25_000, 9_000, |_| 0);
+        assert!(machine.share() > 0.9, "it need not be found out again");
+        let mut machine = Machine::new();
+        machine.run(1000, 9_000, 25_000, |_| 0);
+        machine.trials.pause();
+        assert!(!machine.trials.spins());
+    }
+
+    #[test]
     fn it_yields_to_others_on_its_core() {
         let mut machine = Machine::new();
         machine.run(1000, 25_000, 9_000, |_| 0);
