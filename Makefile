@@ -3,7 +3,8 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
-.PHONY: help build demo demo-ceph test unit instructions e2e ceph-test vm-test bench eval lint fuzz docs man install sbom deb clean
+.PHONY: help build demo demo-ceph check hooks test test-all soak instructions e2e ceph-test vm-test bench eval lint \
+    fuzz docs man install sbom deb clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,29 +21,33 @@ demo-ceph: ## a Ceph cluster of one machine from nothing, a gateway to it, a dis
 	@scripts/setup.sh build ceph
 	scripts/demo-ceph.sh
 
-test: ## all tests: unit, instructions, e2e, ceph-test, vm-test
-	@scripts/setup.sh build instructions e2e ceph vm
-	scripts/test.sh unit instructions e2e vm+ceph
-
-unit: ## unit, golden and property tests of all crates
+check: ## before a push: format, clippy, unit tests of what has changed and of what depends on it
 	@scripts/setup.sh build
-	scripts/test.sh unit
+	scripts/check.sh
+
+hooks: ## have git run `make check` before each push (scripts/hooks.sh --remove ends that)
+	scripts/hooks.sh
+
+test: ## unit and end-to-end tests, one guest with a real kernel, one Ceph cluster: minutes
+	@scripts/test.sh normal
+
+test-all: ## everything that can fail: all kernels, Ceph, fuzzing, packages, 100,000 seeds (an hour and a half)
+	@scripts/test.sh all
+
+soak: ## hundreds of faults, 10^6 operations, 200,000 seeds: hours
+	@scripts/test.sh soak
 
 instructions: ## instructions per request, counted by callgrind, against xtask/instructions.txt
-	@scripts/setup.sh build instructions
-	scripts/test.sh instructions
+	@scripts/test.sh instructions
 
-e2e: ## the program with fio, qemu-img, nbdcopy; kill -9; reload
-	@scripts/setup.sh build e2e
-	scripts/test.sh e2e
+e2e: ## all end-to-end tests: the program with fio, qemu-img, nbdcopy; kill -9; reload
+	@scripts/test.sh e2e-all
 
-ceph-test: ## images and gateways on a Ceph cluster of one machine
-	@scripts/setup.sh build e2e ceph
-	scripts/test.sh ceph
+ceph-test: ## all tests on Ceph clusters of one machine: images and gateways
+	@scripts/test.sh ceph-all
 
-vm-test: ## against the real Linux kernel, as host and as target, in a virtual machine
-	@scripts/setup.sh build vm
-	scripts/test.sh vm
+vm-test: ## all tests against real Linux kernels, as host and as target, in virtual machines
+	@scripts/test.sh vm-all
 
 bench: build ## the tables of docs/PERFORMANCE.md, and JSON in lab/results (QUICK=1: in 4 minutes)
 	cargo lab table $(if $(QUICK),--quick)
@@ -54,7 +59,7 @@ eval: build ## published figures, applications, Ethernet's bars: eval.html, apps
 	cargo build --release --package roadtrain-exercise
 	cargo lab ether $(if $(QUICK),--rounds 1 --seconds 0.5 --only use,tcp,cost)
 
-lint: ## format, clippy, docs, layers, sizes, shell scripts
+lint: ## format, clippy, layers, sizes, documents, dependencies, shell scripts
 	@scripts/setup.sh build lint
 	scripts/lint.sh
 
@@ -90,7 +95,7 @@ sbom: ## what the program is built of, as CycloneDX has it, in target/sbom
 deb: sbom ## Debian packages in target/debian, checked by lintian
 	@scripts/setup.sh build deb
 	scripts/release-build.sh
-	ROADTRAIN=target/package/release/roadtrain LIBROADTRAIN=target/package/release/libroadtrain.so scripts/deb.sh
+	ROADTRAIN=target/package/dist/roadtrain LIBROADTRAIN=target/package/dist/libroadtrain.so scripts/deb.sh
 	lintian --fail-on error,warning target/debian/*.deb
 
 clean: ## remove what was built

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds what is released, in target/package/release, so that it is the same bytes wherever the sources lie:
+# Builds what is released, in target/package/dist, so that it is the same bytes wherever the sources lie:
 # release-build.sh [PACKAGE...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,4 +14,4 @@ export CFLAGS="-ffile-prefix-map=$PWD=/roadtrain -ffile-prefix-map=$cargo_home=/
 export CARGO_TARGET_DIR=$PWD/target/package CARGO_INCREMENTAL=0
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
-cargo build --release --locked "${packages[@]}"
+cargo build --profile dist --locked "${packages[@]}"

@@ -1,96 +1,209 @@
 #!/bin/bash
-# Runs the tests and adds them up: test.sh [unit] [instructions] [e2e] [ceph] [vm] [vm+ceph]; e2e, ceph and vm may be
-# followed by =NAME,... to run only some; vm+ceph runs both at the same time. The end names what has failed; the last
-# line says "N passed, N failed, N skipped".
+# Runs parts of the tests and adds them up: test.sh PART...
+#   normal          what `make test` runs: unit, e2e, one guest, one Ceph cluster
+#   all             everything, as `make test-all` runs it
+#   ci              normal, what the change touches, and an eighth of the rest, within CI_MINUTES (35)
+#   soak            what takes hours: hundreds of faults, 10^6 operations, 200,000 seeds
+#   unit            unit, golden and property tests, and the simulation
+#   e2e vm ceph     end to end, guests with real Linux kernels, Ceph clusters; =NAME,... runs only these
+#   unit-all e2e-all vm-all ceph-all      the same with all cases, seeds and tests
+#   release         the tests of proto as they are released: an optimizer got one of its machines wrong once
+#   instructions    what a request costs in instructions, counted by callgrind
+#   seeds[=SCENARIO,...]   SEEDS (100000) runs of the simulation, shared between the scenarios
+#   fuzz[=TARGET,...]      each fuzz target for SECONDS_EACH (5) seconds
+#   packages lab lint-all  Debian packages; the laboratory's tests; lint of what is seldom built
+# Parts joined by + run at the same time. The end names the slowest tests and what has failed; the last lines are
+# "took: setup N s, build N s, unit N s, e2e N s, vm N s, ceph N s" and "N passed, N failed, N skipped".
+# test.sh --rest lists what `normal` leaves out, piece by piece.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+logs=target/test-logs
+mkdir -p $logs
+declare -A took=([setup]=0 [build]=0 [unit]=0 [e2e]=0 [vm]=0 [ceph]=0)
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-beside=$(mktemp)
-failures=$(mktemp)
-trap 'rm -f "$log" "$beside" "$failures"' EXIT
+slowest=$logs/times failures=$logs/failures
+: >$slowest
+: >$failures
 
-# add PASSED FAILED SKIPPED
-add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
-
-# name_failures LOG: keeps the lines of what has failed for the end
-name_failures() { grep -E '^(FAILED |test .* FAILED$)' "$1" >>"$failures" || true; }
-
-# Both builds at the same time: crates wait for one another, and neither keeps all cores busy. Whether they
-# succeed is seen when they are used.
-build() {
-    {
-        cargo build --quiet --release --package roadtrain --package roadtrain-capi &&
-            cargo test --quiet --release --package roadtrain-engine --package roadtrain-proto --lib --no-run
-    } 2>/dev/null &
-    cargo test --workspace --no-run || true
-    wait
+# timed NAME COMMAND...: adds the seconds it takes to those of the part
+timed() {
+    local name=$1 start=$SECONDS rc=0
+    shift
+    "$@" || rc=$?
+    took[$name]=$((${took[$name]-0} + SECONDS - start))
+    return $rc
 }
 
-unit() {
-    local rc=0 sums
-    # The state machines once more as they are released: an optimizer has got one of them wrong.
-    {
-        cargo test --workspace --no-fail-fast && cargo test --release --package roadtrain-proto --lib
-    } 2>&1 | tee "$log" || rc=$?
-    sums=$(awk '/^test result:/ {p += $4; f += $6; i += $8} END {print p + 0, f + 0, i + 0}' "$log")
-    # shellcheck disable=SC2086
-    add $sums
-    name_failures "$log"
-    # What finds out that it cannot run here passes, and has said so; perhaps in the middle of another's line.
-    local said
-    said=$(grep -oE 'SKIPPED [a-z0-9_:]+: ' "$log" | sort -u | wc -l)
-    add "-$said" 0 "$said"
-    # A crate that does not build has no failed test.
-    case $sums in *' 0 '*) [ $rc = 0 ] || add 0 1 0 ;; esac
+# setup GROUP...: packages; says what it installs before it does
+setup() { timed setup scripts/setup.sh "$@"; }
+
+# Everything that tests of the part need, once.
+is_built=
+built() {
+    [ -z "$is_built" ] || return 0
+    is_built=1
+    setup build
+    timed build scripts/unit.sh build
 }
 
-# What a request costs in instructions.
-instructions() {
-    local rc=0
-    cargo xtask instructions 2>&1 | tee "$log" || rc=$?
-    if grep -q '^SKIPPED ' "$log"; then add 0 0 1
-    elif [ $rc = 0 ]; then add 1 0 0
-    else add 0 1 0; fi
-}
-
-# add_of LOG: what it says last, "N passed, N failed, N skipped"
-add_of() {
-    local sums
-    name_failures "$1"
-    sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$1")
-    # shellcheck disable=SC2086
-    add ${sums:-0 1 0}
-}
-
-# scripts FOLDER [NAMES]
-scripts() {
-    "tests/$1/run.sh" "${2-}" 2>&1 | tee "$log" || true
-    add_of "$log"
-}
-
-# together FOLDER OTHER: neither has to be in time. The other one's lines come when the first has ended.
-together() {
-    "tests/$2/run.sh" >"$beside" 2>&1 &
-    scripts "$1"
-    wait $! || true
-    cat "$beside"
-    add_of "$beside"
-}
-
-[ "${1-}" != unit ] || [ $# = 1 ] || build
-for suite; do
-    echo "=== $suite"
+# run_part PART: its output goes to a log. Runs beside others in a process of its own.
+run_part() {
+    local part=$1 suite=${1%%=*} names=''
+    [ "$part" = "$suite" ] || names=${part#*=}
     case $suite in
-    unit | instructions) "$suite" ;;
-    e2e | ceph | vm) scripts "$suite" ;;
-    vm+ceph) together vm ceph ;;
-    e2e=* | ceph=* | vm=*) scripts "${suite%%=*}" "${suite#*=}" ;;
-    *) echo "test.sh: no suite '$suite'" >&2; exit 2 ;;
+    unit) UNIT_TIMES=$logs/unit.times scripts/unit.sh run ;;
+    unit-all) THOROUGH=1 UNIT_TIMES=$logs/unit.times scripts/unit.sh run ;;
+    e2e | vm | ceph) shell_suite "$suite" "$names" ;;
+    e2e-all | vm-all | ceph-all) THOROUGH=1 shell_suite "${suite%-all}" "$names" ;;
+    *) one_test "$suite" scripts/parts.sh "$suite" "$names" ;;
     esac
-done
-echo
-cat "$failures"
-echo "$passed passed, $failed failed, $skipped skipped"
-[ $failed = 0 ]
+}
+
+# What they use is built already.
+shell_suite() {
+    ROADTRAIN=$PWD/target/debug/roadtrain EXERCISE=$PWD/target/debug/roadtrain-exercise \
+        LIBROADTRAIN=$PWD/target/debug/libroadtrain.so "tests/$1/run.sh" "${2-}"
+}
+
+# one_test NAME COMMAND...: a part that passes or fails as one
+one_test() {
+    local rc=0 start=$SECONDS name=$1
+    shift
+    "$@" || rc=$?
+    case $rc in
+    0) echo "ok      $name ($((SECONDS - start)) s)" && echo '1 passed, 0 failed, 0 skipped' ;;
+    77) echo '0 passed, 0 failed, 1 skipped' ;;
+    *) echo "FAILED  $name (status $rc)" && echo '0 passed, 1 failed, 0 skipped' ;;
+    esac
+    [ $rc = 0 ] || [ $rc = 77 ]
+}
+
+# together PART+PART...: at the same time; the output of the first is shown as it comes, the others' when they end
+together() {
+    local part pids=() start=$SECONDS
+    for part in ${1//+/ }; do
+        { run_part "$part" && :; echo "$SECONDS" >"$logs/$part.end"; } >"$logs/$part.log" 2>&1 &
+        pids+=($!)
+    done
+    for part in ${1//+/ }; do
+        tail -n +1 -f --pid="${pids[0]}" "$logs/$part.log"
+        wait "${pids[0]}" || true
+        pids=("${pids[@]:1}")
+        took[${part%%=*}]=$((${took[${part%%=*}]-0} + $(<"$logs/$part.end") - start))
+        count "$part"
+    done
+}
+
+# count PART: adds up what its log says last, "N passed, N failed, N skipped", and keeps times and failures
+count() {
+    local log=$logs/$1.log sums
+    sums=$(awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {s = $1 " " $3 " " $5} END {print s}' "$log")
+    # A part that dies says nothing.
+    [ -n "$sums" ] || { sums='0 1 0' && echo "FAILED  $1: ended without a sum" >>$failures; }
+    read -r p f s <<<"$sums"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    grep -E '^(FAILED |test .* FAILED$)' "$log" | sed "s/^/$1: /" >>$failures || true
+    sed -n "s/^ok  *\([^ ]*\) (\([0-9.]*\) s).*/\2 $1::\1/p" "$log" >>$slowest
+    case $1 in unit*) cat $logs/unit.times >>$slowest ;; esac
+}
+
+# groups PART...: packages that the parts need
+groups() {
+    local part
+    echo build
+    for part; do
+        case $part in
+        e2e*) echo e2e ;;
+        vm*) echo vm && echo e2e ;;
+        ceph*) echo ceph && echo e2e ;;
+        instructions) echo instructions ;;
+        fuzz*) echo fuzz ;;
+        packages) echo deb && echo e2e ;;
+        lint-all) echo lint ;;
+        esac
+    done | sort -u
+}
+
+# run PARTS...: each a part, or several joined by +
+run() {
+    local parts
+    # shellcheck disable=SC2046,SC2086
+    setup $(groups $(tr + " " <<<"$*"))
+    for parts; do
+        case $parts in unit* | e2e* | vm* | ceph*) built ;; esac
+        echo "=== $parts"
+        together "$parts"
+    done
+}
+
+# Pieces of everything that `normal` leaves out, one a line.
+rest() {
+    local suite scenario target
+    printf '%s\n' release instructions packages lab lint-all
+    for suite in e2e vm ceph; do
+        "tests/$suite/run.sh" --list --thorough | sed "s/^/$suite=/"
+    done
+    for scenario in $(sed -n 's/^ *("\([a-z-]*\)", .*/\1/p' crates/sim/src/scenario.rs); do echo "seeds=$scenario"; done
+    for target in $(sed -n '/^\[\[bin\]\]/{n; s/^name = "\(.*\)"/\1/p}' fuzz/Cargo.toml); do echo "fuzz=$target"; done
+}
+
+# eighth NUMBER: of the lines of standard input every eighth, beginning at NUMBER modulo 8; those of a suite in one line
+eighth() {
+    awk -v first=$(($1 % 8)) -F= 'NR % 8 != first {next}
+        NF == 1 {print; next}
+        {names[$1] = names[$1] (names[$1] == "" ? "" : ",") $2}
+        END {for (suite in names) print suite "=" names[suite]}' | sort
+}
+
+minutes() { echo $((SECONDS / 60)); }
+
+# What a change touches, and an eighth of the rest, as long as there is time.
+ci() {
+    local limit=${CI_MINUTES:-35} part base rest
+    run unit e2e+vm+ceph
+    base=${CI_BASE:-$(git rev-list -1 --before="$(git log -1 --format=%ct) - 12 hours" HEAD)}
+    local SEEDS=2000 SECONDS_EACH=2
+    export SEEDS SECONDS_EACH
+    # shellcheck disable=SC2046
+    for part in $(cargo xtask affected "$base"); do
+        [ "$(minutes)" -lt "$limit" ] || { left_out "$part"; continue; }
+        run "$part"
+    done
+    rest=$(rest | eighth $((16#$(git rev-parse HEAD | cut -c1-6))))
+    for part in $rest; do
+        [ "$(minutes)" -lt "$limit" ] || { left_out "$part"; continue; }
+        run "$part"
+    done
+}
+
+left_out() { echo "=== left out after $(minutes) minutes: $1 (make test-all runs it)"; }
+
+main() {
+    local part
+    for part; do
+        case $part in
+        normal) run unit e2e+vm+ceph ;;
+        all) run lint-all unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab ;;
+        ci) ci ;;
+        soak) FAULTS=200 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak seeds fuzz ;;
+        *) run "$part" ;;
+        esac
+    done
+    echo
+    echo 'slowest tests, in seconds:'
+    sort -rn $slowest | sed -n '1,20s/^/  /p'
+    cat $failures
+    local line='' name
+    for name in setup build unit e2e vm ceph; do line+=", $name ${took[$name]} s"; unset "took[$name]"; done
+    for name in $(printf '%s\n' "${!took[@]}" | sort); do line+=", $name ${took[$name]} s"; done
+    echo "took: ${line#, }"
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ $failed = 0 ]
+}
+
+case ${1-} in
+--rest) rest ;;
+'') sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+*) main "$@" ;;
+esac

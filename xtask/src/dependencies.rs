@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Workspaces whose crates are checked: the product with its laboratory, and the fuzz targets.
-const WORKSPACES: &[&str] = &["Cargo.toml", "fuzz/Cargo.toml"];
+/// Workspaces whose crates are checked: the product, its laboratory, and the fuzz targets.
+const WORKSPACES: &[&str] = &["Cargo.toml", "lab/Cargo.toml", "fuzz/Cargo.toml"];
 
 /// Licences that go together with ours, Apache-2.0.
 const LICENCES: &[&str] = &[

@@ -66,7 +66,8 @@ const WITHOUT_UNSAFE: &[&str] = &["wire", "proto"];
 
 /// Fails, naming every breach.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut breaches = wrong_dependencies(root)?;
+    let mut breaches = wrong_dependencies(root, "Cargo.toml")?;
+    breaches.extend(wrong_dependencies(root, "lab/Cargo.toml")?);
     breaches.extend(modules::breaches(root)?);
     for folder in ["crates/wire/src", "crates/proto/src"] {
         breaches.extend(forbidden_words(root, folder)?);
@@ -86,10 +87,10 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn wrong_dependencies(root: &Path) -> Result<Vec<String>> {
+fn wrong_dependencies(root: &Path, workspace: &str) -> Result<Vec<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let out = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .args(["metadata", "--no-deps", "--format-version=1", "--offline", "--manifest-path", workspace])
         .current_dir(root)
         .output()
         .context("cargo metadata")?;

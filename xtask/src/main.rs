@@ -1,6 +1,7 @@
-//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `instructions`,
-//! `sbom`, `seeds`.
+//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `suites`, `affected`,
+//! `instructions`, `sbom`, `seeds`, `lab`.
 
+mod affected;
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod conformance;
@@ -17,21 +18,27 @@ mod size;
 mod source;
 
 use anyhow::{Result, bail};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | instructions | sbom | seeds
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | suites | affected BASE |
+       instructions | sbom | seeds | lab ARGUMENT...
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
   dependencies check licences, origin and C code of all crates, and known faults if cargo-audit has its database
+  suites       check that xtask/affected.txt has a row for each file, and names parts of scripts/test.sh
+  affected     print the parts of scripts/test.sh that changes since the commit BASE touch
   instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
   sbom         write what the product is built of to target/sbom, as CycloneDX has it
-  seeds        write the fuzz targets' first inputs, most of them cut from the recordings in tests/traces, to fuzz/corpus";
+  seeds        write the fuzz targets' first inputs, most of them cut from the recordings in tests/traces, to fuzz/corpus
+  lab          build the laboratory, a workspace of its own, and run it (`cargo lab` for short)";
 
 fn main() -> ExitCode {
-    match run(std::env::args().nth(1).as_deref()) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -40,20 +47,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(chore: Option<&str>) -> Result<()> {
-    match chore {
-        Some("layers") => layers::check(&root()),
-        Some("conformance") => conformance::check(&root()),
-        Some("docs") => docs::check(&root()),
-        Some("dependencies") => dependencies::check(&root()),
-        Some("size") => size::check(&root()),
-        Some("instructions") => {
-            instructions::check(&root(), std::env::args().nth(2).as_deref() == Some("--write"))
-        }
-        Some("sbom") => sbom::write(&root()),
-        Some("seeds") => seeds::write(&root()),
+fn run(arguments: &[&str]) -> Result<()> {
+    match *arguments {
+        ["layers"] => layers::check(&root()),
+        ["conformance"] => conformance::check(&root()),
+        ["docs"] => docs::check(&root()),
+        ["dependencies"] => dependencies::check(&root()),
+        ["size"] => size::check(&root()),
+        ["suites"] => affected::check(&root()),
+        ["affected", base] => affected::print(&root(), base),
+        ["instructions"] => instructions::check(&root(), false),
+        ["instructions", "--write"] => instructions::check(&root(), true),
+        ["sbom"] => sbom::write(&root()),
+        ["seeds"] => seeds::write(&root()),
+        ["lab", ref arguments @ ..] => lab(arguments),
         _ => bail!(USAGE),
     }
+}
+
+/// Builds the laboratory and runs it in the current folder.
+fn lab(arguments: &[&str]) -> Result<()> {
+    let manifest = root().join("lab/Cargo.toml");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--release", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
+    // Instead of a child: signals and the exit status are the laboratory's own.
+    Err(command.exec().into())
 }
 
 /// The workspace's folder.

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
@@ -19,29 +19,34 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts logging to stderr at `level`, raised by `-v`, overridden by RUST_LOG.
 pub(crate) fn start(level: &str, verbose: u8) {
-    let logger = tracing_subscriber::fmt().with_env_filter(filter(level, verbose));
+    // All levels: the filter decides.
+    let logger = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::stderr);
     if is_journal() {
-        let logger = logger.with_ansi(false).event_format(Journal).with_writer(io::stderr);
-        let logger = logger.with_filter_reloading();
-        keep(logger.reload_handle());
-        logger.finish().with(Budget::default()).init();
+        init(logger.with_ansi(false).event_format(Journal).finish(), filter(level, verbose));
     } else {
         let ansi = io::stderr().is_terminal();
-        let logger = logger.with_target(false).with_ansi(ansi).with_writer(io::stderr);
-        let logger = logger.with_filter_reloading();
-        keep(logger.reload_handle());
-        logger.finish().with(Budget::default()).init();
+        init(logger.with_target(false).with_ansi(ansi).finish(), filter(level, verbose));
     }
+}
+
+/// Begins with these levels, which [`set_level`] can change.
+fn init<S>(logger: S, levels: Targets)
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let (filter, handle) = reload::Layer::new(levels);
+    keep(handle);
+    logger.with(filter).with(Budget::default()).init();
 }
 
 /// Sets another level.
 type SetLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
-/// Whether and how it can be set: logs begin once in a process.
+/// Sets the level, where this process logs to stderr: logs begin once in a process.
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
-fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>) {
+fn keep<S: 'static>(handle: reload::Handle<Targets, S>) {
     let set = move |level: &str| {
-        let new = EnvFilter::try_new(level).map_err(|error| error.to_string())?;
+        let new: Targets = level.parse().map_err(|error: ParseError| error.to_string())?;
         handle.reload(new).map_err(|error| error.to_string())
     };
     let _ = SET_LEVEL.set(Box::new(set));
@@ -59,22 +64,26 @@ pub(crate) fn set_level(level: &str) -> Result<(), String> {
 /// As [`start`], but to a file.
 pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
     tracing_subscriber::fmt()
-        .with_env_filter(filter(level, verbose))
+        .with_max_level(Level::TRACE)
         .with_target(false)
         .with_ansi(false)
         .with_writer(Arc::new(file))
         .finish()
+        .with(filter(level, verbose))
         .with(Budget::default())
         .init();
 }
 
-fn filter(level: &str, verbose: u8) -> EnvFilter {
+/// Levels by module: RUST_LOG if it can be read, else one level for all.
+fn filter(level: &str, verbose: u8) -> Targets {
     let level = match verbose {
         0 => level,
         1 => "debug",
         _ => "trace",
     };
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level))
+    let from_environment = std::env::var("RUST_LOG").ok().and_then(|text| text.parse().ok());
+    let from_level = || level.parse().expect("a level");
+    from_environment.unwrap_or_else(from_level)
 }
 
 /// Whether stderr is the journal, as JOURNAL_STREAM says: device and inode.
