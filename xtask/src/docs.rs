@@ -44,6 +44,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
     }
     faults.extend(unexplained(root)?);
+    faults.extend(own_versions(root)?);
     for folder in DOCUMENTED {
         faults.extend(undocumented(root, folder)?);
     }
@@ -61,8 +62,38 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
     let ours = rest.split("\n[").next().unwrap_or_default();
     let entries = ours.lines().filter_map(|line| line.split_once(" = "));
     let foreign = entries.filter(|(_, what)| !what.contains("path = ")).map(|(name, _)| name);
-    let unexplained = foreign.filter(|name| !page.contains(*name));
+    let words: BTreeSet<&str> =
+        page.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_')).collect();
+    let unexplained = foreign.filter(|name| !words.contains(name));
     Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
+}
+
+/// Dependencies of members that are not in the workspace's table, which [`unexplained`] reads.
+fn own_versions(root: &Path) -> Result<Vec<String>> {
+    let mut members = vec![root.join("lab"), root.join("tests/exercise"), root.join("xtask")];
+    for entry in fs::read_dir(root.join("crates"))? {
+        members.push(entry?.path());
+    }
+    let mut faults = Vec::new();
+    for member in members {
+        let (place, text) = (member.display(), read(&member.join("Cargo.toml"))?);
+        let own = own_dependencies(&text);
+        faults.extend(own.map(|line| format!("{place}: not in the workspace's table: {line}")));
+    }
+    Ok(faults)
+}
+
+/// Lines of a manifest's dependency tables that name a version or a place themselves.
+fn own_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut is_table = false;
+    manifest.lines().filter(move |line| {
+        let is_heading = line.starts_with('[');
+        if is_heading {
+            is_table = line.contains("dependencies");
+        }
+        let is_entry = line.contains('=') && !line.starts_with(['#', ' ']);
+        is_table && !is_heading && is_entry && !line.contains("workspace = true")
+    })
 }
 
 /// Public types and functions without a comment in the sources of `folder`.
@@ -168,6 +199,14 @@ mod tests {
         let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
         assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
         assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn dependencies_outside_of_the_table_are_found() {
+        let manifest = "[dependencies]\na.workspace = true\nb = { workspace = true }\nc = \"1\"\n\n\
+                        [features]\nd = []\n[dev-dependencies]\ne = { path = \"e\" }\n";
+        let own: Vec<_> = own_dependencies(manifest).collect();
+        assert_eq!(own, ["c = \"1\"", "e = { path = \"e\" }"]);
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `instructions`,
-//! `sbom`, `seeds`.
+//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `instructions`, `sbom`,
+//! `seeds`.
 
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod conformance;
-mod dependencies;
 mod docs;
 #[path = "../../fuzz/src/inputs.rs"]
 mod inputs;
@@ -20,12 +19,11 @@ use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | instructions | sbom | seeds
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | instructions | sbom | seeds
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
-  dependencies check licences, origin and C code of all crates, and known faults if cargo-audit has its database
   instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
   sbom         write what the product is built of to target/sbom, as CycloneDX has it
   seeds        write the fuzz targets' first inputs, most of them cut from the recordings in tests/traces, to fuzz/corpus";
@@ -45,7 +43,6 @@ fn run(chore: Option<&str>) -> Result<()> {
         Some("layers") => layers::check(&root()),
         Some("conformance") => conformance::check(&root()),
         Some("docs") => docs::check(&root()),
-        Some("dependencies") => dependencies::check(&root()),
         Some("size") => size::check(&root()),
         Some("instructions") => {
             instructions::check(&root(), std::env::args().nth(2).as_deref() == Some("--write"))
