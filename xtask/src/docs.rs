@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest line of prose, in characters. Tables, code and links may be longer.
 const LINE_CHARS: usize = 110;
+/// Pages outside of `docs`.
+const PAGES: &[&str] = &["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 /// Pages that must stay short, and their lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
 /// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
@@ -20,7 +22,7 @@ const ROOTS: &[&str] =
 
 /// Fails, naming every fault of every page.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let mut pages: Vec<PathBuf> = PAGES.iter().map(|page| root.join(page)).collect();
     collect(&root.join("docs"), &mut pages)?;
     let mut faults = Vec::new();
     for page in &pages {
