@@ -14,6 +14,8 @@ const SHORT: &[(&str, usize)] = &[("README.md", 150)];
 /// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
 /// it of fields, too, whose names are the specifications'.
 const DOCUMENTED: &[&str] = &["crates/wire/src", "crates/proto/src"];
+/// Its entries have two lines at most.
+const CHANGELOG: &str = "CHANGELOG.md";
 /// What each crate from elsewhere is for.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// A backticked word that begins so is a path of this repository.
@@ -47,6 +49,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     }
     faults.extend(unexplained(root)?);
     faults.extend(own_versions(root)?);
+    faults.extend(long_entries(&read(&root.join(CHANGELOG))?));
     for folder in DOCUMENTED {
         faults.extend(undocumented(root, folder)?);
     }
@@ -96,6 +99,19 @@ fn own_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
         let is_entry = line.contains('=') && !line.starts_with(['#', ' ']);
         is_table && !is_heading && is_entry && !line.contains("workspace = true")
     })
+}
+
+/// Entries of the changelog of more than two lines.
+fn long_entries(text: &str) -> Vec<String> {
+    let (mut faults, mut begin) = (Vec::new(), 0);
+    for (number, line) in text.lines().enumerate() {
+        if !line.starts_with("  ") {
+            begin = number;
+        } else if number == begin + 2 {
+            faults.push(format!("{CHANGELOG}:{}: an entry of more than two lines", begin + 1));
+        }
+    }
+    faults
 }
 
 /// Public types and functions without a comment in the sources of `folder`.
@@ -201,6 +217,12 @@ mod tests {
         let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
         assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
         assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn long_entries_are_found() {
+        assert!(long_entries("# Title\n\n- a\n  b\n- c\n").is_empty());
+        assert_eq!(long_entries("- a\n- b\n  c\n  d\n  e\n").len(), 1);
     }
 
     #[test]
