@@ -12,10 +12,12 @@ everyday() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     step clippy
     cargo clippy --workspace --all-targets --quiet -- -D warnings
-    for chore in layers size conformance docs dependencies suites; do
+    for chore in layers size conformance docs suites; do
         step $chore
         cargo xtask $chore
     done
+    step dependencies
+    scripts/deny.sh
     step shell
     # 2034, 2154: the tests share variables with their harness, file by file.
     git ls-files '*.sh' .ci/run | xargs shellcheck --severity=warning --exclude=SC2034,SC2154

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what building and testing need, as far as it is missing: setup.sh GROUP...
 #   build  C linker, Rust           e2e  fio, qemu-img, nbdcopy, nbdinfo, nbd-client
-#   lint   shellcheck               vm   QEMU and what goes into the guest
+#   lint   shellcheck, cargo-deny   vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
 #   fuzz   a C++ compiler            instructions valgrind
 #   deb    what makes and checks Debian packages
@@ -16,7 +16,7 @@ declare -A packages=(
         curl python3 prometheus chromium
         dpkg-dev lintian systemd procps strace cbindgen g++ tmux pkg-config'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils python3-venv python3-dev'
-    [lint]='shellcheck'
+    [lint]='shellcheck python3-venv'
     [deb]='dpkg-dev lintian'
     [fuzz]='g++'
     [instructions]='valgrind'
@@ -77,3 +77,4 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 case " $* " in *' build '*) check_rust ;; esac
+case " $* " in *' lint '*) "$(dirname "$0")/deny.sh" get ;; esac

@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 
 /// Longest line of prose, in characters. Tables, code and links may be longer.
 const LINE_CHARS: usize = 110;
+/// Pages outside of `docs`.
+const PAGES: &[&str] = &["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 /// Pages that must stay short, and their lines.
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
 /// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
 /// it of fields, too, whose names are the specifications'.
 const DOCUMENTED: &[&str] = &["crates/wire/src", "crates/proto/src"];
+/// Its entries have two lines at most.
+const CHANGELOG: &str = "CHANGELOG.md";
 /// What each crate from elsewhere is for.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// A backticked word that begins so is a path of this repository.
@@ -20,7 +24,7 @@ const ROOTS: &[&str] =
 
 /// Fails, naming every fault of every page.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let mut pages: Vec<PathBuf> = PAGES.iter().map(|page| root.join(page)).collect();
     collect(&root.join("docs"), &mut pages)?;
     let mut faults = Vec::new();
     for page in &pages {
@@ -44,6 +48,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
     }
     faults.extend(unexplained(root)?);
+    faults.extend(own_versions(root)?);
+    faults.extend(long_entries(&read(&root.join(CHANGELOG))?));
     for folder in DOCUMENTED {
         faults.extend(undocumented(root, folder)?);
     }
@@ -61,8 +67,51 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
     let ours = rest.split("\n[").next().unwrap_or_default();
     let entries = ours.lines().filter_map(|line| line.split_once(" = "));
     let foreign = entries.filter(|(_, what)| !what.contains("path = ")).map(|(name, _)| name);
-    let unexplained = foreign.filter(|name| !page.contains(*name));
+    let words: BTreeSet<&str> =
+        page.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_')).collect();
+    let unexplained = foreign.filter(|name| !words.contains(name));
     Ok(unexplained.map(|name| format!("{DEPENDENCIES}: does not say what {name} is for")).collect())
+}
+
+/// Dependencies of members that are not in the workspace's table, which [`unexplained`] reads.
+fn own_versions(root: &Path) -> Result<Vec<String>> {
+    let mut members = vec![root.join("lab"), root.join("tests/exercise"), root.join("xtask")];
+    for entry in fs::read_dir(root.join("crates"))? {
+        members.push(entry?.path());
+    }
+    let mut faults = Vec::new();
+    for member in members {
+        let (place, text) = (member.display(), read(&member.join("Cargo.toml"))?);
+        let own = own_dependencies(&text);
+        faults.extend(own.map(|line| format!("{place}: not in the workspace's table: {line}")));
+    }
+    Ok(faults)
+}
+
+/// Lines of a manifest's dependency tables that name a version or a place themselves.
+fn own_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut is_table = false;
+    manifest.lines().filter(move |line| {
+        let is_heading = line.starts_with('[');
+        if is_heading {
+            is_table = line.contains("dependencies");
+        }
+        let is_entry = line.contains('=') && !line.starts_with(['#', ' ']);
+        is_table && !is_heading && is_entry && !line.contains("workspace = true")
+    })
+}
+
+/// Entries of the changelog of more than two lines.
+fn long_entries(text: &str) -> Vec<String> {
+    let (mut faults, mut begin) = (Vec::new(), 0);
+    for (number, line) in text.lines().enumerate() {
+        if !line.starts_with("  ") {
+            begin = number;
+        } else if number == begin + 2 {
+            faults.push(format!("{CHANGELOG}:{}: an entry of more than two lines", begin + 1));
+        }
+    }
+    faults
 }
 
 /// Public types and functions without a comment in the sources of `folder`.
@@ -168,6 +217,20 @@ mod tests {
         let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
         assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
         assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn long_entries_are_found() {
+        assert!(long_entries("# Title\n\n- a\n  b\n- c\n").is_empty());
+        assert_eq!(long_entries("- a\n- b\n  c\n  d\n  e\n").len(), 1);
+    }
+
+    #[test]
+    fn dependencies_outside_of_the_table_are_found() {
+        let manifest = "[dependencies]\na.workspace = true\nb = { workspace = true }\nc = \"1\"\n\n\
+                        [features]\nd = []\n[dev-dependencies]\ne = { path = \"e\" }\n";
+        let own: Vec<_> = own_dependencies(manifest).collect();
+        assert_eq!(own, ["c = \"1\"", "e = { path = \"e\" }"]);
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `suites`, `affected`,
-//! `instructions`, `sbom`, `seeds`, `lab`.
+//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `suites`, `affected`, `instructions`,
+//! `sbom`, `seeds`, `lab`.
 
 mod affected;
 #[path = "../../crates/wire/tests/recorded/capture.rs"]
 mod capture;
 mod conformance;
-mod dependencies;
 mod docs;
 #[path = "../../fuzz/src/inputs.rs"]
 mod inputs;
@@ -22,13 +21,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | dependencies | suites | affected BASE |
-       instructions | sbom | seeds | lab ARGUMENT...
+const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | suites | affected BASE | instructions |
+       sbom | seeds | lab ARGUMENT...
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
-  dependencies check licences, origin and C code of all crates, and known faults if cargo-audit has its database
   suites       check that xtask/affected.txt has a row for each file, and names parts of scripts/test.sh
   affected     print the parts of scripts/test.sh that changes since the commit BASE touch
   instructions count what a request costs under callgrind, against xtask/instructions.txt (--write: into it)
@@ -52,7 +50,6 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["layers"] => layers::check(&root()),
         ["conformance"] => conformance::check(&root()),
         ["docs"] => docs::check(&root()),
-        ["dependencies"] => dependencies::check(&root()),
         ["size"] => size::check(&root()),
         ["suites"] => affected::check(&root()),
         ["affected", base] => affected::print(&root(), base),
