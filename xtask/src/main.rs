@@ -1,7 +1,7 @@
 //! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `dependencies`, `instructions`,
 //! `sbom`, `seeds`.
 
-#[path = "../../crates/wire/tests/recorded/capture.rs"]
+#[path = "../../crates/wire/tests/wire/recorded/capture.rs"]
 mod capture;
 mod conformance;
 mod dependencies;

@@ -1,8 +1,6 @@
 //! Classes inside a lane: who passes whom at both ends, who says so, and that nobody starves.
 
-mod common;
-
-use common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{
@@ -147,7 +145,7 @@ fn the_data_of_a_write_stays_in_order() {
         let setup =
             Setup { policy: PolicyConfig::auto(), maxh2cdata: 32 << 10, ..Setup::default() };
         let mut pair = Pair::connected(setup);
-        let data = common::pattern(72 * BLOCK, 1);
+        let data = crate::common::pattern(72 * BLOCK, 1);
         let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, 72);
         sqe.cdw13 = class.to_dsm().into();
         let out = Data::Out(data.len() as u32);

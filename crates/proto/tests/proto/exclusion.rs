@@ -1,6 +1,7 @@
 //! One operation alone with a range, over several reactors whose messages take their time: whatever the order of events,
 //! nobody else writes in between, and everything ends.
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::target::ByteRange;
 use roadtrain_proto::target::exclusion::{Gates, RangeLocks};
@@ -233,7 +234,7 @@ fn run(events: &[Event], ignores_gates: bool) -> Result<u32, TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2_000)))]
 
     #[test]
     fn nobody_writes_between_the_comparison_and_the_write_and_all_ends(events in events()) {

@@ -1,10 +1,8 @@
 //! Compare and Write over a connection: its octets, its one end, and the commands beside it. And the octets
 //! of Verify, Write Uncorrectable and Copy.
 
-mod common;
-
-use common::host_end::Done;
-use common::{BLOCK, Pair, Setup, raw};
+use crate::common::host_end::Done;
+use crate::common::{BLOCK, Pair, Setup, raw};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};

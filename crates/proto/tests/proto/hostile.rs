@@ -1,12 +1,10 @@
 //! Peers that break the protocol: the right fatal error status goes back, nothing panics, and nothing
 //! that follows has an effect.
 
-mod common;
-
-use common::host_end::HostEnd;
-use common::raw::{self, BOTH, PLAIN, patch};
-use common::target_end::TargetEnd;
-use common::{BLOCK, Delivery, Pair, Setup, pattern, show};
+use crate::common::host_end::HostEnd;
+use crate::common::raw::{self, BOTH, PLAIN, patch};
+use crate::common::target_end::TargetEnd;
+use crate::common::{BLOCK, Delivery, Pair, Setup, pattern, show};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::{Digests, flag};

@@ -1,9 +1,8 @@
 //! Valid streams, mutated at random: neither end panics, data stays within its slot's, every command is
 //! answered at most once, and nothing follows an error.
 
-mod common;
-
-use common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::cases::cases;
+use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
@@ -85,7 +84,7 @@ fn load(pair: &mut Pair) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(2000)))]
 
     #[test]
     fn of_what_the_host_sends(setup in setup(), mutations in prop::collection::vec(mutation(), 1..5)) {

@@ -1,10 +1,8 @@
 //! A host and a target queue pair against each other: every way data moves, every agreement of ICReq and
 //! ICResp, every cut of the stream.
 
-mod common;
-
-use common::show;
-use common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::show;
+use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
 use roadtrain_proto::costs::Pace;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_wire::fabrics::{Authentication, fctype};

@@ -1,12 +1,12 @@
 //! Batching under virtual time: load x policy -> doorbells an I/O by cause, requests a caravan, latency;
 //! and the invariant that held work always has a wake-up.
 
-mod common;
-#[path = "../examples/toy_policy.rs"]
+#[path = "../../examples/toy_policy.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
 mod toy_policy;
 
-use common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::cases::cases;
+use crate::common::{BLOCK, Delivery, Pair, Setup, show};
 use proptest::prelude::*;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
@@ -389,7 +389,7 @@ fn delay_max(policy: &PolicyConfig, role: Role) -> Duration {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(5000)))]
 
     /// Whatever happens: PDUs are conserved, each is released within the policy's delay, what is held has a
     /// timer, an urgent one is never held, and who does not delay holds nothing once its turn has ended.

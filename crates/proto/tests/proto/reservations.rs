@@ -1,6 +1,7 @@
 //! Reservations against a model of the specification's text and tables (NVMe Base 2.1, section 8.1.24), written without
 //! regard to how the rules are implemented.
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::target::reservations::{Command, Group, HostId, State, parse_image};
 use roadtrain_wire::reservation::{
@@ -321,7 +322,7 @@ fn does() -> impl Strategy<Value = Does> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(2000)))]
 
     #[test]
     fn the_rules_are_the_specifications(

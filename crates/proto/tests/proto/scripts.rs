@@ -1,8 +1,6 @@
 //! Timed scripts: what is asked of a host at which microsecond, and every PDU that leaves either end.
 
-mod common;
-
-use common::{BLOCK, Delivery, Pair, Setup, show};
+use crate::common::{BLOCK, Delivery, Pair, Setup, show};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;

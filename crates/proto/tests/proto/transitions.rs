@@ -1,11 +1,9 @@
 //! Every state of either end x every PDU: what happens. The snapshots are the specification of it.
 
-mod common;
-
-use common::host_end::HostEnd;
-use common::raw::{self, PLAIN};
-use common::target_end::TargetEnd;
-use common::{BLOCK, Delivery, Setup, pattern, show};
+use crate::common::host_end::HostEnd;
+use crate::common::raw::{self, PLAIN};
+use crate::common::target_end::TargetEnd;
+use crate::common::{BLOCK, Delivery, Setup, pattern, show};
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::flag;

@@ -1,9 +1,7 @@
 //! Data that a command wants in whole blocks comes so, however the host cuts it and the network cuts that.
 
-mod common;
-
-use common::raw::{self, PLAIN};
-use common::{BLOCK, Delivery, Pair, Setup, pattern};
+use crate::common::raw::{self, PLAIN};
+use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
 use proptest::prelude::*;
 use roadtrain_proto::time::Instant;
 

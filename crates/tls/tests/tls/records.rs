@@ -1,5 +1,6 @@
 //! The record layer: vectors, properties, and what peers may not do.
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
@@ -78,7 +79,7 @@ fn pieces<'a>(mut data: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     /// Any pieces become records, which come in any parts and go to any places, and are the same data.
     #[test]

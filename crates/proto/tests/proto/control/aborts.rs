@@ -1,6 +1,6 @@
 //! Abort: of Asynchronous Event Requests, and of I/O commands, which some lane has.
 
-use crate::script::{CC_ENABLE, NQN, Script};
+use super::script::{CC_ENABLE, NQN, Script};
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;

@@ -1,7 +1,7 @@
 //! Asymmetric namespace access: what each controller is told of its way, when that changes, and what its commands are
 //! answered.
 
-use crate::script::{HOST, HOSTID, NQN, RANDOM, Script, add, config, connect_sqe, local};
+use super::script::{HOST, HOSTID, NQN, RANDOM, Script, add, config, connect_sqe, local};
 use roadtrain_proto::target::{
     AnaListener, AnaState, AnaStates, ConfigError, Listener, NamespaceConfig, Operation, Place,
     TargetConfig, TargetEvent, TlsUse,

@@ -1,6 +1,7 @@
 //! Whatever a host sends, it gets an answer, and nothing panics.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, local, remove, resize};
+use crate::cases::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use roadtrain_proto::target::{NamespaceConfig, Operation, Outcome};
@@ -137,7 +138,7 @@ fn run(script: &mut Script, cntlid: u16, step: &Step) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
 
     #[test]
     fn arbitrary_commands_are_answered(

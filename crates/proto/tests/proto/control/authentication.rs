@@ -1,7 +1,7 @@
 //! Who is asked to prove who he is, at which queues, and what becomes of hosts whose keys go.
 
-use crate::concatenation::{authenticated, keys, receive, send};
-use crate::script::{
+use super::concatenation::{authenticated, keys, receive, send};
+use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
 };
 use roadtrain_proto::security::dhchap::{Concatenation, Host, Keys, Offer, Work};

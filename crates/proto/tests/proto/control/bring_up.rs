@@ -1,6 +1,6 @@
 //! What Linux's host does from Connect to disconnect, step by step.
 
-use crate::script::{CC_ENABLE, NQN, Script};
+use super::script::{CC_ENABLE, NQN, Script};
 use roadtrain_proto::target::{CloseReason, Outcome, TargetEvent};
 use roadtrain_wire::ana::ana_groups;
 use roadtrain_wire::fabrics::{Property, PropertySize, fabrics_sqe, fctype, property};
@@ -20,7 +20,7 @@ fn identify(cns: u8, nsid: u32) -> Sqe {
 #[test]
 fn linux_connects_uses_and_leaves() {
     let mut script = Script::new();
-    let cntlid = script.connect_as(crate::script::HOST, NQN).unwrap().cntlid;
+    let cntlid = script.connect_as(super::script::HOST, NQN).unwrap().cntlid;
     let cap = script.succeed(cntlid, Property::get(property::CAP, PropertySize::Eight)).result;
     assert_eq!((cap & 0xffff, cap >> 37 & 0xff), (1023, 0b0100_0001));
     script.set_cc(cntlid, CC_ENABLE & !1);
@@ -74,7 +74,7 @@ fn controller_groups(controller: &IdentifyController) -> u32 {
 #[test]
 fn before_it_is_enabled_a_controller_takes_fabrics_commands_only() {
     let mut script = Script::new();
-    let cntlid = script.connect_as(crate::script::HOST, NQN).unwrap().cntlid;
+    let cntlid = script.connect_as(super::script::HOST, NQN).unwrap().cntlid;
     let sequence = Status::COMMAND_SEQUENCE_ERROR;
     script.fail(cntlid, identify(cns::CONTROLLER, 0), sequence);
     script.fail(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0), sequence);
@@ -177,7 +177,7 @@ fn a_shutdown_waits_for_the_commands_in_a_store() {
 #[test]
 fn an_invalid_configuration_is_fatal_until_reset() {
     let mut script = Script::new();
-    let cntlid = script.connect_as(crate::script::HOST, NQN).unwrap().cntlid;
+    let cntlid = script.connect_as(super::script::HOST, NQN).unwrap().cntlid;
     script.set_cc(cntlid, CC_ENABLE | 1 << 7);
     assert_eq!(script.csts(cntlid), 2);
     script.fail(cntlid, identify(cns::CONTROLLER, 0), Status::COMMAND_SEQUENCE_ERROR);

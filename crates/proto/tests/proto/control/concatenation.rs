@@ -1,6 +1,6 @@
 //! Secure channel concatenation at the target: which connections may make a PSK, and what else they may do.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
 use roadtrain_proto::security::{Channel, DhchapKey, GeneratedPsk, Hash, SecuredAs};
 use roadtrain_proto::target::presence::Presences;

@@ -1,6 +1,6 @@
 //! Connect, right and wrong.
 
-use crate::script::{
+use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
 };
 use roadtrain_proto::policy::Class;

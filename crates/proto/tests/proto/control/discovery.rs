@@ -1,6 +1,6 @@
 //! The discovery log and its events.
 
-use crate::script::{
+use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe,
     remove_subsystem, resize,
 };

@@ -1,6 +1,6 @@
 //! Asynchronous events, from the change to the log page.
 
-use crate::script::{NQN, Script, add, remove, resize};
+use super::script::{NQN, Script, add, remove, resize};
 use roadtrain_proto::target::{NamespaceConfig, TargetEvent};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::NamespaceList;
@@ -87,7 +87,7 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     let (first, first_cids) = listening(&mut script, 1);
     let (second, second_cids) = listening(&mut script, 1);
     let quiet = script.controller(NQN);
-    let other = script.controller(crate::script::PRIVATE_NQN);
+    let other = script.controller(super::script::PRIVATE_NQN);
     for cntlid in [quiet, other] {
         script.submit(cntlid, Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0));
     }

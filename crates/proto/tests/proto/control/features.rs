@@ -1,6 +1,6 @@
 //! Get Features and Set Features.
 
-use crate::script::{HOSTID, KATO_MS, NQN, Script};
+use super::script::{HOSTID, KATO_MS, NQN, Script};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::NSID_ALL;

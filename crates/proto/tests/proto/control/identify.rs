@@ -1,6 +1,6 @@
 //! Identify: every page, its fields, and what is refused.
 
-use crate::script::{NQN, Script, add};
+use super::script::{NQN, Script, add};
 use roadtrain_proto::target::{BlockLimits, NamespaceConfig};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{

@@ -1,6 +1,6 @@
 //! Keep Alive Timer: what restarts it, and what its end does.
 
-use crate::script::{HOST, HOSTID, NQN, Script, connect_sqe};
+use super::script::{HOST, HOSTID, NQN, Script, connect_sqe};
 use roadtrain_proto::target::{CloseReason, TargetEvent};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::feature::{SetFeatures, fid};

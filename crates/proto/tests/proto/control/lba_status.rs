@@ -1,6 +1,6 @@
 //! Get LBA Status: what of it the control plane decides.
 
-use crate::script::{HOST, HOSTID, NQN, Script, add, config, connect_sqe, remove, resize};
+use super::script::{HOST, HOSTID, NQN, Script, add, config, connect_sqe, remove, resize};
 use roadtrain_proto::target::{LookUp, NamespaceConfig, Outcome};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::lba_status::{GetLbaStatus, action, condition, list_bytes, parse_list};

@@ -1,6 +1,6 @@
 //! Get Log Page, apart from the discovery log.
 
-use crate::script::{NQN, Script};
+use super::script::{NQN, Script};
 use roadtrain_proto::target::Usage;
 use roadtrain_wire::ana::{AnaState, ana_groups};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;

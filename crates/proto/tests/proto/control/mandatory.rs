@@ -1,6 +1,6 @@
 //! What a controller of each kind must have (NVMe Base 2.1, section 3.1.3), as docs/reference/conformance.md lists it.
 
-use crate::script::{NQN, Script};
+use super::script::{NQN, Script};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, Property, PropertySize, property};
 use roadtrain_wire::feature::fid;
 use roadtrain_wire::identify::{IdentifyController, cns};

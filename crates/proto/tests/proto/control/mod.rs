@@ -5,8 +5,6 @@ mod ana;
 mod arbitrary;
 mod authentication;
 mod bring_up;
-#[path = "../../../wire/tests/recorded/capture.rs"]
-mod capture;
 mod concatenation;
 mod connect;
 mod discovery;

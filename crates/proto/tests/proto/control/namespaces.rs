@@ -1,6 +1,6 @@
 //! Subsystems, namespaces and allow-lists that change while hosts are connected.
 
-use crate::script::{
+use super::script::{
     HOST, NQN, PRIVATE_NQN, STRANGER, Script, add, config, remove, remove_subsystem, resize,
 };
 use roadtrain_proto::target::{

@@ -1,6 +1,6 @@
 //! Changes as values: what makes one configuration another, and that a list that fails changes nothing.
 
-use crate::script::{HOST, Script, local};
+use super::script::{HOST, Script, local};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ proptest! {
 /// A host that is named in the list that shuts out the others keeps its controller, whatever the order.
 #[test]
 fn hosts_that_stay_are_not_sent_away_in_between() {
-    use crate::script::NQN;
+    use super::script::NQN;
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let nqn = || NQN.to_owned();

@@ -1,8 +1,8 @@
 //! Every command that Linux's host has sent to Linux's target on an admin queue gets a sensible answer
 //! from ours, and where the kernel answered with success so do we.
 
+use super::script::{RANDOM, Script, local};
 use crate::capture;
-use crate::script::{RANDOM, Script, local};
 use roadtrain_proto::target::{Connected, NamespaceConfig, Outcome, SubsystemConfig, TargetConfig};
 use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype};
 use roadtrain_wire::identify::cns;

@@ -1,6 +1,6 @@
 //! Reservations in the control plane: features, reports, notifications, and what is to be done outside.
 
-use crate::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
+use super::script::{HOST, HOSTID, NQN, Script, config, connect_sqe, remove};
 use roadtrain_proto::target::reservations::{Group, HostId, State};
 use roadtrain_proto::target::{AnaState, NamespaceConfig, Operation, Target, TargetEvent};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData};
@@ -301,7 +301,7 @@ fn reservations_end_with_their_namespace() {
     script.target.saved(turn, true);
     assert_eq!(script.events(), [], "nobody waits for it any more");
     let again = NamespaceConfig::new(1, 64, 9);
-    script.target.apply(&[crate::script::add(NQN, again)]).unwrap();
+    script.target.apply(&[super::script::add(NQN, again)]).unwrap();
     assert_eq!(script.target.reservations(NQN, 1).unwrap().registrants.len(), 0);
 }
 

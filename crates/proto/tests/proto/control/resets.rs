@@ -1,6 +1,6 @@
 //! Cross-Controller Reset: who may have whom ended, and when it is told.
 
-use crate::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, connect_sqe, local};
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, connect_sqe, local};
 use core::time::Duration;
 use proptest::prelude::*;
 use roadtrain_proto::target::{CloseReason, TargetEvent};

@@ -1,6 +1,6 @@
 //! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
 
-use crate::script::{HOST, HOSTID, NQN, Script, connect_sqe};
+use super::script::{HOST, HOSTID, NQN, Script, connect_sqe};
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::security::dhchap::{Concatenation, Keys, Offer};
 use roadtrain_proto::target::presence::Presences;

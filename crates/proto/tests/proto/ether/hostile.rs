@@ -1,6 +1,6 @@
 //! Headers that no peer sends, and headers that it sent before.
 
-use crate::network::{Cable, Frame, Random, World};
+use super::network::{Cable, Frame, Random, World};
 use proptest::prelude::*;
 use roadtrain_proto::ether::channel::{Arrival, ChannelConfig, WINDOW};
 use roadtrain_proto::ether::links::Links;

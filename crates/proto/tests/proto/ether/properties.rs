@@ -1,6 +1,7 @@
 //! Every record arrives, whatever the links do.
 
-use crate::network::{Cable, FRAME_BYTES, World};
+use super::network::{Cable, FRAME_BYTES, World};
+use crate::cases::cases;
 use proptest::prelude::*;
 use std::slice;
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn cable() -> impl Strategy<Value = Cable> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
     fn every_record_is_acknowledged_in_the_end(

@@ -1,6 +1,6 @@
 //! Records that make no sense are dropped and counted, and do nothing else.
 
-use crate::world::{Setup, World};
+use super::world::{Setup, World};
 use roadtrain_proto::ether::channel::ChannelConfig;
 use roadtrain_proto::ether::frame_writer::MemoryWriter;
 use roadtrain_proto::ether::links::Links;
@@ -361,7 +361,7 @@ fn a_leave_that_ends_nothing_changes_nothing() {
 #[test]
 fn an_end_that_leaves_says_so_and_nothing_else() {
     let mut world = World::new(Setup { links: 2, ..Setup::default() });
-    let read = crate::request(Data::In(4096));
+    let read = super::request(Data::In(4096));
     assert!(world.submit(0, &read));
     world.turn();
     assert!(world.submit(1, &read));

@@ -1,7 +1,7 @@
 //! What frames carry.
 
-use crate::request;
-use crate::world::{Request, Setup, Side, World};
+use super::request;
+use super::world::{Request, Setup, Side, World};
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::frame_writer::MemoryFrame;
 use roadtrain_proto::host::qpair::Data;

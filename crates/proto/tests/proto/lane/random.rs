@@ -1,6 +1,7 @@
 //! Random loads over random links: each request is executed once and completes once, its data intact.
 
-use crate::world::{Request, Setup, Wire, World};
+use super::world::{Request, Setup, Wire, World};
+use crate::cases::cases;
 use proptest::prelude::*;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::host::qpair::Data;
@@ -59,7 +60,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(150)))]
 
     #[test]
     fn each_request_completes_exactly_once(

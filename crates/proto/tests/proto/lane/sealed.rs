@@ -1,6 +1,6 @@
 //! Sealed lanes: what whoever sees the frames can repeat, or send in the clear, is no sign of life and has no answer.
 
-use crate::world::{Setup, World};
+use super::world::{Setup, World};
 use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
 use roadtrain_proto::ether::host::{Qpair, RxEvent};
 use roadtrain_proto::ether::links::Links;

@@ -318,8 +318,8 @@ fn grid() {
     insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table(&verdicts)) });
 }
 
-/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-proto --test model -- --ignored --nocapture
-/// much_of_the_grid`; with `MODEL_WAITING=default` both ends wait as the product does by default, and have longer to
+/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-proto --test proto much_of_the_grid --
+/// --ignored --nocapture`; with `MODEL_WAITING=default` both ends wait as the product does by default, and have longer to
 /// learn it.
 #[test]
 #[ignore = "takes minutes"]

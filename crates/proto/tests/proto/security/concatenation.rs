@@ -2,7 +2,8 @@
 //! machines against each other, and who is refused.
 
 use super::dhchap::{authenticate, carry_out, key, offer, parties, rigged, seed};
-use super::{HOST, SUBSYSTEM, capture, unhex};
+use super::{HOST, SUBSYSTEM, unhex};
+use crate::capture;
 use roadtrain_proto::security::dhchap::{
     Concatenation, Controller, Group, Host, HostError, Offer, Parties, Powers, Progress, State,
 };

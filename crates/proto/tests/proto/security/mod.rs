@@ -1,9 +1,6 @@
 //! Keys and derivations against values that a Linux kernel's sessions have shown.
 
 mod bring_up;
-#[path = "../../../wire/tests/recorded/capture.rs"]
-#[allow(dead_code, reason = "each test uses its own part")]
-mod capture;
 mod concatenation;
 mod dhchap;
 mod keys;

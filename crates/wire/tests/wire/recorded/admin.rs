@@ -1,8 +1,8 @@
 //! Admin commands and the pages they return: what Linux's target said of itself is what we read, and the
 //! commands Linux's host sent are built again.
 
-use crate::capture::Recorded;
-use crate::session::{data, for_every_pdu, view};
+use super::capture::Recorded;
+use super::session::{data, for_every_pdu, view};
 use roadtrain_wire::ana::{AnaState, ana_groups};
 use roadtrain_wire::discovery::{DiscoveryEntry, DiscoveryLogHeader, adrfam, subtype, trtype};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};

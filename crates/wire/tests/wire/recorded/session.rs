@@ -1,6 +1,6 @@
 //! Every PDU of every recording, with its layout and what its connection agreed.
 
-use crate::capture::{self, Recorded};
+use super::capture::{self, Recorded};
 use roadtrain_wire::pdu::{CommonHeader, Digests, IcReq, IcResp, Layout, PduType, alignment_bytes};
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! PDUs and fabrics commands: every one parses, means what the independent listing beside the recording
 //! says, and is built again, octet for octet.
 
-use crate::capture::{self, Recorded};
-use crate::session::{Agreed, data, for_every_pdu, view};
+use super::capture::{self, Recorded};
+use super::session::{Agreed, data, for_every_pdu, view};
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::fabrics::{
     Authentication, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, fctype, parse_nqn,
