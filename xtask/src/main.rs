@@ -2,7 +2,7 @@
 //! `sbom`, `seeds`, `lab`.
 
 mod affected;
-#[path = "../../crates/wire/tests/recorded/capture.rs"]
+#[path = "../../crates/wire/tests/wire/recorded/capture.rs"]
 mod capture;
 mod conformance;
 mod docs;

@@ -30,6 +30,9 @@
 #![deny(unsafe_code)]
 
 pub mod attachment;
+#[cfg(test)]
+#[path = "../../../tests/lib/cases.rs"]
+mod cases;
 pub mod disk;
 pub mod fuse;
 mod holders;

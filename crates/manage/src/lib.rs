@@ -10,5 +10,8 @@ pub mod rpc;
 pub mod volumes;
 
 #[cfg(test)]
+#[path = "../../../tests/lib/cases.rs"]
+mod cases;
+#[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;

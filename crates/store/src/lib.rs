@@ -31,6 +31,9 @@
 //! # Ok::<(), roadtrain_store::OpenError>(())
 //! ```
 
+#[cfg(test)]
+#[path = "../../../tests/lib/cases.rs"]
+mod cases;
 pub mod conformance;
 mod disk;
 mod due;

@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 #[allow(dead_code, reason = "shared with the tests of the state machines")]
-#[path = "../../../proto/tests/common/raw.rs"]
+#[path = "../../../proto/tests/proto/common/raw.rs"]
 pub mod raw;
 
 /// Octets of a block, for `raw`.

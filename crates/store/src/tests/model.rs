@@ -1,5 +1,6 @@
 //! Random operations on a store and on a plain vector leave the same bytes.
 
+use crate::cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -102,7 +103,7 @@ fn tmpfs() -> Option<&'static Path> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig { cases: cases(24), failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

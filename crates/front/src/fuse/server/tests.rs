@@ -2,6 +2,7 @@ use super::super::device::Kernel;
 use super::super::session::Mounted;
 use super::super::tree::Tree;
 use super::*;
+use crate::cases::cases;
 use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::{Disk, DiskInfo, test_info};
 use proptest::prelude::*;
@@ -211,7 +212,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, u16, u16)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     /// One at a time, so that a plain array is the model.
     #[test]

@@ -4,6 +4,7 @@
 
 use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
 use super::*;
+use crate::cases::cases;
 use crate::disk::harness::{Mock, Options, pattern};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
@@ -331,7 +332,7 @@ fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
     #[test]
     fn tags_keep_their_data(
         lba_shift in 9u32..=16,

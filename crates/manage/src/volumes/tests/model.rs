@@ -1,6 +1,7 @@
 //! Any operations in any order, beside a model of what volumes are.
 
 use super::*;
+use crate::cases::cases;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -233,7 +234,7 @@ fn run(lab: &Lab, actions: &[Action]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(cases(48)))]
 
     #[test]
     fn a_store_is_what_its_model_is(actions in prop::collection::vec(action(), 1..40)) {
@@ -244,8 +245,10 @@ proptest! {
 #[test]
 fn a_store_that_shares_extents_is_what_its_model_is() {
     let Some(xfs) = Lab::xfs() else { return };
-    let mut runner =
-        proptest::test_runner::TestRunner::new(ProptestConfig { cases: 12, ..Default::default() });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: cases(12),
+        ..Default::default()
+    });
     let number = std::cell::Cell::new(0);
     let tested = runner.run(&prop::collection::vec(action(), 1..40), |actions| {
         number.set(number.get() + 1);

@@ -241,7 +241,7 @@ const FFDHE8192: &str = concat!(
 mod tests {
     use super::*;
 
-    const KNOWN: &str = include_str!("../../../tests/security/dhchap-known.txt");
+    const KNOWN: &str = include_str!("../../../tests/proto/security/dhchap-known.txt");
 
     fn octets(hex: &str) -> Vec<u8> {
         let (pairs, _) = hex.as_bytes().as_chunks::<2>();

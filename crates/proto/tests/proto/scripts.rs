@@ -1,0 +1,98 @@
+//! Timed scripts: what is asked of a host at which microsecond, and every PDU that leaves either end.
+
+use crate::common::{BLOCK, Delivery, Pair, Setup, show};
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::time::Instant;
+use std::time::Duration;
+
+/// One way through the network.
+const TRIP_US: u64 = 10;
+
+#[derive(Clone, Copy)]
+enum Do {
+    Read { blocks: u32 },
+    Write { blocks: u32 },
+    Flush,
+}
+use Do::{Flush, Read, Write};
+
+/// Runs `script` for `end_us`, a turn a microsecond; one line a caravan and PDU.
+fn run(setup: Setup, script: &[(u64, Do)], end_us: u64) -> String {
+    let mut pair = Pair::connected(setup);
+    let (mut to_target, mut to_host) = (Vec::new(), Vec::new());
+    let mut log = String::new();
+    for us in 0..=end_us {
+        let now = Instant(0) + Duration::from_micros(us);
+        for (_, action) in script.iter().filter(|(at, _)| *at == us) {
+            match *action {
+                Read { blocks } => pair.host.read(now, 0, blocks),
+                Write { blocks } => pair.host.write(now, 0, vec![7; (blocks * BLOCK) as usize]),
+                Flush => pair.host.flush(now),
+            };
+        }
+        deliver(&mut to_host, us, |o| pair.host.receive(now, o, Delivery::Whole).expect("valid"));
+        deliver(&mut to_target, us, |o| {
+            pair.target.receive(now, o, Delivery::Whole).expect("valid")
+        });
+        for done in pair.host.take_completions() {
+            log += &format!("{us:4} complete cid {:#x}\n", done.cqe.cid.get());
+        }
+        pair.host.qpair.batcher().expire(now);
+        pair.host.qpair.batcher().drained(now);
+        for octets in pair.host.released() {
+            log += &caravan(us, true, &octets, setup);
+            to_target.push((us + TRIP_US, octets));
+        }
+        pair.target.qpair.batcher().drained(now);
+        for octets in pair.target.released() {
+            log += &caravan(us, false, &octets, setup);
+            to_host.push((us + TRIP_US, octets));
+        }
+    }
+    assert_eq!(pair.host.qpair.in_flight(), 0, "the script ends before its commands:\n{log}");
+    log
+}
+
+fn deliver(queue: &mut Vec<(u64, Vec<u8>)>, us: u64, mut receive: impl FnMut(&[u8])) {
+    queue.iter().filter(|(at, _)| *at == us).for_each(|(_, octets)| receive(octets));
+    queue.retain(|(at, _)| *at > us);
+}
+
+fn caravan(us: u64, from_host: bool, octets: &[u8], setup: Setup) -> String {
+    let end = if from_host { "host" } else { "target" };
+    let pdus = show::pdus(from_host, octets, setup.digests);
+    format!("{us:4} {end} sends {} octets\n       {}\n", octets.len(), pdus.join("\n       "))
+}
+
+#[test]
+fn a_lone_read_waits_for_the_timer_of_i10() {
+    let setup = Setup { policy: PolicyConfig::i10(), sq_flow_control: false, ..Setup::default() };
+    insta::assert_snapshot!(run(setup, &[(5, Read { blocks: 1 })], 100));
+}
+
+#[test]
+fn a_lone_read_leaves_at_once_without_policy() {
+    insta::assert_snapshot!(run(Setup::default(), &[(5, Read { blocks: 1 })], 100));
+}
+
+#[test]
+fn a_flush_takes_the_reads_ahead_along() {
+    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let script =
+        [(0, Read { blocks: 1 }), (3, Read { blocks: 2 }), (7, Flush), (9, Read { blocks: 1 })];
+    insta::assert_snapshot!(run(setup, &script, 120));
+}
+
+#[test]
+fn a_write_by_r2t_waits_for_one_doorbell_only() {
+    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let script = [(0, Write { blocks: 24 }), (60, Read { blocks: 1 })];
+    insta::assert_snapshot!(run(setup, &script, 200));
+}
+
+#[test]
+fn a_caravan_holds_64_kib() {
+    let setup = Setup { policy: PolicyConfig::i10(), ..Setup::default() };
+    let script = [(0, Write { blocks: 16 }); 9];
+    insta::assert_snapshot!(run(setup, &script, 120));
+}

@@ -1,0 +1,5 @@
+//! Formats against recordings, second opinions and arbitrary bytes, in one test program.
+
+mod ether;
+mod properties;
+mod recorded;

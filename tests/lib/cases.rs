@@ -1,0 +1,15 @@
+//! Sizes of random tests: small in a run of every change, full with `THOROUGH=1`.
+#![allow(dead_code, reason = "each user needs some of it")]
+
+/// Cases of a property, at least.
+const CASES_MIN: u32 = 16;
+
+/// True if tests run as long as they can.
+pub(crate) fn is_thorough() -> bool {
+    std::env::var("THOROUGH").is_ok_and(|value| value == "1")
+}
+
+/// Cases of a property: `full`, or a tenth of them.
+pub(crate) fn cases(full: u32) -> u32 {
+    if is_thorough() { full } else { (full / 10).max(CASES_MIN.min(full)) }
+}
