@@ -1,5 +1,4 @@
 //! The program and its target, for tests.
-#![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};

@@ -1,8 +1,6 @@
 //! What is left in the network of a host that was killed.
 
-mod harness;
-
-use harness::{NQN, PROGRAM, Target};
+use crate::harness::{NQN, PROGRAM, Target};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

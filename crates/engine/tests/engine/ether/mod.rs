@@ -1,8 +1,6 @@
 //! A host and a target in one process, with pairs of interfaces between them, in a network namespace of their own.
 
 mod lab;
-#[path = "../../../../tests/lib/skipped.rs"]
-mod skipped;
 
 use lab::{HOST_NQN, Lab, NQN, in_lab};
 use roadtrain_engine::buffer::Buffer;

@@ -6,7 +6,7 @@ use roadtrain_cli::config::ServeConfig;
 use roadtrain_cli::units::parse_size;
 use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../../docs/reference/configuration.md");
+const PAGE: &str = include_str!("../../../../docs/reference/configuration.md");
 const HEAD: &str = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
 
 /// A key's row: its cells behind one another.

@@ -1,8 +1,6 @@
 //! `roadtrain keys`: what it prints, and what it refuses.
 
-mod harness;
-
-use harness::{json, roadtrain, stderr};
+use crate::harness::{json, roadtrain, stderr};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;

@@ -1,8 +1,6 @@
 //! A running target is asked, and changed, at its control socket.
 
-mod harness;
-
-use harness::{NQN, PROGRAM, Target, json, stderr};
+use crate::harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::{Value, json as value};
 use std::collections::BTreeSet;
 use std::fs;

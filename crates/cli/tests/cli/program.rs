@@ -1,10 +1,6 @@
 //! The program itself, on loopback: what it prints, how it ends.
 
-mod harness;
-#[path = "../../../tests/lib/skipped.rs"]
-mod skipped;
-
-use harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, Target, json, roadtrain, stderr};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -120,7 +116,7 @@ fn doctor_says_how_this_machine_is() {
 #[test]
 fn a_machine_without_ublk_says_what_to_do() {
     if Path::new("/dev/ublk-control").exists() {
-        return skipped::skipped("this machine has ublk; tests/vm uses it");
+        return crate::skipped::skipped("this machine has ublk; tests/vm uses it");
     }
     let target = Target::memory();
     for options in ["", "--recover"] {

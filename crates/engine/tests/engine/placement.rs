@@ -1,7 +1,7 @@
 //! Who goes where on described machines: `topologies/` holds what their sysfs and procfs would say.
 
 #[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
-#[path = "../../../tests/lib/described.rs"]
+#[path = "../../../../tests/lib/described.rs"]
 mod described;
 
 use roadtrain_engine::platform::{

@@ -1,9 +1,7 @@
 //! Marks of Write Uncorrectable when the target is killed, again and again, or another process goes on in its place: what
 //! was answered holds.
 
-mod harness;
-
-use harness::{NQN, Target};
+use crate::harness::{NQN, Target};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, RequestError};
 use roadtrain_wire::status::Status;

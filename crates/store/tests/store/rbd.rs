@@ -2,7 +2,7 @@
 
 #![cfg(feature = "rbd")]
 
-#[path = "../../../tests/lib/skipped.rs"]
+#[path = "../../../../tests/lib/skipped.rs"]
 mod skipped;
 
 use roadtrain_store::{

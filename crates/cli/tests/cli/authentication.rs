@@ -1,8 +1,6 @@
 //! In-band authentication by the program: keys in files, exit status 3, and who has refused whom.
 
-mod harness;
-
-use harness::{NQN, Target, roadtrain, stderr};
+use crate::harness::{NQN, Target, roadtrain, stderr};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

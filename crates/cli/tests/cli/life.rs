@@ -1,8 +1,6 @@
 //! Attachments of the program: who is told, what is listed, how they end.
 
-mod harness;
-
-use harness::{NQN, PROGRAM, Target, json, stderr};
+use crate::harness::{NQN, PROGRAM, Target, json, stderr};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;

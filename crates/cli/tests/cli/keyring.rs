@@ -1,8 +1,6 @@
 //! Keys for TLS that are in a keyring: of the kernel, or in a file as nvme-cli exports one.
 
-mod harness;
-
-use harness::{NQN, PROGRAM, Target, roadtrain, stderr};
+use crate::harness::{NQN, PROGRAM, Target, roadtrain, stderr};
 use roadtrain_proto::security::{Hash, TlsKey};
 use std::ffi::CString;
 use std::fs;
@@ -10,9 +8,6 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-
-#[path = "../../../tests/lib/skipped.rs"]
-mod skipped;
 
 const HOST: &str = "nqn.2025-01.io.example:host";
 const OTHER: &str = "nqn.2025-01.io.example:other";
@@ -155,7 +150,7 @@ fn hosts_and_targets_take_keys_of_the_kernel() {
     let made = serial(joined).and_then(|_| add("keyring", &name, b"", OF_SESSION));
     let keyring = match made {
         Ok(keyring) => keyring,
-        Err(error) => return skipped::skipped(format!("no keyring of the kernel: {error}")),
+        Err(error) => return crate::skipped::skipped(format!("no keyring of the kernel: {error}")),
     };
     let [(identity, octets), (other_identity, other)] = [1, 2].map(|fill| psk(fill, HOST));
     add("user", &identity, &octets, keyring).unwrap();

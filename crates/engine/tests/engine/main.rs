@@ -1,4 +1,4 @@
-//! Real hosts and targets over loopback, in one process, on free ports.
+//! Real hosts and targets in one process: over loopback on free ports, and over pairs of Ethernet interfaces.
 #![allow(unreachable_pub, reason = "a test exports nothing")]
 
 mod abort;
@@ -13,6 +13,8 @@ mod concatenation;
 mod control;
 mod copying;
 mod discovery;
+#[cfg(feature = "ether")]
+mod ether;
 mod express;
 mod fence;
 mod fused;
@@ -21,6 +23,7 @@ mod handover;
 mod harness;
 mod hostile;
 mod identity;
+mod idle;
 mod lba_status;
 mod listeners;
 mod loss;
@@ -29,6 +32,7 @@ mod ops;
 mod paths;
 mod pauses;
 mod peer;
+mod placement;
 mod proxy;
 mod queue;
 mod rates;

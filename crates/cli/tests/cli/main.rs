@@ -1,0 +1,15 @@
+//! The program: its commands, its targets and attachments, its configuration.
+#![allow(unreachable_pub, reason = "a test exports nothing")]
+
+mod authentication;
+mod configuration_page;
+mod harness;
+mod keyring;
+mod keys;
+mod killed;
+mod life;
+mod program;
+#[path = "../../../../tests/lib/skipped.rs"]
+mod skipped;
+mod target;
+mod uncorrectable;
