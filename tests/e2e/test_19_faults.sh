@@ -92,6 +92,7 @@ pauses() {
         }' faults "$1"_lat.*.log
 }
 
+thorough+=(faults_of_paths_are_pauses)
 test_faults_of_paths_are_pauses() {
     [ -c /dev/fuse ] || skip 'no /dev/fuse'
     paths_lab

@@ -109,11 +109,11 @@ test_fuse_file_system_survives_a_killed_target() { need_loop && each_way fuse_fi
 fuse_return() {
     serve --namespace "file:$PWD/disk.img,size=64MiB"
     attach_fuse
-    fio --name=load --filename="$file" --rw=randwrite --bs=4k --size=32M --ioengine=libaio --direct=1 \
-        --iodepth=32 --rate=4m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
+    fio --name=load --filename="$file" --rw=randwrite --bs=4k --size=16M --ioengine=libaio --direct=1 \
+        --iodepth=32 --rate=8m --verify=crc32c --verify_fatal=1 --eta=never --output=load.log &
     local load=$!
     echo "$load" >>"$work/.pids"
-    sleep 1
+    moves_data
     alive "$load" || { cat load.log; fail 'fio ended before the crash'; }
     kill -KILL "$target"
     ended "$target" 60
@@ -161,11 +161,11 @@ fuse_detach_under_load() {
     local name loads=()
     for name in "$file" "$loop"; do
         fio --name=load --filename="$name" --rw=randrw --bs=4k --numjobs=2 --ioengine=libaio --direct=1 --iodepth=16 \
-            --size=32M --time_based --runtime=60 --eta=never --output="load-${name##*/}.log" >/dev/null 2>&1 &
+            --size=32M --time_based --runtime=600 --eta=never --output="load-${name##*/}.log" >/dev/null 2>&1 &
         loads+=($!)
         echo $! >>"$work/.pids"
     done
-    sleep 1.5
+    moves_data
     kill -TERM "$attached"
     ended "$attached" 15
     for name in "${loads[@]}"; do ended "$name" 15; done
@@ -182,7 +182,7 @@ fuse_detach_without_target() {
     ended "$target" 60
     background dd.log dd if="$file" of=/dev/null bs=4k count=1 iflag=direct
     local reader=$pid
-    sleep 0.5
+    eventually 30 waits_for_an_answer
     alive "$reader" || fail 'the read did not wait'
     kill -TERM "$attached"
     ended "$attached" 15

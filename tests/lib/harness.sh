@@ -24,15 +24,20 @@ unset HARNESS_OWN
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ROADTRAIN=${ROADTRAIN:-$top/target/debug/roadtrain}
 EXERCISE=${EXERCISE:-$top/target/debug/roadtrain-exercise}
+export ROADTRAIN EXERCISE
 readonly SKIPPED=77
 thorough=()
 
-# Builds the programs that are not given, with the profile of the unit tests: they share what they are made of.
+# Builds the programs that are not given, with the profile of the unit tests, and at once: they share crates, and what
+# they need of these.
 build_roadtrain() {
+    local packages=() debug=$top/target/debug
     [ -z "${HARNESS_CHILD-}" ] || return 0  # the process that started this one has built them
-    local build=(cargo build --quiet --manifest-path "$top/Cargo.toml")
-    [ "$ROADTRAIN" != "$top/target/debug/roadtrain" ] || "${build[@]}" --package roadtrain || exit 1
-    [ "$EXERCISE" != "$top/target/debug/roadtrain-exercise" ] || "${build[@]}" --package roadtrain-exercise || exit 1
+    [ "$ROADTRAIN" != "$debug/roadtrain" ] || packages+=(--package roadtrain)
+    [ "$EXERCISE" != "$debug/roadtrain-exercise" ] || packages+=(--package roadtrain-exercise)
+    # Suites that need the C library name it.
+    [ "${LIBROADTRAIN-}" != "$debug/libroadtrain.so" ] || packages+=(--package roadtrain-capi)
+    [ ${#packages[@]} = 0 ] || cargo build --quiet --manifest-path "$top/Cargo.toml" "${packages[@]}" || exit
 }
 
 # refused TEXT COMMAND...: ends with status 3 and one line with that text
@@ -81,6 +86,9 @@ holds() {
 
 # prints FILTER COMMAND...: whether the JSON that the command prints makes the filter true; it is left in printed.json
 prints() { "${@:2}" >printed.json && [ -s printed.json ] && jq -e "$1" printed.json >/dev/null; }
+
+# prints_anyway FILTER COMMAND...: the same, whatever the command's status is
+prints_anyway() { "${@:2}" >printed.json || true; [ -s printed.json ] && jq -e "$1" printed.json >/dev/null; }
 
 # eventually SECONDS COMMAND...: waits until the command succeeds
 eventually() {
