@@ -6,6 +6,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$here/../lib/harness.sh"
-LIBROADTRAIN=${LIBROADTRAIN:-$top/target/debug/libroadtrain.so}
+[ -n "${LIBROADTRAIN-}" ] || to_build+=(--package roadtrain-capi)
+export LIBROADTRAIN=${LIBROADTRAIN:-$top/target/debug/libroadtrain.so}
 at_once=$(($(nproc) + 1)) # most of the time they wait
 run_folder "$here" "$@"

@@ -233,6 +233,7 @@ verified_load_ends() {
 
 # The target has two interfaces at a switch, the host one. The second one is missing at first, then comes, goes, and
 # comes with other addresses, under load: lanes use what is there, and nothing is connected again.
+thorough+=(ether_port_of_the_target_comes_later)
 test_ether_port_of_the_target_comes_later() {
     ether_lab 2 9000 300mbit  # one link is too slow for the load
     switch_ether
@@ -318,15 +319,14 @@ test_ether_beside_tcp() {
     ether_lab 1 9000
     port=4420
     serve_ether -a tcp:10.77.0.2 -s $port --namespace mem:64MiB
-    in_host "$lab" "$ROADTRAIN" bench -t tcp -a 10.77.0.2 -s $port -n "$nqn" --verify --rw randrw --bs 4k \
-        --depth 16 --seconds 600 --json >tcp.json 2>tcp.log &
-    local tcp=$!
-    echo $tcp >>.pids
+    background tcp.json "${host[@]}" "$ROADTRAIN" bench -t tcp -a 10.77.0.2 -s $port -n "$nqn" --verify --rw randrw \
+        --bs 4k --depth 16 --seconds 600 --json
+    local tcp=$pid
     moves_data
     in_host "$lab" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randread --bs 4k --depth 16 --ios 20000 \
         --json >bench.json
     kill -INT "$tcp"
-    wait "$tcp" || { cat tcp.log; fail 'bench over TCP saw errors'; }
+    wait "$tcp" || { cat tcp.json; fail 'bench over TCP saw errors'; }
     holds bench.json '.errors == 0 and .iops > 0'
     holds tcp.json '.errors == 0 and .iops > 0'
 }

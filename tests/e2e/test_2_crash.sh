@@ -97,7 +97,7 @@ waits_for_an_answer() { prints_anyway '.[0].in_flight > 0' "$ROADTRAIN" status -
 # when the target is back. Whatever happens, detaching does not hang.
 test_crash_for_good_under_nbd() {
     serve --namespace "file:$work/disk.img,size=64MiB"
-    attach --lanes 2 --reconnect-delay 1 --ctrl-loss-tmo 2
+    attach --lanes 2 --reconnect-delay 0.2 --ctrl-loss-tmo 2
     qemu-io -f raw -c 'write -P 7 0 1M' -c flush "$uri"
     local killed=$EPOCHREALTIME waits n
     kill -KILL "$target"

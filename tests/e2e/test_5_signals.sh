@@ -38,27 +38,25 @@ test_signal_attach_with_a_busy_client() {
 
 # The target ends although hosts are busy, its port is free at once, and they can end while it is away.
 test_signal_serve_with_busy_hosts() {
-    local signal client generator
-    for signal in TERM INT; do
-        serve --namespace "file:$work/disk.img,size=64MiB"
-        attach
-        load "$uri"
-        client=$pid
-        bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
-        generator=$pid
-        eventually 30 prints '[.[0].subsystems[0].controllers[].io_queues] | length == 2 and all(. > 0)' \
-            env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
-        ROADTRAIN_RUNTIME_DIR=$work/served moves_data
-        ends "$signal" "$target" 0
-        serve --namespace "file:$work/disk.img,size=64MiB"
-        ends "$signal" "$target" 0
-        ends "$signal" "$generator" 1 30
-        grep -q interrupted bench.log
-        ends "$signal" "$attached" 1  # with requests that nobody has answered
-        grep -q 'requests that the target did not answer' attach.log
-        [ ! -e "$socket" ] || fail 'the socket is still there'
-        ended "$client" 30
-    done
+    local client generator
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    attach
+    load "$uri"
+    client=$pid
+    bench_load -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
+    generator=$pid
+    eventually 30 prints '[.[0].subsystems[0].controllers[].io_queues] | length == 2 and all(. > 0)' \
+        env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
+    ROADTRAIN_RUNTIME_DIR=$work/served moves_data
+    ends TERM "$target" 0
+    serve --namespace "file:$work/disk.img,size=64MiB"
+    ends INT "$target" 0
+    ends INT "$generator" 1 30
+    grep -q interrupted bench.log
+    ends TERM "$attached" 1  # with requests that nobody has answered
+    grep -q 'requests that the target did not answer' attach.log
+    [ ! -e "$socket" ] || fail 'the socket is still there'
+    ended "$client" 30
 }
 
 # own_moves_data: the target that the bench $pid has started is busy; leaves its process in $own

@@ -7,14 +7,25 @@
 
 # each_way FUNCTION: in a folder of its own for each way that requests can come
 each_way() {
-    local way=off
-    mkdir off && (cd off && "$1")
-    if [ ! -e /sys/module/fuse/parameters/enable_uring ]; then
+    local way
+    for way in off on; do
+        one_way "$way" "$1"
+    done
+}
+
+# either_way FUNCTION: the same, in a normal run over the way that is the default
+either_way() {
+    if [ "${THOROUGH-}" = 1 ]; then each_way "$1"; else one_way auto "$1"; fi
+}
+
+# one_way WAY FUNCTION
+one_way() {
+    local way=$1
+    if [ "$way" = on ] && [ ! -e /sys/module/fuse/parameters/enable_uring ]; then
         echo 'no FUSE over io_uring before Linux 6.14'
         return 0
     fi
-    way=on
-    mkdir on && (cd on && "$1")
+    mkdir "$way" && (cd "$way" && "$2")
 }
 
 # verify FILE JOBS BSRANGE [OPTIONS]: random writes and reads, each job on 4 MiB of its own
@@ -60,7 +71,7 @@ fuse_read_only() {
     detach_fuse
     [ ! -e "$mnt" ] || fail 'the mountpoint was made and is still there'
 }
-test_fuse_read_only() { need_mount && each_way fuse_read_only; }
+test_fuse_read_only() { need_mount && either_way fuse_read_only; }
 
 fuse_loop_device() {
     serve --namespace mem:64MiB,lba=4096
@@ -74,7 +85,7 @@ fuse_loop_device() {
     cmp -n $((64 << 20)) "$loop" /dev/zero
     detach_fuse
 }
-test_fuse_loop_device() { need_loop && each_way fuse_loop_device; }
+test_fuse_loop_device() { need_loop && either_way fuse_loop_device; }
 
 # What was synced is in the file system after its target was killed and it was attached anew.
 fuse_file_system() {
@@ -104,7 +115,7 @@ fuse_file_system() {
     umount fs
     detach_fuse
 }
-test_fuse_file_system_survives_a_killed_target() { need_loop && each_way fuse_file_system; }
+test_fuse_file_system_survives_a_killed_target() { need_loop && either_way fuse_file_system; }
 
 fuse_return() {
     serve --namespace "file:$PWD/disk.img,size=64MiB"
@@ -133,7 +144,7 @@ fuse_loss() {
     grep -q 'Input/output error' dd.log
     detach_fuse
 }
-test_fuse_target_stays_away() { need_mount && each_way fuse_loss; }
+test_fuse_target_stays_away() { need_mount && either_way fuse_loss; }
 
 fuse_resize() {
     configure "file:$PWD/disk.img,size=64MiB"
@@ -152,7 +163,7 @@ fuse_resize() {
     verify "$loop" 1 4k-64k --offset=112M
     detach_fuse
 }
-test_fuse_resize() { need_loop && each_way fuse_resize; }
+test_fuse_resize() { need_loop && either_way fuse_resize; }
 
 # Programs that are at it get errors; nobody waits for them.
 fuse_detach_under_load() {
@@ -189,7 +200,7 @@ fuse_detach_without_target() {
     ended "$reader" 60
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
 }
-test_fuse_detach_without_target() { need_mount && each_way fuse_detach_without_target; }
+test_fuse_detach_without_target() { need_mount && either_way fuse_detach_without_target; }
 
 # What is cached for a loop device cannot be written any more.
 fuse_detach_loop_without_target() {
@@ -202,7 +213,7 @@ fuse_detach_loop_without_target() {
     ended "$attached" 30
     ! mountpoint -q "$mnt" || fail "$mnt is still mounted"
 }
-test_fuse_detach_loop_without_target() { need_loop && each_way fuse_detach_loop_without_target; }
+test_fuse_detach_loop_without_target() { need_loop && either_way fuse_detach_loop_without_target; }
 
 # A file system is still mounted from a loop device: what was written is kept, and what stays is said.
 fuse_detach_mounted() {
@@ -224,7 +235,7 @@ fuse_detach_mounted() {
     umount fs
     detach_fuse
 }
-test_fuse_detach_mounted() { need_loop && each_way fuse_detach_mounted; }
+test_fuse_detach_mounted() { need_loop && either_way fuse_detach_mounted; }
 
 # stacked MAKE REMOVE: the same for a file system on a device that MAKE puts on the loop device and prints; what
 # was written there is written back when the loop device ends, and `detach` names it.
@@ -261,7 +272,7 @@ fuse_detach_partition() { stacked add_partition remove_partition; }
 test_fuse_detach_mounted_partition() {
     need_loop
     command -v addpart >/dev/null || skip 'addpart is not installed'
-    each_way fuse_detach_partition
+    either_way fuse_detach_partition
 }
 
 add_dm() {
@@ -274,7 +285,7 @@ test_fuse_detach_mounted_device_mapper() {
     need_loop
     command -v dmsetup >/dev/null || skip 'dmsetup is not installed'
     grep -qw device-mapper /proc/devices || skip 'this kernel has no device mapper'
-    each_way fuse_detach_dm
+    either_way fuse_detach_dm
 }
 
 test_fuse_switch_is_turned_back() {
@@ -324,7 +335,7 @@ fuse_leftovers() {
     cmp -n 65536 "$file" "$file"
     detach_fuse
 }
-test_fuse_leftovers_of_a_killed_process() { need_loop && each_way fuse_leftovers; }
+test_fuse_leftovers_of_a_killed_process() { need_loop && either_way fuse_leftovers; }
 
 # Folders that were made to mount there go again, also after a crash; those that were there stay.
 test_fuse_folders() {

@@ -22,22 +22,18 @@ fi
 unset HARNESS_OWN
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-ROADTRAIN=${ROADTRAIN:-$top/target/debug/roadtrain}
-EXERCISE=${EXERCISE:-$top/target/debug/roadtrain-exercise}
-export ROADTRAIN EXERCISE
 readonly SKIPPED=77
 thorough=()
 
-# Builds the programs that are not given, with the profile of the unit tests, and at once: they share crates, and what
-# they need of these.
+# Programs that the caller has not named are built, with the profile of the unit tests, and at once: they share crates. A
+# suite that needs the C library adds its package and says where it is.
+to_build=()
+[ -n "${ROADTRAIN-}" ] || to_build+=(--package roadtrain)
+[ -n "${EXERCISE-}" ] || to_build+=(--package roadtrain-exercise)
+export ROADTRAIN=${ROADTRAIN:-$top/target/debug/roadtrain} EXERCISE=${EXERCISE:-$top/target/debug/roadtrain-exercise}
+
 build_roadtrain() {
-    local packages=() debug=$top/target/debug
-    [ -z "${HARNESS_CHILD-}" ] || return 0  # the process that started this one has built them
-    [ "$ROADTRAIN" != "$debug/roadtrain" ] || packages+=(--package roadtrain)
-    [ "$EXERCISE" != "$debug/roadtrain-exercise" ] || packages+=(--package roadtrain-exercise)
-    # Suites that need the C library name it.
-    [ "${LIBROADTRAIN-}" != "$debug/libroadtrain.so" ] || packages+=(--package roadtrain-capi)
-    [ ${#packages[@]} = 0 ] || cargo build --quiet --manifest-path "$top/Cargo.toml" "${packages[@]}" || exit
+    [ ${#to_build[@]} = 0 ] || cargo build --quiet --manifest-path "$top/Cargo.toml" "${to_build[@]}" || exit
 }
 
 # refused TEXT COMMAND...: ends with status 3 and one line with that text
@@ -351,7 +347,6 @@ run_at_once() {
     for name; do
         case " ${alone[*]-} " in *" $name "*) last+=("$name") ;; *) others+=("$name") ;; esac
     done
-    export HARNESS_CHILD=1
     # What one test says is not to be torn apart by another.
     # shellcheck disable=SC2016
     local each=(-I{} bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
