@@ -583,6 +583,7 @@ test_rpc_ctl() {
 # The log's level, and the end.
 test_rpc_process() {
     managed
+    r log_get_print_level && is '. == "NOTICE"'
     r log_set_level '{"level": "DEBUG"}'
     r log_get_level && is '. == "DEBUG"'
     r spdk_get_version
