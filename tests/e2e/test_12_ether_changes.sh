@@ -2,6 +2,10 @@
 # Interfaces are not what they were when lanes were made: they have other addresses, or take smaller frames.
 # `ether_lab` and its like are in test_10_ether.sh.
 
+# One of them in each run: an interface that is made again.
+thorough+=(ether_target_moves_to_another_interface ether_only_link_takes_smaller_frames
+    ether_one_of_two_links_takes_smaller_frames ether_an_interface_comes_back_with_smaller_frames)
+
 # of_host: jq's expression for the array of the host's lanes; a target's status lists those that it serves, too
 of_host='[.. | .lanes? // empty | .[] | select(has("reconnects"))]'
 

@@ -43,7 +43,7 @@ test_ana_states_follow_the_command() {
     ways '.ana[0].state == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
     eventually 20 stands_still
     before=$(jq '.[0].data_bytes' status.json)
-    sleep 1
+    sleep 0.5
     ways ".data_bytes == $before"  # it asks, and nothing is executed
     ctl --listener "127.0.0.1:$port" non-optimized >ctl.out
     eventually 20 ways_are ".data_bytes > $before"
@@ -97,6 +97,7 @@ test_ana_two_targets_one_subsystem() {
 
 # A target leaves while a host with another way is busy: no error, and a pause that nobody feels.
 alone+=(ana_a_departure_is_no_pause)
+thorough+=(ana_a_departure_is_no_pause)  # alone with the machine
 test_ana_a_departure_is_no_pause() {
     local uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e n stays pauses=() leaves load first
     for n in 1 2 3 4 5; do
@@ -128,7 +129,7 @@ test_ana_a_departure_is_no_pause() {
 test_ana_a_target_takes_leave() {
     local begun
     serve --namespace "file:$work/disk.img,size=64MiB" --drain-timeout 20
-    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 60 \
+    background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 32 --lanes 2 --seconds 600 \
         -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     local load=$pid
     moves_data_of_hosts
@@ -149,7 +150,7 @@ test_ana_the_leave_has_an_end() {
     for seconds in 2 60; do
         port=
         serve --namespace mem:64MiB --drain-timeout "$seconds"
-        background bench.log "$ROADTRAIN" bench --rw read --bs 1m --depth 64 --seconds 60 \
+        background bench.log "$ROADTRAIN" bench --rw read --bs 1m --depth 64 --seconds 600 \
             -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
         load=$pid
         eventually 20 ways_are '.data_bytes > 0 and (.subsystems[0].controllers | length) == 1'

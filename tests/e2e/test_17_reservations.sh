@@ -40,14 +40,3 @@ test_reservations_outlive_the_target() {
     holds report.json '.rtype == 0 and .regctl == 0'
 }
 
-test_reservations_damaged_file_is_refused() {
-    serve --namespace "file:$work/disk.img,size=64MiB"
-    as a register --nrkey 1 --cptpl set
-    kill -KILL "$target"
-    ended "$target" 60
-    echo garbage >>"$work/disk.img.reservations"
-    local rc=0
-    timeout 60 "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n "$nqn" --namespace "file:$work/disk.img" 2>said || rc=$?
-    [ $rc = 1 ] || { cat said; fail "status $rc"; }
-    grep -q "$work/disk.img.reservations" said || { cat said; fail 'the file is not named'; }
-}

@@ -38,7 +38,7 @@ test_paths_carry_verified_load() {
         "$ROADTRAIN" detach --all >>detach.log
     done
     "$ROADTRAIN" bench -t tcp -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --rw randrw --bs 4k --depth 32 \
-        --seconds 1 --verify --json >bench.json
+        --ios 8000 --verify --json >bench.json
     holds bench.json '.errors == 0'
     "$ROADTRAIN" list -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --json >list.json
     holds list.json "[.[].trsvcid] == [\"$port\", \"$other_port\"]"
@@ -69,7 +69,7 @@ test_paths_have_express_connections() {
     eventually 30 prints '[.[].subsystems[].controllers[].io_queues] == [2, 2]' \
         env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
     ss -K dst 127.0.0.1 dport = "$other_port" >killed.log 2>&1 || true  # where that is allowed
-    sleep 2
+    ROADTRAIN_RUNTIME_DIR=$work/served moves_data
     ROADTRAIN_RUNTIME_DIR=$work/served moves_data
     kill -INT "$load"
     wait "$load" || { cat bench.log; fail 'bench saw errors'; }
@@ -113,6 +113,7 @@ falls_within() {
 # in_lab h|t COMMAND...: in that end of the lab
 in_lab() { ip netns exec "rt-$lab-$1" "${@:2}"; }
 
+thorough+=(paths_that_fall_silent_pause_for_a_keep_alive_timeout)  # measures pauses
 test_paths_that_fall_silent_pause_for_a_keep_alive_timeout() {
     local why pause
     why=$(links_possible) || skip "$why"

@@ -93,21 +93,21 @@ test_discovered_targets_come_and_go_under_load() {
         fio --name=verify "${verify[@]}" --uri="$uri" --rw=randread --iodepth=16 --output=fio.log || exit 1
     done &
     load=$!
-    sleep 1
+    moves_data
     kill -TERM "$one"
     wait "$one" || fail "the target ended with $?"
     until_paths "127.0.0.1:$other_port"
-    sleep 1
+    moves_data
     serve_one
     until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
-    sleep 1
+    moves_data
     kill -TERM "$two"
     wait "$two" || fail "the target ended with $?"
     until_paths "127.0.0.1:$port"
-    sleep 1
+    moves_data
     touch enough
     wait $load || fail "errors under load: $(cat fio.log)"
-    "$ROADTRAIN" bench -a "127.0.0.1:$port" --discover -n "$nqn" --rw randread --seconds 1 --json >bench.json
+    "$ROADTRAIN" bench -a "127.0.0.1:$port" --discover -n "$nqn" --rw randread --ios 8000 --json >bench.json
     holds bench.json '.errors == 0'
     "$ROADTRAIN" detach --all >>detach.log
 }

@@ -217,14 +217,13 @@ test_nbd_follows_the_namespace() {
     serve_configured
     attach
     has_size 67108864
-    background fio.log fio --name=all-along --ioengine=nbd --uri="$uri" --rw=randrw --bs=4k --size=32M --iodepth=8 \
-        --verify=crc32c --verify_fatal=1 --time_based --runtime=4 --eta=never
-    local client=$pid
+    verified_load_on_nbd
     configure "file:$path,size=128MiB" mem:32MiB
     kill -HUP "$target"
     has_size 134217728
     qemu-io -f raw -c 'write -P 5 127M 1M' -c 'read -P 5 127M 1M' "$uri"
-    wait "$client" || { cat fio.log; fail 'the client that was there was disturbed'; }
+    moves_data
+    verified_load_ends
     # Only the second namespace is left.
     awk '/^\[\[subsystem.namespace\]\]/ { n += 1 } n != 1' target.toml >target.toml.new
     mv target.toml.new target.toml

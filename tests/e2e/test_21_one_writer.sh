@@ -93,7 +93,8 @@ test_second_machine_serves_a_device() {
     # Another disk is not used.
     end_all "$target"
     serve --serial D1 --cntlid-range 1-9999 --namespace "block:$loop,uuid=00000000-4c52-4a0e-9d0e-3a4f5b6c7d8e"
-    timeout 5 qemu-io -f raw -c 'write -P 8 0 1M' "$uri" >other.log 2>&1 || true
+    background other.log qemu-io -f raw -c 'write -P 8 0 1M' "$uri"
+    until_line attach.log 'another one has its NSID' "$attached"
     end_all "$attached" "$target"
     [ "$(od -An -N 16 -tx1 other.img | tr -d ' \n')" = 07070707070707070707070707070707 ] || fail 'another disk was written'
 }

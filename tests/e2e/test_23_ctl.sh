@@ -43,8 +43,26 @@ limited_target() {
     c listener add $n "127.0.0.1:$port"
 }
 
+# A host gets no more than it may, and what it could before once the limit is gone; others of a busy machine decide how
+# much that is.
+test_ctl_limits_hold() {
+    local n host=nqn.2026-11.test:tenant
+    limited_target
+    c host limit $n $host --iops 300 --burst 2ms
+    load_of $host randrw 1
+    holds bench.json '.errors == 0 and .iops > 0 and .iops < 330'
+    c host limit $n $host
+    c namespace limit $n 1 --read-bandwidth 1MiB
+    load_of $host randread 1
+    holds bench.json '.errors == 0 and .iops > 0 and .iops < 300'
+    c namespace limit $n 1
+    load_of $host randrw 0.5
+    holds bench.json '.errors == 0 and .iops > 600'
+}
+
 # Hosts get what they may: reads and writes apart, others what there is; changed while one is connected.
 alone+=(ctl_limits_a_host)
+thorough+=(ctl_limits_a_host)  # alone with the machine
 test_ctl_limits_a_host() {
     local n host=nqn.2026-11.test:tenant other=nqn.2026-11.test:other bench
     limited_target
@@ -74,6 +92,7 @@ test_ctl_limits_a_host() {
 }
 
 alone+=(ctl_limits_a_namespace)
+thorough+=(ctl_limits_a_namespace)  # alone with the machine
 test_ctl_limits_a_namespace() {
     local n host=nqn.2026-11.test:tenant
     limited_target

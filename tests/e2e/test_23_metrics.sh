@@ -157,6 +157,7 @@ test_metrics_say_when_something_is_wrong() {
     [ "$rc" = 1 ] && grep -q -- "--metrics 127.0.0.1:$metrics" error.log || fail "status $rc: $(cat error.log)"
 }
 
+thorough+=(metrics_feed_prometheus_rules_and_dashboard)
 test_metrics_feed_prometheus_rules_and_dashboard() {
     command -v prometheus >/dev/null && command -v promtool >/dev/null || skip 'no prometheus'
     promtool check rules "$top/monitoring/alerts.yml" >promtool.log || fail "$(cat promtool.log)"
@@ -202,6 +203,7 @@ assert made == json.loads(pathlib.Path('$top/monitoring/dashboard.json').read_te
     done
 }
 
+thorough+=(metrics_page_works_in_a_browser)
 test_metrics_page_works_in_a_browser() {
     command -v chromium >/dev/null || skip 'no chromium'
     under_load

@@ -121,9 +121,10 @@ INSIDE
 
 # packages FOLDER [VERSION]: from the program that is tested
 packages() {
-    VERSION=${2-} ROADTRAIN=$ROADTRAIN "$top/scripts/deb.sh" "$1" >deb.log 2>&1 || { cat deb.log; fail 'no packages'; }
+    VERSION=${2-} ROADTRAIN=$ROADTRAIN LIBROADTRAIN=$LIBROADTRAIN "$top/scripts/deb.sh" "$1" >deb.log 2>&1 || { cat deb.log; fail 'no packages'; }
 }
 
+thorough+=(packages_install_upgrade_under_load_and_leave packages_are_as_debian_has_them)
 test_packages_install_upgrade_under_load_and_leave() {
     [ "$(id -u)" = 0 ] || skip 'needs root'
     mkdir machine debs

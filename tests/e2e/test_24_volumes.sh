@@ -4,6 +4,9 @@
 # shellcheck source=tests/lib/rpc.sh
 . "$top/tests/lib/rpc.sh"
 
+# These install Python packages, or take long.
+thorough+=(volumes_spdk_rpc volumes_cinder volumes_csi volumes_killed)
+
 # cinder: leaves the folder of its programs in $cinder; skips the test when it cannot be had
 cinder() {
     python_with cinder-29.0.0 cinder==29.0.0

@@ -10,6 +10,7 @@ serve_here() {
 }
 
 alone+=(watch_slow_requests)  # others make requests slow
+thorough+=(watch_slow_requests)
 
 # Reads of a slow store, whose time is in the stage `store` at the target, and in `target` at the host.
 test_watch_slow_requests() {
@@ -53,7 +54,7 @@ test_watch_trace() {
 # Off is off, and costs nothing to ask.
 test_watch_recorder_off() {
     serve_here --namespace ssd:16MiB,service-us=2000,parallel=64 --slow-over off
-    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k --depth 8 --seconds 1 --json >bench.json
+    "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k --depth 8 --ios 1000 --json >bench.json
     "$ROADTRAIN" slow --sampled --json >slow.json
     holds slow.json '.requests == [] and .recorders[0].reactors[0].slow_over_us == null'
 }
@@ -79,11 +80,12 @@ test_watch_top_once() {
 
 top_says_the_rate() {
     background bench.json "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k \
-        --depth 16 --rate 2000 --lanes 1 --seconds 8 --json
+        --depth 16 --rate 2000 --lanes 1 --seconds 600 --json
     local bench=$pid
-    sleep 2
-    "$ROADTRAIN" top --once --json --interval 3 >top.json
+    moves_data
+    "$ROADTRAIN" top --once --json --interval 1 >top.json
     "$ROADTRAIN" top --once --interval 0.5 >top.log
+    kill -INT "$bench"
     ended "$bench" 20
     holds bench.json '.iops > 1000'
     local iops

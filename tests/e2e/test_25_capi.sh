@@ -1,15 +1,8 @@
 # shellcheck shell=bash
 # Programs in C on libroadtrain.so, and fio's engine on it.
 
-LIBROADTRAIN=${LIBROADTRAIN:-$top/target/release/libroadtrain.so}
-
-# library: the shared library is here under its name; built if there is none, together with what shares its crates
-library() {
-    [ -e "$LIBROADTRAIN" ] ||
-        cargo build --quiet --release --package roadtrain --package roadtrain-capi \
-            --manifest-path "$top/Cargo.toml"
-    cp "$LIBROADTRAIN" libroadtrain.so.0
-}
+# library: the shared library is here under its name
+library() { cp "$LIBROADTRAIN" libroadtrain.so.0; }
 
 test_capi_header_is_what_the_code_has() {
     command -v cbindgen >/dev/null || skip 'no cbindgen: scripts/setup.sh e2e'
@@ -34,6 +27,7 @@ test_capi_program_reads_writes_and_misuses() {
     [ "$(timeout 60 ./program "127.0.0.1:$port" "$nqn")" = ok ]
 }
 
+thorough+=(capi_fio_engine_verifies)  # downloads fio's sources
 test_capi_fio_engine_verifies() {
     library
     LIBROADTRAIN=$work/libroadtrain.so.0 "$top/scripts/fio-engine.sh" >engine.log 2>&1 ||

@@ -10,14 +10,14 @@ restart() {
 }
 
 test_crash_under_write_load() {
-    local fio=('--name=crash' '--ioengine=nbd' '--bs=4k' '--size=32M' '--iodepth=32' '--verify=crc32c'
+    local fio=('--name=crash' '--ioengine=nbd' '--bs=4k' '--size=16M' '--iodepth=32' '--verify=crc32c'
         '--verify_fatal=1' '--fsync=32' '--eta=never')
     serve --namespace "file:$work/disk.img,size=64MiB"
-    attach --reconnect-delay 1
-    background fio.log fio "${fio[@]}" --uri="$uri" --rw=randwrite --rate=4m --output=fio-result.log
+    attach --reconnect-delay 0.2
+    background fio.log fio "${fio[@]}" --uri="$uri" --rw=randwrite --rate=8m --output=fio-result.log
     local load=$pid n
     for n in 1 2 3; do
-        sleep 0.7
+        moves_data
         alive "$load" || { cat fio.log; fail "fio ended before crash $n"; }
         restart --namespace "file:$work/disk.img,size=64MiB"
     done
@@ -34,7 +34,7 @@ test_crash_under_write_load() {
 test_crash_under_verified_mix() {
     serve --namespace "file:$work/disk.img,size=64MiB"
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 32 --lanes 2 \
-        --seconds 600 --reconnect-delay 1 --verify --json >bench.json 2>bench.log &
+        --seconds 600 --reconnect-delay 0.2 --verify --json >bench.json 2>bench.log &
     local load=$! n
     echo $load >>.pids
     for n in 1 2; do
@@ -51,13 +51,13 @@ test_crash_under_verified_mix() {
 test_crash_for_good() {
     serve --namespace mem:64MiB
     background bench.log "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randread --bs 4k \
-        --depth 8 --seconds 60 --reconnect-delay 1 --ctrl-loss-tmo 3 --json
+        --depth 8 --seconds 600 --reconnect-delay 1 --ctrl-loss-tmo 2 --json
     local load=$pid rc=0 killed
     moves_data_of_hosts
     killed=$EPOCHREALTIME
     kill -KILL "$target"
     ended "$load" 60
-    waited "$killed" 3 || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
+    waited "$killed" 2 || { cat bench.log; fail 'requests failed before the controller-loss timeout'; }
     wait "$load" || rc=$?
     [ $rc != 0 ] || fail 'bench ended well although its target was gone'
 }
@@ -65,17 +65,17 @@ test_crash_for_good() {
 # Several clients over several lanes, in blocks of all sizes, by TCP; the target is away for a while each time.
 test_crash_under_many_nbd_clients() {
     serve --namespace "file:$work/disk.img,size=64MiB"
-    attach_tcp --lanes 3 --reconnect-delay 1
+    attach_tcp --lanes 3 --reconnect-delay 0.2
     background fio.log fio --name=clients --ioengine=nbd --uri="$uri" --rw=randrw --numjobs=4 --size=16M \
         --offset_increment=16M --iodepth=8 --bssplit=512/20:4k/40:7k/20:64k/20 --verify=crc32c \
         --verify_fatal=1 --time_based --runtime=600 --eta=never
     local load=$pid n
     for n in 1 2 3; do
-        sleep 0.7
+        moves_data
         alive "$load" || { cat fio.log; fail "fio ended before crash $n"; }
         kill -KILL "$target"
         ended "$target" 60
-        sleep 0.5
+        eventually 30 prints_anyway '.[0].state == "reconnecting"' "$ROADTRAIN" status --json
         serve --namespace "file:$work/disk.img,size=64MiB"
     done
     moves_data
@@ -90,11 +90,14 @@ eio() {
     grep -q 'Input/output error' qemu-io.log || { cat qemu-io.log; fail 'not EIO'; }
 }
 
+# waits_for_an_answer: a request of the first attachment is in flight
+waits_for_an_answer() { prints_anyway '.[0].in_flight > 0' "$ROADTRAIN" status --json; }
+
 # A target that stays away: an NBD client waits, gets EIO after the controller-loss timeout, and all is well
 # when the target is back. Whatever happens, detaching does not hang.
 test_crash_for_good_under_nbd() {
     serve --namespace "file:$work/disk.img,size=64MiB"
-    attach --lanes 2 --reconnect-delay 1 --ctrl-loss-tmo 3
+    attach --lanes 2 --reconnect-delay 0.2 --ctrl-loss-tmo 2
     qemu-io -f raw -c 'write -P 7 0 1M' -c flush "$uri"
     local killed=$EPOCHREALTIME waits n
     kill -KILL "$target"
@@ -102,7 +105,7 @@ test_crash_for_good_under_nbd() {
     background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
     waits=$pid
     ended "$waits" 60
-    waited "$killed" 3 || { cat wait.log; fail 'the request did not wait'; }
+    waited "$killed" 2 || { cat wait.log; fail 'the request did not wait'; }
     grep -q 'Input/output error' wait.log || { cat wait.log; fail 'not EIO'; }
     eio 'write 0 4k'
     # Which says nothing of how it fails.
@@ -116,7 +119,7 @@ test_crash_for_good_under_nbd() {
     kill -KILL "$target"
     ended "$target" 60
     background wait.log qemu-io -f raw -c 'read -P 7 0 1M' "$uri"
-    sleep 0.5
+    eventually 30 waits_for_an_answer
     kill -TERM "$attached"
     ended "$attached" 30
     [ ! -e "$socket" ] || fail 'the socket is still there'
@@ -130,7 +133,7 @@ test_crash_silent_target_under_nbd() {
     stopped "$target"
     background wait.log qemu-io -f raw -c 'read 0 1M' "$uri"
     local waits=$pid
-    sleep 0.5
+    eventually 30 waits_for_an_answer
     alive "$waits" || { cat wait.log; fail 'the request was answered by nobody'; }
     kill -TERM "$attached"
     ended "$attached" 30

@@ -1,20 +1,6 @@
 # shellcheck shell=bash
 # The target's own life: configuration, signals, what it refuses.
 
-test_serve_stops_on_sigterm_and_sigint() {
-    local signal
-    for signal in TERM INT; do
-        serve --namespace mem:64MiB
-        attach
-        nbdinfo "$uri" >/dev/null
-        kill -"$signal" "$target"
-        ended "$target" 60
-        wait "$target" || fail "status $? after SIG$signal"
-        kill "$attached"
-        ended "$attached" 60
-    done
-}
-
 test_serve_names_what_is_wrong() {
     local rc=0
     "$ROADTRAIN" serve -a 127.0.0.1 -s 1 -n not-an-nqn --namespace mem:1MiB 2>error.log || rc=$?
@@ -67,6 +53,7 @@ END
 # ticks PID: of CPU that the process has used
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 
+thorough+=(serve_idles_cheaply)  # measures for seconds
 test_serve_idles_cheaply() {
     serve --namespace mem:64MiB
     attach
@@ -117,16 +104,6 @@ has_namespaces() {
     fail "namespaces of $sizes octets instead of $1"
 }
 
-test_serve_refuses_other_hosts() {
-    local friend=nqn.2026-11.test:friend
-    serve --namespace mem:64MiB --allow-host "$friend"
-    local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
-    "$ROADTRAIN" identify "${address[@]}" --hostnqn "$friend" --hostid 00000000-0000-4000-8000-000000000001
-    ! "$ROADTRAIN" identify "${address[@]}" --hostnqn nqn.2026-11.test:stranger \
-        --hostid 00000000-0000-4000-8000-000000000002 2>error.log || fail 'a stranger was let in'
-    [ -s error.log ]
-}
-
 # 128 I/O queues of 1,024 entries on one controller.
 test_serve_many_queues() {
     serve --namespace mem:64MiB
@@ -140,11 +117,11 @@ test_serve_lets_an_express_lane_pass() {
     serve --namespace mem:256MiB
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 4 --class latency \
         --stream rw=randrw,bs=4k,depth=200,class=bulk,lane=own --stream rw=randrw,bs=128k,depth=16,lane=own \
-        --seconds 2 --verify --json >bench.json
+        --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and (.lanes | length) == 3'
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 1 --class latency \
         --stream rw=randrw,bs=4k,depth=128,class=bulk --stream rw=randrw,bs=128k,depth=8,lane=own \
-        --seconds 2 --verify --json >bench.json
+        --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and (.lanes | length) == 2'
 }
 
@@ -167,14 +144,14 @@ test_serve_express_connections() {
     express_queues '[1]'
 }
 
-# express_queues QUEUES [OPTIONS]: the host has so many after a while
+# express_queues QUEUES [OPTIONS]: the host has so many, soon; one, when another one had time to come
 express_queues() {
     background bench.json "$ROADTRAIN" "${mixed[@]}" "${@:2}"
     local host=$pid queues='' n
     for ((n = 0; n < 400; n++)); do
         alive "$host" || break
         queues=$(io_queues) || true  # now and then it takes too long
-        [ "$queues" != "$1" ] || [ "$n" -lt 20 ] || break
+        [ "$queues" != "$1" ] || [ "$1" = '[1]' ] && [ "$n" -lt 20 ] || break
         sleep 0.05
     done
     [ "$queues" = "$1" ] || fail "queues $queues instead of $1"

@@ -11,7 +11,7 @@ fuse_operations() {
     "$EXERCISE" ops "$loop" --direct --align 4096 --jobs 4 --stripe 8192 --ops 1000
     detach_fuse
 }
-test_exercise_fuse_operations() { need_loop && each_way fuse_operations; }
+test_exercise_fuse_operations() { need_loop && either_way fuse_operations; }
 
 # file_systems OPERATIONS...: each on ext4 and on XFS
 fuse_file_systems() {
@@ -35,6 +35,7 @@ fuse_file_systems() {
     xfs_repair -n "$loop" >repair.log 2>&1 || { cat repair.log; fail 'xfs_repair is not content'; }
     detach_fuse
 }
+thorough+=(exercise_fuse_file_systems)
 test_exercise_fuse_file_systems() { need_loop && each_way fuse_file_systems; }
 
 # Target and attachment are killed while files are written and synced, three times on one file system.
@@ -70,4 +71,5 @@ fuse_synced() {
     done
     detach_fuse
 }
+thorough+=(exercise_fuse_synced_files)
 test_exercise_fuse_synced_files() { need_loop && each_way fuse_synced; }

@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// How long
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// How many to send at least, though it takes longer
+    #[arg(long, default_value_t = 0)]
+    frames: u64,
     /// What to send: replayed, cut, changed, forged, random; altered: what only keys can tell from the ends' own;
     /// moved: replayed from another address, Joins before others
     #[arg(long, value_delimiter = ',', default_value = "replayed,cut,changed,forged,random")]
@@ -221,7 +224,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (mut seen, mut buffer) = (Seen::default(), vec![0; 1 << 16]);
     let (mut sent, mut refused) = (0u64, 0u64);
     let end = Instant::now() + Duration::from_secs(args.seconds);
-    while Instant::now() < end {
+    while Instant::now() < end || sent < args.frames {
         seen.check(&socket, &mut buffer, &mut rng);
         for _ in 0..SENDS_PER_LOOK {
             let kind = rng.choice(&args.kinds).context("--kinds is empty")?;
