@@ -26,7 +26,7 @@ serve_ether() {
 
 # bench_ether [OPTIONS]: a verified load over all links; what it says is in bench.json
 bench_ether() {
-    in_host "$lab" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --verify --json "$@" \
+    in_host "$lab" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --verify --size 8MiB --json "$@" \
         >bench.json 2>bench.log || { cat bench.log; fail 'bench saw errors'; }
     holds bench.json '.errors == 0 and .iops > 0'
 }
@@ -144,7 +144,7 @@ test_ether_target_killed_and_back() {
     ether_lab 2 9000
     serve_ether --namespace "file:$work/disk.img,size=64MiB"
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --lanes 2 --seconds 600 --reconnect-delay 0.2 --verify --json
+        --depth 32 --lanes 2 --seconds 600 --size 8MiB --reconnect-delay 0.2 --verify --json
     local load=$pid n
     for n in 1 2 3; do
         moves_data
@@ -169,7 +169,7 @@ test_ether_links_cut_and_mended() {
     ether_lab 2 9000
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --lanes 2 --seconds 600 --verify --json
+        --depth 32 --lanes 2 --seconds 600 --size 8MiB --verify --json
     local load=$pid link
     for link in 0 1 0; do
         moves_data
@@ -285,7 +285,7 @@ test_ether_only_link_cut_and_mended() {
     ether_lab 1 1500
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 32 --seconds 600 --verify --json --reconnect-delay 0.2
+        --depth 32 --seconds 600 --size 8MiB --verify --json --reconnect-delay 0.2
     local load=$pid
     moves_data
     links_cut "$lab" 0
@@ -299,7 +299,7 @@ test_ether_hostile_frames() {
     ether_lab 1 9000
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 16 --seconds 600 --verify --json
+        --depth 16 --seconds 600 --size 8MiB --verify --json
     local load=$pid before after
     moves_data
     before=$(awk '/^VmRSS/ {print $2}' "/proc/$target/status")

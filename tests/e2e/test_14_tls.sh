@@ -25,10 +25,10 @@ test_tls_data() {
     as_host list wide.tls --json >list.json
     holds list.json '[.. | .nsid? // empty] == [1, 2]'
     for nsid in 1 2; do
-        as_host bench wide.tls -n "$nqn" --nsid $nsid --rw randrw --bs 4k --depth 32 --lanes 2 --ios 8000 --verify \
+        as_host bench wide.tls -n "$nqn" --nsid $nsid --rw randrw --bs 4k --depth 32 --lanes 2 --ios 8000 --size 8MiB --verify \
             --json >bench.json
         holds bench.json '.errors == 0 and .blocks_checked > 0'
-        as_host bench wide.tls -n "$nqn" --nsid $nsid --rw randrw --bs 128k --depth 8 --ios 800 --verify \
+        as_host bench wide.tls -n "$nqn" --nsid $nsid --rw randrw --bs 128k --depth 8 --ios 800 --size 8MiB --verify \
             --json >bench.json
         holds bench.json '.errors == 0 and .blocks_checked > 0'
     done
@@ -36,7 +36,7 @@ test_tls_data() {
 }
 
 test_tls_bench_makes_its_own_key() {
-    "$ROADTRAIN" bench --tls --rw randrw --bs 4k --depth 32 --ios 8000 --verify --json >bench.json
+    "$ROADTRAIN" bench --namespace mem:16MiB --tls --rw randrw --bs 4k --depth 32 --ios 8000 --size 8MiB --verify --json >bench.json
     holds bench.json '.errors == 0 and .blocks_checked > 0'
     ! ls "$work"/roadtrain-bench-*.tls 2>/dev/null || fail 'its key is left'
 }
@@ -62,13 +62,13 @@ test_tls_concatenation() {
     }
     serve --namespace mem:64MiB --tls allowed --dhchap-key "$hostnqn=host.key" --dhchap-ctrl-key "$hostnqn=target.key" \
         --dhchap-hash sha384
-    concat bench host.key --dhchap-ctrl-secret target.key --rw randrw --bs 4k --depth 32 --lanes 2 --ios 8000 --verify \
+    concat bench host.key --dhchap-ctrl-secret target.key --rw randrw --bs 4k --depth 32 --lanes 2 --ios 8000 --size 8MiB --verify \
         --json >bench.json
     holds bench.json '.errors == 0 and .blocks_checked > 0'
     grep -q 'authenticated, to come again with TLS' target.log
     refused 'the target refuses this host: authentication failed' concat identify target.key
     ! grep -q 'DHHC\|NVMeTLSkey' target.log || fail 'a key is in the log'
-    "$ROADTRAIN" bench --concat --rw randrw --bs 4k --ios 8000 --verify --json >bench.json
+    "$ROADTRAIN" bench --namespace mem:16MiB --concat --rw randrw --bs 4k --ios 8000 --size 8MiB --verify --json >bench.json
     holds bench.json '.errors == 0 and .blocks_checked > 0'
     local rc=0
     "$ROADTRAIN" identify -a 127.0.0.1 -n nqn.x:y --concat 2>error.log || rc=$?

@@ -99,7 +99,7 @@ test_ether_sealed_under_attack() {
     ether_keys
     serve_keys -v
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" "${known[@]}" --rw randrw \
-        --bs 4k --depth 16 --lanes 2 --seconds 600 --verify --json
+        --bs 4k --depth 16 --lanes 2 --seconds 600 --size 8MiB --verify --json
     local load=$pid attack
     until_line target.log 'authenticated; frames are sealed' "$target"
     background attack-1.log "${away[@]}" "$EXERCISE" frames lan0 --kinds altered,replayed,cut --seconds 1 --frames 20000

@@ -140,8 +140,7 @@ test_ana_a_target_takes_leave() {
     grep -q 'hosts are told to go elsewhere' "$work/target.log" || { cat "$work/target.log"; fail 'not told'; }
     grep -q 'nothing is outstanding' "$work/target.log" || { cat "$work/target.log"; fail 'not waited for'; }
     echo "ended within $(bc <<<"$EPOCHREALTIME - $begun") s"
-    kill "$load"
-    ended "$load" 30
+    kill -KILL "$load"
 }
 
 # A host that takes no answers holds the target up for as long as was said, and no longer; a second signal ends that.

@@ -38,7 +38,7 @@ test_paths_carry_verified_load() {
         "$ROADTRAIN" detach --all >>detach.log
     done
     "$ROADTRAIN" bench -t tcp -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --rw randrw --bs 4k --depth 32 \
-        --ios 8000 --verify --json >bench.json
+        --ios 8000 --size 8MiB --verify --json >bench.json
     holds bench.json '.errors == 0'
     "$ROADTRAIN" list -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --json >list.json
     holds list.json "[.[].trsvcid] == [\"$port\", \"$other_port\"]"

@@ -39,7 +39,7 @@ longest_pause() { jq '.latency_us.max / 1000 | floor' "$1"; }
 
 # bench_at LOG [OPTIONS]: verified load over the network; leaves its process in $load
 bench_at() {
-    background "$1" "$ROADTRAIN" bench --rw randrw --bs 4k --size 64MiB --verify --json -t tcp -a 127.0.0.1 -s "$port" \
+    background "$1" "$ROADTRAIN" bench --rw randrw --bs 4k --size 16MiB --verify --json -t tcp -a 127.0.0.1 -s "$port" \
         -n "$nqn" --seconds 600 "${@:2}"
     load=$pid
     carries_on

@@ -63,7 +63,7 @@ test_standby_takes_over_from_killed_processes() {
     [ "$(ana_of one) $(ana_of two)" = 'optimized inaccessible' ] || fail "$(ana_of one) $(ana_of two)"
     grep -q 'stands by: .*already in use' two.log
     # By the one that stands by alone there is no disk.
-    ! timeout 1 "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --seconds 1 \
+    ! timeout -s KILL 1 "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --seconds 1 \
         >alone.log 2>&1 || fail "it serves what it does not have: $(cat alone.log)"
     socket=$work/nbd.sock uri="nbd+unix:///?socket=$work/nbd.sock"
     background attach.log "$ROADTRAIN" attach -t tcp -a "127.0.0.1:${ports[0]}" -a "127.0.0.1:${ports[1]}" -n "$nqn" \
@@ -74,7 +74,7 @@ test_standby_takes_over_from_killed_processes() {
         --eta=never --output=fio.txt
     load=$pid
     local names=(one two) ranges=(1-1000 1001-2000)
-    for n in 0 1 0; do
+    for n in 0 1; do
         owner=${names[n]} other=${names[1 - n]}
         carried_by "$n"
         killed=$(date +%s%3N)
@@ -104,7 +104,7 @@ test_standby_takes_over_from_a_process_that_ends() {
     local one=$target
     "$ROADTRAIN" resv register -a 127.0.0.1 -s "${ports[0]}" -n "$nqn" --nrkey 7 --namespace-id 1 --cptpl set >resv.log
     stand_at two "${ports[1]}" 1001-2000
-    ! timeout 1 "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --namespace-id 1 >not.log 2>&1 ||
+    ! timeout -s KILL 1 "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --namespace-id 1 >not.log 2>&1 ||
         fail "it answers for what it does not have: $(cat not.log)"
     # The size that the other one gives it is seen.
     truncate -s 128M disk.img

@@ -181,7 +181,6 @@ test_ctl_stores_clusters_and_everything() {
     printf '[global]\nmon_host = 127.0.0.1:1\nclient_mount_timeout = 1\nrados_mon_op_timeout = 1\n' >files/ceph.conf
     c cluster add ceph --user tenant --conf files/ceph.conf && is '. == "ceph"'
     c cluster list && is '.[0] | .name == "ceph" and .user == "tenant" and (.conf | endswith("files/ceph.conf"))'
-    no 1 'bdev_rbd_create' device add image rbd:disks/one --cluster ceph
     no 2 'ctl cluster add' device add image rbd:disks/one,conf=files/ceph.conf
     c referral add 192.0.2.1
     c referral list && is '.[0] | .traddr == "192.0.2.1" and .trsvcid == "8009"'
@@ -203,6 +202,16 @@ test_ctl_stores_clusters_and_everything() {
     c namespace list && is '.[0].limits == {read_iops: 1000}'
     echo '[]' >odd.json
     no 2 'nobody has saved that' config load odd.json
+}
+
+# A cluster that is not there: librados tries for ten seconds.
+thorough+=(ctl_cluster_that_is_not_there)
+test_ctl_cluster_that_is_not_there() {
+    managed
+    printf '[global]\nmon_host = 127.0.0.1:1\nclient_mount_timeout = 1\nrados_mon_op_timeout = 1\n' >files/ceph.conf
+    c cluster add ceph --conf files/ceph.conf
+    no 1 'bdev_rbd_create' device add image rbd:disks/one --cluster ceph
+    c cluster remove ceph
 }
 
 # connected: a host is, at $n

@@ -52,20 +52,19 @@ test_metrics_are_what_was_done() {
 
 # said NAME LABEL=VALUE.. NUMBER: metrics.txt has one such sample, and that is its value
 said() {
-    python3 - "$@" <<'END'
-import re, sys
-name, *labels, number = sys.argv[1:]
-wanted = {tuple(label.split("=", 1)) for label in labels}
-line = re.compile(re.escape(name) + r"\{(.*)\} (\S+)$")
-found = [m for m in map(line.match, open("metrics.txt").read().splitlines())
-         if m and wanted <= set(re.findall(r'(\w+)="([^"]*)"', m[1]))]
-if len(found) != 1 or float(found[0][2]) != float(number):
-    sys.exit(f"failed: {sys.argv[1:]}: {[m[0] for m in found]}")
-END
+    local found label number=${!#}
+    found=$(grep "^$1{" metrics.txt || true)
+    for label in "${@:2:$#-2}"; do
+        label="${label%%=*}=\"${label#*=}\""
+        found=$(grep -F -e "{$label" -e ",$label" <<<"$found" || true)
+    done
+    # The value is behind the last blank.
+    [ "$(wc -l <<<"$found")" = 1 ] && awk -v is="${found##* }" -v wanted="$number" 'BEGIN { exit is == "" || is != wanted }' ||
+        fail "$*: $found"
 }
 
 # is_told NAME ..: whether it says so now
-is_told() { ask /metrics >metrics.txt && said "$@" 2>said.log; }
+is_told() { ask /metrics >metrics.txt && (said "$@") >said.log; }
 
 # What JSON-RPC has made is what that says of it: kinds, limits, listeners, names, and devices without a namespace.
 test_metrics_of_what_rpc_has_made() {

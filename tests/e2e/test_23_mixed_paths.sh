@@ -81,7 +81,7 @@ test_mixed_paths_by_other_commands() {
     mixed_lab
     serve_mixed 10.77.0.2 ether:lan1
     "${host[@]}" "$ROADTRAIN" bench -a ether:lan1 -a 10.77.0.2:4420 -n "$nqn" --rw randrw --bs 4k --depth 32 \
-        --ios 8000 --lanes 2 --verify --json >bench.json
+        --ios 8000 --size 8MiB --lanes 2 --verify --json >bench.json
     holds bench.json '.errors == 0 and .iops > 0'
     "${host[@]}" "$ROADTRAIN" list -a 10.77.0.2 -a ether:lan1 -n "$nqn" --json >list.json
     holds list.json 'length == 2'

@@ -32,14 +32,14 @@ test_crash_under_write_load() {
 
 # The load generator checks every block it reads against what it last wrote there.
 test_crash_under_verified_mix() {
-    serve --namespace "file:$work/disk.img,size=64MiB"
+    serve --namespace "file:$work/disk.img,size=16MiB"
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --rw randrw --bs 4k --depth 32 --lanes 2 \
         --seconds 600 --reconnect-delay 0.2 --verify --json >bench.json 2>bench.log &
     local load=$! n
     echo $load >>.pids
     for n in 1 2; do
         ROADTRAIN_RUNTIME_DIR=$work/served moves_data
-        restart --namespace "file:$work/disk.img,size=64MiB"
+        restart --namespace "file:$work/disk.img,size=16MiB"
     done
     ROADTRAIN_RUNTIME_DIR=$work/served moves_data
     kill -INT "$load"

@@ -14,7 +14,7 @@ bench_on_an_emulated_ssd() {
 test_command_bench_threads() {
     local mode
     for mode in inline queue; do
-        "$ROADTRAIN" bench --mode $mode --threads 8 --rw randrw --bs 4k --seconds 0.5 --verify --json >bench.json
+        "$ROADTRAIN" bench --namespace mem:16MiB --mode $mode --threads 8 --rw randrw --bs 4k --seconds 0.5 --verify --json >bench.json
         holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 8'
         holds bench.json '.settings | .threads == 8 and .mode == $mode and .depth == 1' --arg mode $mode
         holds bench.json '.settings.reactors | length == (if $mode == "inline" then 8 else 1 end)' --arg mode $mode
@@ -28,7 +28,7 @@ test_command_bench_threads() {
 }
 
 bench_streams() {
-    "$ROADTRAIN" bench --rw randrw --bs 4k --depth 1 --lanes 2 --class latency --verify --seconds 1 --json \
+    "$ROADTRAIN" bench --namespace mem:64MiB --rw randrw --bs 4k --depth 1 --lanes 2 --class latency --verify --seconds 1 --json \
         --stream rw=randwrite,bs=128k,depth=8,class=bulk,lane=own \
         --stream rw=rw,rwmixread=70,bs=8k,depth=4,rate=1000 >bench.json
     holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 3'
