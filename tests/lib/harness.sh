@@ -21,6 +21,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
 EXERCISE=${EXERCISE:-$top/target/debug/roadtrain-exercise}
 readonly SKIPPED=77
+thorough=()  # tests that run with THOROUGH=1, or when they are named
 
 build_roadtrain() {
     [ -z "${HARNESS_SLOT-}" ] || return 0  # whoever started us has done it
@@ -260,6 +261,7 @@ run_one() {
 run_tests() {
     local name names=()
     for name in $(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}'); do
+        [ -n "${1-}" ] || [ "${THOROUGH-}" = 1 ] || case " ${thorough[*]-} " in *" $name "*) continue ;; esac
         case ",${1:-$name}," in *",$name,"*) names+=("$name") ;; esac
     done
     [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
