@@ -39,7 +39,7 @@ end_shared() {
     # shellcheck disable=SC2046
     end_all $(jobs -p) $(cat "${work-}/.pids" 2>/dev/null)
     [ ! -d "$ceph" ] || "$cluster" stop "$ceph" >>"$suite/stop.log" 2>&1
-    rm -rf --one-file-system "$suite"
+    rm -rf --one-file-system "$suite" "${work:-$suite}"
 }
 
 # keep_cluster_logs: logs of this run's clusters, for who looks for the cause of a failure
@@ -81,7 +81,8 @@ start_cluster() {
 
 # renew_cluster: OSDs that were killed or frozen run again, and nothing of the last test is left
 renew_cluster() {
-    "$cluster" start-osd "$ceph" 0 && timeout 300 /usr/bin/python3 "$top/tests/ceph/renew.py" "$ceph/ceph.conf"
+    kill -0 "$(<"$ceph/run/mon.a.pid")" && "$cluster" start-osd "$ceph" 0 &&
+        timeout 300 /usr/bin/python3 "$top/tests/ceph/renew.py" "$ceph/ceph.conf"
 }
 
 replace_cluster() {

@@ -55,11 +55,12 @@ test_rbd_block_status() {
         )[$((44 * m)),$((4 * m)),0],[$((48 * m)),$((16 * m)),3]]" ] || fail "$features: $(rbd_map)"
         nbdcopy "$uri" copy.img
         qemu-img compare -f raw -F raw copy.img "$uri"
-        rbd_status_ends
-        # A clone has the parent's objects until it has its own.
+        # A clone has the parent's objects until it has its own. The gateway makes the snapshot: one that has ended stays a
+        # watcher for 30 s, for which `snap create` waits.
         rbd_tool snap create rbd/$disk@s
         rbd_tool snap protect rbd/$disk@s
         rbd_tool clone rbd/$disk@s rbd/$disk-clone
+        rbd_status_ends
         port=$(free_port)
         serve --namespace "rbd:rbd/$disk-clone,$image"
         attach

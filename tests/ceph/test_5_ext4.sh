@@ -39,7 +39,7 @@ test_rbd_ext4_survives_crashes() {
     writes 10
     kill -KILL "$target"
     ended "$target" 60
-    rbd_took_over
+    serve --namespace "rbd:rbd/disk,$image,standby"
     writes 20
     : >enough
     ended "$writer" 60
