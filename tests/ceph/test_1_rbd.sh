@@ -4,7 +4,7 @@
 # shellcheck source=tests/lib/rpc.sh
 . "$top/tests/lib/rpc.sh"
 
-thorough+=(rbd_block_status rbd_survives_crashes rbd_many_images rbd_by_rpc rbd_figures_for_the_ceph_collector)
+thorough+=(rbd_block_status rbd_many_images rbd_by_rpc rbd_figures_for_the_ceph_collector)
 
 test_rbd_carries_verified_load() {
     ceph_lab

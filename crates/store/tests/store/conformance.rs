@@ -1,9 +1,6 @@
 //! Every store keeps the contract.
 
-#[path = "common/late.rs"]
-mod late;
-
-use late::LateStore;
+use crate::late::LateStore;
 use roadtrain_store::{DiskStore, SsdStore, Store, StoreKind, StoreSpec, conformance, open};
 use std::fs::File;
 use std::path::PathBuf;

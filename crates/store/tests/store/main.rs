@@ -1,0 +1,5 @@
+//! Every store keeps the contract of stores; images of a real Ceph cluster.
+
+mod conformance;
+mod late;
+mod rbd;
