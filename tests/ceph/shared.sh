@@ -96,3 +96,10 @@ rbd_tool() { "$cluster" exec "$ceph" -- rbd "$@"; }
 
 # ceph_tool ARGUMENTS: the command `ceph`; its output is in ceph.out
 ceph_tool() { "$cluster" exec "$ceph" -- ceph "$@" >ceph.out 2>&1 || fail "ceph $*: $(cat ceph.out)"; }
+
+# data_moves [FOLDER]: the host with that runtime directory moves another MiB
+data_moves() {
+    local status=(env "ROADTRAIN_RUNTIME_DIR=${1:-$ROADTRAIN_RUNTIME_DIR}" "$ROADTRAIN" status --json)
+    eventually 120 prints '.[0].data_bytes' "${status[@]}"
+    eventually 120 prints ".[0].data_bytes > $(jq '.[0].data_bytes + 1048576' printed.json)" "${status[@]}"
+}

@@ -92,14 +92,14 @@ test_rbd_survives_crashes() {
     background fio.log fio --name=load --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=4M --iodepth=8 \
         --verify=crc32c --verify_fatal=1 --loops=100000 --trigger-file=enough --eta=never
     local load=$pid
-    moves_data
+    data_moves
     "$cluster" kill-osd "$ceph" 0
     "$cluster" start-osd "$ceph" 0
-    moves_data
+    data_moves
     kill -KILL "$target"
     ended "$target" 60
     rbd_took_over
-    moves_data
+    data_moves
     : >enough
     ended "$load" 120
     wait "$load" || { cat fio.log; fail 'the load failed'; }

@@ -15,18 +15,15 @@ with_load() {
         --loops=100000 --trigger-file=enough --iodepth=16 --verify=crc32c --verify_fatal=1 --verify_backlog=64 \
         --eta=never --output-format=json --output=fio.json
     local load=$pid
-    load_moves
+    data_moves "$work/both.run"
     "$@"
-    load_moves
+    data_moves "$work/both.run"
     : >enough
     ended "$load" 120
     wait "$load" || { cat load.log fio.json; tail -n 20 one.log two.log both.log; fail 'the load failed'; }
     holds fio.json '.jobs[0].error == 0'
     measured "$*"
 }
-
-# load_moves: the load of with_load goes on
-load_moves() { ROADTRAIN_RUNTIME_DIR=$work/both.run moves_data; }
 
 # measured FAULT: the pause, and what it is made of
 measured() {
@@ -57,10 +54,10 @@ frozen() {
     fault=$(date +%s%3N)
     stopped "$gateway_one"
     is_soon two optimized
-    load_moves
+    data_moves "$work/both.run"
     kill -CONT "$gateway_one"
     # It finds itself fenced, and stands by.
-    until_line one.log 'stands by:' "$gateway_one"
+    until_line one.log 'stands by:' "$gateway_one" 60
     is_soon one inaccessible
 }
 
@@ -69,9 +66,9 @@ cut_off() {
     cut_storage
     is_soon one inaccessible
     is_soon two optimized
-    load_moves
+    data_moves "$work/both.run"
     mend_storage
-    until_line one.log 'stands by:' "$gateway_one"
+    until_line one.log 'stands by:' "$gateway_one" 60
 }
 
 told() {
@@ -79,7 +76,7 @@ told() {
     env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" target claim-namespace 1 >claim.log
     grep -q 'namespace 1 of .* is served here' claim.log || fail "$(cat claim.log)"
     [ "$(ana_of two)" = optimized ]
-    until_line one.log 'stands by:' "$gateway_one"
+    until_line one.log 'stands by:' "$gateway_one" 60
     is_soon one inaccessible
 }
 
@@ -121,10 +118,10 @@ test_gateways_standby_by_reload() {
     "$ROADTRAIN" serve "${options[@]}" --namespace "rbd:rbd/disk,$image" --print-config >one.toml
     background one.log "${in_other[@]}" env ROADTRAIN_RUNTIME_DIR="$work/one" "$ROADTRAIN" serve --config one.toml
     gateway_one=$pid
-    until_line one.log '^ready' "$pid"
+    until_line one.log '^ready' "$pid" 60
     "$ROADTRAIN" serve "${options[@]}" --namespace "rbd:rbd/disk,$image,standby" --print-config >one.toml
     kill -HUP "$gateway_one"
-    until_line one.log 'reloaded' "$gateway_one"
+    until_line one.log 'reloaded' "$gateway_one" 60
     is_soon one optimized
     gateway two
     [ "$(ana_of two)" = inaccessible ] || fail 'two has it'
@@ -150,7 +147,7 @@ reads_of_old_owner() {
     done
     eventually 60 prints '[.[0].lanes[].in_flight] | add >= 4' env ROADTRAIN_RUNTIME_DIR="$work/old.run" "$ROADTRAIN" status --json
     "$2" # it is there again
-    until_line one.log 'stands by:' "$gateway_one"
+    until_line one.log 'stands by:' "$gateway_one" 60
     # By that way alone nothing can be had, until it has the image.
     kill -TERM "$gateway_two"
     is_soon one optimized

@@ -203,10 +203,10 @@ test_group_survives_a_gateway_that_stands_still() {
     stopped "$gateway_b"
     group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"
     echo "measured: a had all images $(($(date +%s%3N) - fault)) ms after b stood still"
-    ROADTRAIN_RUNTIME_DIR=$work/attach.run moves_data
+    data_moves "$work/attach.run"
     kill -CONT "$gateway_b"
     group_soon "$shared and (.gateways[1] | .state == \"there\" and .serves > 0)"
-    ROADTRAIN_RUNTIME_DIR=$work/attach.run moves_data
+    data_moves "$work/attach.run"
     : >enough
     ended "$load" 120
     wait "$load" || { cat fio.log; tail -n 20 ./?.log attach.log; fail 'the load failed'; }

@@ -49,7 +49,7 @@ gateway() {
     [ ! -e "$name.log" ] || mv "$name.log" "$name.$RANDOM.log"
     background "$name.log" "${network[@]}" env ROADTRAIN_RUNTIME_DIR="$work/$name" "$ROADTRAIN" serve -a $address \
         -s "$port" -n "$nqn" --serial D1 --cntlid-range $range "${namespaces[@]}"
-    until_line "$name.log" '^ready' "$pid"
+    until_line "$name.log" '^ready' "$pid" 60
     declare -g "gateway_$name=$pid"
 }
 
@@ -78,7 +78,7 @@ host() {
     uri="nbd+unix:///?socket=$work/$name.sock"
     background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name.run" "$ROADTRAIN" attach -t tcp \
         "${paths[@]}" -n "$nqn" --as "nbd:unix:$work/$name.sock" --keep-alive-tmo "${patience-1}" --reconnect-delay 1
-    until_line "$name.log" '^ready' "$pid"
+    until_line "$name.log" '^ready' "$pid" 60
 }
 
 cut_storage() { ip link set storage down; }

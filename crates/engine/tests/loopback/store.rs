@@ -1,6 +1,6 @@
 //! Stores of an embedding program's own, under the real target.
 
-#[path = "../../../store/tests/common/late.rs"]
+#[path = "../../../store/tests/store/late.rs"]
 mod late;
 #[path = "../../examples/toy_store.rs"]
 mod toy_store;
