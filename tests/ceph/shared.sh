@@ -34,7 +34,7 @@ end_shared() {
     # Interrupted: ends a cluster that is being started, which takes its time, then the test and its processes.
     local starting
     if starting=$(cat "$suite/starting" 2>/dev/null) && kill -TERM "$starting" 2>/dev/null; then
-        ended "$starting" 120
+        (ended "$starting" 120)
     fi
     # shellcheck disable=SC2046
     end_all $(jobs -p) $(cat "${work-}/.pids" 2>/dev/null)
@@ -42,7 +42,7 @@ end_shared() {
     rm -rf --one-file-system "$suite" "${work:-$suite}"
 }
 
-# keep_cluster_logs: logs of this run's clusters, for who looks for the cause of a failure
+# keep_cluster_logs: those of this run's clusters stay, to find the cause of a failure
 keep_cluster_logs() {
     local kept=$top/target/test-logs/ceph-cluster log
     rm -rf "$kept"
@@ -70,12 +70,13 @@ ceph_lab() {
 }
 
 start_cluster() {
-    local start=$SECONDS
+    local start=$SECONDS rc=0
     "$cluster" start "$ceph" --auth cephx --store bluestore --size 16 ${own_network:+--address 192.0.2.1} \
         >start.log 2>&1 &
     echo $! >"$suite/starting"
-    wait $! || fail "no cluster: $(cat start.log)"
+    wait $! || rc=$?
     rm "$suite/starting"
+    [ $rc = 0 ] || fail "no cluster: $(cat start.log)"
     echo "measured: started the cluster in $((SECONDS - start)) s"
 }
 
