@@ -1,20 +1,22 @@
 # shellcheck shell=bash disable=SC1091
-# What docs/guide/ceph.md says, and `make demo-ceph`, on a real cluster of one machine.
+# The commands of docs/guide/ceph.md, and `make demo-ceph`.
 . "$top/tests/lib/ceph.sh"
+in_network=()
 
-# What a failed test leaves of mounts and loop devices, then the network.
+thorough+=(ceph_guide ceph_demo ceph_demo_stops)
+
+# Mounts and loop devices of a test that has failed.
 guide_gone() {
     local place device backing
     fsfreeze -u "$work/mnt/data" 2>/dev/null || true
     for place in before data; do
         ! mountpoint -q "$work/mnt/$place" || umount -l "$work/mnt/$place"
     done
-    "${in_network[@]}" roadtrain detach --all --timeout 5 >/dev/null 2>&1 || true
+    roadtrain detach --all --timeout 5 >/dev/null 2>&1 || true
     losetup -n -O NAME,BACK-FILE | while read -r device backing; do
         case $backing in "$work"/*) losetup -d "$device" ;; esac
     done
     for place in rt 'then'; do umount -lf "$work/mnt/$place" 2>/dev/null || true; done
-    ceph_network_gone
 }
 
 # around COMMAND: what a reader sees when he has done it
@@ -31,12 +33,7 @@ around() {
         ! touch "$work/mnt/before/none" 2>/dev/null || fail 'a snapshot was written'
         ;;
     'rbd resize'*)
-        local n
-        for ((n = 0; n < 100; n++)); do
-            [ "$(blockdev --getsize64 "${loops[0]}")" != $((12 << 30)) ] || return 0
-            sleep 0.1
-        done
-        fail 'the disk has its old size'
+        eventually 60 loop_has $((12 << 30))
         ;;
     resize2fs*)
         [ "$(df --output=size -BG "$work/mnt/data" | tail -n 1 | tr -d ' G')" -ge 11 ] || fail 'the file system is as before'
@@ -45,6 +42,9 @@ around() {
         ;;
     esac
 }
+
+# loop_has BYTES: the first loop device has that size
+loop_has() { [ "$(blockdev --getsize64 "${loops[0]}")" = "$1" ]; }
 
 # resized COMMAND: as the page says; without CAP_SYS_RESOURCE, which ext4 asks for, while it is not mounted
 resized() {
@@ -61,7 +61,9 @@ resized() {
 # All commands of the page, in turn, but for those of Linux's own driver, which tests/vm has.
 test_ceph_guide() {
     [ -c /dev/fuse ] && [ -c /dev/loop-control ] || skip 'no FUSE or no loop devices'
-    ceph_network
+    need_own_network
+    ceph_lab
+    guide_files "$ceph"
     trap guide_gone EXIT
     local command count=0 loops=() gateways=()
     guide_commands | sed "/^# With/,/^# Or/d; s|/mnt/|$work/mnt/|g; s|/dev/loop\\([01]\\)|LOOP\\1|g" >commands
@@ -71,11 +73,11 @@ test_ceph_guide() {
         case $command in
         'roadtrain serve '*) guide_serves "$command" ;;
         'roadtrain attach '*)
-            "${in_network[@]}" bash -c "$command" >attach.log
+            bash -c "$command" >attach.log
             loops+=("$(grep -o '/dev/loop[0-9]*' attach.log)")
             ;;
         'resize2fs '*) resized "$command" ;;
-        *) "${in_network[@]}" bash -c "$command" ;;
+        *) bash -c "$command" ;;
         esac
         around "$command"
         count=$((count + 1))
@@ -88,12 +90,10 @@ test_ceph_guide() {
 demo() {
     [ "$(id -u)" = 0 ] || skip 'the file system needs root'
     [ -c /dev/fuse ] && [ -c /dev/loop-control ] || skip 'no FUSE or no loop devices'
-    local program
-    for program in ceph-mon ceph-osd rbd; do
-        command -v $program >/dev/null || skip "no $program"
-    done
+    need_ceph
     mkdir tmp
-    background demo.log env --default-signal=INT TMPDIR="$work/tmp" PORT="$(free_port)" setsid "$top/scripts/demo-ceph.sh"
+    background demo.log env --default-signal=INT TMPDIR="$work/tmp" PORT="$(free_port)" ROADTRAIN="$ROADTRAIN" \
+        setsid "$top/scripts/demo-ceph.sh"
     demo=$pid
 }
 
@@ -107,7 +107,7 @@ demo_left_nothing() {
 
 test_ceph_demo() {
     demo
-    ended "$demo" 120
+    ended "$demo" 300
     wait "$demo" || fail "status $?"
     grep -q '^.*Done: the data came back unchanged' demo.log
     demo_left_nothing
@@ -119,9 +119,9 @@ test_ceph_demo_stops() {
     for moment in 'cluster.sh start' 'fsfreeze -f'; do
         rm -rf tmp
         demo
-        until_line demo.log "$moment" "$demo" 60
+        until_line demo.log "$moment" "$demo" 300
         kill -INT -- "-$demo"
-        ended "$demo" 60
+        ended "$demo" 300
         rc=0
         wait "$demo" || rc=$?
         [ $rc = 130 ] || fail "status $rc"

@@ -1,11 +1,13 @@
 # shellcheck shell=bash
-# Gateways of a group: one configuration in a real Ceph cluster of one machine, and images shared out among them.
+# Gateways of a group: one configuration in the cluster, and images shared out among them.
 
-# shellcheck disable=SC2120
+thorough+=(group_configuration_is_applied_by_all group_tries_again_what_was_refused group_shares_images_out
+    group_survives_a_gateway_that_stands_still)
+
 group_lab() {
-    ceph_lab "$@"
+    ceph_lab
     nqn=nqn.2026-11.test:gates
-    at=(-p rbd -g gates --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant)
+    at=(-p rbd -g gates --ceph-conf "$ceph/ceph.conf" --ceph-id tenant)
 }
 
 group() { "$ROADTRAIN" gateway "$1" "${at[@]}" "${@:2}"; }
@@ -16,7 +18,7 @@ member() {
     [ -n "${!port-}" ] || declare -g "port_$name=$(free_port)"
     [ ! -e "$name.log" ] || mv "$name.log" "$name.before.log"
     background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name.run" "$ROADTRAIN" serve -a 127.0.0.1 -s "${!port}" \
-        --gateway-group gates --pool rbd --gateway "$name" --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant "${@:2}"
+        --gateway-group gates --pool rbd --gateway "$name" --ceph-conf "$ceph/ceph.conf" --ceph-id tenant "${@:2}"
     declare -g "gateway_$name=$pid"
     until_line "$name.log" '^ready' "$pid" 60
 }
@@ -24,7 +26,7 @@ member() {
 # group_soon FILTER [SECONDS]: what `show` says fits it
 group_soon() {
     local n
-    for ((n = 0; n < ${2:-20} * 4; n++)); do
+    for ((n = 0; n < ${2:-120} * 4; n++)); do
         group show --json >show.json
         ! jq -e "$1" show.json >/dev/null || return 0
         sleep 0.25
@@ -60,7 +62,7 @@ test_group_configuration_is_applied_by_all() {
     # One that cannot serve takes no share: nobody has heard of it.
     rc=0
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --gateway-group gates --pool rbd --gateway three \
-        --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
+        --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
     [ $rc = 1 ] || { cat three.log; fail "status $rc"; }
     group show --json >show.json
     holds show.json '.gateways | map(.name) == ["one", "two"] or (.[] | select(.name == "three") | .state == "left")'
@@ -109,7 +111,7 @@ test_group_configuration_is_applied_by_all() {
     # Two of one name.
     rc=0
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$(free_port)" --gateway-group gates --pool rbd --gateway one \
-        --ceph-conf "$PWD/ceph/ceph.conf" --ceph-id tenant >again.log 2>&1 || rc=$?
+        --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >again.log 2>&1 || rc=$?
     [ $rc = 1 ] && grep -q 'a gateway called one runs' again.log || { cat again.log; fail "status $rc"; }
 }
 
@@ -124,23 +126,14 @@ test_group_tries_again_what_was_refused() {
     group add -n "$nqn" --namespace rbd:rbd/late >add.log 2>&1 || rc=$?
     group_soon '.gateways[0].version == 1 and .version == 2'
     until_line a.log 'version 2 is not applied' "$gateway_a"
-    sleep 25
     rbd_tool feature enable rbd/late exclusive-lock
-    group_soon ".gateways[0].version == 2 and $shared and ($all | length == 2)" 30
+    group_soon ".gateways[0].version == 2 and $shared and ($all | length == 2)"
     [ "$(grep -c 'version 2 is not applied' a.log)" = 1 ] || { cat a.log; fail 'told more than once'; }
 }
 
-# Prometheus hears which gateway of which group it asks, and which images that serves.
-test_group_is_in_the_metrics() {
-    group_lab
-    local metrics images=() n
-    metrics=127.0.0.1:$(free_port)
-    for ((n = 0; n < 4; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
-    group add -n "$nqn" "${images[@]}" >add.log
-    member a --metrics "$metrics"
-    member b
-    group_soon "$shared and (.gateways | map(.serves) | add == 4)"
-    curl -sS --max-time 10 "http://$metrics/metrics" >metrics.txt
+# metrics_of_group: Prometheus gets the gateway, its group, and which images it serves
+metrics_of_group() {
+    curl -sS --max-time 60 "http://$metrics/metrics" >metrics.txt
     grep -q '^roadtrain_gateway_info{name="a",.*,group="gates"} 1$' metrics.txt || fail "$(grep gateway_info metrics.txt)"
     grep -q "^roadtrain_subsystem_metadata{nqn=\"$nqn\",.*,ha_enabled=\"yes\",group=\"gates\"} 1\$" metrics.txt ||
         fail "$(grep subsystem_metadata metrics.txt)"
@@ -152,12 +145,14 @@ test_group_is_in_the_metrics() {
 
 test_group_shares_images_out() {
     group_lab
-    local images=() n
+    local images=() n metrics
+    metrics=127.0.0.1:$(free_port)
     for ((n = 0; n < 6; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
     group add -n "$nqn" "${images[@]}" >add.log
-    member a
+    member a --metrics "$metrics"
     member b
     group_soon "$shared and (.gateways | map(.serves) | add == 6)"
+    metrics_of_group
     attach_group
     # A third one takes its share, without a word to anybody; nobody else's images move.
     jq -c "$all | map([.nsid, .served_by[0]])" show.json >before.json
@@ -170,15 +165,16 @@ test_group_shares_images_out() {
     kill -TERM "$gateway_c"
     ended "$gateway_c" 20
     wait "$gateway_c" || fail "status $?"
-    group_soon "$shared and (.gateways[2] | .state == \"left\" and .serves == 0)" 5
+    group_soon "$shared and (.gateways[2] | .state == \"left\" and .serves == 0)"
     [ "$(jq -c "$all | map([.nsid, .served_by[0]])" show.json)" = "$(cat before.json)" ] || fail 'not as before'
+    ! grep 'takes it from its owner' a.log b.log || fail 'it was waited for, and fenced'
     kill -KILL "$gateway_b"
     group_soon "$shared and (.gateways | map(.state) == [\"there\", \"away\", \"left\"]) and .gateways[0].serves == 6"
     # It comes back as it was.
     member b
     group_soon "$shared and (.gateways[1] | .state == \"there\" and .slot == 1 and .serves > 0)"
     : >enough
-    ended "$load" 60
+    ended "$load" 120
     wait "$load" || { cat fio.log; fail 'the load failed'; }
     ! grep -E 'err= *[1-9]|verify:' fio.log || fail 'the load failed'
     # A gateway that does not come back is removed; one that runs is not.
@@ -207,19 +203,19 @@ test_group_survives_a_gateway_that_stands_still() {
     stopped "$gateway_b"
     group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"
     echo "measured: a had all images $(($(date +%s%3N) - fault)) ms after b stood still"
-    sleep 1
+    data_moves "$work/attach.run"
     kill -CONT "$gateway_b"
     group_soon "$shared and (.gateways[1] | .state == \"there\" and .serves > 0)"
-    sleep 1
+    data_moves "$work/attach.run"
     : >enough
-    ended "$load" 60
+    ended "$load" 120
     wait "$load" || { cat fio.log; tail -n 20 ./?.log attach.log; fail 'the load failed'; }
     ! grep -E 'err= *[1-9]|verify:' fio.log || fail 'the load failed'
     holds fio.json '.jobs[0].error == 0 and .jobs[0].write.total_ios > 1000 and .jobs[0].read.total_ios > 1000'
     pause=$(jq '[.jobs[0].write, .jobs[0].read] | map(.clat_ns.max) | max / 1e6 | floor' fio.json)
     echo "measured: requests paused for $pause ms"
     # What was in the frozen gateway's hands had to wait for the fence; with no pause nothing was tested.
-    ((pause >= 1000 && pause <= 15000)) || fail "paused for $pause ms"
+    ((pause >= 1000 && pause <= 25000)) || fail "paused for $pause ms"
     ! grep -h 'panicked' ./?.log || fail 'a panic'
 }
 

@@ -7,8 +7,7 @@ cluster=$top/tests/ceph/cluster.sh
 # Before a command: it runs there. Mounts and processes are everybody's.
 in_network=(nsenter --net="/run/netns/rt-ceph-$$")
 
-# ceph_network [OPTIONS of `cluster.sh start`]: the network, with the address of the page, and the cluster. What the
-# page has in /etc/ceph is in $work/etc.
+# ceph_network [OPTIONS of `cluster.sh start`]: the network, with the addresses of the page, the cluster, and its files
 ceph_network() {
     local program
     [ "$(id -u)" = 0 ] || skip 'network namespaces need root'
@@ -21,10 +20,15 @@ ceph_network() {
     ip -n "rt-ceph-$$" addr add 192.0.2.7/32 dev lo
     ip -n "rt-ceph-$$" addr add 192.0.2.8/32 dev lo
     "${in_network[@]}" "$cluster" start "$work/ceph" --auth cephx "$@" >cluster.log
+    guide_files "$work/ceph"
+}
+
+# guide_files CLUSTER: what the page has in /etc/ceph, for a cluster in that folder, and `roadtrain` as a command
+guide_files() {
     mkdir etc bin
     # shellcheck disable=SC2016
-    sed "s|^keyring = .*|keyring = $work/etc/ceph.\$name.keyring|" ceph/ceph.conf >etc/ceph.conf
-    cp ceph/keyring etc/ceph.client.admin.keyring
+    sed "s|^keyring = .*|keyring = $work/etc/ceph.\$name.keyring|" "$1/ceph.conf" >etc/ceph.conf
+    cp "$1/keyring" etc/ceph.client.admin.keyring
     export CEPH_CONF=$work/etc/ceph.conf
     ln -s "$ROADTRAIN" bin/roadtrain
     PATH=$work/bin:$PATH

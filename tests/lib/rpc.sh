@@ -10,7 +10,8 @@ python_with() {
     (
         flock 9
         [ -e "$venv/ready" ] || {
-            rm -rf "$venv" && python3 -m venv "$venv" && timeout 400 "$venv/bin/pip" install --quiet "${@:2}" && touch "$venv/ready"
+            rm -rf "$venv" && python3 -m venv "$venv" &&
+                "${outside[@]}" timeout 400 "$venv/bin/pip" install --quiet "${@:2}" && touch "$venv/ready"
         }
     ) 9>"$venv.lock" >venv.out 2>&1 || skip "no $1 from PyPI for $(python3 --version): $(tail -n 1 venv.out)"
     python=$venv/bin

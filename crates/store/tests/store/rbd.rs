@@ -1,51 +1,34 @@
-//! Images of a real Ceph cluster: one monitor and one OSD on the loopback, by `tests/ceph/cluster.sh`.
+//! Images of a Ceph cluster. `tests/ceph/run.sh` starts it and runs these tests, one by one:
+//! `scripts/test.sh ceph=store_images,store_shared_images,store_owner_without_heartbeat`.
 
 #![cfg(feature = "rbd")]
-
-#[path = "../../../../tests/lib/skipped.rs"]
-mod skipped;
 
 use roadtrain_store::{
     Custody, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, look, open,
 };
-use skipped::skipped_test;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/ceph/cluster.sh");
 const SIZE: u64 = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
-/// A cluster, until it is dropped.
-struct Cluster(TempDir);
+/// The folder of a running cluster with an empty pool `rbd`.
+struct Cluster(PathBuf);
 
 impl Cluster {
-    /// `None`: there are no programs for it here, which was said.
-    fn start(test: &str, store: &str) -> Option<Cluster> {
-        let is_here = |program| Command::new(program).arg("--version").output().is_ok();
-        if !["ceph-mon", "ceph-osd", "rbd"].into_iter().all(is_here) {
-            skipped_test(test, "no ceph-mon, ceph-osd and ceph-common are installed");
-            return None;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        let cluster = Cluster(directory);
-        let said = cluster.script(&["start"], &["--auth", "cephx", "--store", store]);
-        assert!(said.contains("ready"), "{said}");
-        Some(cluster)
-    }
-
-    fn directory(&self) -> PathBuf {
-        self.0.path().join("ceph")
+    fn running() -> Cluster {
+        let directory = std::env::var_os("ROADTRAIN_TEST_CEPH");
+        Cluster(directory.expect("ROADTRAIN_TEST_CEPH names the folder of a cluster").into())
     }
 
     fn script(&self, verb: &[&str], rest: &[&str]) -> String {
         let mut command = Command::new(SCRIPT);
-        let output = command.args(verb).arg(self.directory()).args(rest).output().unwrap();
+        let output = command.args(verb).arg(&self.0).args(rest).output().unwrap();
         assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -58,16 +41,10 @@ impl Cluster {
         RbdImage {
             pool: "rbd".into(),
             image: name.into(),
-            conf: Some(self.directory().join("ceph.conf")),
+            conf: Some(self.0.join("ceph.conf")),
             id: Some("tenant".into()),
             ..RbdImage::default()
         }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = Command::new(SCRIPT).arg("stop").arg(self.directory()).status();
     }
 }
 
@@ -80,8 +57,9 @@ fn problem(image: RbdImage) -> String {
 }
 
 #[test]
+#[ignore = "tests/ceph runs it"]
 fn images_are_stores() {
-    let Some(cluster) = Cluster::start("images_are_stores", "memstore") else { return };
+    let cluster = Cluster::running();
     conform(&cluster, false);
     identities_last(&cluster);
     has_one_writer(&cluster);
@@ -91,13 +69,13 @@ fn images_are_stores() {
     options_of_image_and_pool(&cluster);
 }
 
-/// With BlueStore, which keeps data on disks; the images are those that several targets reach.
+/// Images that several targets reach.
 #[test]
+#[ignore = "tests/ceph runs it"]
 fn shared_images_are_stores() {
-    let Some(cluster) = Cluster::start("shared_images_are_stores", "bluestore") else { return };
+    let cluster = Cluster::running();
     conform(&cluster, true);
     changes_hands(&cluster);
-    who_died_without_a_beat_is_followed(&cluster);
 }
 
 fn conform(cluster: &Cluster, shared: bool) {
@@ -251,8 +229,8 @@ fn says_what_is_wrong(cluster: &Cluster) {
 
 /// Whatever ceph.conf says. What image or pool say cannot be overruled, and is told.
 fn options_of_image_and_pool(cluster: &Cluster) {
-    let conf = cluster.directory().join("cached.conf");
-    let mut text = std::fs::read_to_string(cluster.directory().join("ceph.conf")).unwrap();
+    let conf = cluster.0.join("cached.conf");
+    let mut text = std::fs::read_to_string(cluster.0.join("ceph.conf")).unwrap();
     text +=
         "[client]\nrbd cache = true\nrbd plugins = pwl_cache\nrbd persistent cache mode = ssd\n";
     text += "rbd persistent cache path = /nowhere\n";
@@ -275,14 +253,17 @@ fn options_of_image_and_pool(cluster: &Cluster) {
     opened(image(), false).unwrap().give_up();
 }
 
-/// A client that gives no sign of life, and has not got the image open any more.
-fn who_died_without_a_beat_is_followed(cluster: &Cluster) {
-    // Who has died is a watcher for half a minute: less long here.
-    let watch = ["ceph", "tell", "osd.0", "config", "set", "osd_client_watch_timeout", "5"];
+/// A client without a heartbeat that no longer has the image open.
+#[test]
+#[ignore = "tests/ceph runs it"]
+fn owners_without_heartbeat_are_followed() {
+    let cluster = &Cluster::running();
+    // Ceph takes a client for dead after 30 s by default.
+    let watch = ["ceph", "config", "set", "osd", "osd_client_watch_timeout", "5"];
     cluster.script(&["exec"], &[&["--"][..], &watch].concat());
     cluster.rbd(&["create", "rbd/gone", "--size", "64M"]);
     let mut writer = Command::new("rbd");
-    writer.env("CEPH_CONF", cluster.directory().join("ceph.conf"));
+    writer.env("CEPH_CONF", cluster.0.join("ceph.conf"));
     writer.args(["bench", "--io-type", "write", "--io-total", "1T", "rbd/gone"]);
     let mut writer = writer.stdout(std::process::Stdio::null()).spawn().unwrap();
     let owner = owner_of(cluster, "rbd/gone");
