@@ -1,9 +1,10 @@
 #!/bin/bash
 # End to end on this machine: `roadtrain serve` and `roadtrain attach` under unmodified programs.
-# run.sh [NAME,...]; ROADTRAIN=path of the program (built if not given).
+# run.sh [NAME,...], or run.sh --list [--thorough]; ROADTRAIN=path of the program (built if not given).
+# THOROUGH=1 runs those as well that `make test` leaves out.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
 . "$here/../lib/harness.sh"
 at_once=$(($(nproc) + 1)) # most of the time they wait
-run_folder "$here" "${1-}"
+run_folder "$here" "$@"

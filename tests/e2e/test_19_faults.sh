@@ -1,9 +1,8 @@
 # shellcheck shell=bash
 # Faults of two paths, one after the other, while programs on NBD and FUSE check what they read: all that they see is a
-# pause. FAULTS says how many; with FAULTS=200 it takes a quarter of an hour. The kinds are drawn with FAULT_SEED.
+# pause. FAULTS says how many; with FAULTS=200 it takes a quarter of an hour. The kinds are drawn with SEED.
 
 FAULTS=${FAULTS:-8}
-FAULT_SEED=${FAULT_SEED:-1}
 
 # paths_lab: two links of a lab of its own; $host and $away run a program at one end, and see our mounts
 paths_lab() {
@@ -96,7 +95,6 @@ pauses() {
 test_faults_of_paths_are_pauses() {
     [ -c /dev/fuse ] || skip 'no /dev/fuse'
     paths_lab
-    RANDOM=$FAULT_SEED
     serve_paths --namespace "file:$work/disk.img,size=64MiB"
     attach_both nbd "nbd:unix:$work/nbd.sock"
     mnt=$PWD/mnt

@@ -5,6 +5,10 @@
 # ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped". What a test says after `measured: ` is
 # shown, too. Where $at_once is more than 1, so many run at the same time, but for those that the files have put
 # into `alone`, because others would spoil what they measure.
+#
+# Tests in the array `thorough` run with THOROUGH=1, or when they are named. `run_tests --list` prints the names of all
+# tests, `--list --thorough` those that a normal run leaves out. Logs of a test that fails stay in target/test-logs/NAME.
+# SEED=N gives $RANDOM the same numbers again.
 
 # Tests send signals and expect what they do by default. Whoever started us may ignore some (nohup, cron, a shell's
 # background), which all children inherit, and which a shell cannot undo for itself. And mounts are ours alone: others who
@@ -18,16 +22,17 @@ fi
 unset HARNESS_OWN
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-ROADTRAIN=${ROADTRAIN:-$top/target/release/roadtrain}
+ROADTRAIN=${ROADTRAIN:-$top/target/debug/roadtrain}
 EXERCISE=${EXERCISE:-$top/target/debug/roadtrain-exercise}
 readonly SKIPPED=77
+thorough=()
 
+# Builds the programs that are not given, with the profile of the unit tests: they share what they are made of.
 build_roadtrain() {
-    [ -z "${HARNESS_SLOT-}" ] || return 0  # whoever started us has done it
+    [ -z "${HARNESS_CHILD-}" ] || return 0  # the process that started this one has built them
     local build=(cargo build --quiet --manifest-path "$top/Cargo.toml")
-    [ "$ROADTRAIN" != "$top/target/release/roadtrain" ] || "${build[@]}" --release --package roadtrain
-    # It moves no more than tests do, and shares what it is made of with theirs.
-    [ "$EXERCISE" != "$top/target/debug/roadtrain-exercise" ] || "${build[@]}" --package roadtrain-exercise
+    [ "$ROADTRAIN" != "$top/target/debug/roadtrain" ] || "${build[@]}" --package roadtrain || exit 1
+    [ "$EXERCISE" != "$top/target/debug/roadtrain-exercise" ] || "${build[@]}" --package roadtrain-exercise || exit 1
 }
 
 # refused TEXT COMMAND...: ends with status 3 and one line with that text
@@ -153,16 +158,23 @@ until_line() {
     fail "never said '$2'"
 }
 
-# A TCP port on the loopback that nobody listens on. Tests that run at the same time have no port in common, and a test
-# is given none twice: who is given one may not listen at once.
+# A TCP port of the loopback on which no process listens. No other test gets it, of this run or another one, before the
+# test has ended: a test may listen late.
 free_port() {
-    local port first=$((20000 + ${HARNESS_SLOT:-3} % 4 * 3000))
+    local port claims=/tmp/roadtrain-ports-$UID owner
+    mkdir -p "$claims"
     while :; do
-        port=$(shuf -i "$first-$((first + 2999))" -n 1)
-        ! grep -qsx "$port" "$work/.ports" || continue
+        port=$((20000 + SRANDOM % 12000))
+        if ! (set -o noclobber && echo "$work" >"$claims/$port") 2>/dev/null; then
+            # Killed runs leave claims behind, and no folders.
+            owner=$(cat "$claims/$port" 2>/dev/null) || true
+            [ -z "$owner" ] || [ -d "$owner" ] || rm -f "$claims/$port"
+            continue
+        fi
+        echo "$port" >>"$work/.ports"
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
     done
-    echo "$port" | tee -a "$work/.ports"
+    echo "$port"
 }
 
 # serve [OPTIONS]: a target on 127.0.0.1:$port (chosen unless set) with $nqn; leaves its process in $target
@@ -230,38 +242,94 @@ end_all() {
     kill -KILL "$@" 2>/dev/null || true
 }
 
+# seconds_since MICROSECONDS: so many have passed since then, with a tenth
+seconds_since() {
+    local tenths=$(((${EPOCHREALTIME/[.,]/} - $1 + 50000) / 100000))
+    echo "$((tenths / 10)).$((tenths % 10))"
+}
+
 run_one() {
-    local name=$1 rc=0 start=$SECONDS
+    local name=${1#test_} rc=0 start=${EPOCHREALTIME/[.,]/} seed=${SEED:-$SRANDOM} kept=$top/target/test-logs/${1#test_} seconds
     work=$(mktemp -d)
     export ROADTRAIN_RUNTIME_DIR=$work/run  # what others have attached here is none of our business
-    (set -euo pipefail && cd "$work" && export TMPDIR=$work && "$name") >"$work/.log" 2>&1 &
+    (set -euo pipefail && cd "$work" && export TMPDIR=$work && RANDOM=$seed && "$1") >"$work/.log" 2>&1 &
     wait $! || rc=$?
     # shellcheck disable=SC2046
     [ ! -e "$work/.pids" ] || end_all $(<"$work/.pids")
     [ ! -e "$work/run" ] || "$ROADTRAIN" detach --all --timeout 5 >/dev/null 2>&1 || true
+    seconds=$(seconds_since "$start")
+    rm -rf "$kept"
     case $rc in
     0)
         passed=$((passed + 1))
-        echo "ok      ${name#test_} ($((SECONDS - start)) s)"
+        echo "ok      $name ($seconds s)"
         sed -n 's/^measured: /        /p' "$work/.log"
         ;;
-    "$SKIPPED") skipped=$((skipped + 1)) && echo "SKIPPED ${name#test_}: $(sed -n 's/^SKIPPED: //p' "$work/.log")" ;;
+    "$SKIPPED") skipped=$((skipped + 1)) && echo "SKIPPED $name: $(sed -n 's/^SKIPPED: //p' "$work/.log")" ;;
     *)
         failed=$((failed + 1))
-        echo "FAILED  ${name#test_} (status $rc, $((SECONDS - start)) s)"
-        for log in "$work/.log" "$work"/*.log; do
-            [ ! -s "$log" ] || { echo "--- ${log##*/}"; tail -n 40 "$log"; }
-        done | sed 's/^/        /'
+        echo "FAILED  $name (status $rc, $seconds s)"
+        keep_logs "$kept"
+        {
+            echo "SEED=$seed, ports: $(xargs <"$work/.ports" 2>/dev/null), logs: $kept"
+            for log in "$work/.log" "$work"/*.log; do
+                [ ! -s "$log" ] || { echo "--- ${log##*/}"; tail -n 40 "$log"; }
+            done
+        } | sed 's/^/        /'
         ;;
     esac
+    [ ! -e "$work/.ports" ] || (cd "/tmp/roadtrain-ports-$UID" && xargs rm -f) <"$work/.ports"
     rm -rf "$work"
 }
 
-run_tests() {
-    local name names=()
-    for name in $(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}'); do
-        case ",${1:-$name}," in *",$name,"*) names+=("$name") ;; esac
+# keep_logs FOLDER: what a test has written, but for disks; its own output is output.log there
+keep_logs() {
+    mkdir -p "$1"
+    (cd "$work" && find . -xdev -type f -size -8M -exec cp --parents -t "$1" {} + 2>/dev/null)
+    mv "$1/.log" "$1/output.log"
+}
+
+# is_thorough NAME: a normal run leaves it out
+is_thorough() {
+    case " ${thorough[*]-} " in *" $1 "*) return 0 ;; esac
+    return 1
+}
+
+# select_tests [NAME,...]: leaves the tests that are to run in $names, and how many are left out in $left_out
+select_tests() {
+    local name all
+    names=() left_out=0
+    all=$(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}')
+    for name in ${1//,/ } "${thorough[@]}"; do
+        grep -qxF "$name" <<<"$all" || { echo "there is no test '$name'" >&2; exit 2; }
     done
+    for name in $all; do
+        if [ -n "$1" ]; then
+            case ",$1," in *",$name,"*) names+=("$name") ;; esac
+        elif [ "${THOROUGH-}" != 1 ] && is_thorough "$name"; then
+            left_out=$((left_out + 1))
+        else
+            names+=("$name")
+        fi
+    done
+}
+
+# list_tests [--thorough]: their names
+list_tests() {
+    local name
+    THOROUGH=1 select_tests ''
+    for name in "${names[@]}"; do
+        [ "${1-}" != --thorough ] || is_thorough "$name" || continue
+        echo "$name"
+    done
+}
+
+# run_tests [NAME,...] | --list [--thorough]
+run_tests() {
+    local name names left_out
+    [ "${1-}" != --list ] || { list_tests "${2-}"; return; }
+    select_tests "${1-}"
+    [ $left_out = 0 ] || echo "$left_out tests only in test-all"
     [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
     passed=0 failed=0 skipped=0
     for name in "${names[@]}"; do run_one "test_$name"; done
@@ -275,9 +343,10 @@ run_at_once() {
     for name; do
         case " ${alone[*]-} " in *" $name "*) last+=("$name") ;; *) others+=("$name") ;; esac
     done
+    export HARNESS_CHILD=1
     # What one test says is not to be torn apart by another.
     # shellcheck disable=SC2016
-    local each=(-I{} --process-slot-var=HARNESS_SLOT bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
+    local each=(-I{} bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})
     {
         [ ${#others[@]} = 0 ] || printf '%s\n' "${others[@]}" | xargs -P "$at_once" "${each[@]}"
         [ ${#last[@]} = 0 ] || printf '%s\n' "${last[@]}" | xargs "${each[@]}"
@@ -289,13 +358,17 @@ run_at_once() {
         }'
 }
 
-# run_folder FOLDER [NAMES]: builds the program if it is not given, and runs what the folder's files define
+# run_folder FOLDER [NAME,...] | FOLDER --list [--thorough]: builds the programs that are not given, and runs what the
+# folder's files define
 run_folder() {
     local file
     for file in "$1"/test_*.sh; do
         # shellcheck source=/dev/null
         . "$file"
     done
-    build_roadtrain
-    run_tests "${2-}"
+    case ${2-} in
+    --list) ;;
+    *) (select_tests "${2-}") && build_roadtrain || exit ;;
+    esac
+    run_tests "${@:2}"
 }
