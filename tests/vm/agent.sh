@@ -51,7 +51,7 @@ for ((job = 0; ; job++)); do
         sleep 0.1
     done
     [ ! -e $at/share ] || mount -o bind "/guest/shares/$(cat $at/share)" /share
-    (set -a && . $at/vars && exec bash $at/script) </dev/null >$at/output 2>&1
+    (cd /root && set -a && . $at/vars && exec bash $at/script) </dev/null >$at/output 2>&1
     status=$?
     [ $status = 0 ] || dmesg | tail -n 30 >>$at/output
     clean

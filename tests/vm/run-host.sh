@@ -17,7 +17,7 @@ test_kernel_host_memory_two_queues() {
 
 test_kernel_host_file_digests_4kn() {
     serve --namespace "file:$work/disk.img,size=512MiB,lba=4096"
-    guest -e 'ARGS=--hdr-digest --data-digest -i 2' -e FS=ext4 "$here/host-check.sh"
+    guest -e 'ARGS=--hdr-digest --data-digest -i 2' -e 'SIZES=4k 1M' -e FS=ext4 "$here/host-check.sh"
     alive "$target"
 }
 

@@ -16,7 +16,7 @@ test_kernel_target_bench_verifies() {
     for options in '--bs 4k --lanes 2 --policy i10' '--bs 64k --lanes 1' \
         '--bs 4k --lanes 1 --hdr-digest --data-digest'; do
         # shellcheck disable=SC2086
-        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 2 --verify --json $options >bench.json
+        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 1 --verify --json $options >bench.json
         holds bench.json '.errors == 0 and .iops > 0'
     done
     kernel_target_ends
