@@ -4,7 +4,8 @@
 # `skip REASON` leaves it out. `run_tests [NAME,...]` runs those that are defined, in order, prints
 # ok, FAILED or SKIPPED for each, and last "N passed, N failed, N skipped". What a test says after `measured: ` is
 # shown, too. Where $at_once is more than 1, so many run at the same time, but for those that the files have put
-# into `alone`, because others would spoil what they measure.
+# into `alone`, because others would spoil what they measure, and those that `group_of` gives the same group run one
+# after the other in one process. `before_test NAME` runs there before each.
 #
 # Tests in the array `thorough` run with THOROUGH=1, or when they are named. `run_tests --list` prints the names of all
 # tests, `--list --thorough` those that a normal run leaves out. Logs of a test that fails stay in target/test-logs/NAME.
@@ -24,6 +25,8 @@ unset HARNESS_OWN
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly SKIPPED=77
 thorough=()
+declare -A group_of=()
+before_test() { :; }
 
 # Programs that the caller has not named are built, with the profile of the unit tests, and at once: they share crates. A
 # suite that needs the C library adds its package and says where it is.
@@ -181,20 +184,22 @@ free_port() {
     echo "$port"
 }
 
-# serve [OPTIONS]: a target on 127.0.0.1:$port (chosen unless set) with $nqn; leaves its process in $target
+# serve [OPTIONS]: a target on $target_address (127.0.0.1 unless set) and $port (chosen unless set) with $nqn; leaves its
+# process in $target
 serve() {
     port=${port:-$(free_port)} nqn=${nqn:-nqn.2026-11.test:e2e}
-    background "$work/target.log" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "$@"
+    background "$work/target.log" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve \
+        -a "${target_address:-127.0.0.1}" -s "$port" -n "$nqn" "$@"
     target=$pid
     until_line "$work/target.log" '^ready' "$target"
 }
 
-# configure NAMESPACE...: writes target.toml for 127.0.0.1:$port and $nqn (chosen unless set)
+# configure NAMESPACE...: writes target.toml for the address of `serve`
 configure() {
     port=${port:-$(free_port)} nqn=${nqn:-nqn.2026-11.test:e2e}
     local options=() namespace
     for namespace; do options+=(--namespace "$namespace"); done
-    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" "${options[@]}" --print-config >target.toml.new
+    "$ROADTRAIN" serve -a "${target_address:-127.0.0.1}" -s "$port" -n "$nqn" "${options[@]}" --print-config >target.toml.new
     mv target.toml.new target.toml
 }
 
@@ -209,16 +214,16 @@ serve_configured() {
 attach() {
     socket=${socket:-$work/nbd.sock}
     uri="nbd+unix:///?socket=$socket"
-    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a "${target_address:-127.0.0.1}" -s "$port" -n "$nqn" \
         --as "nbd:unix:$socket" "$@"
     attached=$pid
     until_line "$work/attach.log" '^ready' "$attached"
 }
 
-# attach_tcp [OPTIONS]: the same at a TCP port of the loopback, $nbd_port if set
+# attach_tcp [OPTIONS]: the same at a TCP port of $nbd_address (127.0.0.1 unless set), $nbd_port if set
 attach_tcp() {
-    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
-        --as "nbd:tcp:127.0.0.1:${nbd_port:-0}" "$@"
+    background "$work/attach.log" "$ROADTRAIN" attach -t tcp -a "${target_address:-127.0.0.1}" -s "$port" -n "$nqn" \
+        --as "nbd:tcp:${nbd_address:-127.0.0.1}:${nbd_port:-0}" "$@"
     attached=$pid
     until_line "$work/attach.log" '^ready' "$attached"
     uri=$(sed -n 's/^ready \([^ ]*\).*/\1/p' "$work/attach.log")
@@ -336,17 +341,26 @@ run_tests() {
     [ $left_out = 0 ] || echo "$left_out tests only in test-all"
     [ "${at_once:-1}" = 1 ] || [ ${#names[@]} -lt 2 ] || { run_at_once "${names[@]}"; return; }
     passed=0 failed=0 skipped=0
-    for name in "${names[@]}"; do run_one "test_$name"; done
+    for name in "${names[@]}"; do
+        before_test "$name"
+        run_one "test_$name"
+    done
     echo "$passed passed, $failed failed, $skipped skipped"
     [ $failed = 0 ]
 }
 
-# run_at_once NAME...: each in a process of its own, which is $0 again
+# run_at_once NAME...: each, or each group, in a process of its own, which is $0 again
 run_at_once() {
-    local name others=() last=()
+    local name group groups=() others=() last=()
+    local -A members=()
     for name; do
-        case " ${alone[*]-} " in *" $name "*) last+=("$name") ;; *) others+=("$name") ;; esac
+        case " ${alone[*]-} " in *" $name "*) last+=("$name") && continue ;; esac
+        group=${group_of[$name]-$name}
+        [ -n "${members[$group]-}" ] || groups+=("$group")
+        members[$group]+=${members[$group]:+,}$name
     done
+    for group in "${groups[@]}"; do others+=("${members[$group]}"); done
+    export HARNESS_CHILD=1
     # What one test says is not to be torn apart by another.
     # shellcheck disable=SC2016
     local each=(-I{} bash -c 'printf "%s\n" "$("$0" "$1" 2>&1)"' "$0" {})

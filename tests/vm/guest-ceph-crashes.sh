@@ -5,7 +5,7 @@ set -eu
 
 . /share/load.sh
 
-ip route add default via 10.0.2.2
+ip route add default via 10.0.2.3
 modprobe nvme-core multipath=Y
 modprobe -a nvme-tcp ext4
 for address in 192.0.2.7 192.0.2.8; do
@@ -37,3 +37,4 @@ busy 0
 echo 3 >/proc/sys/vm/drop_caches
 sha256sum -c /tmp/synced
 load_ends
+ip route del default

@@ -2,7 +2,7 @@
 # Runs in the guest: the commands in /share/commands, one a line, as somebody would who follows docs/guide/ceph.md.
 set -eu
 
-ip route add default via 10.0.2.2
+ip route add default via 10.0.2.3
 modprobe ext4 # this mount does not ask for it
 
 while read -r command; do
@@ -19,3 +19,4 @@ mount /dev/nvme0n1 /mnt/data
 [ "$(sha256sum </mnt/data/file)" = "$sum" ]
 umount /mnt/data
 nvme disconnect -n nqn.2025-01.io.example:disk
+ip route del default

@@ -34,3 +34,4 @@ dd if=/dev/nvme0n1 bs=64k count=1 iflag=direct 2>/dev/null | cmp - /tmp/data
 cat /tmp/serve.log
 grep -q ' authenticated .*qid=0' /tmp/serve.log
 ! grep -q 'WARN' /tmp/serve.log
+ip addr del 192.0.2.1/24 dev lo

@@ -31,6 +31,7 @@ conflict() { # conflict COMMAND...: ends with Reservation Conflict
         ;;
     esac
 }
+has_written() { [ "$(awk '{print $5}' /sys/block/nvme0n1/stat)" -gt $((before + $1)) ]; } # WRITES, since $before
 check() { # check DEVICE ANSWER: aa, ac, cc: reads, writes; a: allowed, c: conflict
     local did=
     if reads "$1"; then did=a; else did=c; fi
@@ -90,9 +91,10 @@ check $a aa
 check $b ac
 
 # Taken over, with what the other one has under way.
+before=$(awk '{print $5}' /sys/block/nvme0n1/stat)
 fio --name=load --filename=$a --ioengine=libaio --direct=1 --rw=randwrite --bs=4k --size=32m --iodepth=16 \
     --time_based --runtime=30 --eta=never >/dev/null 2>&1 &
-sleep 2
+await 60 has_written 50
 nvme resv-acquire $b --crkey=0xb --prkey=0xa --rtype=1 --racqa=2
 refused wait $! # its writes are refused from now on
 check $a ac

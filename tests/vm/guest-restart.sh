@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Runs in the guest: a file system on a target that is killed and started again while it is written.
-# /share/restartN asks for it, /share/restartedN says it is done.
+# /share/restartN requests it, /share/lostN reports the lost connection, /share/restartedN that the target is back.
 set -eu
 
 modprobe -a nvme-tcp ext4
@@ -15,6 +15,8 @@ for n in 1 2; do
     dd if=/dev/urandom of=/mnt/before$n bs=64k count=64 conv=fsync 2>/dev/null
     (for i in $(seq 10); do dd if=/dev/urandom of=/mnt/during$n-$i bs=64k count=16 conv=fsync 2>/dev/null; done) &
     touch /share/restart$n
+    until grep -q connecting /sys/class/nvme/nvme0/state; do sleep 0.1; done
+    touch /share/lost$n
     until [ -e /share/restarted$n ]; do sleep 0.1; done
     wait $!
     until grep -q live /sys/class/nvme/nvme0/state; do sleep 0.1; done

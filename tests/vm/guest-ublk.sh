@@ -34,7 +34,7 @@ ended() { # PID SECONDS
 }
 serve() { # [NAMESPACE]
     : >/tmp/target.log
-    /share/roadtrain serve -a 127.0.0.1 -s 4420 -n $nqn --namespace "${1-file:/disk.img,size=${mib}MiB}" \
+    /share/roadtrain serve -a 127.0.0.1 -s 4420 -n $nqn --namespace "${1-file:/tmp/disk.img,size=${mib}MiB}" \
         --namespace mem:16MiB >>/tmp/target.log 2>&1 &
     target=$!
     until_line /tmp/target.log ^ready $target
@@ -122,7 +122,7 @@ mount $dev /mnt
 mkdir /mnt/tree
 /share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000 &
 load=$!
-sleep 0.5
+until [ -n "$(ls /mnt/tree)" ]; do sleep 0.1; done
 kill_attached
 attach ublk:0
 wait $load
@@ -237,11 +237,11 @@ if dd if=$dev of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; then failed '
 detach
 
 say 'read-only'
-serve file:/disk.img,lba=4096,ro
+serve file:/tmp/disk.img,lba=4096,ro
 attach ublk
 [ "$(blockdev --getro $dev)" = 1 ] || failed 'not read-only'
 is logical_block_size 4096
-cmp -n $((1 << 20)) $dev /disk.img
+cmp -n $((1 << 20)) $dev /tmp/disk.img
 detach
 
 say 'in the background'

@@ -22,6 +22,15 @@ write() { # write OPTIONS of fio...
     grep -E 'err=|(READ|WRITE):' /tmp/fio
 }
 
+writes() { awk '{print $5}' /sys/block/vda/stat; }
+has_written() { [ "$(writes)" -gt "$1" ]; }
+begin_to_write() { # write in the background
+    local before
+    before=$(writes)
+    write --bs=4k --size=32M &
+    await 60 has_written $((before + 50))
+}
+
 modprobe -a virtio_blk ext4
 await 20 is_there /dev/vda
 step sizes and limits
@@ -60,16 +69,14 @@ write --bs=64k --offset=160M --size=16M
 
 for n in 1 2; do
     step "the backend is killed, $n"
-    write --bs=4k --size=32M &
-    sleep 1
+    begin_to_write
     touch /share/kill$n
     await 60 is_there /share/killed$n
     wait $!
 done
 
 step 'the target is killed'
-write --bs=4k --size=32M &
-sleep 1
+begin_to_write
 touch /share/target
 await 60 is_there /share/returned
 wait $!
@@ -81,7 +88,7 @@ mount /dev/vda /mnt
 mkdir /mnt/tree
 /share/exercise tree /mnt/tree --threads 2 --ops 300 --size 20000
 (for i in $(seq 40); do dd if=/dev/urandom of=/mnt/f"$i" bs=64k count=8 conv=fsync 2>/dev/null; done) &
-sleep 1
+await 60 is_there /mnt/f5
 touch /share/stop
 await 60 is_there /share/stopped
 wait $!

@@ -2,12 +2,27 @@
 # The kernel's host at our gateway to a real Ceph cluster of one machine.
 . "$top/tests/lib/ceph.sh"
 
+for name in kernel_host_by_the_ceph_guide kernel_host_over_ceph_survives_crashes; do
+    thorough+=("$name")
+    group_of[$name]=${RT_VM_KERNEL:-stable}
+done
+
+# ceph_bridge: the guest reaches the network of the cluster by way of 10.0.2.3
+ceph_bridge() {
+    ip link add ceph type veth peer name guests netns "rt-ceph-$$"
+    ip link set ceph master br0 up
+    ip -n "rt-ceph-$$" addr add 10.0.2.3/24 dev guests
+    ip -n "rt-ceph-$$" link set guests up
+}
+
 # guide_image [OPTIONS of `cluster.sh start`]: the cluster, the image and both gateways as docs/guide/ceph.md has them; leaves
 # the gateways' commands in $first and $second, and those of Linux's own driver in share/commands
 guide_image() {
     local command
+    needs_taps
     ceph_network "$@"
-    mkdir share
+    ceph_bridge
+    share
     guide_commands >commands
     sed '/^# Or/,$d; 1,/^# With/d' commands >share/commands
     [ "$(wc -l <share/commands)" = 6 ] || fail "not six commands: $(cat share/commands)"
@@ -28,17 +43,16 @@ guide_image() {
 test_kernel_host_by_the_ceph_guide() {
     local gateways=() first='' second=''
     guide_image
-    "${in_network[@]}" "$here/vm.sh" run -s "$work/share" "$here/guest-ceph.sh"
+    guest "$here/guest-ceph.sh"
     guide_gateways_end
 }
 
 # An OSD and both gateways are killed, one after the other, while the kernel's host has a file system with load on it.
 test_kernel_host_over_ceph_survives_crashes() {
-    local gateways=() first='' second='' vm
+    local gateways=() first='' second='' vm nqn=nqn.2025-01.io.example:disk
     guide_image --store bluestore
     cp "$here/guest-load.sh" share/load.sh
-    background guest.log "${in_network[@]}" "$here/vm.sh" run -e NQN=nqn.2025-01.io.example:disk -s "$work/share" \
-        "$here/guest-ceph-crashes.sh"
+    background guest.log guest "$here/guest-ceph-crashes.sh"
     vm=$pid
     until_file share/osd "$vm"
     "${in_network[@]}" "$cluster" kill-osd "$work/ceph" 0
@@ -52,7 +66,7 @@ test_kernel_host_over_ceph_survives_crashes() {
     guide_serves "$first"
     gateway_killed 1
     touch share/back.done
-    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+    guest_ends "$vm"
 }
 
 # gateway_killed N: with -9

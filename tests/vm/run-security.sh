@@ -1,6 +1,14 @@
 # shellcheck shell=bash
 # Authentication and TLS between the kernel and us, at both ends.
 
+auth_kernel=${AUTH_KERNEL:-backports} tls_kernel=${TLS_KERNEL:-forky}
+for name in kernel_{host,target}_authenticates{,_in_all_groups}; do group_of[$name]=$auth_kernel; done
+for name in kernel_{host,target}_tls kernel_host_by_the_guide tls_records_by_the_kernel; do
+    group_of[$name]=$tls_kernel
+    thorough+=("$name")
+done
+thorough+=(kernel_{host,target}_authenticates)
+
 # Which hash with which group. Emulation takes seconds for large ones.
 SOME='sha256:ffdhe2048 sha384:ffdhe4096 sha512:null'
 ALL=$(echo sha{256,384,512}:{null,ffdhe2048,ffdhe3072,ffdhe4096,ffdhe6144,ffdhe8192})
@@ -9,7 +17,7 @@ linux=nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000015
 # auth_keys: files of keys for the hosts and targets of each hash
 auth_keys() {
     local hash whose
-    mkdir -p share
+    [ -e share ] || share
     for hash in sha256 sha384 sha512; do
         for whose in host target; do
             (umask 077 && "$ROADTRAIN" keys dhchap --hash $hash >share/$hash.$whose)
@@ -30,8 +38,7 @@ kernel_host_authenticates() {
         targets+=("$port:$each")
         mv target.log "target-$port.log"
     done
-    "$here/vm.sh" run -k "${AUTH_KERNEL:-backports}" -e "NQN=$nqn" -e "TARGETS=${targets[*]}" \
-        -s "$work/share" "$here/guest-auth-host.sh"
+    guest -e "TARGETS=${targets[*]}" "$here/guest-auth-host.sh"
     local log=target-${targets[0]%%:*}.log
     grep -q 'not authenticated.*the host has another key' "$log" || fail 'a wrong key'
     grep -q 'not authenticated.*Failure2' "$log" || fail 'a wrong key of the target'
@@ -46,13 +53,10 @@ test_kernel_host_authenticates() {
 # kernel_target_authenticates HASH:GROUP...: our host to the kernel's target, as a host for each
 kernel_target_authenticates() {
     auth_keys
-    port=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" run -k "${AUTH_KERNEL:-backports}" -f "$port:4420" \
-        -e SIZE=64 -e "HOSTS=$*" -s "$work/share" "$here/guest-auth-target.sh"
-    local vm=$pid each hash
-    until_line kernel.log '^READY AUTHENTICATION' "$vm" 400
+    script=guest-auth-target.sh ready=' AUTHENTICATION' kernel_target -e SIZE=64 -e "HOSTS=$*"
+    local each hash
     # as HOST COMMAND [OPTIONS]: to the kernel's target, as that host
-    as() { "$ROADTRAIN" "$2" -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q "nqn.2026-11.test:$1" "${@:3}"; }
+    as() { "$ROADTRAIN" "$2" -t tcp -a "$target_address" -s "$port" -n "$nqn" -q "nqn.2026-11.test:$1" "${@:3}"; }
     for each; do
         hash=${each%:*}
         as "${each/:/-}" identify --dhchap-secret "share/$hash.host" >identify.log
@@ -70,8 +74,7 @@ kernel_target_authenticates() {
     refused "$rejected" as alone identify --dhchap-secret "share/$hash.host" \
         --dhchap-ctrl-secret "share/$hash.target"
     as alone identify --dhchap-secret "share/$hash.host" >identify.log
-    touch share/end
-    wait "$vm" || { cat kernel.log; fail 'the guest is not content'; }
+    kernel_target_ends
     for each in 'host response mismatch' 'failure1 (1)' 'no ctrl key'; do
         grep -qF "$each" share/dmesg || { tail -n 30 share/dmesg; fail "the kernel does not say '$each'"; }
     done
@@ -85,14 +88,11 @@ test_kernel_target_authenticates() {
 }
 
 # tls_guest: the kernel that has TLS, with tlshd; Debian's next release changes, and may not be there
-tls_guest() {
-    tls_kernel=${TLS_KERNEL:-forky}
-    "$here/vm.sh" prepare -k "$tls_kernel" >prepare.log 2>&1 || skip "no guest of Debian $tls_kernel: $(tail -n 1 prepare.log)"
-}
+tls_guest() { ! is_missing "$tls_kernel" || skip "no guest of Debian $tls_kernel"; }
 
 # tls_keys: share/256.tls, 384.tls, wrong.tls and new.tls
 tls_keys() {
-    mkdir -p share
+    [ -e share ] || share
     (umask 077 && "$ROADTRAIN" keys tls >share/256.tls && "$ROADTRAIN" keys tls --hmac sha384 >share/384.tls &&
         "$ROADTRAIN" keys tls >share/wrong.tls && "$ROADTRAIN" keys tls >share/new.tls)
 }
@@ -104,7 +104,7 @@ test_kernel_host_tls() {
     tls_keys
     auth_keys
     port=$(free_port) nqn=nqn.2026-11.test:e2e
-    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace mem:64MiB --tls allowed --dhchap-hash sha384 \
+    "$ROADTRAIN" serve -a "$target_address" -s "$port" -n "$nqn" --namespace mem:64MiB --tls allowed --dhchap-hash sha384 \
         --dhchap-key "nqn.2026-11.test:256=share/sha384.host" \
         --dhchap-ctrl-key "nqn.2026-11.test:256=share/sha384.target" --print-config >target.toml
     sed -i '/^\[\[subsystem\]\]/a require_tls = true' target.toml
@@ -113,12 +113,11 @@ test_kernel_host_tls() {
     local concat=$port
     cp share/256.tls now.tls
     port=$(free_port) nqn=nqn.2026-11.test:e2e
-    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n "$nqn" --namespace "file:$work/disk.img,size=64MiB" \
+    "$ROADTRAIN" serve -a "$target_address" -s "$port" -n "$nqn" --namespace "file:$work/disk.img,size=64MiB" \
         --tls required --tls-key "nqn.2026-11.test:256=$work/now.tls" \
         --tls-key "nqn.2026-11.test:384=$work/share/384.tls" --print-config >target.toml
     serve_configured
-    background guest.log "$here/vm.sh" run -k "$tls_kernel" -e "PORT=$port" -e "NQN=$nqn" -e "CONCAT_PORT=$concat" \
-        -s "$work/share" "$here/guest-tls-host.sh"
+    background guest.log guest -e "CONCAT_PORT=$concat" "$here/guest-tls-host.sh"
     local vm=$pid
     until_file share/restart "$vm"
     grep -q 'refuses the host: no key for the identity' target.log || fail 'a wrong key'
@@ -132,7 +131,7 @@ test_kernel_host_tls() {
     kill -HUP "$target"
     until_line target.log reloaded "$target"
     touch share/rekeyed
-    wait "$vm" || { cat guest.log; fail 'the guest is not content'; }
+    guest_ends "$vm"
     grep -q 'authenticated, to come again with TLS' concat.log || fail 'no key was made'
     ! grep -q 'DHHC\|NVMeTLSkey' concat.log target.log || fail 'a key is in the log'
 }
@@ -142,21 +141,16 @@ test_kernel_target_tls() {
     tls_guest
     tls_keys
     auth_keys
-    local concat
-    port=$(free_port) concat=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" run -k "$tls_kernel" -f "$port:4420" -f "$concat:4421" -e SIZE=64 \
-        -e "NQN=$nqn" -s "$work/share" "$here/guest-tls-target.sh"
-    local vm=$pid suite options hosts=nqn.2026-11.test
-    until_line kernel.log '^READY TLS' "$vm" 400
+    local concat=${kernel_ports[1]} suite options hosts=nqn.2026-11.test
+    script=guest-tls-target.sh ready=' TLS' kernel_target -e SIZE=64
     # as HOST KEY COMMAND [OPTIONS]: to the kernel's target over TLS
     as() {
-        "$ROADTRAIN" "$3" -t tcp -a 127.0.0.1 -s "$port" -q "$hosts:$1" --tls --tls-key "share/$2.tls" "${@:4}"
+        "$ROADTRAIN" "$3" -t tcp -a "$target_address" -s "$port" -q "$hosts:$1" --tls --tls-key "share/$2.tls" "${@:4}"
     }
     # order WHAT: has the guest do it
     order() {
         touch "share/$1"
-        for _ in $(seq 200); do [ -e "share/$1" ] || return 0; sleep 0.1; done
-        fail "the guest does not: $1"
+        until_gone "share/$1"
     }
     for suite in 256 384; do
         as $suite $suite discover --json >discover.json
@@ -168,7 +162,7 @@ test_kernel_target_tls() {
         holds bench.json '.errors == 0 and .blocks_checked > 0'
     done
     refused 'TLS handshake' as 256 wrong identify -n "$nqn"
-    refused . "$ROADTRAIN" identify -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q $hosts:256
+    refused . "$ROADTRAIN" identify -t tcp -a "$target_address" -s "$port" -n "$nqn" -q $hosts:256
     # A guest that is slow must not lose the connection after its key has changed.
     attach -q $hosts:256 --tls --tls-key share/256.tls --reconnect-delay 1 --keep-alive-tmo 60
     qemu-io -f raw -c 'write -P 7 1M 64k' "$uri"
@@ -188,7 +182,7 @@ test_kernel_target_tls() {
     as 384 384 identify -n "$nqn" >identify.log
     # concatenates SUITE COMMAND KEY [OPTIONS]: makes the key by authenticating
     concatenates() {
-        "$ROADTRAIN" "$2" -t tcp -a 127.0.0.1 -s "$concat" -n "$nqn" -q "$hosts:concat-$1" --concat \
+        "$ROADTRAIN" "$2" -t tcp -a "$target_address" -s "$concat" -n "$nqn" -q "$hosts:concat-$1" --concat \
             --dhchap-secret "share/$3.host" "${@:4}"
     }
     for suite in 256 384; do
@@ -202,21 +196,21 @@ test_kernel_target_tls() {
     refused 'TLS handshake: the target closed the connection' concatenates 256 identify sha256 \
         --dhchap-ctrl-secret share/sha256.target
     refused 'this host refuses the target' concatenates 256 identify sha256 --dhchap-ctrl-secret share/wrong.host
-    touch share/end
-    wait "$vm" || { cat kernel.log; fail 'the guest is not content'; }
+    end_all "$attached"
+    kernel_target_ends
 }
 
 # The commands that docs/guide/security.md has for a Linux host, as they stand there, in a guest that has both ends.
 test_kernel_host_by_the_guide() {
     tls_guest
-    mkdir -p share/lib
+    share
     awk '/^## / {here = /in five commands$/ && /Linux/} here && sub(/^    /, "") {
             while (sub(/\\$/, "")) {line = $0; getline; sub(/^ +/, ""); $0 = line $0}
             print
         }' "$top/docs/guide/security.md" >share/commands
     [ "$(wc -l <share/commands)" = 5 ] || fail "not five commands: $(cat share/commands)"
     share_program
-    "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-guide.sh"
+    guest "$here/guest-guide.sh"
 }
 
 # Both ends are ours, and their records the kernel's: outside of the guest it may have no TLS.
@@ -224,7 +218,7 @@ test_tls_records_by_the_kernel() {
     tls_guest
     tls_keys
     share_program
-    "$here/vm.sh" run -k "$tls_kernel" -s "$work/share" "$here/guest-kernel-tls.sh"
+    guest "$here/guest-kernel-tls.sh"
 }
 
 # Minutes, so only when they are named.

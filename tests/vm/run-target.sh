@@ -1,26 +1,25 @@
 # shellcheck shell=bash
 # Our host against the kernel's target.
 
-# kernel_target [OPTIONS of vm.sh target]: nvmet-tcp at 127.0.0.1:$port, exporting $nqn
-kernel_target() {
-    port=$(free_port) nqn=nqn.2024-01.test:kernel
-    background kernel.log "$here/vm.sh" target -f "$port:4420" "$@"
-    until_line kernel.log '^READY' "$pid" 400
-}
+thorough+=(kernel_target_paths)
+for name in kernel_target_{bench_verifies,qemu_img_round_trip,paths}; do
+    group_of[$name]=${RT_VM_KERNEL:-stable}
+done
 
 test_kernel_target_bench_verifies() {
     kernel_target -e SIZE=256
-    local address=(-t tcp -a 127.0.0.1 -s "$port" -n "$nqn")
-    "$ROADTRAIN" discover -t tcp -a 127.0.0.1 -s "$port" | grep -q "$nqn"
+    local address=(-t tcp -a "$target_address" -s "$port" -n "$nqn")
+    "$ROADTRAIN" discover -t tcp -a "$target_address" -s "$port" | grep -q "$nqn"
     "$ROADTRAIN" identify "${address[@]}" --json >identify.json
     holds identify.json '.namespaces[0].bytes == 268435456'
     local options
     for options in '--bs 4k --lanes 2 --policy i10' '--bs 64k --lanes 1' \
         '--bs 4k --lanes 1 --hdr-digest --data-digest'; do
         # shellcheck disable=SC2086
-        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 2 --verify --json $options >bench.json
+        "$ROADTRAIN" bench "${address[@]}" --rw randrw --depth 16 --seconds 1 --verify --json $options >bench.json
         holds bench.json '.errors == 0 and .iops > 0'
     done
+    kernel_target_ends
 }
 
 test_kernel_target_qemu_img_round_trip() {
@@ -32,16 +31,18 @@ test_kernel_target_qemu_img_round_trip() {
     qemu-img compare -f raw -F raw disk.raw "$uri"
     qemu-io -f raw -c 'discard 0 4M' -c 'write -z 4M 4M' -c 'write -f -P 7 8M 64k' -c 'flush' \
         -c 'read -P 0 4M 4M' -c 'read -P 7 8M 64k' "$uri"
+    end_all "$attached"
+    kernel_target_ends
 }
 
 # Two ports of the kernel's target and our host over both, under verified load. A file in /share asks the guest for a
 # port's ANA state, or to take the subsystem away from a port and give it back.
 test_kernel_target_paths() {
-    local other load
-    other=$(free_port)
-    mkdir share
+    local other=${kernel_ports[1]} load
+    share
+    mkdir share/ask
     # shellcheck disable=SC2016
-    kernel_target -f "$other:4421" -s "$work/share" -e SIZE=64 -e 'SETUP=
+    kernel_target -e SIZE=64 -e 'SETUP=
         mkdir nvmet/ports/2
         for name in addr_trtype addr_adrfam addr_traddr param_inline_data_size; do
             cat $port/$name >nvmet/ports/2/$name
@@ -49,7 +50,8 @@ test_kernel_target_paths() {
         echo 4421 >nvmet/ports/2/addr_trsvcid
         ln -s /sys/kernel/config/nvmet/subsystems/$NQN nvmet/ports/2/subsystems/' -e 'THEN=
         cd nvmet/ports
-        while sleep 0.1; do
+        until [ -e /share/end ]; do
+            sleep 0.1
             set -- /share/ask/*
             [ -e "$1" ] || continue
             ask=${1##*/}
@@ -61,9 +63,8 @@ test_kernel_target_paths() {
             esac
             rm $1
         done'
-    mkdir share/ask
     socket=$work/nbd.sock
-    background attach.log "$ROADTRAIN" attach -t tcp -a "127.0.0.1:$port" -a "127.0.0.1:$other" -n "$nqn" \
+    background attach.log "$ROADTRAIN" attach -t tcp -a "$target_address:$port" -a "$target_address:$other" -n "$nqn" \
         --reconnect-delay 1 --as "nbd:unix:$socket"
     attached=$pid
     until_line attach.log '^ready' "$attached" 60
@@ -89,24 +90,21 @@ test_kernel_target_paths() {
     ended "$load" 60
     wait "$load" || { cat fio.log; fail 'the load failed'; }
     ! grep -E 'err= *[1-9]' fio.log || fail 'the load failed'
+    end_all "$attached"
+    kernel_target_ends
 }
 
 # ask PORT-STATE: of the kernel's target, and waits until it is so
 ask() {
-    local n
     : >"share/ask/$1"
-    for ((n = 0; n < 200; n++)); do
-        [ -e "share/ask/$1" ] || return 0
-        sleep 0.1
-    done
-    fail "the guest does not do $1"
+    until_gone "share/ask/$1"
 }
 
 # carries 'STATE ANA busy|idle'...: soon each path of the attachment is so, and carries requests or none
 carries() {
     local n now expected
     expected=$(printf '%s\n' "$@")
-    for ((n = 0; n < 60; n++)); do
+    for ((n = 0; n < 240; n++)); do
         mv status.json before.json 2>/dev/null || true
         "$ROADTRAIN" status --json >status.json || true
         now=$(jq -nr --slurpfile before before.json --slurpfile now status.json '

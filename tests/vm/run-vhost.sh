@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # A virtual machine whose disk is a remote namespace: QEMU's vhost-user-blk and the guest's virtio_blk.
 
+thorough+=(vhost_user_disk)
+
 # start_backend: sockets of all namespaces in disks/; leaves its process in $attached
 start_backend() {
-    background attach.log "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" \
+    background attach.log "$ROADTRAIN" attach -t tcp -a "$target_address" -s "$port" -n "$nqn" \
         --lanes 2 --cores 0,1 --as "vhost-user:$work/disks/"
     attached=$pid
     until_line attach.log '^ready' "$attached"
@@ -24,7 +26,7 @@ start_vhost_guest() {
 test_vhost_user_disk() {
     mkdir share disks
     truncate -s 16M ro.img
-    cp "$EXERCISE" share/exercise
+    share_exercise
     configure "file:$work/disk.img,size=128MiB,lba=4096" "file:$work/ro.img,size=16MiB,ro"
     serve_configured
     start_backend
@@ -43,7 +45,6 @@ test_vhost_user_disk() {
     until_file share/target "$vm"
     kill -KILL "$target"
     ended "$target" 60
-    sleep 1
     serve_configured
     touch share/returned
     # In order, too: what is under way is finished, and the guest waits for the next one.
@@ -76,7 +77,7 @@ if dd if=/dev/zero of=/dev/vdb bs=4k count=1 2>/dev/null; then exit 1; fi
 dd if=/dev/vdb bs=1M iflag=direct 2>/dev/null | cmp -n 16777216 - /dev/zero
 E
     start_vhost_guest 2 again.sh
-    wait "$vm" || { cat guest.log attach.log; fail 'the second guest is not content'; }
+    guest_ends "$vm"
     [ "$(grep -c 'frontend connects' attach.log)" -ge 3 ]
     alive "$attached"
 }
