@@ -3,10 +3,7 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{
-    AcquireAction, ChangePersistence, Client, RegisterAction, RequestError, ReservationType,
-    Reservations,
-};
+use roadtrain_engine::host::{Client, RequestError};
 use roadtrain_engine::target::{Export, KeptPlace, Server, ServerConfig};
 use roadtrain_wire::status::Status;
 use std::fs;
@@ -160,27 +157,6 @@ fn a_mark_that_cannot_be_saved_is_none_and_stays_one() {
 }
 
 #[test]
-fn there_are_so_many_marks_at_most() {
-    let server = start(vec![memory(1, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)]);
-    let client = host(&server, 1);
-    for n in 0..1024 {
-        client.write_uncorrectable(1, n * 8, 3).unwrap();
-    }
-    let full = Status::CAPACITY_EXCEEDED.dnr();
-    assert_eq!(status(client.write_uncorrectable(1, 5, 1)), full);
-    assert_eq!(read(&client, 1, 5, 1), Status::SUCCESS);
-    client.write_uncorrectable(2, 5, 1).unwrap();
-    // A write makes two of one.
-    assert_eq!(write(&client, 1, 1, 1, 1), Status::SUCCESS);
-    assert_eq!([0, 1, 2].map(|slba| read(&client, 1, slba, 1).is_success()), [false, true, false]);
-    assert_eq!(status(client.write_uncorrectable(1, 5, 1)), full);
-    client.write_zeroes(1, 0, 8192, false).unwrap();
-    client.write_uncorrectable(1, 5, 1).unwrap();
-    drop(client);
-    assert_nothing_left(&server);
-}
-
-#[test]
 fn where_there_is_no_place_nothing_is_marked() {
     let directory = tempfile::tempdir().unwrap();
     let nowhere = KeptPlace::Nowhere;
@@ -199,24 +175,6 @@ fn where_there_is_no_place_nothing_is_marked() {
         Export { uncorrectable: kept, ..file(4, &directory, MIB, BLOCK) },
     ];
     assert!(Server::start(server_config(twice)).is_err(), "marks of one would be the other's");
-}
-
-#[test]
-fn a_reservation_takes_it_for_a_write() {
-    let server = start(vec![memory(1, MIB, BLOCK)]);
-    let (one, other) = (host(&server, 1), host(&server, 2));
-    let mut config = host_config(address(&server));
-    (config.host_nqn, config.host_id) = (format!("{HOST_NQN}1"), [2; 16]);
-    let mut reservations = Reservations::connect(&config).unwrap();
-    let register = (RegisterAction::Register, false);
-    reservations.register(1, register, ChangePersistence::Keep, (0, 5)).unwrap();
-    let kind = ReservationType::WriteExclusive;
-    reservations.acquire(1, AcquireAction::Acquire, kind, (5, 0)).unwrap();
-    let conflict = Status::RESERVATION_CONFLICT.dnr();
-    assert_eq!(status(other.write_uncorrectable(1, 0, 1)), conflict);
-    one.write_uncorrectable(1, 0, 1).unwrap();
-    assert_eq!(read(&other, 1, 0, 1), UNREADABLE);
-    assert_eq!(write(&other, 1, 0, 1, 1), conflict);
 }
 
 /// Does something at the end, however that comes.
