@@ -191,7 +191,7 @@ fn defer(last: impl FnMut()) -> impl Drop {
 /// One host marks and writes, others read and write elsewhere: no read that begins after an answer sees what was before.
 #[test]
 fn marks_hold_for_every_host_from_their_answer_on() {
-    const ROUNDS: u64 = 60;
+    let rounds = effort(15, 60);
     let directory = tempfile::tempdir().unwrap();
     let server = start(exports(&directory));
     let (one, other) = (host(&server, 1), host(&server, 2));
@@ -210,7 +210,7 @@ fn marks_hold_for_every_host_from_their_answer_on() {
                 }
             });
             let _over = defer(|| is_over.store(true, Ordering::Relaxed));
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 one.write_uncorrectable(nsid, 12, 20).unwrap();
                 assert_eq!(read(&other, nsid, 12, 20), UNREADABLE, "nsid {nsid}, {round}");
                 assert_eq!(write(&other, nsid, 12, 20, round), Status::SUCCESS);
@@ -230,7 +230,7 @@ fn writes_of_marked_blocks_at_the_same_time_end_well() {
     let server = start(exports(&directory));
     let hosts: Vec<Client> = (1..=4).map(|number| host(&server, number)).collect();
     for nsid in 1..=3 {
-        for round in 0..20 {
+        for round in 0..effort(6, 20) {
             hosts[0].write_uncorrectable(nsid, 0, 16).unwrap();
             std::thread::scope(|scope| {
                 for (seed, client) in hosts.iter().enumerate() {
