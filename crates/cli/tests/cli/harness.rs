@@ -4,12 +4,25 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_roadtrain");
 pub const NQN: &str = "nqn.2025-01.io.example:test";
 
 /// Not where this user's attachments and targets are.
 const RUNTIME_DIR: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
+
+/// Longer than anything should take.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// Waits until `done` is true.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 pub fn roadtrain(line: &str) -> Output {
     let mut command = Command::new(PROGRAM);
@@ -79,13 +92,9 @@ impl Target {
 
     /// Waits until its namespaces have these sizes.
     pub fn await_sizes(&self, sizes: &[u64]) {
-        for _ in 0..200 {
-            if self.sizes() == sizes {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(25));
-        }
-        panic!("{:?} instead of {sizes:?}", self.sizes());
+        eventually(&format!("namespaces of port {} have {sizes:?}", self.port), || {
+            self.sizes() == sizes
+        });
     }
 
     /// Waits for its end; its exit status and its log.
@@ -96,9 +105,17 @@ impl Target {
     }
 }
 
+/// Ends the target. If the test has failed its port and its log are shown.
 impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking()
+            && let Some(mut stderr) = self.child.stderr.take()
+        {
+            let mut log = String::new();
+            let _ = stderr.read_to_string(&mut log);
+            eprintln!("log of the target at port {}:\n{log}", self.port);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A running target is asked, and changed, at its control socket.
 
-use crate::harness::{NQN, PROGRAM, Target, json, stderr};
+use crate::harness::{NQN, PROGRAM, Target, eventually, json, stderr};
 use serde_json::{Value, json as value};
 use std::collections::BTreeSet;
 use std::fs;
@@ -179,20 +179,10 @@ fn listeners_follow_the_file() {
     assert_eq!(log(), BTreeSet::from([first.clone(), opened.to_string()]));
     with("\"127.0.0.2\"");
     served.target.signal(libc::SIGHUP);
-    for _ in 0..200 {
-        if listeners() == value!([opened.to_string()]) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(25));
-    }
-    assert_eq!(listeners(), value!([opened.to_string()]));
+    eventually("the first listener is closed", || listeners() == value!([opened.to_string()]));
     assert_eq!(log(), BTreeSet::from([opened.to_string()]));
     // Its reactor hears of it a little later.
-    let listens = || TcpStream::connect(&first).is_ok();
-    for _ in (0..200).take_while(|_| listens()) {
-        std::thread::sleep(std::time::Duration::from_millis(25));
-    }
-    assert!(!listens());
+    eventually("nothing listens", || TcpStream::connect(&first).is_err());
 }
 
 /// Every operation has a word, and what it has done is seen; each refusal says why and where.

@@ -1,12 +1,13 @@
 //! Marks of Write Uncorrectable when the target is killed, again and again, or another process goes on in its place: what
 //! was answered holds.
 
-use crate::harness::{NQN, Target};
+use crate::harness::{NQN, Target, eventually};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, RequestError};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ fn read(client: &Client, slba: u64) -> Option<u8> {
     }
 }
 
-/// Marks and writes blocks in turn, until the target is gone.
-fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64) {
+/// Marks and writes blocks in turn, until the target is gone; counts the answers.
+fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64, answers: &AtomicU64) {
     for step in 0.. {
         let slba = (step * 7 + round) % BLOCKS;
         let before = match known.get(&slba) {
@@ -77,6 +78,7 @@ fn work(client: &Client, known: &mut BTreeMap<u64, Block>, round: u64) {
             return;
         }
         known.insert(slba, after.map_or(Block::Marked, Block::Written));
+        answers.fetch_add(1, Relaxed);
     }
 }
 
@@ -98,10 +100,10 @@ fn what_was_answered_holds_when_the_target_is_killed() {
             }
             *block = found.map_or(Block::Marked, Block::Written);
         }
-        let pause = Duration::from_millis(40 + round * 17);
+        let answers = AtomicU64::new(0);
         thread::scope(|scope| {
-            scope.spawn(|| work(&client, &mut known, round));
-            thread::sleep(pause);
+            scope.spawn(|| work(&client, &mut known, round, &answers));
+            eventually("commands are answered", || answers.load(Relaxed) >= 5 + round * 3);
             target.child.kill().unwrap();
         });
     }

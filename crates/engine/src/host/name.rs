@@ -150,44 +150,56 @@ impl fmt::Display for TargetName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Condvar;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-    use std::sync::mpsc::channel;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, 2, last], 4420))
     }
 
-    /// A name whose answers come when the test gives them, and how often it was looked up.
-    fn slow_name() -> (TargetName, std::sync::mpsc::Sender<u8>, Arc<AtomicUsize>) {
-        let (give, answers) = channel();
-        let (answers, asked) = (Mutex::new(answers), Arc::new(AtomicUsize::new(0)));
-        let count = asked.clone();
+    /// Answer of all lookups: they wait while there is none.
+    #[derive(Default)]
+    struct Answer(Mutex<Option<u8>>, Condvar);
+
+    impl Answer {
+        fn set(&self, last: Option<u8>) {
+            *self.0.lock().unwrap() = last;
+            self.1.notify_all();
+        }
+
+        fn get(&self) -> u8 {
+            let last = self.1.wait_while(self.0.lock().unwrap(), |last| last.is_none()).unwrap();
+            last.expect("waited for")
+        }
+    }
+
+    /// A name with that answer, and how often it was looked up.
+    fn slow_name() -> (TargetName, Arc<Answer>, Arc<AtomicUsize>) {
+        let (answer, asked) = (Arc::<Answer>::default(), Arc::new(AtomicUsize::new(0)));
+        let (given, count) = (answer.clone(), asked.clone());
         let name = TargetName::with_lookup("disk", 4420, move |_, _| {
             count.fetch_add(1, SeqCst);
-            let answer = answers.lock().unwrap().recv();
-            answer.map(|last| vec![address(last)]).map_err(io::Error::other)
+            Ok(vec![address(given.get())])
         });
-        (name, give, asked)
+        (name, answer, asked)
     }
 
     #[test]
     fn a_lookup_that_hangs_is_not_waited_for_and_not_repeated() {
-        let (name, give, asked) = slow_name();
+        let (name, answer, asked) = slow_name();
         let short = Duration::from_millis(5);
         for _ in 0..5 {
             let error = name.addresses(short).unwrap_err().to_string();
             assert!(error.contains("took longer"), "{error}");
         }
         assert!(asked.load(SeqCst) <= 1);
-        // Twice: an answer that is there before it is waited for is an old one.
-        give.send(1).unwrap();
-        give.send(1).unwrap();
+        answer.set(Some(1));
         assert_eq!(name.addresses(Duration::from_secs(60)).unwrap(), [address(1)]);
-        // Nobody answers any more: what was known.
+        // No lookup is answered any more: what was known.
+        answer.set(None);
         assert_eq!(name.addresses(short).unwrap(), [address(1)]);
         assert_eq!(name.addresses(short).unwrap(), [address(1)]);
-        give.send(2).unwrap();
-        give.send(2).unwrap();
+        answer.set(Some(2));
         assert_eq!(name.addresses(Duration::from_secs(60)).unwrap(), [address(2)]);
     }
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The keep-alive timeout of these hosts, and how long they send nothing but one kind of command.
-const KATO: Duration = Duration::from_secs(3);
-const BUSY: Duration = Duration::from_secs(7);
+const KATO: Duration = Duration::from_secs(2);
+const BUSY: Duration = Duration::from_secs(5);
 
 /// An I/O command as its capsule, and what it ends with.
 type Kind = (&'static str, fn(u16) -> Vec<u8>, Status);

@@ -138,34 +138,6 @@ fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
     assert!(entries.iter().any(|entry| entry.subnqn() == Some(NQN)));
 }
 
-/// Keys change while the target runs: who is connected stays, who connects needs the new one.
-#[test]
-fn keys_change_while_hosts_are_connected() {
-    let server = start(true, Offer::default(), 1);
-    let client = Client::connect(config(&server, both())).unwrap();
-    let keys = Keys { host: key(5), controller: key(6) };
-    let authentication = Authentication {
-        keys: BTreeMap::from([(HOST_NQN.to_owned(), keys.clone())]),
-        ..authentication(true, Offer::default())
-    };
-    let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
-    let listen = ["127.0.0.1:0".parse().unwrap()];
-    let changes = server
-        .reconfigure(
-            &listen,
-            &subsystems,
-            &authentication,
-            (TlsUse::Off, &BTreeMap::new()),
-            &Default::default(),
-        )
-        .unwrap();
-    let told: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["authentication: other keys or requirements"]);
-    client.write(1, 0, pattern(4096, 3), false).unwrap();
-    assert_eq!(refusal(config(&server, both())), dhchap::HostError::RefusedBoth);
-    assert!(Client::connect(config(&server, keys)).is_ok());
-}
-
 /// Sixteen at once, all of whose powers one thread computes.
 #[test]
 fn many_hosts_authenticate_at_once() {
@@ -220,34 +192,4 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
 
 fn host(octet: u8) -> Keys {
     Keys { host: key(octet), controller: None }
-}
-
-/// One subsystem asks for keys, another does not.
-#[test]
-fn a_subsystem_may_require_what_others_do_not() {
-    let mut open = subsystem(vec![memory(1, MIB, 512)]);
-    open.nqn = "nqn.2024-01.test:open".to_owned();
-    let mut config = server_config(vec![memory(1, MIB, 512)]);
-    config.subsystems.push(open);
-    config.authentication = Authentication {
-        required_at: [NQN.to_owned()].into(),
-        tls_at: ["nqn.2024-01.test:secured".to_owned()].into(),
-        ..authentication(false, Offer::default())
-    };
-    let mut secured = subsystem(vec![memory(1, MIB, 512)]);
-    secured.nqn = "nqn.2024-01.test:secured".to_owned();
-    config.subsystems.push(secured);
-    let server = Server::start(config).unwrap();
-    let connect = |nqn: &str| {
-        Client::connect(HostConfig {
-            host_nqn: "nqn.2024-01.test:stranger".to_owned(),
-            subsystem_nqn: nqn.to_owned(),
-            ..self::config(&server, host(1))
-        })
-    };
-    assert!(connect("nqn.2024-01.test:open").is_ok());
-    let refused = connect(NQN).err().expect("it has no key");
-    assert!(matches!(refused, HostError::Authentication { .. }), "{refused}");
-    let refused = connect("nqn.2024-01.test:secured").err().expect("it needs TLS");
-    assert!(matches!(refused, HostError::Refused { .. }), "{refused}");
 }

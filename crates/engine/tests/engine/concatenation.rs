@@ -86,22 +86,6 @@ fn everything_goes_over_tls_with_the_psk_that_was_made() {
 const PLAIN: u8 = 0;
 const TLS: u8 = 0x16;
 
-#[test]
-fn who_is_not_let_in_hears_why() {
-    let server = start(TlsUse::Allowed);
-    let refused = |keys| refusal(host(address(&server), keys));
-    let failed = Explanation::Failed;
-    assert_eq!(refused(host_key(9)), dhchap::HostError::Refused(failed));
-    assert_eq!(refused(Keys::default()), dhchap::HostError::NoKey);
-    let other_target = refused(Keys { host: key(1), controller: key(9) });
-    assert!(matches!(other_target, dhchap::HostError::Refuses(Explanation::Failed, _)));
-    // A host that is not asked to authenticate.
-    let host_nqn = "nqn.2024-01.test:stranger".to_owned();
-    let stranger = HostConfig { host_nqn, ..host(address(&server), host_key(1)) };
-    assert_eq!(refusal(stranger), dhchap::HostError::NoChannel);
-    assert_nothing_left(&server);
-}
-
 /// Nobody goes on without what was wanted: a target that has no TLS there, or no plain connections.
 #[test]
 fn nobody_falls_back() {
@@ -130,6 +114,10 @@ fn a_subsystem_may_require_it() {
     // The other one takes both.
     let open = HostConfig { keys: host_key(1), ..host_config(address(&server)) };
     data_passes(&Client::connect(open).unwrap());
+    // A host that is not asked for a proof makes no PSK.
+    let host_nqn = "nqn.2024-01.test:stranger".to_owned();
+    let stranger = HostConfig { host_nqn, ..host(address(&server), host_key(1)) };
+    assert_eq!(refusal(stranger), dhchap::HostError::NoChannel);
     let without = start(TlsUse::Off);
     let refused = at(HostConfig { keys: host_key(1), ..host_config(address(&without)) });
     let refused = Client::connect(refused).err().unwrap();

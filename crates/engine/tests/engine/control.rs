@@ -1,14 +1,10 @@
 //! Namespaces that come and go, hosts that may not connect, hosts that fall silent.
 
 use crate::harness::*;
-use crate::loss::sqes;
-use crate::proxy::Proxy;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Admin, Client, HostError, discover};
+use roadtrain_engine::host::{Admin, Client, HostError};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{ConfigError, Export, Operation, Place, Server, Subsystem};
-use roadtrain_wire::discovery::DiscoveryEntry;
-use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::path::Path;
@@ -146,17 +142,6 @@ fn refusals_say_why() {
     assert_nothing_left(&server);
 }
 
-#[test]
-fn discovery_names_the_subsystem() {
-    let server = serve(vec![memory(1, MIB, 512)]);
-    let mut config = host_config(address(&server));
-    config.subsystem_nqn = DISCOVERY_NQN.into();
-    let (_, entries) = discover(&config).unwrap();
-    let names = |entry: &DiscoveryEntry| entry.subnqn.starts_with(NQN.as_bytes());
-    assert!(entries.iter().any(names), "{} entries", entries.len());
-    assert_nothing_left(&server);
-}
-
 /// With several reactors the silent host's admin queue is on another one than the listener.
 #[test]
 fn a_silent_host_loses_its_controller() {
@@ -173,30 +158,4 @@ fn a_silent_host_loses_its_controller() {
             assert!(admin.run("Keep Alive", &keep_alive, &[], &mut []).is_err());
         }
     }
-}
-
-/// Connecting its lanes takes longer than the keep-alive timeout, and not every target takes Connects for a sign of
-/// life.
-#[test]
-fn a_host_keeps_alive_while_it_connects_its_lanes() {
-    let server = serve(vec![memory(1, MIB, 512)]);
-    let proxy = Proxy::slow(address(&server), Duration::from_millis(400));
-    let mut config = host_config(proxy.address);
-    (config.keep_alive, config.lanes) = (Duration::from_secs(2), 8);
-    let _client = Client::connect(config).unwrap();
-    let admin = sqes(&proxy.sent(0));
-    let count = admin.iter().filter(|sqe| sqe.opcode == opcode::KEEP_ALIVE).count();
-    assert!(count >= 2, "{count} while it connected");
-}
-
-#[test]
-fn a_host_that_keeps_alive_stays() {
-    let server = serve(vec![memory(1, MIB, 512)]);
-    let mut config = host_config(address(&server));
-    config.keep_alive = Duration::from_secs(2);
-    let client = Client::connect(config).unwrap();
-    let connections = server.usage().connections;
-    std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(server.usage().connections, connections);
-    client.flush(1).unwrap();
 }

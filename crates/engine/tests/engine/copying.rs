@@ -85,13 +85,6 @@ fn limits_of_copies_are_those_that_are_announced() {
     assert_nothing_left(&server);
 }
 
-#[test]
-fn what_is_read_only_is_no_destination() {
-    let server = serve(vec![read_only(memory(1, MIB, BLOCK))]);
-    let status = refused(connect(&server).copy(1, &[(0, 1)], 8, false));
-    assert_eq!(status, Status::NAMESPACE_WRITE_PROTECTED);
-}
-
 /// A Copy as it is on the wire, of two ranges (NVM Command Set 1.1, section 3.3.2).
 fn copy(cid: u16, to: u64, flags: u32, sources: &[(u64, u16)]) -> Vec<u8> {
     let mut sqe = Sqe::new(opcode::COPY, 1);

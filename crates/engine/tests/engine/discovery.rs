@@ -88,7 +88,7 @@ fn paths_follow_the_log() {
         assert_eq!(routes(&client), all_connected(&[first]));
         let (done, completions) = channel();
         let mut second = None;
-        for round in 0..24 {
+        for round in 0..effort(8, 24) {
             for slot in 0..SLOTS {
                 let buffer = Some(pattern(4096, round * SLOTS + slot));
                 client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);

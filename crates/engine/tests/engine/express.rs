@@ -10,7 +10,6 @@ use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKey, TlsKeys};
 use roadtrain_proto::target::{Authentication, Limits};
 use roadtrain_wire::fabrics::fctype;
-use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::opcode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,15 +147,6 @@ fn it_opens_beside_bulk_and_closes_when_idle() {
 }
 
 #[test]
-fn it_does_not_open_for_requests_of_no_class() {
-    let server = start(Limits::default());
-    let load = mixed(&server, Class::Normal, |_| {});
-    eventually("many reads beside bulk", || load.reads.load(Relaxed) > 2000);
-    assert_eq!(load.express(), ExpressReading::default());
-    load.end();
-}
-
-#[test]
 fn it_does_not_open_where_it_is_not_allowed() {
     let server = start(Limits::default());
     let load = mixed(&server, Class::Latency, |config| config.express = false);
@@ -177,23 +167,6 @@ fn a_controller_with_no_queue_to_spare_is_used_as_it_is() {
 }
 
 #[test]
-fn a_target_that_refuses_another_queue_is_used_as_it_is() {
-    // The first two connections are of the admin queue and the lane; answers to Connect on others become refusals.
-    let server = start(Limits::default());
-    let proxy = Proxy::editing(address(&server), |number, pdu| {
-        if number >= 2 && pdu[0] == PduType::CapsuleResp as u8 {
-            pdu[22..24].copy_from_slice(&(0x0182u16 << 1).to_le_bytes());
-        }
-    });
-    let load = Mixed::begin(Client::connect(host_config(proxy.address)).unwrap(), Class::Latency);
-    eventually("another queue is asked for", || proxy.joined() > 2);
-    (0..10).for_each(|_| load.goes_on());
-    assert_eq!(load.express(), ExpressReading::default());
-    assert_eq!(load.client.view().lanes()[0].reconnects, 0);
-    load.end();
-}
-
-#[test]
 fn its_loss_is_the_lane_s() {
     let server = start(Limits::default());
     let proxy = Proxy::new(address(&server), Vec::new());
@@ -206,26 +179,6 @@ fn its_loss_is_the_lane_s() {
         });
         load.goes_on();
     }
-    load.end();
-}
-
-/// The target accepts the connection and says nothing on it.
-#[test]
-fn a_target_that_is_silent_on_it_is_kept_alive() {
-    let server = start(Limits::default());
-    let proxy = Proxy::editing(address(&server), |number, _| {
-        if number >= 2 {
-            thread::sleep(LONG);
-        }
-    });
-    let mut config = host_config(proxy.address);
-    config.keep_alive = Duration::from_secs(3);
-    let load = Mixed::begin(Client::connect(config).unwrap(), Class::Latency);
-    eventually("it is tried", || proxy.joined() > 2);
-    thread::sleep(Duration::from_secs(5));
-    load.goes_on();
-    assert_eq!(load.express(), ExpressReading::default());
-    assert_eq!(load.client.view().lanes()[0].reconnects, 0);
     load.end();
 }
 

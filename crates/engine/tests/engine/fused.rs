@@ -81,18 +81,18 @@ fn count_locked(client: &Client, nsid: u32, me: u64, times: u64) {
 
 #[test]
 fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
-    const TIMES: u64 = 40;
+    let times = effort(8, 40);
     let directory = tempfile::tempdir().unwrap();
     let server = serve_all(&directory);
     for nsid in 1..=3 {
         std::thread::scope(|scope| {
             for me in 1..=HOSTS {
                 let server = &server;
-                scope.spawn(move || count_locked(&host(server, me), nsid, me, TIMES));
+                scope.spawn(move || count_locked(&host(server, me), nsid, me, times));
             }
         });
         let (counter, _) = said(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
-        assert_eq!(counter, HOSTS * TIMES, "nsid {nsid}");
+        assert_eq!(counter, HOSTS * times, "nsid {nsid}");
     }
     assert_nothing_left(&server);
 }
@@ -100,7 +100,7 @@ fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
 /// The same, with a path by each of the listeners for each host.
 #[test]
 fn the_lock_is_one_over_all_paths() {
-    const TIMES: u64 = 25;
+    let times = effort(5, 25);
     let any = "127.0.0.1:0".parse().unwrap();
     let config = server_config(vec![memory(1, MIB, BLOCK)]);
     let config = ServerConfig { listen: vec![any, any], cores: reactors(2), ..config };
@@ -116,11 +116,11 @@ fn the_lock_is_one_over_all_paths() {
     std::thread::scope(|scope| {
         for me in 1..=HOSTS {
             let several = &several;
-            scope.spawn(move || count_locked(&several(me), 1, me, TIMES));
+            scope.spawn(move || count_locked(&several(me), 1, me, times));
         }
     });
     let (counter, _) = said(&read(&several(0), 1, COUNTER)).unwrap();
-    assert_eq!(counter, HOSTS * TIMES);
+    assert_eq!(counter, HOSTS * times);
     assert_nothing_left(&server);
 }
 
@@ -147,7 +147,7 @@ impl Drop for Stop<'_> {
 /// A tag that was written may never give way to an older one: who compares with the old one must not write it back.
 #[test]
 fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
-    const WRITES: u64 = 150;
+    let writes = effort(45, 150);
     let directory = tempfile::tempdir().unwrap();
     let server = serve_all(&directory);
     for nsid in 1..=3 {
@@ -161,7 +161,7 @@ fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
             let stopping = Stop(&stop);
             let client = host(&server, 0);
             // In the capsule, asked for, and so long that it comes in many receives; and zeroes.
-            for tag in 1..=WRITES {
+            for tag in 1..=writes {
                 let blocks = [1, 64, 1024][tag as usize % 3];
                 let mut buffer = Buffer::alloc(blocks * BLOCK_BYTES);
                 let at = LOCK as usize * BLOCK_BYTES;

@@ -13,6 +13,12 @@ pub const HOST_NQN: &str = "nqn.2024-01.test:host";
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
 
+/// `usual`, or `thorough` where the environment has `THOROUGH=1`: how much of something a test does.
+pub fn effort(usual: u64, thorough: u64) -> u64 {
+    let is_thorough = std::env::var_os("THOROUGH").is_some_and(|value| value == "1");
+    if is_thorough { thorough } else { usual }
+}
+
 pub fn memory(nsid: u32, size: u64, lba_bytes: u32) -> Export {
     export(nsid, StoreKind::Memory { size }, lba_bytes)
 }

@@ -188,15 +188,3 @@ fn a_reload_that_fails_changes_nothing() {
     assert!(files["two"][..4096] == *pattern(4096, 2) && files["small"][..4096] == [7; 4096]);
     server.reload(&[subsystem(before)]).unwrap_err(); // a file is not cut
 }
-
-#[test]
-fn what_shrank_is_not_seen_again_when_it_grows() {
-    let server = serve(vec![memory(1, 2 * MIB, 512)]);
-    let client = connect(&server);
-    client.write(1, 4000, pattern(4096, 1), false).unwrap();
-    for size in [MIB, 2 * MIB] {
-        server.reload(&[subsystem(vec![memory(1, size, 512)])]).unwrap();
-    }
-    let read = connect(&server).read(1, 4000, Buffer::alloc(4096)).unwrap();
-    assert!(read.iter().all(|&octet| octet == 0));
-}

@@ -62,10 +62,13 @@ fn nobody_wakes_up_but_to_keep_alive() {
     for slba in 0..100 {
         client.write(1, slba, Buffer::alloc(4096), false).unwrap();
     }
+    let connections = server.usage().connections;
     std::thread::sleep(Duration::from_millis(500));
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(4));
     let after = sleeps();
+    assert_eq!(server.usage().connections, connections, "Keep Alive keeps the controller");
+    assert_eq!(client.stats().reconnects, 0);
     let expected = "two reactors at each end, a controller's thread, one that watches sizes";
     assert_eq!(before.len(), 6, "{expected}: {before:?}");
     let mut total = 0;

@@ -143,6 +143,7 @@ fn failures_have_their_status_and_give_the_buffer_back() {
     }
     assert!(status(client.write_zeroes(3, 0, 1, false)).is(protected));
     assert!(status(client.discard(3, 0, 1)).is(protected));
+    assert!(status(client.copy(3, &[(0, 1)], 8, false)).is(protected));
     assert!(read(&client, 3, 0, 4096).iter().all(|&octet| octet == 0));
     client.flush(3).unwrap();
     drop(client);

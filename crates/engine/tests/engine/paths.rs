@@ -77,15 +77,15 @@ fn requests_take_all_paths_by_every_policy() {
 }
 
 /// How often `survives` writes and reads everything.
-const ROUNDS: usize = 40;
+const ROUNDS: u64 = 40;
 
 /// Writes and reads all the time while something happens: none fails, each ends once, and what was written last is
-/// there. The longest that one has taken, of each round.
-fn survives(client: &Client, mut happens: impl FnMut(u64)) -> [Duration; ROUNDS] {
+/// there. The longest that one has taken.
+fn survives(client: &Client, mut happens: impl FnMut(u64)) -> Duration {
     const SLOTS: u64 = 64;
     let (done, completions) = channel();
-    let mut longest = [Duration::ZERO; ROUNDS];
-    for (longest, round) in longest.iter_mut().zip(0..) {
+    let mut longest = Duration::ZERO;
+    for round in 0..ROUNDS {
         for slot in 0..SLOTS {
             let buffer = Some(pattern(4096, round * SLOTS + slot));
             client.submit_to(request(Op::Write, slot * 8, 8, buffer, slot), &done);
@@ -96,7 +96,7 @@ fn survives(client: &Client, mut happens: impl FnMut(u64)) -> [Duration; ROUNDS]
             let completion = completions.recv_timeout(LONG).expect("every request ends");
             assert!(completion.status.is_success(), "{}", completion.status);
             assert!(!std::mem::replace(&mut seen[completion.token as usize], true), "twice");
-            *longest = Duration::from_nanos(completion.latency_ns).max(*longest);
+            longest = Duration::from_nanos(completion.latency_ns).max(longest);
         }
         for slot in 0..SLOTS {
             let got = client.read(1, slot * 8, Buffer::alloc(4096)).unwrap();
@@ -132,15 +132,14 @@ fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
     let proxies = proxies(&server);
     let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
     let client = Client::connect(config).unwrap();
-    let pauses = survives(&client, |round| {
+    let longest = survives(&client, |round| {
         if round == 10 {
             proxies[0].freeze_all();
         }
     });
-    let longest = pauses.into_iter().max().unwrap();
     println!("longest pause of a write, keep-alive timeout {KEEP_ALIVE:?}: {longest:?}");
-    // Silence is noticed within a keep-alive timeout.
-    assert!(longest <= KEEP_ALIVE * 2, "{longest:?}");
+    // Silence is noticed within a keep-alive timeout. Without the fence writes would wait for three more.
+    assert!(longest < KEEP_ALIVE * 3, "{longest:?}");
     assert_eq!(states(&client)[1], LinkState::Connected);
     assert_ne!(states(&client)[0], LinkState::Connected);
     assert_eq!(client.view().link().state, LinkState::Connected, "one is enough");
@@ -148,30 +147,25 @@ fn writes_of_a_silent_path_go_on_when_the_other_path_has_fenced_them() {
 
 /// A connection that ends is noticed at once, and its address need not come back.
 #[test]
-fn writes_of_a_path_that_is_gone_pause_for_milliseconds() {
+fn writes_of_a_path_that_is_gone_wait_for_no_keep_alive() {
     let server = serve_twice(vec![memory(1, MIB, 512)]);
     let proxies = proxies(&server);
-    let config = HostConfig { path_policy: PathPolicy::RoundRobin, ..host(&proxies) };
-    let client = Client::connect(config).unwrap();
-    let mut pauses = Vec::new();
-    for _ in 0..5 {
-        let mut longest = survives(&client, |round| {
-            if round == 10 {
-                proxies[0].kill();
-            }
-        });
-        // The others are what this machine makes of them just now.
-        let pause = std::mem::take(&mut longest[10]);
-        pauses.push((pause, longest.into_iter().max().unwrap()));
-        assert_ne!(states(&client)[0], LinkState::Connected);
-        proxies[0].revive();
-        eventually("both are back", || states(&client) == BOTH);
-    }
-    println!("longest pauses of a write when a connection ends, and otherwise: {pauses:?}");
-    let is_short = |&&(pause, other): &&(Duration, Duration)| {
-        pause <= Duration::from_millis(50).max(other * 3)
+    let config = HostConfig {
+        path_policy: PathPolicy::RoundRobin,
+        keep_alive: KEEP_ALIVE * 10,
+        ..host(&proxies)
     };
-    assert!(pauses.iter().filter(is_short).count() >= 3, "{pauses:?}");
+    let client = Client::connect(config).unwrap();
+    let longest = survives(&client, |round| {
+        if round == 10 {
+            proxies[0].kill();
+        }
+    });
+    println!("longest pause of a write when a connection ends: {longest:?}");
+    assert!(longest < KEEP_ALIVE * 5, "{longest:?}");
+    assert_ne!(states(&client)[0], LinkState::Connected);
+    proxies[0].revive();
+    eventually("both are back", || states(&client) == BOTH);
 }
 
 /// Another process knows nothing of what its neighbour may still execute.
@@ -199,7 +193,7 @@ fn writes_of_a_silent_path_to_another_process_wait_until_it_must_have_noticed() 
     let longest = ended.iter().map(|ended| Duration::from_nanos(ended.latency_ns)).max().unwrap();
     // Three keep-alive timeouts after the loss: the target counts traffic.
     assert!(longest >= KEEP_ALIVE * 3, "{longest:?}: writes were tried again too early");
-    assert!(longest <= KEEP_ALIVE * 6, "{longest:?}");
+    assert!(longest < LONG, "{longest:?}");
 }
 
 /// At the end what a lost path had goes on over the other one, too.
@@ -242,7 +236,7 @@ fn reads_of_a_silent_path_do_not_wait_for_its_fence() {
     for slot in 0..4 {
         client.read(1, slot, Buffer::alloc(512)).unwrap();
     }
-    assert!(since.elapsed() < KEEP_ALIVE * 2, "{:?}", since.elapsed());
+    assert!(since.elapsed() < KEEP_ALIVE * 3, "{:?}", since.elapsed());
 }
 
 #[test]

@@ -15,7 +15,6 @@ const LONG_BURST: u16 = 400;
 const ZEROED_BLOCKS: u32 = 500;
 /// More than a lane handles before it pauses.
 const BURST: u16 = 100;
-const ROUNDS: u32 = 20;
 /// After that long a lane is not latency-critical any more.
 const FORGOTTEN: Duration = Duration::from_millis(15);
 
@@ -56,7 +55,7 @@ fn a_lane_that_becomes_latency_critical_does_not_pause_in_between() {
         Sqe::rw(opcode::WRITE_ZEROES, 1, slba, ZEROED_BLOCKS)
     };
     let long_burst = commands(LONG_BURST, zero);
-    for _ in 0..ROUNDS {
+    for _ in 0..effort(6, 20) {
         std::thread::sleep(FORGOTTEN);
         critical.send(&reads(1, Class::Latency));
         assert_answered(&mut critical, 1, PduType::C2hData);

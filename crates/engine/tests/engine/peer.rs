@@ -19,7 +19,6 @@ pub mod raw;
 /// Octets of a block, for `raw`.
 pub const BLOCK: u32 = 512;
 pub const ENTRIES: u16 = 8;
-pub const IOCCSZ: usize = 16 << 10;
 
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
 pub struct Harness {

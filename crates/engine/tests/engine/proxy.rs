@@ -27,8 +27,6 @@ pub struct Proxy {
 
 struct Shared {
     target: SocketAddr,
-    /// Before a connection leads to the target.
-    delay: Duration,
     /// Of the next connections, the last one first.
     fates: Mutex<Vec<Fate>>,
     /// That have come true.
@@ -57,12 +55,7 @@ const SENT_BYTES: usize = 1 << 20;
 impl Proxy {
     /// The connections get `fates` in turn; nothing happens to those after them.
     pub fn new(target: SocketAddr, fates: Vec<Fate>) -> Self {
-        Proxy::with(target, fates, Duration::ZERO, None)
-    }
-
-    /// Every connection takes so long to come about, one after the other.
-    pub fn slow(target: SocketAddr, delay: Duration) -> Self {
-        Proxy::with(target, Vec::new(), delay, None)
+        Proxy::with(target, fates, None)
     }
 
     /// Nothing happens to the connections, but `edit` sees, and may change, what the target says.
@@ -70,21 +63,15 @@ impl Proxy {
         target: SocketAddr,
         edit: impl Fn(usize, &mut [u8]) + Send + Sync + 'static,
     ) -> Self {
-        Proxy::with(target, Vec::new(), Duration::ZERO, Some(Box::new(edit)))
+        Proxy::with(target, Vec::new(), Some(Box::new(edit)))
     }
 
-    fn with(
-        target: SocketAddr,
-        mut fates: Vec<Fate>,
-        delay: Duration,
-        edit: Option<Box<Edit>>,
-    ) -> Self {
+    fn with(target: SocketAddr, mut fates: Vec<Fate>, edit: Option<Box<Edit>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         fates.reverse();
         let shared = Arc::new(Shared {
             target,
-            delay,
             fates: Mutex::new(fates),
             strikes: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
@@ -154,7 +141,6 @@ impl Proxy {
 
 impl Shared {
     fn join(self: &Arc<Self>, near: TcpStream) {
-        thread::sleep(self.delay);
         if self.is_dead.load(Relaxed) {
             return;
         }

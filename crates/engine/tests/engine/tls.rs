@@ -114,18 +114,6 @@ fn where_it_is_allowed_the_first_octet_tells() {
     );
 }
 
-/// A host with a new key is let in, one with the old key is not, and nobody who is there notices.
-#[test]
-fn keys_change_while_hosts_are_connected() {
-    let (old, new) = (|| key(Hash::Sha256, 7), || key(Hash::Sha384, 8));
-    let server = required(vec![memory(1, 32 * MIB, 512)], old());
-    let client = Client::connect(host(address(&server), old())).unwrap();
-    server.set_tls_keys(keys(new()));
-    data_passes(&client);
-    assert!(Client::connect(host(address(&server), old())).is_err());
-    data_passes(&Client::connect(host(address(&server), new())).unwrap());
-}
-
 /// When keys are used up all connections are made anew, and requests do not notice.
 #[test]
 fn connections_are_renewed_before_their_keys_are_used_up() {

@@ -3,10 +3,7 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{
-    AcquireAction, ChangePersistence, Client, RegisterAction, RequestError, ReservationType,
-    Reservations,
-};
+use roadtrain_engine::host::{Client, RequestError};
 use roadtrain_engine::target::{Export, KeptPlace, Server, ServerConfig};
 use roadtrain_wire::status::Status;
 use std::fs;
@@ -160,27 +157,6 @@ fn a_mark_that_cannot_be_saved_is_none_and_stays_one() {
 }
 
 #[test]
-fn there_are_so_many_marks_at_most() {
-    let server = start(vec![memory(1, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)]);
-    let client = host(&server, 1);
-    for n in 0..1024 {
-        client.write_uncorrectable(1, n * 8, 3).unwrap();
-    }
-    let full = Status::CAPACITY_EXCEEDED.dnr();
-    assert_eq!(status(client.write_uncorrectable(1, 5, 1)), full);
-    assert_eq!(read(&client, 1, 5, 1), Status::SUCCESS);
-    client.write_uncorrectable(2, 5, 1).unwrap();
-    // A write makes two of one.
-    assert_eq!(write(&client, 1, 1, 1, 1), Status::SUCCESS);
-    assert_eq!([0, 1, 2].map(|slba| read(&client, 1, slba, 1).is_success()), [false, true, false]);
-    assert_eq!(status(client.write_uncorrectable(1, 5, 1)), full);
-    client.write_zeroes(1, 0, 8192, false).unwrap();
-    client.write_uncorrectable(1, 5, 1).unwrap();
-    drop(client);
-    assert_nothing_left(&server);
-}
-
-#[test]
 fn where_there_is_no_place_nothing_is_marked() {
     let directory = tempfile::tempdir().unwrap();
     let nowhere = KeptPlace::Nowhere;
@@ -201,24 +177,6 @@ fn where_there_is_no_place_nothing_is_marked() {
     assert!(Server::start(server_config(twice)).is_err(), "marks of one would be the other's");
 }
 
-#[test]
-fn a_reservation_takes_it_for_a_write() {
-    let server = start(vec![memory(1, MIB, BLOCK)]);
-    let (one, other) = (host(&server, 1), host(&server, 2));
-    let mut config = host_config(address(&server));
-    (config.host_nqn, config.host_id) = (format!("{HOST_NQN}1"), [2; 16]);
-    let mut reservations = Reservations::connect(&config).unwrap();
-    let register = (RegisterAction::Register, false);
-    reservations.register(1, register, ChangePersistence::Keep, (0, 5)).unwrap();
-    let kind = ReservationType::WriteExclusive;
-    reservations.acquire(1, AcquireAction::Acquire, kind, (5, 0)).unwrap();
-    let conflict = Status::RESERVATION_CONFLICT.dnr();
-    assert_eq!(status(other.write_uncorrectable(1, 0, 1)), conflict);
-    one.write_uncorrectable(1, 0, 1).unwrap();
-    assert_eq!(read(&other, 1, 0, 1), UNREADABLE);
-    assert_eq!(write(&other, 1, 0, 1, 1), conflict);
-}
-
 /// Does something at the end, however that comes.
 fn defer(last: impl FnMut()) -> impl Drop {
     struct Deferred<F: FnMut()>(F);
@@ -233,7 +191,7 @@ fn defer(last: impl FnMut()) -> impl Drop {
 /// One host marks and writes, others read and write elsewhere: no read that begins after an answer sees what was before.
 #[test]
 fn marks_hold_for_every_host_from_their_answer_on() {
-    const ROUNDS: u64 = 60;
+    let rounds = effort(15, 60);
     let directory = tempfile::tempdir().unwrap();
     let server = start(exports(&directory));
     let (one, other) = (host(&server, 1), host(&server, 2));
@@ -252,7 +210,7 @@ fn marks_hold_for_every_host_from_their_answer_on() {
                 }
             });
             let _over = defer(|| is_over.store(true, Ordering::Relaxed));
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 one.write_uncorrectable(nsid, 12, 20).unwrap();
                 assert_eq!(read(&other, nsid, 12, 20), UNREADABLE, "nsid {nsid}, {round}");
                 assert_eq!(write(&other, nsid, 12, 20, round), Status::SUCCESS);
@@ -272,7 +230,7 @@ fn writes_of_marked_blocks_at_the_same_time_end_well() {
     let server = start(exports(&directory));
     let hosts: Vec<Client> = (1..=4).map(|number| host(&server, number)).collect();
     for nsid in 1..=3 {
-        for round in 0..20 {
+        for round in 0..effort(6, 20) {
             hosts[0].write_uncorrectable(nsid, 0, 16).unwrap();
             std::thread::scope(|scope| {
                 for (seed, client) in hosts.iter().enumerate() {

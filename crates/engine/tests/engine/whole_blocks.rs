@@ -40,12 +40,17 @@ fn assert_whole(now: &[u8], before: &[u8], written: &[u8], block: usize, cut: us
     count
 }
 
+/// Each place up to `end`, or one of thirteen of them, and the end.
+fn cuts(end: usize) -> impl Iterator<Item = usize> {
+    (0..end).step_by(effort(13, 1) as usize).chain([end])
+}
+
 #[test]
 fn a_connection_cut_at_any_octet_of_a_capsule_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let capsule = raw::write_in_capsule(2, &new, raw::PLAIN);
-    for cut in 0..=capsule.len() {
+    for cut in cuts(capsule.len()) {
         harness.client.write(1, 0, pattern(LEN, 1), false).unwrap();
         send_and_end(harness.queue(raw::PLAIN), &capsule, cut);
         let written = assert_whole(&read(&harness, LEN), &old, &new, BLOCK as usize, cut);
@@ -59,7 +64,7 @@ fn a_connection_cut_at_any_octet_of_data_asked_for_leaves_blocks_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(LEN, 1), pattern(LEN, 2));
     let pdu_bytes = raw::h2c_data(2, 0, 0, &new, true).len();
-    for cut in 0..=pdu_bytes {
+    for cut in cuts(pdu_bytes) {
         harness.client.write(1, 0, pattern(LEN, 1), false).unwrap();
         let mut peer = harness.queue(raw::PLAIN);
         peer.send(&write(2, LEN as u32, raw::PLAIN));
@@ -145,7 +150,7 @@ fn data_may_be_cut_inside_of_blocks() {
 fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
     let harness = harness(BLOCK);
     let (old, new) = (pattern(2 * LEN, 1), pattern(2 * LEN, 2));
-    for end in (4..LEN).step_by(4) {
+    for end in cuts(LEN / 4).map(|end| end * 4).filter(|end| (4..LEN).contains(end)) {
         harness.client.write(1, 0, pattern(2 * LEN, 1), false).unwrap();
         let mut split = Split::begin(&harness);
         split.send(&new, 0, end);

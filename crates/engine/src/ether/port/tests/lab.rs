@@ -46,6 +46,14 @@ fn ip(words: &[&str]) -> bool {
     Command::new("ip").args(words).status().is_ok_and(|status| status.success())
 }
 
+/// True once frames that are sent by the interface leave. The kernel gives it a queue some time after both ends are up,
+/// and drops without an error what is sent before.
+fn is_active(interface: &str) -> bool {
+    let shown = Command::new("ip").args(["-o", "link", "show", "dev", interface]).output();
+    let line = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
+    line.is_ok_and(|line| line.contains("state UP") && !line.contains("qdisc noop "))
+}
+
 fn thrower() -> OwnedFd {
     let socket = sys::socket(AddressFamily::PACKET).expect("root");
     // SAFETY: an all-zero address is valid.
@@ -89,6 +97,7 @@ impl Lab {
         for end in [Self::A, Self::B] {
             assert!(ip(&["link", "set", end, if up { "up" } else { "down" }]));
         }
+        self.until(|| !up || [Self::A, Self::B].into_iter().all(is_active));
     }
 
     /// Sends these octets from end A to end B.
@@ -102,14 +111,14 @@ impl Lab {
 
     /// Waits until a frame has arrived.
     pub(super) fn wait(&self, port: &Port) {
-        assert!(poll(port, 10_000), "nothing arrived");
+        assert!(poll(port, 60_000), "nothing arrived");
     }
 
     /// Waits until it is so.
     pub(super) fn until(&self, so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !so() {
-            assert!(begin.elapsed().as_secs() < 20, "never");
+            assert!(begin.elapsed().as_secs() < 60, "never");
             thread::sleep(Duration::from_millis(5));
         }
     }
