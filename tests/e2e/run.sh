@@ -8,5 +8,5 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/harness.sh"
 [ -n "${LIBROADTRAIN-}" ] || to_build+=(--package roadtrain-capi)
 export LIBROADTRAIN=${LIBROADTRAIN:-$top/target/debug/libroadtrain.so}
-at_once=$(($(nproc) + 1)) # most of the time they wait
+at_once=${AT_ONCE:-$(($(nproc) * 2 + 1))} # most of the time they wait
 run_folder "$here" "$@"
