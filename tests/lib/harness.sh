@@ -281,7 +281,7 @@ run_one() {
         echo "FAILED  $name (status $rc, $seconds s)"
         keep_logs "$kept"
         {
-            echo "SEED=$seed, ports: $(xargs <"$work/.ports" 2>/dev/null), logs: $kept"
+            echo "SEED=$seed, ports: $(cat "$work/.ports" 2>/dev/null | xargs), logs: $kept"
             for log in "$work/.log" "$work"/*.log; do
                 [ ! -s "$log" ] || { echo "--- ${log##*/}"; tail -n 40 "$log"; }
             done
