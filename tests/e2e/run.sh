@@ -1,7 +1,7 @@
 #!/bin/bash
 # End to end on this machine: `roadtrain serve` and `roadtrain attach` under unmodified programs.
 # run.sh [NAME,...], or run.sh --list [--thorough]; ROADTRAIN=path of the program (built if not given).
-# THOROUGH=1 runs those as well that `make test` leaves out.
+# THOROUGH=1 runs those as well that `make test` leaves out; AT_ONCE=N runs N at a time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source-path=SCRIPTDIR
