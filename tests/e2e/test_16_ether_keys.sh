@@ -101,7 +101,7 @@ test_ether_sealed_under_attack() {
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" "${known[@]}" --rw randrw \
         --bs 4k --depth 16 --lanes 2 --seconds 600 --size 8MiB --verify --json
     local load=$pid attack
-    until_line target.log 'authenticated; frames are sealed' "$target"
+    moves_data
     background attack-1.log "${away[@]}" "$EXERCISE" frames lan0 --kinds altered,replayed,cut --seconds 1 --frames 20000
     attack=$pid
     background attack-2.log "${host[@]}" "$EXERCISE" frames lan1 --kinds altered,replayed,changed,moved --seconds 1 --frames 20000

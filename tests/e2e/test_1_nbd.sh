@@ -67,6 +67,9 @@ test_nbd_several_connections() {
         --name=a --offset=0 --name=b --offset=16M --name=c --offset=32M --name=d --offset=48M
 }
 
+# so_many N: operations of a thorough run; a normal one has a fourth of them
+so_many() { if [ "${THOROUGH-}" = 1 ]; then echo "$1"; else echo "$(($1 / 4))"; fi; }
+
 # Reads, writes, holes and mappings at any block, by threads that take turns on them, through nbdfuse (which
 # refuses parts of blocks itself).
 test_nbd_random_operations() {
@@ -78,8 +81,8 @@ test_nbd_random_operations() {
     background nbdfuse.log nbdfuse "$work/mnt/disk" "$uri"
     local fuse=$pid n
     for n in $(seq 100); do [ ! -e mnt/disk ] || break; sleep 0.1; done
-    "$EXERCISE" ops mnt/disk --fixed --align 4096 --ops 3000
-    "$EXERCISE" ops mnt/disk --fixed --align 4096 --direct --jobs 4 --stripe 12288 --ops 2000
+    "$EXERCISE" ops mnt/disk --fixed --align 4096 --ops "$(so_many 3000)"
+    "$EXERCISE" ops mnt/disk --fixed --align 4096 --direct --jobs 4 --stripe 12288 --ops "$(so_many 2000)"
     umount mnt
     ended "$fuse" 10
 }

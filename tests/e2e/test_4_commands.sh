@@ -14,13 +14,13 @@ bench_on_an_emulated_ssd() {
 test_command_bench_threads() {
     local mode
     for mode in inline queue; do
-        "$ROADTRAIN" bench --namespace mem:16MiB --mode $mode --threads 8 --rw randrw --bs 4k --seconds 0.5 --verify --json >bench.json
+        "$ROADTRAIN" bench --namespace mem:16MiB --mode $mode --threads 8 --rw randrw --bs 4k --ios 8000 --verify --json >bench.json
         holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 8'
         holds bench.json '.settings | .threads == 8 and .mode == $mode and .depth == 1' --arg mode $mode
         holds bench.json '.settings.reactors | length == (if $mode == "inline" then 8 else 1 end)' --arg mode $mode
         holds bench.json '.sends_per_io > 0 and .requests_per_caravan >= 1'
     done
-    "$ROADTRAIN" bench --mode queue --threads 4 --lanes 2 --cores 0,1 --ios 1000 --seconds 5 >bench.log
+    "$ROADTRAIN" bench --namespace mem:16MiB --mode queue --threads 4 --lanes 2 --cores 0,1 --ios 1000 >bench.log
     grep -q '4, queue mode' bench.log
     local rc=0
     "$ROADTRAIN" bench --threads 4 --lanes 2 2>error.log || rc=$?

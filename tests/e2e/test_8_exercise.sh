@@ -5,10 +5,10 @@
 fuse_operations() {
     serve --namespace "file:$PWD/disk.img,size=64MiB,lba=4096"
     attach_fuse --loop --lanes 2
-    "$EXERCISE" ops "$file" --fixed --ops 2000
-    "$EXERCISE" ops "$file" --fixed --direct --jobs 4 --stripe 700 --ops 1000
-    "$EXERCISE" ops "$loop" --ops 2000
-    "$EXERCISE" ops "$loop" --direct --align 4096 --jobs 4 --stripe 8192 --ops 1000
+    "$EXERCISE" ops "$file" --fixed --ops "$(so_many 2000)"
+    "$EXERCISE" ops "$file" --fixed --direct --jobs 4 --stripe 700 --ops "$(so_many 1000)"
+    "$EXERCISE" ops "$loop" --ops "$(so_many 2000)"
+    "$EXERCISE" ops "$loop" --direct --align 4096 --jobs 4 --stripe 8192 --ops "$(so_many 1000)"
     detach_fuse
 }
 test_exercise_fuse_operations() { need_loop && either_way fuse_operations; }

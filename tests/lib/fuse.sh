@@ -26,7 +26,7 @@ attach_fuse() {
 # What a failed test leaves, or its folder could not be removed.
 clean_up() {
     local device backing
-    kill -KILL "$attached" 2>/dev/null || true
+    ! is_own "$attached" || kill -KILL "$attached" 2>/dev/null || true
     ! mountpoint -q fs || umount -l fs
     [ ! -b "${loop}p1" ] || delpart "$loop" 1 || true
     [ ! -b "/dev/mapper/rt-${loop##*/}" ] || remove_dm || true

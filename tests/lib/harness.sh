@@ -77,6 +77,9 @@ alive() {
     return 1
 }
 
+# is_own PID: this test has started it. Numbers of processes that have ended are soon those of others.
+is_own() { grep -qsF "$work" "/proc/$1/environ"; }
+
 # holds FILE FILTER [OPTIONS of jq]: the JSON in the file is there and the filter is true of it
 holds() {
     [ -s "$1" ] || fail "$1 is empty"  # to jq nothing is no failure
@@ -259,12 +262,15 @@ seconds_since() {
 
 run_one() {
     local name=${1#test_} rc=0 start=${EPOCHREALTIME/[.,]/} seed=${SEED:-$SRANDOM} kept=$top/target/test-logs/${1#test_} seconds
+    local process left=()
     work=$(mktemp -d)
     export ROADTRAIN_RUNTIME_DIR=$work/run  # what others have attached here is none of our business
     (set -euo pipefail && cd "$work" && export TMPDIR=$work && RANDOM=$seed && "$1") >"$work/.log" 2>&1 &
     wait $! || rc=$?
-    # shellcheck disable=SC2046
-    [ ! -e "$work/.pids" ] || end_all $(<"$work/.pids")
+    for process in $(cat "$work/.pids" 2>/dev/null); do
+        ! is_own "$process" || left+=("$process")
+    done
+    [ ${#left[@]} = 0 ] || end_all "${left[@]}"
     [ ! -e "$work/run" ] || "$ROADTRAIN" detach --all --timeout 5 >/dev/null 2>&1 || true
     seconds=$(seconds_since "$start")
     rm -rf "$kept"
@@ -280,7 +286,7 @@ run_one() {
         echo "FAILED  $name (status $rc, $seconds s)"
         keep_logs "$kept"
         {
-            echo "SEED=$seed, ports: $(xargs <"$work/.ports" 2>/dev/null), logs: $kept"
+            echo "SEED=$seed, ports: $(cat "$work/.ports" 2>/dev/null | xargs), logs: $kept"
             for log in "$work/.log" "$work"/*.log; do
                 [ ! -s "$log" ] || { echo "--- ${log##*/}"; tail -n 40 "$log"; }
             done
@@ -308,11 +314,11 @@ is_thorough() {
 select_tests() {
     local name all
     names=() left_out=0
-    all=$(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}')
+    all=$(compgen -A function test_ | tr '\n' ' ')
     for name in ${1//,/ } "${thorough[@]}"; do
-        grep -qxF "$name" <<<"$all" || { echo "there is no test '$name'" >&2; exit 2; }
+        case " $all" in *" test_$name "*) ;; *) echo "there is no test '$name'" >&2; exit 2 ;; esac
     done
-    for name in $all; do
+    for name in ${all//test_/}; do
         if [ -n "$1" ]; then
             case ",$1," in *",$name,"*) names+=("$name") ;; esac
         elif [ "${THOROUGH-}" != 1 ] && is_thorough "$name"; then
