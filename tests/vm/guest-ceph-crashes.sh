@@ -5,7 +5,7 @@ set -eu
 
 . /share/load.sh
 
-ip route add default via 10.0.2.3
+ip route add default via 10.0.2.9
 modprobe nvme-core multipath=Y
 modprobe -a nvme-tcp ext4
 for address in 192.0.2.7 192.0.2.8; do

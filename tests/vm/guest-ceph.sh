@@ -2,7 +2,7 @@
 # Runs in the guest: the commands in /share/commands, one a line, as somebody would who follows docs/guide/ceph.md.
 set -eu
 
-ip route add default via 10.0.2.3
+ip route add default via 10.0.2.9
 modprobe ext4 # this mount does not ask for it
 
 while read -r command; do

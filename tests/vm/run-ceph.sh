@@ -7,11 +7,11 @@ for name in kernel_host_by_the_ceph_guide kernel_host_over_ceph_survives_crashes
     group_of[$name]=${RT_VM_KERNEL:-stable}
 done
 
-# ceph_bridge: the guest reaches the network of the cluster by way of 10.0.2.3
+# ceph_bridge: the guest reaches the network of the cluster by way of 10.0.2.9
 ceph_bridge() {
     ip link add ceph type veth peer name guests netns "rt-ceph-$$"
     ip link set ceph master br0 up
-    ip -n "rt-ceph-$$" addr add 10.0.2.3/24 dev guests
+    ip -n "rt-ceph-$$" addr add 10.0.2.9/24 dev guests
     ip -n "rt-ceph-$$" link set guests up
 }
 
