@@ -18,13 +18,17 @@ macro_rules! transports {
         )* }
     ) => {
         $(#[$about])*
-        #[allow(unused_variables, clippy::needless_arbitrary_self_type)]
+        #[allow(
+            unused_variables,
+            clippy::needless_arbitrary_self_type,
+            reason = "self and its type come from the macro's caller"
+        )]
         pub(super) trait $trait {
             $($(#[$doc])* fn $name $(<$lt>)?($self: $this $(, $arg: $ty)*) $(-> $ret)?;)*
             $($(#[$pdoc])* fn $pname $(<$plt>)?($pself: $pthis $(, $parg: $pty)*) $(-> $pret)? $default)*
         }
 
-        #[allow(clippy::needless_arbitrary_self_type)]
+        #[allow(clippy::needless_arbitrary_self_type, reason = "as above")]
         impl $enum {
             $(transports!(@call $enum $(#[$doc])* $name $(<$lt>)?($self: $this $(, $arg: $ty)*) $(-> $ret)?);)*
             $(transports!(@call $enum $(#[$pdoc])* $pname $(<$plt>)?($pself: $pthis $(, $parg: $pty)*) $(-> $pret)?);)*

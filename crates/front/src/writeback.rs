@@ -1,6 +1,6 @@
 //! Has the system write back what it keeps of a block device, before that goes.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "a system call")]
 
 use crate::holders::System;
 use std::fs::{self, File};

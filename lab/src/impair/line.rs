@@ -89,7 +89,7 @@ impl Line {
     }
 
     fn chance(&mut self, percent: f64) -> bool {
-        percent > 0.0 && (self.next() as f64) < percent / 100.0 * 2f64.powi(32)
+        percent > 0.0 && f64::from(self.next()) < percent / 100.0 * 2f64.powi(32)
     }
 
     /// xorshift64*: 32 bits.

@@ -48,7 +48,7 @@ impl AuthenticationSpec {
             offer.groups = self.groups.iter().map(|group| group.group()).collect();
         }
         let (mut keys, mut former) = (BTreeMap::new(), BTreeMap::new());
-        for HostSpec { nqn, dhchap_key, dhchap_ctrl_key, .. } in hosts {
+        for HostSpec { nqn, dhchap_key, dhchap_ctrl_key } in hosts {
             let what = format!("dhchap_key of host {nqn}");
             let (host, other) = two_keys(&what, dhchap_key.as_deref())?;
             former.extend(other.map(|other| (nqn.clone(), other)));

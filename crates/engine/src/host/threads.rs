@@ -141,6 +141,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.reactor.has_commands() {
             warn!("a driver still has commands: their memory is not given back");
+            #[expect(clippy::mem_forget, reason = "the driver still has the memory")]
             std::mem::forget(self.front.take());
         }
     }

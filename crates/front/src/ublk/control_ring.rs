@@ -1,6 +1,6 @@
 //! A ring for commands to the control device, which takes them no other way.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the driver reads and writes memory of commands")]
 
 use super::abi::ControlCommand;
 use roadtrain_engine::ring::{Ring, RingCommand};
@@ -108,6 +108,7 @@ impl ControlRing {
                 done(result.unwrap_or(0))
             }
             Err(error) => {
+                #[expect(clippy::mem_forget, reason = "the driver may still write there")]
                 mem::forget(shared);
                 Err(error)
             }

@@ -1,6 +1,6 @@
 //! What the driver writes of each tag's request, mapped read-only.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "memory that the driver writes")]
 
 use super::abi::{IoDescriptor, QUEUE_DEPTH_MAX};
 use std::io;

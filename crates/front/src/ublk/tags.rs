@@ -1,6 +1,6 @@
 //! A queue's tags: which are the driver's, which are ours, and the buffer of each.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the driver reads and writes buffers of tags")]
 
 use super::abi::{IoCommand, IoDescriptor, QueueOp, RESULT_ABORT};
 use super::descriptors::Descriptors;

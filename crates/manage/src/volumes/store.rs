@@ -394,6 +394,7 @@ impl Reserved<'_> {
     /// The volume is there: no figure counts it twice.
     pub(super) fn end(self, state: &mut State) {
         state.pending.remove(&self.name);
+        #[expect(clippy::mem_forget, reason = "its drop would take the entry away once more")]
         std::mem::forget(self);
     }
 }

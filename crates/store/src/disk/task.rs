@@ -325,6 +325,7 @@ impl Work {
 impl Drop for DiskTask {
     fn drop(&mut self) {
         if self.is_pending() {
+            #[expect(clippy::mem_forget, reason = "the kernel still has the memory")]
             mem::forget((self.work.buffer.take(), self.work.scratch.take()));
         }
     }

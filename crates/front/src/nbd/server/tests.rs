@@ -146,7 +146,7 @@ fn large_requests_are_split_and_joined() {
         let mut client = harness.client(structured);
         let length = 32 << 20;
         assert!(client.read(4097, length) == patterned(4097, length));
-        let data = vec![structured as u8; length as usize];
+        let data = vec![u8::from(structured); length as usize];
         assert_eq!(client.write(0, 5, &data), Errno::OK);
         assert!(client.read(5, length) == data);
         client.send(request(9, Command::WRITE, 0, (32 << 20) + 1), &vec![0; (32 << 20) + 1]);

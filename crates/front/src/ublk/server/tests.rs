@@ -1,6 +1,6 @@
 //! The server between a driver that is none and the memory disk's lane.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the driver that is played here")]
 
 use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
 use super::*;

@@ -145,7 +145,7 @@ fn full_queues_lose_and_mix_nothing() {
     let mut machine = Machine::start(&backend.path, 2);
     for round in 0..40u8 {
         for queue in 0..2 {
-            for at in 0..QUEUE_SIZE as u64 {
+            for at in 0..u64::from(QUEUE_SIZE) {
                 let sector = 1000 * queue as u64 + 5 * at;
                 machine.submit(queue, &write_parts(sector, &[round ^ at as u8; 5 * 512]));
             }
@@ -215,7 +215,7 @@ fn a_frontend_that_comes_back_finds_its_requests_done_once() {
     let backend = Backend::start(options(512), 2);
     let mut machine = Machine::start(&backend.path, 2);
     for round in 0..20u8 {
-        for at in 0..QUEUE_SIZE as u64 {
+        for at in 0..u64::from(QUEUE_SIZE) {
             machine.submit(0, &write_parts(at, &[round; 512]));
             machine.submit(1, &write_parts(100 + at, &[round; 512]));
         }
@@ -287,7 +287,7 @@ fn namespaces_have_queues_of_their_own() {
     let mut other = Machine::start(&backend.other_path, 3);
     for round in 0..20u8 {
         for queue in 0..2 {
-            for at in 0..QUEUE_SIZE as u64 {
+            for at in 0..u64::from(QUEUE_SIZE) {
                 machine.submit(queue, &write_parts(at, &[round; 512]));
                 other.submit(queue, &write_parts(at, &[0xee; 512]));
             }
