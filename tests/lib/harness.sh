@@ -310,17 +310,26 @@ is_thorough() {
     return 1
 }
 
-# select_tests [NAME,...]: leaves the tests that are to run in $names, and how many are left out in $left_out
+# select_tests [NAME,...]: leaves the tests that are to run in $names, and how many are left out in $left_out. A name may
+# be a pattern of the shell.
 select_tests() {
-    local name all
+    local name pattern all patterns
     names=() left_out=0
-    all=$(compgen -A function test_ | tr '\n' ' ')
-    for name in ${1//,/ } "${thorough[@]}"; do
-        case " $all" in *" test_$name "*) ;; *) echo "there is no test '$name'" >&2; exit 2 ;; esac
+    IFS=, read -ra patterns <<<"$1"
+    all=$(declare -F | awk '$3 ~ /^test_/ {print substr($3, 6)}')
+    for name in "${thorough[@]}"; do
+        grep -qxF "$name" <<<"$all" || { echo "there is no test '$name'" >&2; exit 2; }
     done
-    for name in ${all//test_/}; do
+    for pattern in "${patterns[@]}"; do
+        # shellcheck disable=SC2053
+        for name in $all; do [[ $name != $pattern ]] || continue 2; done
+        echo "there is no test '$pattern'" >&2
+        exit 2
+    done
+    for name in $all; do
         if [ -n "$1" ]; then
-            case ",$1," in *",$name,"*) names+=("$name") ;; esac
+            # shellcheck disable=SC2053
+            for pattern in "${patterns[@]}"; do [[ $name != $pattern ]] || { names+=("$name") && break; }; done
         elif [ "${THOROUGH-}" != 1 ] && is_thorough "$name"; then
             left_out=$((left_out + 1))
         else
