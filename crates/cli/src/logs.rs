@@ -12,31 +12,30 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, reload};
 
 /// Starts logging to stderr at `level`, raised by `-v`, overridden by RUST_LOG.
 pub(crate) fn start(level: &str, verbose: u8) {
-    // All levels: the filter decides.
-    let logger = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::stderr);
+    let (levels, handle) = reload::Layer::new(filter(level, verbose));
+    keep(handle);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     if is_journal() {
-        init(logger.with_ansi(false).event_format(Journal).finish(), filter(level, verbose));
+        init(lines.with_ansi(false).event_format(Journal), levels);
     } else {
         let ansi = io::stderr().is_terminal();
-        init(logger.with_target(false).with_ansi(ansi).finish(), filter(level, verbose));
+        init(lines.with_target(false).with_ansi(ansi), levels);
     }
 }
 
-/// Begins with these levels, which [`set_level`] can change.
-fn init<S>(logger: S, levels: Targets)
+/// Writes lines of these levels from now on, within their budget.
+fn init<F>(lines: impl Layer<Registry> + Send + Sync, levels: F)
 where
-    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+    F: Layer<Layered<Box<dyn Layer<Registry> + Send + Sync>, Registry>> + Send + Sync,
 {
-    let (filter, handle) = reload::Layer::new(levels);
-    keep(handle);
-    logger.with(filter).with(Budget::default()).init();
+    tracing_subscriber::registry().with(lines.boxed()).with(levels).with(Budget::default()).init();
 }
 
 /// Sets another level.
@@ -63,15 +62,8 @@ pub(crate) fn set_level(level: &str) -> Result<(), String> {
 
 /// As [`start`], but to a file.
 pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
-    tracing_subscriber::fmt()
-        .with_max_level(Level::TRACE)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(Arc::new(file))
-        .finish()
-        .with(filter(level, verbose))
-        .with(Budget::default())
-        .init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(Arc::new(file));
+    init(lines.with_target(false).with_ansi(false), filter(level, verbose));
 }
 
 /// Levels by module: RUST_LOG if it can be read, else one level for all.
