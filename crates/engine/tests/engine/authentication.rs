@@ -47,20 +47,19 @@ fn refusal(config: HostConfig) -> dhchap::HostError {
     }
 }
 
+/// One-sided and mutual, without Diffie-Hellman and with it. The machines prove every hash and group.
 #[test]
-fn hosts_with_the_right_keys_work_in_every_hash_and_group() {
-    for hash in Hash::ALL {
-        for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072] {
-            let server = start(true, Offer { hashes: vec![hash], groups: vec![group] }, 2);
-            for controller in [None, key(2)] {
-                let keys = Keys { host: key(1), controller };
-                let client = Client::connect(config(&server, keys)).unwrap();
-                client.write(1, 0, pattern(4096, 1), false).unwrap();
-                let read = client.read(1, 0, Buffer::alloc(4096)).unwrap();
-                assert!(*read == *pattern(4096, 1));
-            }
-            assert_nothing_left(&server);
+fn hosts_with_the_right_keys_are_let_in() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        let server = start(true, Offer { hashes: vec![Hash::Sha384], groups: vec![group] }, 2);
+        for controller in [None, key(2)] {
+            let keys = Keys { host: key(1), controller };
+            let client = Client::connect(config(&server, keys)).unwrap();
+            client.write(1, 0, pattern(4096, 1), false).unwrap();
+            let read = client.read(1, 0, Buffer::alloc(4096)).unwrap();
+            assert!(*read == *pattern(4096, 1));
         }
+        assert_nothing_left(&server);
     }
 }
 
