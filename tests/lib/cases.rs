@@ -1,4 +1,4 @@
-//! Sizes of random tests: small in a run of every change, full with `THOROUGH=1`.
+//! Sizes of random tests: a tenth, or full with `THOROUGH=1`.
 #![allow(dead_code, reason = "each user needs some of it")]
 
 /// Cases of a property, at least.

@@ -49,6 +49,7 @@ pub mod plan;
 pub mod pool;
 pub mod reserving;
 pub mod rng;
+pub mod runs;
 pub mod scenario;
 pub mod secure;
 pub mod target;

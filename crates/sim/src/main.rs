@@ -2,22 +2,31 @@
 //! losing,killing`.
 
 use clap::Parser;
-use roadtrain_sim::ether;
-use roadtrain_sim::plan::Plan;
+use roadtrain_sim::runs::{Lanes, Runs, first_seed};
 use roadtrain_sim::scenario;
-use roadtrain_sim::world::Failure;
+use roadtrain_sim::world::{Failure, Summary};
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+/// The name that stands for all scenarios.
+const EVERY: &str = "all";
 
 /// Simulates host and target over a hostile network, a run a seed.
 #[derive(Parser)]
 struct Options {
-    /// How many seeds
+    /// Seeds of each scenario
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first seed
-    #[arg(long, default_value_t = 0)]
-    first: u64,
-    /// The scenarios
+    /// The first seed [default: FIRST_SEED of the environment, or 0]
+    #[arg(long)]
+    first: Option<u64>,
+    /// The scenarios; "all" stands for every one that has an effect over the network
     #[arg(long, value_delimiter = ',', default_value = "drawn", value_parser = names())]
     scenario: Vec<String>,
     /// Lanes go over Ethernet, not over TCP
@@ -26,45 +35,81 @@ struct Options {
     /// Lanes open and close express connections all the time, in every scenario
     #[arg(long, conflicts_with = "ethernet")]
     mixing: bool,
+    /// Threads that run seeds [default: one for each processor]
+    #[arg(long)]
+    threads: Option<NonZero<usize>>,
 }
 
 fn names() -> Vec<&'static str> {
-    scenario::ALL.iter().map(|(name, _)| *name).collect()
+    scenario::ALL.iter().map(|(name, _)| *name).chain([EVERY]).collect()
 }
 
-/// How many requests the run of a seed had.
-fn run(seed: u64, name: &str, options: &Options) -> Result<u64, Failure> {
-    let (_, change) = scenario::ALL.iter().find(|(known, _)| *known == name).expect("a scenario");
-    let sum = if options.ethernet {
-        ether::run_changed(seed, *change)?
-    } else if options.mixing {
-        let both = |plan: &mut Plan| {
-            change(plan);
-            scenario::mixing(plan);
+impl Options {
+    fn runs(&self) -> Vec<Runs> {
+        let lanes = match (self.ethernet, self.mixing) {
+            (true, _) => Lanes::Ethernet,
+            (_, true) => Lanes::Mixing,
+            _ => Lanes::Tcp,
         };
-        roadtrain_sim::run_changed(seed, both)?
-    } else {
-        roadtrain_sim::run_changed(seed, *change)?
+        if self.scenario.iter().any(|name| name == EVERY) {
+            return Runs::all(lanes).collect();
+        }
+        self.scenario.iter().filter_map(|name| Runs::of(name, lanes)).collect()
+    }
+}
+
+/// Counts of a scenario's seeds that have ended.
+struct Counts {
+    ended: u64,
+    requests: u64,
+    failures: u64,
+    printed_at: Instant,
+}
+
+impl Counts {
+    fn add(&mut self, runs: &Runs, seed: u64, seeds: u64, outcome: Result<Summary, Failure>) {
+        self.ended += 1;
+        match outcome {
+            Ok(sum) => self.requests += sum.tally.submitted,
+            Err(failure) => {
+                self.failures += 1;
+                eprintln!("{}: {failure}\n    {}", runs.name(), runs.command(seed));
+            }
+        }
+        if self.printed_at.elapsed() >= PROGRESS {
+            self.printed_at = Instant::now();
+            let (ended, failures) = (self.ended, self.failures);
+            eprintln!("{}: {ended} of {seeds} seeds, {failures} failures", runs.name());
+        }
+    }
+}
+
+/// Runs a scenario's seeds on all threads, and returns how many have failed.
+fn run_seeds(runs: &Runs, first: u64, seeds: u64, threads: usize) -> u64 {
+    let counts = Counts { ended: 0, requests: 0, failures: 0, printed_at: Instant::now() };
+    let (next, counts) = (AtomicU64::new(0), Mutex::new(counts));
+    let work = || loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= seeds {
+            return;
+        }
+        let seed = first + number;
+        let outcome = runs.run(seed);
+        counts.lock().expect("no panic under the lock").add(runs, seed, seeds, outcome);
     };
-    Ok(sum.tally.submitted)
+    thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let Counts { requests, failures, .. } = counts.into_inner().expect("no panic under the lock");
+    let name = runs.name();
+    println!("{name}: {seeds} seeds from {first} on, {requests} requests, {failures} failures");
+    failures
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let mut failures = 0;
-    for name in &options.scenario {
-        let (mut failed, mut requests) = (0, 0);
-        for seed in options.first..options.first + options.seeds {
-            match run(seed, name, &options) {
-                Ok(submitted) => requests += submitted,
-                Err(failure) => {
-                    eprintln!("{name}: {failure}");
-                    failed += 1;
-                }
-            }
-        }
-        println!("{name}: {} seeds, {requests} requests, {failed} failures", options.seeds);
-        failures += failed;
-    }
+    let first = options.first.unwrap_or_else(first_seed);
+    let threads = options.threads.or_else(|| thread::available_parallelism().ok());
+    let threads = threads.map_or(1, NonZero::get);
+    let failures: u64 =
+        options.runs().iter().map(|runs| run_seeds(runs, first, options.seeds, threads)).sum();
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,10 +12,11 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 28] = [
+pub const ALL: [(&str, Scenario); 30] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
+    ("losing-paths", losing_paths),
     ("forgetting", forgetting),
     ("killing", killing),
     ("half-open", half_open),
@@ -28,6 +29,7 @@ pub const ALL: [(&str, Scenario); 28] = [
     ("unheard-stalling", unheard_stalling),
     ("resizing", resizing),
     ("starving", starving),
+    ("authenticating", authenticating),
     ("tls", tls),
     ("forging", forging),
     ("renewing", renewing),
@@ -74,6 +76,12 @@ pub fn losing_in_turn(plan: &mut Plan) {
         1 => Fault::StallDisk { time: Duration::from_millis(5) },
         _ => Fault::PowerLoss { time: Duration::from_millis(1) },
     });
+}
+
+/// The same of hosts that write and flush by two paths, which fail.
+pub fn losing_paths(plan: &mut Plan) {
+    losing(plan);
+    paths(plan);
 }
 
 /// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.
@@ -189,6 +197,11 @@ pub fn starving(plan: &mut Plan) {
     (plan.hosts, plan.lanes, plan.depth) = (3, 4, 40);
     plan.keep_alive = Duration::from_secs(2);
     only(plan, 16, |_| Fault::Swallow);
+}
+
+/// Hosts and target authenticate each other on every queue, however often connections are lost meanwhile.
+pub fn authenticating(plan: &mut Plan) {
+    plan.authenticates = true;
 }
 
 /// Connections have TLS and hosts authenticate, whatever else a seed does. Somebody on the wire changes what is sent,

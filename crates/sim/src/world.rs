@@ -61,11 +61,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.at.0 / 1000;
-        write!(
-            f,
-            "seed {} fails after {us} us: {} (replay: SEED={})",
-            self.seed, self.what, self.seed
-        )
+        write!(f, "seed {} fails after {us} us: {}", self.seed, self.what)
     }
 }
 

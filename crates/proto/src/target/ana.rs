@@ -258,13 +258,4 @@ mod tests {
         }
         assert_eq!(AnaStates::default().at("0.0.0.0:0".parse().unwrap()), AnaState::Optimized);
     }
-
-    #[test]
-    fn what_was_lost_persistently_stays_lost() {
-        let mut ana = AnaOfController::new(AnaState::Optimized);
-        assert!(!ana.becomes(AnaState::Optimized));
-        assert!(ana.becomes(AnaState::Change) && ana.becomes(AnaState::PersistentLoss));
-        assert!(!ana.becomes(AnaState::Optimized));
-        assert_eq!((ana.state, ana.changes), (AnaState::PersistentLoss, 2));
-    }
 }

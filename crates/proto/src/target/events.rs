@@ -168,31 +168,6 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_is_reported_once_until_its_log_is_read() {
-        let mut events = events();
-        events.request(1).unwrap();
-        events.request(2).unwrap();
-        events.raise(Notice::NamespaceAttribute);
-        events.raise(Notice::NamespaceAttribute);
-        assert_eq!(events.poll().map(|(cid, event)| (cid, event.emit())), Some((1, 0x0004_0002)));
-        events.raise(Notice::NamespaceAttribute);
-        assert_eq!(events.poll(), None, "masked");
-        events.acknowledge(Notice::NamespaceAttribute, false);
-        assert_eq!(events.poll(), None, "the log that was read told of it");
-        events.raise(Notice::NamespaceAttribute);
-        assert_eq!(events.poll().map(|(cid, _)| cid), Some(2));
-    }
-
-    #[test]
-    fn a_notice_waits_for_a_request() {
-        let mut events = events();
-        events.raise(Notice::NamespaceAttribute);
-        assert_eq!(events.poll(), None);
-        events.request(7).unwrap();
-        assert_eq!(events.poll().map(|(cid, _)| cid), Some(7));
-    }
-
-    #[test]
     fn disabled_notices_do_not_happen() {
         let mut events = Events::new(oaes::DISCOVERY_LOG);
         events.request(1).unwrap();

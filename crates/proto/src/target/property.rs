@@ -226,22 +226,6 @@ mod tests {
     }
 
     #[test]
-    fn linux_brings_a_controller_up_and_down() {
-        let mut properties = Properties::default();
-        assert_eq!(set(&mut properties, 0x0046_0060), Transition::None);
-        assert!(!properties.is_ready());
-        set(&mut properties, 0x0046_0061);
-        assert!(properties.is_ready());
-        assert_eq!(set(&mut properties, 0x0046_4061), Transition::None);
-        assert_eq!(properties.csts & csts::SHUTDOWN_MASK, csts::SHUTDOWN_COMPLETE);
-        assert!(!properties.is_ready(), "shut down");
-        assert_eq!(set(&mut properties, 0x0046_0060), Transition::Reset);
-        assert_eq!(properties.csts, 0);
-        set(&mut properties, 0x0046_0061);
-        assert!(properties.is_ready(), "up again after a reset");
-    }
-
-    #[test]
     fn impossible_configurations_are_fatal() {
         // Command set 001b, page size, arbitration, entry sizes.
         for cc in [0x0046_0011, 0x0046_00e1, 0x0046_0861, 0x0047_0061, 0x0056_0061, 0x0000_0001] {

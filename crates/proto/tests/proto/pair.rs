@@ -146,6 +146,19 @@ fn a_write_by_r2t_is_cut_at_maxh2cdata() {
     ");
 }
 
+/// The size of a capsule is known when the controller was identified: from then on a write that fits carries its data.
+#[test]
+fn writes_carry_their_data_once_the_size_of_a_capsule_is_known() {
+    let mut pair = Pair::connected(Setup { in_capsule_bytes: 0, ..Setup::default() });
+    for (bytes, pdu_bytes) in [(0, 72), (BLOCK, 72 + BLOCK)] {
+        pair.host.qpair.set_in_capsule_bytes(bytes);
+        pair.host.write(pair.now, 0, pattern(BLOCK, 1));
+        let (from_host, _) = pair.settle().expect("valid");
+        let ch: &CommonHeader = show::at(&from_host);
+        assert_eq!(ch.plen.get(), pdu_bytes, "{bytes} bytes");
+    }
+}
+
 /// Linux's target never asks for the data of an Authentication Send, and waits for it for ever.
 #[test]
 fn data_of_fabrics_commands_is_in_their_capsules() {

@@ -1,27 +1,26 @@
 //! Hosts that count with Compare and Write while their connections are cut: no increment is lost, and none is counted
 //! twice.
 
-#[expect(dead_code, reason = "shared")]
-mod common;
-
-use common::sum_of_seeds;
+use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::scenario::{counting, counting_paths};
+use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::scenario::counting;
 
 #[test]
 fn no_increment_is_lost_and_none_is_counted_twice() {
-    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, counting)) else { return };
+    let Some(sum) = sum_of("counting", Lanes::Tcp, 60) else { return };
     let counted = sum.counted;
-    assert!(counted.done > 2_000 && counted.refused > 200, "{sum:?}");
-    assert!(counted.resolved > 20 && counted.unknown > counted.resolved, "{sum:?}");
+    sum.at_least([(counted.done, 2_000), (counted.refused, 200)]);
+    assert!(counted.unknown > counted.resolved, "{sum:?}");
+    sum.at_least([(counted.resolved, 20)]);
 }
 
 #[test]
 fn hosts_with_two_paths_count_right() {
-    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, counting_paths)) else { return };
+    let Some(sum) = sum_of("counting-paths", Lanes::Tcp, 40) else { return };
     let counted = sum.counted;
-    assert!(counted.done > 1_000 && counted.unknown > 20, "{sum:?}");
+    sum.at_least([(counted.done, 1_000), (counted.unknown, 20)]);
 }
 
 /// The judge finds a target that compares and writes, and lets others do so in between.

@@ -3,7 +3,7 @@
 use roadtrain_sim::gateways::{GATEWAYS, IMAGES, placement, recovery, tables};
 use std::time::Duration;
 
-const PAGE: &str = include_str!("../../../docs/internals/gateways.md");
+const PAGE: &str = include_str!("../../../../docs/internals/gateways.md");
 
 #[test]
 fn the_page_is_what_the_program_prints() {

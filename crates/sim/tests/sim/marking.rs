@@ -1,23 +1,21 @@
 //! Write Uncorrectable: blocks are marked and written again while targets die, their saves fail, and paths are lost.
 
-#[expect(dead_code, reason = "shared")]
-mod common;
-
-use common::sum_of_seeds;
+use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::scenario::{marking, marking_paths};
+use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::scenario::marking;
 
 #[test]
 fn what_is_marked_cannot_be_read_until_it_is_written() {
-    let Some(sum) = sum_of_seeds(200, |seed| run_changed(seed, marking)) else { return };
-    assert!(sum.tally.unreadable > 4_000 && sum.tally.succeeded > 10_000, "{sum:?}");
+    let Some(sum) = sum_of("marking", Lanes::Tcp, 200) else { return };
+    sum.at_least([(sum.tally.unreadable, 4_000), (sum.tally.succeeded, 10_000)]);
 }
 
 #[test]
 fn marks_hold_over_two_paths() {
-    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, marking_paths)) else { return };
-    assert!(sum.tally.unreadable > 1_000 && sum.tally.succeeded > 5_000, "{sum:?}");
+    let Some(sum) = sum_of("marking-paths", Lanes::Tcp, 60) else { return };
+    sum.at_least([(sum.tally.unreadable, 1_000), (sum.tally.succeeded, 5_000)]);
 }
 
 /// The judge finds a target that answers before the mark is on stable storage.

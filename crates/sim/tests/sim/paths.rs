@@ -1,25 +1,27 @@
 //! Hosts with two paths: whatever becomes of one, nothing is executed twice with something in between.
 
-#[expect(dead_code, reason = "shared")]
-mod common;
-
-use common::sum_of_seeds;
+use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::scenario::{fence, late_write, losing, paths};
+use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::scenario::{fence, late_write};
 use std::time::Duration;
 
 #[test]
 fn hosts_with_two_paths_end_well() {
-    let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, paths)) else { return };
-    assert!(sum.past.moved > 500 && sum.past.released > 60, "{sum:?}");
-    assert!(sum.past.fenced > 60 && sum.tally.succeeded > 5_000, "{sum:?}");
+    let Some(sum) = sum_of("paths", Lanes::Tcp, 60) else { return };
+    sum.at_least([
+        (sum.past.moved, 500),
+        (sum.past.released, 60),
+        (sum.past.fenced, 60),
+        (sum.tally.succeeded, 5_000),
+    ]);
 }
 
 #[test]
 fn a_late_write_of_a_lost_path_does_no_harm() {
-    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, late_write)) else { return };
-    assert!(sum.past.moved > 200, "{sum:?}");
+    let Some(sum) = sum_of("late-write", Lanes::Tcp, 40) else { return };
+    sum.at_least([(sum.past.moved, 200)]);
 }
 
 /// The judge finds a host that tries everything on another path at once.
@@ -39,9 +41,9 @@ fn a_host_that_does_not_wait_for_its_lost_path_is_found() {
 /// What is under way on a path that cannot be reached for 60 ms goes on over the other one much sooner.
 #[test]
 fn another_path_has_the_lost_controller_ended() {
-    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, fence)) else { return };
+    let Some(sum) = sum_of("fence", Lanes::Tcp, 40) else { return };
     println!("longest pause of what a lost path had: {:?}", sum.past.longest_hold);
-    assert!(sum.past.helped > 200 && sum.past.moved > 200, "{sum:?}");
+    sum.at_least([(sum.past.helped, 200), (sum.past.moved, 200)]);
     assert!(sum.past.longest_hold < Duration::from_millis(30), "{sum:?}");
 }
 
@@ -64,10 +66,6 @@ fn without_the_fence_old_writes_come_behind_new_ones() {
 /// What a store loses is told to a host that writes and flushes by several paths.
 #[test]
 fn what_a_store_loses_is_told_over_several_paths() {
-    let both = |plan: &mut Plan| {
-        losing(plan);
-        paths(plan);
-    };
-    let Some(sum) = sum_of_seeds(40, |seed| run_changed(seed, both)) else { return };
-    assert!(sum.tally.lost > 10 && sum.past.moved > 100, "{sum:?}");
+    let Some(sum) = sum_of("losing-paths", Lanes::Tcp, 40) else { return };
+    sum.at_least([(sum.tally.lost, 10), (sum.past.moved, 100)]);
 }

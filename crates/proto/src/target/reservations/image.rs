@@ -141,6 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn as_many_registrants_as_there_may_be_come_back() {
+        let registrant =
+            |number: usize| Registrant { host: (number as u128).to_be_bytes(), key: 1 };
+        let of = |count| State {
+            registrants: (0..count).map(registrant).collect(),
+            reservation: None,
+            ..state()
+        };
+        let full = of(REGISTRANTS_MAX);
+        assert_eq!(parse(&full.image(&[9; 16])), Ok(([9; 16], full)));
+        assert!(parse(&of(REGISTRANTS_MAX + 1).image(&[9; 16])).is_err());
+    }
+
+    #[test]
     fn damage_anywhere_is_seen() {
         let image = state().image(&[9; 16]);
         for at in 0..image.len() {

@@ -127,7 +127,8 @@ fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
         log.extend(harness.act_when_due());
     }
     assert_eq!((count(&log, "for 7"), count(&log, "reset")), (0, 0), "{log:?}");
-    assert!(count(&log, "Keep Alive 0") > 0, "{log:?}");
+    let asked = count(&log, "Cross-Controller Reset 0");
+    assert!(count(&log, "Keep Alive 0") > 0 && asked > 2 * count(&log, "Keep Alive 0"), "{log:?}");
     harness.remains = false;
     let mut log = Vec::new();
     for _ in 0..20 {

@@ -268,6 +268,19 @@ fn who_begins_again_is_not_believed_for_longer() {
     assert_eq!(session.state(), State::Refused);
 }
 
+#[test]
+fn who_begins_again_needs_the_key_of_now() {
+    let (mut session, _) = authenticated(NQN, false);
+    let asked = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).asked;
+    session.authenticator().unwrap().renew(asked.unwrap());
+    let mut host = host_of(8);
+    send(&mut session, &host.negotiate());
+    let message = reply(&mut session, &mut host);
+    send(&mut session, &message);
+    assert!(host.success1(&receive(&mut session)).is_err(), "it has the key of before");
+    assert!(session.authenticates(Instant(200), TIME), "it ends");
+}
+
 /// A message for which something is computed, and its command.
 struct Waiting(Sqe, Vec<u8>, Work);
 
@@ -319,8 +332,11 @@ fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
     assert_eq!(newcomers.deadline(), Some(at(170)), "it has taken 5 s");
     host.success1(&receive(&mut session)).unwrap();
     session.authenticates(at(166), TIME);
-    let _waiting = begin(&mut session, at(167), host_of(9).concatenating().negotiate());
+    let waiting = begin(&mut session, at(167), host_of(9).concatenating().negotiate());
     assert_eq!(newcomers.overdue(at(170), |_| session.take_spared(at(170))), Some(7));
+    assert!(!waiting.2.is_abandoned());
+    drop(session);
+    assert!(waiting.2.is_abandoned(), "nothing is computed for a connection that has ended");
 }
 
 /// Nobody is asked about connections that are no newcomers any more, or gone.

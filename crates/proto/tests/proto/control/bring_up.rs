@@ -175,17 +175,6 @@ fn a_shutdown_waits_for_the_commands_in_a_store() {
 }
 
 #[test]
-fn an_invalid_configuration_is_fatal_until_reset() {
-    let mut script = Script::new();
-    let cntlid = script.connect_as(super::script::HOST, NQN).unwrap().cntlid;
-    script.set_cc(cntlid, CC_ENABLE | 1 << 7);
-    assert_eq!(script.csts(cntlid), 2);
-    script.fail(cntlid, identify(cns::CONTROLLER, 0), Status::COMMAND_SEQUENCE_ERROR);
-    script.set_cc(cntlid, 0);
-    script.enable(cntlid);
-}
-
-#[test]
 fn fabrics_commands_on_connected_queues() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);

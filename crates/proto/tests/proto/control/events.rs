@@ -101,11 +101,3 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     assert_eq!(changed_list(&mut script, quiet, false), [1], "listed without an event");
     assert_eq!(changed_list(&mut script, other, false), [] as [u32; 0]);
 }
-
-#[test]
-fn requests_beyond_the_limit_are_refused() {
-    let mut script = Script::new();
-    let (cntlid, _) = listening(&mut script, 4);
-    let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
-    script.fail(cntlid, sqe, Status::AER_LIMIT_EXCEEDED);
-}

@@ -192,7 +192,9 @@ fn command_set_pages_are_the_nvm_command_sets() {
         cns::CONTROLLER_COMMAND_SET,
         cns::ACTIVE_NAMESPACES_COMMAND_SET,
     ] {
-        script.fail(cntlid, with_csi(cns, 1, 2), Status::INVALID_COMMAND_SET);
+        for csi in [1, 2] {
+            script.fail(cntlid, with_csi(cns, 1, csi), Status::INVALID_COMMAND_SET);
+        }
     }
 }
 

@@ -108,6 +108,8 @@ fn the_report_lists_controllers_of_registrants() {
     let second = script.controller(NQN);
     succeeds(&mut script, one, register(5, ChangePersistence::Set));
     succeeds(&mut script, other, register(6, ChangePersistence::Keep));
+    let page = report(&mut script, other);
+    assert_eq!(parse_extended(&page).unwrap().0.rtype, 0, "no reservation");
     succeeds(&mut script, one, acquire(AcquireAction::Acquire, 5, 0));
     let page = report(&mut script, other);
     let (head, entries) = parse_extended(&page).unwrap();

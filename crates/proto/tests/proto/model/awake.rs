@@ -1,13 +1,13 @@
 //! Waiting as the product does by default, beside sleeping: what the machines that decide it make of each other.
 
-use super::SSD;
 use super::fit::FITTED;
 use super::load::{Load, Operations, ms};
 use super::run::Scenario;
 use super::table::{AUTO, NONE, policies};
 use super::target::Store;
 use super::waits::Waiting;
-use std::fmt::Write;
+use super::{SSD, check_parts};
+use crate::cases::is_thorough;
 
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 /// Both ends have had time to learn before it.
@@ -36,32 +36,35 @@ fn run(
 }
 
 /// A line of the table; ends that learn do no less, for no more CPU time.
-fn line(table: &mut String, policy: &str, operations: Operations, depth: u32, store: Store) {
+fn line(policy: &str, operations: Operations, depth: u32, store: Store) -> String {
     let [asleep, learns] = [Waiting::Sleep, Waiting::Learns]
         .map(|waiting| run(policy, operations, depth, store, waiting));
     let of = if store == Store::Memory { "" } else { "SSD " };
     let load = format!("{of}{} {depth}, {policy}", format!("{operations:?}").to_lowercase());
-    writeln!(
-        table,
-        "{load:19} {:7.1} {:6.2} | {:7.1} {:6.2}",
-        asleep[0], asleep[1], learns[0], learns[1]
-    )
-    .expect("a string");
     assert!(learns[0] >= asleep[0] * IOPS_MIN, "{load}: it does less");
     assert!(learns[1] <= asleep[1] * CPU_MAX, "{load}: it costs more");
+    format!("{load:19} {:7.1} {:6.2} | {:7.1} {:6.2}\n", asleep[0], asleep[1], learns[0], learns[1])
 }
 
 #[test]
 fn by_default() {
-    let mut table =
-        String::from("kIOPS, CPU-us of both ends for each request: asleep | by default\n");
-    for operations in [Operations::Reads, Operations::Writes] {
-        for policy in [NONE, AUTO] {
-            DEPTHS.iter().for_each(|&n| line(&mut table, policy, operations, n, Store::Memory));
-        }
+    let stores = [
+        (Operations::Reads, Store::Memory),
+        (Operations::Writes, Store::Memory),
+        (Operations::Reads, SSD),
+    ];
+    let loads = stores.into_iter().flat_map(|(operations, store)| {
+        let of = move |policy| DEPTHS.map(move |depth| (policy, operations, depth, store));
+        [NONE, AUTO].into_iter().flat_map(of)
+    });
+    let loads: Vec<_> = loads.collect();
+    let snapshot = include_str!("snapshots/proto__model__awake__by_default.snap");
+    let part = |&(policy, operations, depth, store): &_| line(policy, operations, depth, store);
+    if !is_thorough() {
+        return check_parts(snapshot, &loads, 5, part);
     }
-    for policy in [NONE, AUTO] {
-        DEPTHS.iter().for_each(|&n| line(&mut table, policy, Operations::Reads, n, SSD));
-    }
+    let parts: String = loads.iter().map(part).collect();
+    let table =
+        format!("kIOPS, CPU-us of both ends for each request: asleep | by default\n{parts}");
     insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
 }

@@ -1,39 +1,109 @@
-//! Which seeds to run: `SEED=n` one, `SEEDS=n` so many.
+//! Seeds to run: from `FIRST_SEED` on, a tenth of what `THOROUGH=1` runs; `SEEDS=n` so many of each, `SEED=n` one.
 
-use roadtrain_sim::world::Failure;
+use crate::cases::is_thorough;
+use roadtrain_sim::runs::{Lanes, Runs, first_seed, number};
+use roadtrain_sim::world::{Failure, Summary};
 use std::fmt::Debug;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Deref};
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+/// Seeds of each test, at least.
+const SEEDS_MIN: u64 = 2;
+
+/// Counts of all runs of a test.
+#[derive(Debug)]
+pub(crate) struct Sum<S> {
+    sum: S,
+    pub(crate) seeds: u64,
+    /// Seeds of a thorough run.
+    full: u64,
 }
 
-/// The sum of `default` seeds' runs, or of as many as asked for; a single one is printed instead.
-pub(crate) fn sum_of_seeds<S>(default: u64, run: impl Fn(u64) -> Result<S, Failure>) -> Option<S>
+impl<S> Deref for Sum<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.sum
+    }
+}
+
+impl<S> Sum<S> {
+    /// Compares counts with what a thorough run has at least. Fewer seeds have a part of their share.
+    #[track_caller]
+    pub(crate) fn at_least<const N: usize>(&self, counts: [(u64, u64); N])
+    where
+        S: Debug,
+    {
+        for (number, (count, full)) in counts.into_iter().enumerate() {
+            let share = full as f64 * self.seeds as f64 / self.full as f64;
+            let least = if self.seeds < self.full { share / 2.0 } else { share };
+            if std::env::var("MEASURE").is_ok() {
+                eprintln!(
+                    "MEASURE {} {number} {full} {} {} {count}",
+                    std::panic::Location::caller(),
+                    self.full,
+                    self.seeds
+                );
+                continue;
+            }
+            assert!(
+                count as f64 >= least,
+                "count {number} is {count}, less than {least}: {self:?}"
+            );
+        }
+    }
+}
+
+/// Runs a named scenario's seeds: `full` in a thorough run. The counts of a single run are printed, without a sum.
+pub(crate) fn sum_of(name: &str, lanes: Lanes, full: u64) -> Option<Sum<Summary>> {
+    let runs = Runs::of(name, lanes).expect("a scenario");
+    sum_of_runs(full, |seed| runs.run(seed), |seed| format!("{name}: {}", runs.command(seed)))
+}
+
+/// Runs the seeds of a change that has no name.
+pub(crate) fn sum_of_seeds<S>(full: u64, run: impl Fn(u64) -> Result<S, Failure>) -> Option<Sum<S>>
 where
     S: AddAssign + Default + Debug,
 {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(default),
+    let thread = std::thread::current();
+    let test = thread.name().expect("a test's thread");
+    sum_of_runs(full, run, |seed| {
+        format!("SEED={seed} cargo test -p roadtrain-sim --test sim {test} -- --exact")
+    })
+}
+
+fn sum_of_runs<S>(
+    full: u64,
+    run: impl Fn(u64) -> Result<S, Failure>,
+    again: impl Fn(u64) -> String,
+) -> Option<Sum<S>>
+where
+    S: AddAssign + Default + Debug,
+{
+    let (first, seeds) = match number("SEED") {
+        Some(seed) => (seed, 1),
+        None => (first_seed(), number("SEEDS").unwrap_or_else(|| count(full))),
     };
-    let single = seeds.end - seeds.start == 1;
+    println!("{seeds} seeds from {first} on");
     let mut sum = S::default();
-    for seed in seeds {
+    for seed in first..first + seeds {
         match run(seed) {
             Ok(summary) => sum += summary,
-            Err(failure) => panic!("{failure}"),
+            Err(failure) => panic!("{failure}\nagain: {}", again(seed)),
         }
     }
-    if single {
+    if seeds == 1 {
         println!("{sum:#?}");
         return None;
     }
-    Some(sum)
+    Some(Sum { sum, seeds, full })
+}
+
+fn count(full: u64) -> u64 {
+    if is_thorough() { full } else { (full / 10).max(SEEDS_MIN) }
 }
 
 /// The same seed is the same run.
-pub(crate) fn assert_repeatable<S: Debug>(seed: u64, run: fn(u64) -> Result<S, Failure>) {
+pub(crate) fn assert_repeatable<S: Debug>(seed: u64, run: impl Fn(u64) -> Result<S, Failure>) {
     let runs = [seed, seed].map(|seed| run(seed).map(|summary| format!("{summary:?}")));
     let [first, second] = runs.map(|run| run.unwrap_or_else(|failure| panic!("{failure}")));
     assert_eq!(first, second);

@@ -1,0 +1,111 @@
+//! Runs of named scenarios: tests run some seeds of each, the program many.
+
+use crate::scenario::{ALL, Scenario, mixing};
+use crate::world::{Failure, Summary};
+
+/// Scenarios without an effect of their own over Ethernet.
+const TCP_ONLY: [&str; 11] = [
+    "losing-paths",
+    "forging",
+    "renewing",
+    "mixing",
+    "paths",
+    "late-write",
+    "counting",
+    "counting-paths",
+    "taking-paths",
+    "fence",
+    "marking-paths",
+];
+
+/// The network below the lanes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// TCP.
+    Tcp,
+    /// TCP, with express connections that open and close all the time.
+    Mixing,
+    /// Ethernet.
+    Ethernet,
+}
+
+/// A named scenario over a network: tests run some seeds of it, the program many.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs {
+    name: &'static str,
+    change: Scenario,
+    lanes: Lanes,
+}
+
+impl Runs {
+    /// The scenario of that name; none if there is no such one.
+    #[must_use]
+    pub fn of(name: &str, lanes: Lanes) -> Option<Self> {
+        let (name, change) = *ALL.iter().find(|(known, _)| *known == name)?;
+        Some(Runs { name, change, lanes })
+    }
+
+    /// Every scenario that has an effect over that network.
+    pub fn all(lanes: Lanes) -> impl Iterator<Item = Self> {
+        let applies = move |name| lanes != Lanes::Ethernet || !TCP_ONLY.contains(&name);
+        ALL.into_iter().filter(move |(name, _)| applies(*name)).map(move |(name, change)| Runs {
+            name,
+            change,
+            lanes,
+        })
+    }
+
+    /// Name of the scenario.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The run of a seed.
+    ///
+    /// # Errors
+    /// The first thing that may not be; assertions of the state machines included.
+    pub fn run(&self, seed: u64) -> Result<Summary, Failure> {
+        match self.lanes {
+            Lanes::Tcp => crate::run_changed(seed, self.change),
+            Lanes::Ethernet => crate::ether::run_changed(seed, self.change),
+            Lanes::Mixing => crate::run_changed(seed, |plan| {
+                (self.change)(plan);
+                mixing(plan);
+            }),
+        }
+    }
+
+    /// The command that runs a seed again.
+    #[must_use]
+    pub fn command(&self, seed: u64) -> String {
+        let lanes = match self.lanes {
+            Lanes::Tcp => "",
+            Lanes::Mixing => " --mixing",
+            Lanes::Ethernet => " --ethernet",
+        };
+        let name = self.name;
+        format!(
+            "cargo run --release -p roadtrain-sim -- --first {seed} --seeds 1 --scenario {name}{lanes}"
+        )
+    }
+}
+
+/// The first seed to run: `FIRST_SEED`, or 0.
+///
+/// # Panics
+/// If that is no number.
+#[must_use]
+pub fn first_seed() -> u64 {
+    number("FIRST_SEED").unwrap_or(0)
+}
+
+/// A number from the environment.
+///
+/// # Panics
+/// If it is no number.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
