@@ -16,17 +16,16 @@ instructions() {
     ! grep -q '^SKIPPED ' <<<"$log" || exit 77
 }
 
-# SEEDS runs of the simulation, shared between the scenarios, from a first seed that the commit draws.
+# SEEDS runs of the simulation, shared between the scenarios, a fifth of them over Ethernet, from the first seed that the
+# commit draws.
 seeds() {
-    local scenarios=${names//,/ } first=${FIRST_SEED:-$((16#$(git rev-parse HEAD | cut -c1-8)))} program count
-    [ -n "$scenarios" ] || scenarios=$(sed -n 's/^ *("\([a-z-]*\)", .*/\1/p' crates/sim/src/scenario.rs | xargs)
+    local scenarios=${names:-all} count
+    count=$(wc -w <<<"${names//,/ }")
+    [ -n "$names" ] || count=$(grep -c '^    ("' crates/sim/src/scenario.rs)
+    count=$((${SEEDS:-100000} / count / 5 + 1))
     cargo build --quiet --release --package roadtrain-sim
-    program=target/release/roadtrain-sim
-    count=$((${SEEDS:-100000} / $(wc -w <<<"$scenarios") / 5))
-    echo "seeds: $((count * 5)) of each scenario from $first on, a fifth of them over Ethernet"
-    # shellcheck disable=SC2086
-    printf "%s --seeds $((count * 4))\n%s --seeds $count --ethernet\n" $(printf '%s\n' $scenarios | sed 'p') |
-        xargs -P "$(nproc)" -L 1 $program --first "$first" --scenario
+    target/release/roadtrain-sim --seeds $((count * 4)) --scenario "$scenarios"
+    target/release/roadtrain-sim --seeds $count --scenario "$scenarios" --ethernet
 }
 
 fuzz() {

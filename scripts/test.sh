@@ -21,6 +21,9 @@ cd "$(dirname "$0")/.."
 logs=target/test-logs
 mkdir -p $logs
 declare -A took=([setup]=0 [build]=0 [unit]=0 [e2e]=0 [vm]=0 [ceph]=0)
+# Another commit tries other seeds of the simulation.
+FIRST_SEED=${FIRST_SEED:-$((16#$(git rev-parse HEAD | cut -c1-8)))}
+export FIRST_SEED
 passed=0 failed=0 skipped=0
 slowest=$logs/times failures=$logs/failures
 : >$slowest

@@ -89,9 +89,9 @@ failures() {
 # Those that take longest come first.
 by_length() {
     awk '{order = 9}
-        $1 == "engine" && $2 == "test" {order = 0}
+        $1 == "sim" {order = 0}
         $1 == "proto" && $2 == "test" {order = 1}
-        $1 == "sim" {order = 2}
+        $1 == "engine" && $2 == "test" {order = 2}
         $1 == "cli" && $2 == "test" {order = 3}
         {print order, $0}' | sort -sn -k 1,1 | cut -d' ' -f2-
 }

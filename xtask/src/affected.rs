@@ -57,7 +57,10 @@ fn parse(text: &str) -> Result<Vec<Row>> {
             let mut words = line.split_whitespace().map(str::to_owned);
             let prefix = words.next().context("an empty row")?;
             let parts: Vec<String> = words.collect();
-            ensure!(!parts.is_empty(), "{TABLE}: {prefix} has no parts; `-` says that there are none");
+            ensure!(
+                !parts.is_empty(),
+                "{TABLE}: {prefix} has no parts; `-` says that there are none"
+            );
             let parts = if parts == ["-"] { Vec::new() } else { parts };
             Ok(Row { prefix, parts })
         })
@@ -152,7 +155,10 @@ docs/ -
     #[test]
     fn a_row_says_something() {
         assert!(parse("crates/\n").is_err());
-        assert!(is_part("#!/bin/bash\n# e2e vm ceph  guests; =NAME\n# fuzz[=TARGET]\n", "fuzz=pdu"));
+        assert!(is_part(
+            "#!/bin/bash\n# e2e vm ceph  guests; =NAME\n# fuzz[=TARGET]\n",
+            "fuzz=pdu"
+        ));
         assert!(!is_part("#!/bin/bash\n# e2e vm ceph\necho fuzz\n", "fuzz"));
     }
 }

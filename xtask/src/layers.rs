@@ -90,7 +90,14 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 fn wrong_dependencies(root: &Path, workspace: &str) -> Result<Vec<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let out = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version=1", "--offline", "--manifest-path", workspace])
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version=1",
+            "--offline",
+            "--manifest-path",
+            workspace,
+        ])
         .current_dir(root)
         .output()
         .context("cargo metadata")?;

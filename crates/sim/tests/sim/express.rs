@@ -5,6 +5,7 @@ use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
 use roadtrain_sim::runs::Lanes;
 use roadtrain_sim::scenario::{Scenario, fence, late_write, mixing, stalling};
+use std::iter;
 
 #[test]
 fn lanes_with_express_connections_end_well() {
@@ -45,20 +46,21 @@ fn a_target_that_does_not_wait_is_found_beside_express_connections() {
 /// Paths stall, are cut and return while each path's lanes have express connections.
 #[test]
 fn express_connections_of_paths_end_well() {
-    for (scenario, seeds) in [("paths", 100), ("late-write", 60), ("fence", 60)] {
+    for (scenario, seeds) in [("paths", 60), ("late-write", 30), ("fence", 30)] {
         let Some(sum) = sum_of(scenario, Lanes::Mixing, seeds) else { continue };
         let past = sum.past;
-        sum.at_least([(past.expressed, 2_000), (past.expresses, 200)]);
+        sum.at_least([(past.expressed, 1_000), (past.expresses, 100)]);
         // Connections were lost that had something, and requests have moved.
-        sum.at_least([(past.express_lost, 50), (past.moved, 500)]);
+        sum.at_least([(past.express_lost, 25), (past.moved, 250)]);
     }
 }
 
 /// The judge finds a host that tries at once on another path what a lost express connection had.
 #[test]
 fn what_a_lost_express_connection_had_is_not_tried_early() {
-    for scenario in [late_write as Scenario, fence] {
-        let found = (0..300).find_map(|seed| {
+    // Seeds that showed it are tried first: seconds instead of a minute.
+    for (scenario, known) in [(late_write as Scenario, 131), (fence, 5)] {
+        let found = iter::once(known).chain(0..300).find_map(|seed| {
             let wrong = |plan: &mut Plan| {
                 scenario(plan);
                 mixing(plan);
