@@ -7,7 +7,9 @@ mkdir /guest
 mount -o move /share /guest
 cp -a /etc /etc.before
 mounts=$(cut -d' ' -f2 /proc/mounts)
-addresses=$(ip -4 address show; ip route show) # of IPv6 they change by themselves
+# Addresses and routes. Those of IPv6 and states of links change by themselves.
+network() { (ip -4 address show | grep inet; ip route show) | sed 's/ linkdown//'; }
+addresses=$(network)
 PATTERN='^(nvme|nvmet|null_blk|brd|loop|nbd|ublk)'
 
 # remove_targets: all of the kernel's target, which a script leaves as it was
@@ -21,8 +23,8 @@ remove_targets() {
 # leftovers: prints what is not as it was when the guest came up
 leftovers() {
     [ "$(cut -d' ' -f2 /proc/mounts)" = "$mounts" ] || echo "mounts: $(cut -d' ' -f2 /proc/mounts | xargs)"
-    [ "$(ip -4 address show; ip route show)" = "$addresses" ] || echo 'addresses or routes'
-    ! grep -E "$PATTERN" /proc/modules || echo 'modules'
+    [ "$(network)" = "$addresses" ] || echo "network: $(network | xargs)"
+    awk -v wanted="$PATTERN" '$1 ~ wanted {print "module: " $1}' /proc/modules
 }
 
 clean() {
