@@ -107,6 +107,8 @@ test_ether_sealed_under_attack() {
     background attack-2.log "${host[@]}" "$EXERCISE" frames lan1 --kinds altered,replayed,changed,moved --seconds 1 --frames 20000
     wait "$attack" || fail 'the target has sent nothing'
     wait "$pid" || fail 'the host has sent nothing'
+    moves_data
+    moves_data
     ether_bench_ends
     ! grep -qE 'connecting again|queue closed' bench.log || { cat bench.log; fail 'a lane has ended'; }
     grep -q 'has not sealed were dropped' target.log || { cat attack-*.log target.log; fail 'nobody has noticed'; }
