@@ -37,6 +37,7 @@ if compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*/crates" >/dev/null; th
 else
     echo "SKIPPED advisories: no database; to get it: cargo deny fetch db"
 fi
-# Exceptions for one of the workspaces have no use in the other.
+# Exceptions for one of the workspaces have no use in the others.
 deny Cargo.toml -A license-exception-not-encountered -A unused-wrapper
+deny lab/Cargo.toml -A license-exception-not-encountered -A license-not-encountered -A unmatched-skip -A unused-wrapper
 deny fuzz/Cargo.toml -A license-not-encountered -A unmatched-skip

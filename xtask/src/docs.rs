@@ -75,7 +75,7 @@ fn unexplained(root: &Path) -> Result<Vec<String>> {
 
 /// Dependencies of members that are not in the workspace's table, which [`unexplained`] reads.
 fn own_versions(root: &Path) -> Result<Vec<String>> {
-    let mut members = vec![root.join("lab"), root.join("tests/exercise"), root.join("xtask")];
+    let mut members = vec![root.join("tests/exercise"), root.join("xtask")];
     for entry in fs::read_dir(root.join("crates"))? {
         members.push(entry?.path());
     }
