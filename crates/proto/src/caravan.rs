@@ -31,6 +31,7 @@ pub trait Caravan {
 }
 
 /// Writes a PDU's header `pdu`, its digest and the padding before its data.
+#[inline]
 pub(crate) fn put_header<P: IntoBytes + Immutable>(
     caravan: &mut impl Caravan,
     ch: &CommonHeader,

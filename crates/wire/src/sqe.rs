@@ -155,6 +155,7 @@ impl Sqe {
 
     /// A Read, Write, Compare or Write Zeroes command of `blocks` (1..=65536) from `slba`.
     #[must_use]
+    #[inline]
     pub fn rw(opcode: u8, nsid: u32, slba: u64, blocks: u32) -> Self {
         let mut sqe = Sqe::new(opcode, nsid);
         sqe.set_slba(slba);
@@ -192,6 +193,7 @@ impl Sqe {
     }
 
     /// Says that the transport moves `length` octets.
+    #[inline]
     pub fn set_transport(&mut self, length: u32) {
         self.sgl = Sgl { length: length.into(), kind: SGL_TRANSPORT, ..Sgl::default() };
     }

@@ -310,6 +310,7 @@ impl Qpair {
     }
 
     /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
+    #[inline]
     pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
         if self.room() == 0 || self.rx == RxState::Ended {
             return None;
@@ -553,6 +554,7 @@ impl Qpair {
     }
 
     /// A command was answered: the end of its slot, unless it is fused with one that was not.
+    #[inline]
     fn finish(
         &mut self,
         now: Instant,
@@ -714,6 +716,7 @@ impl Qpair {
 
     /// Whether something released waits for a caravan.
     #[must_use]
+    #[inline]
     pub fn has_tx(&self) -> bool {
         let awaits_icresp = self.awaits_icresp();
         self.out.is_due(|tx| tx.waits(awaits_icresp))

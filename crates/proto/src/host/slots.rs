@@ -25,6 +25,7 @@ pub(crate) struct FreeSlots {
 
 impl FreeSlots {
     /// Takes the lowest.
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<u16> {
         if self.count == 0 {
             return None;
@@ -37,6 +38,7 @@ impl FreeSlots {
     }
 
     /// Gives one back.
+    #[inline]
     pub(crate) fn give(&mut self, slot: u16) {
         let (word, bit) = (&mut self.words[usize::from(slot / 64)], 1 << (slot % 64));
         debug_assert!(*word & bit == 0, "a slot is freed once");

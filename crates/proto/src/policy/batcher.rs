@@ -92,6 +92,7 @@ impl Batcher {
     }
 
     /// The turn has nothing more to add.
+    #[inline]
     pub fn drained(&mut self, now: Instant) {
         for freight in self.holding {
             let container = &mut self.containers[freight as usize];
@@ -108,6 +109,7 @@ impl Batcher {
     }
 
     /// Time has passed: fires the timers that are due.
+    #[inline]
     pub fn expire(&mut self, now: Instant) {
         for freight in self.holding {
             let container = &self.containers[freight as usize];
@@ -230,6 +232,7 @@ impl Batcher {
     }
 
     /// A turn begins: hears what the reactor's other queue pairs have in flight.
+    #[inline]
     pub fn hear(&mut self, now: Instant, load: &mut ReactorLoad) {
         self.in_others = load.in_others(now, &mut self.load_share);
     }
@@ -294,6 +297,7 @@ impl Batcher {
 
     /// When [`Batcher::expire`] must be called.
     #[must_use]
+    #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         self.holding.filter_map(|freight| self.containers[freight as usize].deadline).min()
     }

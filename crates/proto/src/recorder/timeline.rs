@@ -43,6 +43,7 @@ impl Timeline {
     /// At a target: when its command was received, when it had a buffer, when its store (or who moves its data) could
     /// begin, when it was answered, when the answer was put into a caravan, when the socket had taken that.
     #[must_use]
+    #[inline]
     pub fn at_target(moments: [Instant; 6]) -> Self {
         Timeline::new(End::Target, moments)
     }

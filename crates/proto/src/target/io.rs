@@ -213,6 +213,7 @@ impl IoCommand {
     ///
     /// # Errors
     /// The status to answer with.
+    #[inline]
     pub fn parse(sqe: &Sqe, geometry: &Geometry, in_capsule_bytes: u32) -> Result<Self, Status> {
         let command = parse_fields(sqe, geometry)?;
         check_sgl(sqe, &command, in_capsule_bytes)?;

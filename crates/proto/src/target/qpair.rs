@@ -584,10 +584,12 @@ impl Qpair {
     }
 
     /// Answers a command with `data_bytes` of the slot's data; the status is success.
+    #[inline]
     pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
         self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
     }
 
+    #[inline]
     fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
         let s = &mut self.slots[usize::from(slot)];
         debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
@@ -624,6 +626,7 @@ impl Qpair {
 
     /// Whether something released waits for a caravan.
     #[must_use]
+    #[inline]
     pub fn has_tx(&self) -> bool {
         self.out.batcher().released() > 0
     }
@@ -672,6 +675,7 @@ impl Qpair {
         put_header(caravan, &ch, &CapsuleResp { ch, cqe }, self.digests);
     }
 
+    #[inline]
     fn emit_data(&self, number: u16, slot: &Slot, success: bool, caravan: &mut impl Caravan) {
         let length = slot.data_bytes;
         let mut ch = CommonHeader::new(PduType::C2hData, length, self.digests, self.alignment);
@@ -702,6 +706,7 @@ impl Qpair {
 
     /// The caravan has left: its slots are free again, each handed to `release` with its command's identifier and when
     /// it was answered.
+    #[inline]
     pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
         for number in self.departing.drain(..) {
             let slot = &mut self.slots[usize::from(number)];
