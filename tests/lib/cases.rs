@@ -9,6 +9,11 @@ pub(crate) fn is_thorough() -> bool {
     std::env::var("THOROUGH").is_ok_and(|value| value == "1")
 }
 
+/// Number of examples that a test tries: every one with `THOROUGH=1`, else `few`.
+pub(crate) fn examples(few: usize) -> usize {
+    if is_thorough() { usize::MAX } else { few }
+}
+
 /// Cases of a property: `full`, or a tenth of them.
 pub(crate) fn cases(full: u32) -> u32 {
     if is_thorough() { full } else { (full / 10).max(CASES_MIN.min(full)) }

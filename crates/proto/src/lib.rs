@@ -49,6 +49,9 @@
 )]
 
 pub mod caravan;
+#[cfg(test)]
+#[path = "../../../tests/lib/cases.rs"]
+mod cases;
 pub mod costs;
 pub mod error;
 pub mod ether;

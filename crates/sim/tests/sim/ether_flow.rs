@@ -1,6 +1,7 @@
 //! What a lane over Ethernet carries: beside losses, beside TCP, over several links. Virtual time, so the
 //! numbers are the same everywhere.
 
+use crate::cases::examples;
 use core::time::Duration;
 use roadtrain_sim::ether::flow::{Flow, Outcome};
 use roadtrain_sim::ether::net::Manners;
@@ -51,7 +52,8 @@ fn one_percent_of_loss_costs_less_than_a_fifth() {
 /// What is lost by chance says nothing about queues: windows stay large enough for faster links.
 #[test]
 fn one_percent_of_loss_costs_less_than_a_fifth_of_a_fast_link() {
-    for (mbit, delay_us) in [(10_000, 10), (10_000, 50), (25_000, 10)] {
+    let links = [(10_000, 10), (10_000, 50), (25_000, 10)];
+    for (mbit, delay_us) in links.into_iter().take(examples(1)) {
         let [good, bad] = [0, 10_000].map(|lost_ppm| {
             let manners = Manners { lost_ppm, ..Manners::good(delay_us, Some(mbit), 1_000_000) };
             flow(vec![link(9000, manners)], 65_536, true).run(1)
@@ -74,9 +76,9 @@ fn with_five_percent_of_loss_every_request_completes() {
 /// delay: with standard frames the index is between 0.85 and 0.96, so that is a mean.
 #[test]
 fn tcp_beside_a_lane_gets_its_share() {
-    for (frame_bytes, delays_us, queue) in
-        [(9000, &[50][..], 256_000), (1500, &[150, 190, 230], 256_000), (9000, &[500], 1_000_000)]
-    {
+    let links =
+        [(9000, &[50][..], 256_000), (1500, &[150, 190, 230], 256_000), (9000, &[500], 1_000_000)];
+    for (frame_bytes, delays_us, queue) in links.into_iter().take(examples(1)) {
         for (octets, writes) in [(4096, false), (65_536, true)] {
             let mut fairness = 0.0;
             for &delay_us in delays_us {
@@ -101,9 +103,8 @@ fn tcp_beside_a_lane_gets_its_share() {
 /// Nor does a lane take losses for chance when short queues run over.
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
-    for (mbit, delay_us, queue) in
-        [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)]
-    {
+    let links = [(10_000, 10, 128_000), (10_000, 50, 256_000), (25_000, 50, 256_000)];
+    for (mbit, delay_us, queue) in links.into_iter().take(examples(1)) {
         let manners = Manners::good(delay_us, Some(mbit), queue);
         let both = Flow {
             neighbour: Some(9000 - 52),
@@ -121,12 +122,13 @@ fn tcp_beside_a_lane_gets_its_share_of_a_fast_link_with_short_queues() {
 /// taken for a queue that has run over (37, 29, 15 and 50 MB/s).
 #[test]
 fn tcp_beside_a_lane_gets_its_share_of_queues_of_a_few_frames() {
-    for (delay_us, queue, octets, least) in [
+    let links = [
         (10, 64_000, 65_536, 30e6),
         (50, 64_000, 65_536, 25e6),
         (200, 32_000, 4096, 12e6),
         (200, 64_000, 4096, 46e6),
-    ] {
+    ];
+    for (delay_us, queue, octets, least) in links.into_iter().take(examples(1)) {
         let manners = Manners::good(delay_us, Some(1000), queue);
         let both = Flow {
             neighbour: Some(9000 - 52),
