@@ -294,12 +294,13 @@ test_ether_only_link_cut_and_mended() {
     ether_bench_ends
 }
 
-# A hostile peer at both ends: changes nothing, stops nothing, and costs no memory.
+# A hostile peer at both ends: changes nothing, stops nothing, and costs no memory. With data digests: a changed copy of a
+# frame that was lost has the right header, and only digests or sealing find it out.
 test_ether_hostile_frames() {
     ether_lab 1 9000
     serve_ether --namespace mem:64MiB
     background bench.log "${host[@]}" "$ROADTRAIN" bench -t ether -a "$links" -n "$nqn" --rw randrw --bs 4k \
-        --depth 16 --seconds 600 --size 8MiB --verify --json
+        --depth 16 --seconds 600 --size 8MiB --ddgst --verify --json
     local load=$pid before after
     moves_data
     before=$(awk '/^VmRSS/ {print $2}' "/proc/$target/status")
