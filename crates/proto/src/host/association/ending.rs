@@ -64,6 +64,8 @@ impl<E: Send + 'static> Association<E> {
             let live = self.paths.iter_mut().find(|path| path.state == State::Live);
             if let Some(path) = live.filter(|_| is_there) {
                 path.connecting = None; // if an express connection was on its way, nobody wants it
+                // The timer does not run any more, and a controller that has shut down may refuse a Keep Alive.
+                path.keep_alive_at = None;
                 path.task = Some(Procedure::new(|driver| async move {
                     bringup::shut_down(&driver, timeout).await.map(|()| Done::ShutDown)
                 }));

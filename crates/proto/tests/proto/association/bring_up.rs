@@ -50,7 +50,21 @@ fn a_shutdown_that_does_not_complete_is_no_success() {
     }
 }
 
-/// The connection goes while the shutdown is under way, and a Keep Alive is the first to notice.
+/// The Keep Alive Timer is active while CC.SHN is 00b only (NVMe Base 2.1, section 3.9). A refused Keep Alive would count
+/// as a shutdown that has failed.
+#[test]
+fn a_shutdown_sends_no_keep_alive() {
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now, false);
+    harness.act();
+    harness.association.ended(harness.now);
+    harness.takes = KEEP_ALIVE;
+    let log = harness.act();
+    assert_eq!(count(&log, "Keep Alive"), 0, "{log:?}");
+    assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
+}
+
+/// The connection goes while the shutdown is under way.
 #[test]
 fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
     let mut harness = Harness::live(|_| ());
