@@ -37,7 +37,10 @@
 //! ```
 
 // What only Ethernet uses is checked for use where it is built.
-#![cfg_attr(not(feature = "ether"), allow(dead_code, reason = "parts that only lanes over Ethernet use"))]
+#![cfg_attr(
+    not(feature = "ether"),
+    allow(dead_code, reason = "parts that only lanes over Ethernet use")
+)]
 
 pub mod clients;
 mod connection;
