@@ -10,7 +10,7 @@
 set -euo pipefail
 
 declare -A packages=(
-    [build]='gcc libc6-dev make'
+    [build]='gcc libc6-dev make jq bc'
     [e2e]='fio jq openssl qemu-utils libnbd-bin nbd-client util-linux e2fsprogs xfsprogs iproute2 uuid-runtime
         ceph-mon ceph-osd ceph-common
         curl python3 prometheus chromium
