@@ -67,8 +67,8 @@ test_nbd_several_connections() {
         --name=a --offset=0 --name=b --offset=16M --name=c --offset=32M --name=d --offset=48M
 }
 
-# so_many N: operations of a thorough run; a normal one has a fourth of them
-so_many() { if [ "${THOROUGH-}" = 1 ]; then echo "$1"; else echo "$(($1 / 4))"; fi; }
+# so_many N: operations of a thorough run; a normal one has a fourth of them, and OPS says another number
+so_many() { if [ "${THOROUGH-}" = 1 ]; then echo "${OPS-$1}"; else echo "${OPS-$(($1 / 4))}"; fi; }
 
 # Reads, writes, holes and mappings at any block, by threads that take turns on them, through nbdfuse (which
 # refuses parts of blocks itself).
