@@ -11,8 +11,8 @@ for folder in "$place/one" "$place/another/place"; do
 done
 count=0
 while IFS= read -r file; do
-    cmp "$place/one/target/package/release/$file" "$place/another/place/target/package/release/$file"
+    cmp "$place/one/target/package/dist/$file" "$place/another/place/target/package/dist/$file"
     count=$((count + 1))
-done < <(cd "$place/one/target/package/release" && find . -maxdepth 1 -type f -perm -u+x -printf '%P\n')
+done < <(cd "$place/one/target/package/dist" && find . -maxdepth 1 -type f -perm -u+x -printf '%P\n')
 [ "$count" -gt 0 ] || { echo 'reproducible: nothing was built' >&2; exit 1; }
 echo "reproducible: $count files are the same"
