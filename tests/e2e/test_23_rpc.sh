@@ -358,8 +358,9 @@ killed_at_every_call() {
         $here
         background strace.log strace -f -qq -e "trace=$call" -e "inject=$call:signal=KILL:when=$nth" -o killed.txt -p "$target"
         until_attached "$pid"
-        make_one "$name" >made.json 2>made.log || is_killed=1
-        alive "$target" && kill -KILL "$target" || killed=$((killed + 1))
+        make_one "$name" >made.json 2>made.log || is_killed=1 killed=$((killed + 1))
+        # A call that comes after the answer, or not as often as at first, leaves it running.
+        kill -KILL "$target" 2>kill.log || true
         ended "$target" 60
         $here
         r bdev_get_bdevs
@@ -374,7 +375,8 @@ killed_at_every_call() {
         # A file follows the answer that its volume is deleted. The list of volumes has spare space in a file of its own.
         [ "$(find volumes -type f ! -name '*.spare' | wc -l)" = 2 ] || { ls -la volumes; fail "killed at $call $nth: a file is left"; }
     done 3<calls.txt
-    [ "$killed" -gt 30 ] || fail "it was killed only $killed times of $last"
+    # How often a call is made differs from run to run (a thread that waits polls), so this bound is a low one.
+    [ "$killed" -gt $((last / 4)) ] || fail "it was killed only $killed times of $last before it answered"
     echo "measured: killed at $killed system calls"
 }
 
