@@ -63,6 +63,10 @@ impl Target {
         };
         controller.keep_alive.restart(now);
         let mut context = Context {
+        if qid == 0 {
+            // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
+            controller.events.retire(sqe.cid.get());
+        }
             now,
             started: self.started,
             limits: &self.config.limits,
@@ -159,10 +163,10 @@ impl Context<'_> {
         let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
         if sqid == 0 && self.controller.events.abort(aborted) {
             // In this order: what was aborted ends before the Abort does.
-            for (cid, status) in [(aborted, Status::ABORT_REQUESTED), (cid, Status::SUCCESS)] {
-                let completion = TargetEvent::Completion { cntlid, cid, status, result: 0 };
-                self.outbox.push_back(completion);
-            }
+            let (status, result) = (Status::ABORT_REQUESTED, 0);
+            let event = TargetEvent::EventCompletion { cntlid, cid: aborted, status, result };
+            let done = TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result };
+            self.outbox.extend([event, done]);
             return Ok(Reply::Pending);
         }
         if !self.controller.queues.contains(&sqid) {

@@ -77,7 +77,7 @@ impl Controller {
     /// Completes Asynchronous Event Requests while there are both requests and events.
     pub(super) fn pump(&mut self, outbox: &mut VecDeque<TargetEvent>) {
         while let Some((cid, event)) = self.events.poll() {
-            outbox.push_back(TargetEvent::Completion {
+            outbox.push_back(TargetEvent::EventCompletion {
                 cntlid: self.cntlid,
                 cid,
                 status: Status::SUCCESS,
