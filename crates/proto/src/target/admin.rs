@@ -41,6 +41,7 @@ impl Target {
         data_in: &[u8],
         data_out: &mut Vec<u8>,
     ) -> Outcome {
+        data_out.clear();
         self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
     }
 
@@ -62,11 +63,11 @@ impl Target {
             return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
         };
         controller.keep_alive.restart(now);
-        let mut context = Context {
         if qid == 0 {
             // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
             controller.events.retire(sqe.cid.get());
         }
+        let mut context = Context {
             now,
             started: self.started,
             limits: &self.config.limits,
@@ -85,10 +86,15 @@ impl Target {
             sqe,
             data_in,
         };
-        let reply = execute(&mut context);
+        let reply = match sqe.flags {
+            FLAG_SGL => execute(&mut context),
+            _ => Err(CommandError::field(octet::FLAGS)), // fused, or pointers that are no SGL
+        };
         let Context { controller, outbox, .. } = context;
         controller.pump(outbox);
-        if let Err(CommandError { status, octet, .. }) = reply {
+        if let Err(CommandError { status, octet, .. }) = reply
+            && !is_probe(sqe, status)
+        {
             controller.shared.errors().record(qid, sqe, status, octet);
         }
         let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
@@ -107,12 +113,13 @@ impl Target {
     }
 }
 
+/// Whether a command that has failed was to find out which I/O Command Sets there are, as hosts do with each controller.
+fn is_probe(sqe: &Sqe, status: Status) -> bool {
+    sqe.opcode == opcode::IDENTIFY && status.is(Status::INVALID_COMMAND_SET)
+}
+
 impl Context<'_> {
     fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<Reply, CommandError> {
-        data_out.clear();
-        if self.sqe.flags != FLAG_SGL {
-            return Err(CommandError::field(octet::FLAGS)); // fused, or pointers that are no SGL
-        }
         if self.sqe.opcode == opcode::FABRICS {
             return fabrics::execute(self);
         }
