@@ -12,3 +12,66 @@ test_a_host_detaches_as_spdk_does() {
     ! grep -qE 'identifier|protocol' target.log || fail "$(grep -E 'identifier|protocol' target.log)"
     ! grep -q 'not shut down' target.log
 }
+
+# wrong TEXT COMMAND...: fails and says that
+wrong() {
+    ! "${@:2}" >wrong.log 2>&1 || fail "${*:2}: has not failed"
+    grep -qF "$1" wrong.log || fail "$(cat wrong.log)"
+}
+
+# shellcheck source=../lib/links.sh
+. "$top/tests/lib/links.sh"
+
+# Addresses that count on one link: a log has them without an interface, which is that of the discovery controller.
+test_discovery_of_link_local_addresses() {
+    local why side
+    why=$(links_possible) || skip "$why"
+    lab=l$BASHPID
+    trap 'links_remove "$lab"' EXIT
+    links_make "$lab" 1 1500
+    for side in h t; do
+        ip netns exec "rt-$lab-$side" sysctl -qw net.ipv6.conf.lan0.disable_ipv6=0 || skip 'no IPv6 here'
+    done
+    in_host "$lab" ip -6 addr add fe80::77:1/64 dev lan0 nodad
+    in_target "$lab" ip -6 addr add fe80::77:2/64 dev lan0 nodad
+    nqn=nqn.2026-11.test:e2e
+    background target.log ip netns exec "rt-$lab-t" "$ROADTRAIN" serve -a fe80:0:0:0::77:2%lan0 -s 4420 -n "$nqn" \
+        --namespace mem:16MiB --mdns --rpc "$work/rpc.sock" --state "$work/state.toml"
+    target=$pid
+    until_line target.log '^ready' "$target"
+    wrong 'needs the name of its interface' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+        '{"nqn": "nqn.2026-11.test:none", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2", "trsvcid": "4421"}}'
+    wrong 'needs the name of its interface' in_host "$lab" "$ROADTRAIN" identify -a fe80::77:2 -n "$nqn"
+    background attach.log ip netns exec "rt-$lab-h" "$ROADTRAIN" attach -a 'fe80::77:2%lan0' --discover -n "$nqn" \
+        --as "nbd:unix:$work/n.sock"
+    attached=$pid
+    until_line attach.log '^ready' "$attached"
+    "$ROADTRAIN" status --json >status.json
+    holds status.json '[.[0].paths[].address] | length == 1 and (.[0] | startswith("[fe80::77:2%") and endswith("]:4420"))'
+    eventually 30 prints '.[0].addresses == ["fe80::77:2%lan0"]' in_host "$lab" "$ROADTRAIN" discover --mdns --json
+}
+
+# One address has several spellings, and is one path.
+test_spellings_of_one_address_are_one_path() {
+    target_address=::ffff:127.0.0.1 serve --namespace mem:16MiB
+    grep -q "127.0.0.1:$port" target.log
+    local other
+    for other in ::ffff:127.0.0.1 "[::ffff:7f00:1]:$port" localhost; do
+        wrong 'is there twice' "$ROADTRAIN" attach -a 127.0.0.1 -a "$other" -s "$port" -n "$nqn" --as "nbd:unix:$work/n.sock"
+    done
+}
+
+# A port that the system has chosen is one that subsystems may name.
+test_a_listener_at_a_port_that_the_system_chose() {
+    background target.log "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n nqn.2026-11.test:e2e --namespace mem:16MiB \
+        --rpc "$work/rpc.sock" --state "$work/state.toml"
+    target=$pid
+    until_line target.log '^ready' "$target"
+    port=$(grep -o '127.0.0.1:[0-9]*' target.log | head -n 1 | cut -d: -f2)
+    local other=nqn.2026-11.test:other
+    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
+    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+        "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" --json >discover.json
+    holds discover.json "[.. | strings] | index(\"$other\") != null"
+}

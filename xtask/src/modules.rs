@@ -23,7 +23,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/engine/src",
         &[
-            "digest spin stats recorded pulse stream platform transports sources",
+            "digest spin stats recorded pulse stream platform transports sources ip_address",
             "tuning",
             "metrics",
             "shared_core gather connection handshakes clients | ether",

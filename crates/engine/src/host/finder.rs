@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
-use super::discovery::discover;
+use super::discovery::discover_at;
 use super::error::HostError;
 use roadtrain_proto::host::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
@@ -30,8 +30,8 @@ pub(super) fn with_found_paths(
         asked.insert(name.clone());
         // Nobody keeps this connection: no keep-alive.
         let keep_alive = Duration::ZERO;
-        match discover(&HostConfig { address, keep_alive, ..discovery.clone() }) {
-            Ok((_, entries)) => sources.heard(&name, &entries),
+        match discover_at(&HostConfig { address, keep_alive, ..discovery.clone() }) {
+            Ok((_, entries, scope)) => sources.heard(&name, &entries, scope),
             Err(error) => {
                 warn!("discovery: {error}");
                 failure.get_or_insert(error);
@@ -118,8 +118,9 @@ impl Sources {
     }
 
     /// What the log of a discovery controller has: it may lead to others, and others may be referred to no more.
-    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry]) {
-        let offers = Offers::new(entries, &self.nqn, self.tls);
+    /// `scope` is the interface by which it was reached, if it has a link-local address.
+    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+        let offers = Offers::new(entries, &self.nqn, scope, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
             if self.said.len() >= SAID_MAX {
@@ -197,15 +198,15 @@ pub(super) mod tests {
     fn referrals_come_and_go_with_their_paths() {
         let mut sources = sources();
         let (one, two, three) = (at(1).to_string(), at(2).to_string(), at(3).to_string());
-        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)]);
-        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)]);
+        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)], 0);
+        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)], 0);
         // Around in a circle.
-        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)]);
+        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)], 0);
         assert_eq!(names(&sources), [one.clone(), two.clone(), three]);
         assert_eq!(sources.paths(), [at(10), at(20)]);
-        sources.heard(&one, &[entry(subtype::NVM, 10)]);
+        sources.heard(&one, &[entry(subtype::NVM, 10)], 0);
         assert_eq!((names(&sources), sources.paths()), (vec![one], vec![at(10)]));
-        sources.heard(&two, &[entry(subtype::NVM, 30)]);
+        sources.heard(&two, &[entry(subtype::NVM, 30)], 0);
         assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
     }
 
@@ -219,7 +220,7 @@ pub(super) mod tests {
                 entry.set_address(adrfam::IPV4, "0.0.0.0", &(round * 100 + n).to_string());
                 entry
             };
-            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>());
+            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>(), 0);
             assert!((1..=SAID_MAX).contains(&sources.said.len()), "{}", sources.said.len());
         }
     }
@@ -228,7 +229,7 @@ pub(super) mod tests {
     fn no_more_are_asked_than_that() {
         let mut sources = sources();
         let entries: Vec<_> = (2..200).map(|number| entry(subtype::REFERRAL, number)).collect();
-        sources.heard(&at(1).to_string(), &entries);
+        sources.heard(&at(1).to_string(), &entries, 0);
         assert_eq!(sources.list.len(), CONTROLLERS_MAX);
     }
 }

@@ -7,7 +7,7 @@ use super::address::Address;
 use super::admin::{Admin, close};
 use super::blocking::{BlockingQpair, wait_readable};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
-use super::discovery::read_log;
+use super::discovery::{read_log, scope};
 use super::error::HostError;
 use super::finder::Sources;
 use super::link::LinkError;
@@ -167,12 +167,12 @@ impl Shared {
     }
 
     /// What the log of a discovery controller has now.
-    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry]) {
+    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let mut inner = self.inner();
         if inner.is_over {
             return;
         }
-        inner.sources.heard(name, entries);
+        inner.sources.heard(name, entries, scope);
         inner.is_done = self.paths.follow(&inner.sources.paths());
         self.start_threads(&mut inner);
     }
@@ -301,7 +301,7 @@ impl Source {
     fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
         let (generation, entries) = read_log(admin)?;
         debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
-        self.shared.heard(&self.name, &entries);
+        self.shared.heard(&self.name, &entries, scope(admin));
         Ok(())
     }
 }

@@ -106,6 +106,11 @@ pub(super) trait Wire: Send {
     }
 
     /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
+    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    fn scope(&self) -> u32 {
+        0
+    }
+
     /// will see to it.
     fn reset(self: Box<Self>, _fence: &mut Fence) {} // a socket does it when it is closed
 
@@ -157,6 +162,11 @@ impl BlockingQpair {
     }
 
     /// Runs a command: sends `out`, receives into `input`, waits for the completion.
+    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    pub(crate) fn scope(&self) -> u32 {
+        self.wire.scope()
+    }
+
     ///
     /// # Errors
     /// The connection's; a status that is an error is not one.

@@ -107,6 +107,13 @@ impl Wire for TcpWire {
         Ok(Box::new(tcp(self.address, config, entries, near, self.psk.clone())?))
     }
 
+    fn scope(&self) -> u32 {
+        match self.address {
+            SocketAddr::V6(address) => address.scope_id(),
+            SocketAddr::V4(_) => 0,
+        }
+    }
+
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {
         self.qpair.submit(clock::now(), sqe, data, Urgency::Urgent)
     }
