@@ -30,7 +30,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "host/api host/counters host/numbers host/stopping host/link/error host/view \
              | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error \
              target/kept_file",
-            "host/name host/address host/ether/address host/config host/error \
+            "host/name host/race host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
              target/reservation_file target/uncorrectable target/rates",
             "host/requests host/link host/lane host/ether \

@@ -4,15 +4,21 @@ use super::address::Address;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
 use super::discovery::discover_at;
 use super::error::HostError;
+use super::stopping::{self, StopSignal};
 use roadtrain_proto::host::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Most discovery controllers that are asked, with those that others refer to.
 const CONTROLLERS_MAX: usize = 16;
+/// How long discovery controllers are waited for once one has named a path.
+const MOMENT: Duration = Duration::from_millis(500);
 /// So much is remembered of what was said of entries; then it may be said again.
 const SAID_MAX: usize = 1024;
 
@@ -25,19 +31,9 @@ pub(super) fn with_found_paths(
 ) -> Result<(HostConfig, Option<Sources>), HostError> {
     let Some(discovery) = config.discovery.as_deref() else { return Ok((config, None)) };
     let mut sources = Sources::new(&config, discovery);
-    let (mut asked, mut failure) = (BTreeSet::new(), None);
-    while let Some((name, address)) = sources.first_but(&asked) {
-        asked.insert(name.clone());
-        // Nobody keeps this connection: no keep-alive.
-        let keep_alive = Duration::ZERO;
-        match discover_at(&HostConfig { address, keep_alive, ..discovery.clone() }) {
-            Ok((_, entries, scope)) => sources.heard(&name, &entries, scope),
-            Err(error) => {
-                warn!("discovery: {error}");
-                failure.get_or_insert(error);
-            }
-        }
-    }
+    let sign = StopSignal::new();
+    let sign = sign.map_err(|source| HostError::System { what: "eventfd", source })?;
+    let (asked, failure) = ask_all(&mut sources, discovery, &sign);
     let mut paths = sources.paths();
     if paths.len() > DISCOVERED_PATHS_MAX {
         warn!("{} paths were found; {DISCOVERED_PATHS_MAX} of them are used", paths.len());
@@ -49,6 +45,52 @@ pub(super) fn with_found_paths(
     };
     let more_addresses = paths.collect();
     Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
+}
+
+/// Asks all discovery controllers, and those that they refer to, beside each other. Once a path is known the others have
+/// a moment left; whoever follows the logs asks them again. The names of those asked, and the first failure.
+fn ask_all(
+    sources: &mut Sources,
+    discovery: &HostConfig,
+    sign: &Arc<StopSignal>,
+) -> (BTreeSet<String>, Option<HostError>) {
+    let (mut asked, mut failure) = (BTreeSet::new(), None);
+    thread::scope(|scope| {
+        let (told, answers) = channel();
+        let (mut open, mut until) = (0_usize, None);
+        loop {
+            while let Some((name, address)) = sources.first_but(&asked) {
+                asked.insert(name.clone());
+                // Nobody keeps this connection: no keep-alive.
+                let keep_alive = Duration::ZERO;
+                let config = HostConfig { address, keep_alive, ..discovery.clone() };
+                let told = told.clone();
+                scope.spawn(move || {
+                    stopping::heed(sign);
+                    let _ = told.send((name, discover_at(&config)));
+                });
+                open += 1;
+            }
+            let now = Instant::now();
+            if open == 0 || until.is_some_and(|until| until <= now) {
+                break sign.raise_for(Duration::ZERO);
+            }
+            let wait = until.map_or(MOMENT, |until| until - now);
+            match answers.recv_timeout(wait) {
+                Ok((name, Ok((_, entries, scope)))) => sources.heard(&name, &entries, scope),
+                Ok((_, Err(error))) => {
+                    warn!("discovery: {error}");
+                    failure.get_or_insert(error);
+                }
+                Err(_) => continue,
+            }
+            open -= 1;
+            if !sources.paths().is_empty() {
+                until.get_or_insert(Instant::now() + MOMENT);
+            }
+        }
+    });
+    (asked, failure)
 }
 
 /// Nobody knows a path.

@@ -33,7 +33,7 @@ const SELDOM: Duration = Duration::from_secs(30);
 /// How often is looked whether a path that had to stay may go.
 const SOON: Duration = Duration::from_millis(100);
 /// Longest wait at the beginning until discovery controllers are connected.
-const BEGINNING: Duration = Duration::from_secs(2);
+const BEGINNING: Duration = Duration::from_millis(500);
 
 /// The threads of discovery controllers.
 pub(super) struct Follower {
@@ -345,7 +345,7 @@ mod tests {
         for round in 1..20 {
             let others = round * 100..round * 100 + 50;
             let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
-            sources.heard(&at(1).to_string(), &log);
+            sources.heard(&at(1).to_string(), &log, 0);
             assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
             assert_eq!(threads.list.len(), sources.followed_max());
         }

@@ -11,6 +11,7 @@ use super::config::{HostConfig, OfferedPsk};
 use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
+use super::race::first_of;
 use super::stopping::{poll, poll_calmly};
 use crate::clock;
 use crate::platform::Route;
@@ -26,8 +27,8 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use tcp::TcpWire;
-
 use tracing::debug;
+
 /// Longest wait for a second handshake, where the first one has taken all the time.
 const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
@@ -105,12 +106,12 @@ pub(super) trait Wire: Send {
         Err(LinkError::Closed) // there are none
     }
 
-    /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
     /// The interface by which the target was reached, if it has a link-local address; else 0.
     fn scope(&self) -> u32 {
         0
     }
 
+    /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
     /// will see to it.
     fn reset(self: Box<Self>, _fence: &mut Fence) {} // a socket does it when it is closed
 
@@ -161,12 +162,12 @@ impl BlockingQpair {
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
 
-    /// Runs a command: sends `out`, receives into `input`, waits for the completion.
     /// The interface by which the target was reached, if it has a link-local address; else 0.
     pub(crate) fn scope(&self) -> u32 {
         self.wire.scope()
     }
 
+    /// Runs a command: sends `out`, receives into `input`, waits for the completion.
     ///
     /// # Errors
     /// The connection's; a status that is an error is not one.
@@ -241,7 +242,7 @@ impl BlockingQpair {
     }
 }
 
-/// The first address of a name that somebody answers at. All of them together get the time of one.
+/// The first address of a name that answers. One that is silent keeps the others waiting for a moment only.
 fn tcp_by_name(
     name: &TargetName,
     config: &HostConfig,
@@ -249,20 +250,17 @@ fn tcp_by_name(
     psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
     let addresses = name.addresses(config.timeout)?;
-    let deadline = Instant::now() + config.timeout;
-    let mut failures = Vec::new();
-    for (at, &address) in addresses.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_TIME_MIN);
-        let timeout = left / (addresses.len() - at) as u32;
-        match tcp(address, config, entries, (timeout, None), psk.clone()) {
-            Ok(wire) => {
-                name.connected(address);
-                return Ok(wire);
-            }
-            Err(error) => failures.push(format!("{address}: {error}")),
+    let connect = |address: &SocketAddr| {
+        let wire = tcp(*address, config, entries, (config.timeout, None), psk.clone());
+        wire.map_err(|error| format!("{address}: {error}"))
+    };
+    match first_of(&addresses, connect) {
+        Ok((at, wire)) => {
+            name.connected(addresses[at]);
+            Ok(wire)
         }
+        Err(failures) => Err(LinkError::Nowhere(failures.join("; "))),
     }
-    Err(LinkError::Nowhere(failures.join("; ")))
 }
 
 /// A connection whose packets are processed on `core`, if that can be had. A target that does not know the identity of
@@ -274,6 +272,7 @@ fn tcp(
     (timeout, core): (Duration, Option<usize>),
     psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
+    let begun = Instant::now();
     let qpair = Config {
         digests: config.digests,
         queue_entries: entries,
@@ -296,7 +295,6 @@ fn tcp(
         (wire, _) => wire?,
     };
     wire.watch_peer(config.io_timeout)?;
-    let begun = Instant::now();
     Ok(wire)
 }
 
