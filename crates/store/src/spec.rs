@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::elsewhere::Elsewhere;
-use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
+use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store, identity};
 #[cfg(feature = "rbd")]
 use crate::{RbdImage, RbdStore};
 
@@ -179,6 +179,29 @@ pub enum OpenError {
         logical_bytes: u32,
         /// As asked for.
         lba_bytes: u32,
+    },
+    /// The file's content is laid out in blocks of another size.
+    #[error("{}: was served with blocks of {kept} bytes, which its partitions and file systems count in, and is now to \
+        have {lba_bytes}: write lba={kept}, or remove the attribute if its content may be lost (setfattr -x {} {})",
+        path.display(), identity::block_bytes::NAME, path.display())]
+    OtherBlockBytes {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of a block as it was served before.
+        kept: u32,
+        /// Bytes of a block as given now.
+        lba_bytes: u32,
+    },
+    /// This target serves the same blocks already, with what cannot be changed while they are served.
+    #[error("{}: this target serves it with {known}, and is now to serve it with {wanted}: remove the namespace first, \
+        then add it again", path.display())]
+    ServedOtherwise {
+        /// As given.
+        path: PathBuf,
+        /// Block size and access that are in force.
+        known: String,
+        /// The same as given now.
+        wanted: String,
     },
     /// An image of a Ceph cluster that cannot be had.
     #[error("rbd:{image}: {problem}")]
