@@ -1,6 +1,7 @@
 //! Files with keys: one line each.
 
 use crate::failure::{Failure, Outcome};
+use crate::terminal;
 use roadtrain_engine::memory;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -43,9 +44,9 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     if is_key(argument) {
         // The configuration of a gateway group has keys, too, which nobody sees.
         if std::env::args().any(|word| word.contains(argument)) {
-            eprintln!(
+            terminal::say(format_args!(
                 "roadtrain: {option}: others can see a key that is on the command line; put it into a file"
-            );
+            ));
         }
         return Ok((Zeroizing::new(argument.to_owned()), None));
     }
