@@ -1,5 +1,6 @@
 //! What to open, and what to tell people when it cannot be opened.
 
+use roadtrain_proto::target::BLOCKS_MAX;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,6 +101,20 @@ pub enum OpenError {
         name: String,
         /// Its size.
         bytes: u64,
+        /// Block size.
+        lba_bytes: u32,
+    },
+    /// More blocks than a namespace can have.
+    #[error(
+        "{name}: {bytes} bytes are more than a namespace can have with blocks of {lba_bytes}: {bytes_max} at most"
+    )]
+    TooLarge {
+        /// Path or kind.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// Largest size.
+        bytes_max: u64,
         /// Block size.
         lba_bytes: u32,
     },
@@ -367,6 +382,10 @@ pub(crate) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64
     }
     if !bytes.is_multiple_of(u64::from(lba_bytes)) {
         return Err(OpenError::NotAligned { name: name.into(), bytes, lba_bytes });
+    }
+    let bytes_max = BLOCKS_MAX.saturating_mul(lba_bytes.into());
+    if bytes > bytes_max {
+        return Err(OpenError::TooLarge { name: name.into(), bytes, bytes_max, lba_bytes });
     }
     Ok(bytes)
 }
