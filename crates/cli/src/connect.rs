@@ -10,6 +10,7 @@ use crate::{mdns, tls};
 use roadtrain_engine::host::{
     Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
 };
+use roadtrain_proto::security::IdentityVersion;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::pdu::Digests;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -207,7 +208,17 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
         }
         _ if connect.concat => Ok(Some(HostTls::concatenated())),
         (_, _, Some(file)) => {
-            Ok(Some(HostTls::new(HostKey::Configured(tls::key("--tls-key", file)?))))
+            let identity = match connect.tls_key_identity.as_deref() {
+                None => None,
+                Some("0") => Some(IdentityVersion::V0),
+                Some("1") => Some(IdentityVersion::V1),
+                Some(_) => {
+                    let why = "--tls-key-identity: with --tls-key write 0 or 1, the version of the identity";
+                    return Err(Failure::usage(why));
+                }
+            };
+            let key = HostKey::Configured(tls::key("--tls-key", file)?);
+            Ok(Some(HostTls { identity, ..HostTls::new(key) }))
         }
         (_, _, None) => {
             let (keyring, identity) = (&connect.keyring, connect.tls_key_identity.as_deref());

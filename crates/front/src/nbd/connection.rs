@@ -273,6 +273,11 @@ impl Connection {
         self.jobs == 0
     }
 
+    /// Requests that are not answered.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.jobs
+    }
+
     pub(crate) fn waits(&self) -> Waits {
         self.waits
     }

@@ -537,6 +537,10 @@ impl NbdServer {
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
+        if connection.in_flight() > 0 {
+            let (requests, address) = (connection.in_flight(), self.endpoint.address());
+            info!(client, ?peer, %address, requests, "an NBD client has left before its requests ended");
+        }
         self.strays.add(owner, connection.end(&mut self.jobs));
         self.endpoint.connections_end(1);
     }
@@ -610,7 +614,9 @@ impl Front for NbdServer {
         let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
         let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
-        let timers = [at_once, newcomer, self.accept_at, self.retry_at, self.patient_until];
+        let statuses = self.statuses.deadline();
+        let timers =
+            [at_once, newcomer, statuses, self.accept_at, self.retry_at, self.patient_until];
         timers.into_iter().flatten().min()
     }
 }

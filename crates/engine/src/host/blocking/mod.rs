@@ -7,7 +7,7 @@ mod secure;
 mod tcp;
 
 use super::address::Address;
-use super::config::HostConfig;
+use super::config::{HostConfig, OfferedPsk};
 use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
@@ -27,7 +27,8 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use tcp::TcpWire;
 
-/// Who has many addresses still gets that long for them all.
+use tracing::debug;
+/// Longest wait for a second handshake, where the first one has taken all the time.
 const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Completions that nobody has taken yet, with their slots.
@@ -235,7 +236,7 @@ fn tcp_by_name(
     name: &TargetName,
     config: &HostConfig,
     entries: u16,
-    psk: Option<(TlsPsk, u64)>,
+    psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
     let addresses = name.addresses(config.timeout)?;
     let deadline = Instant::now() + config.timeout;
@@ -254,13 +255,14 @@ fn tcp_by_name(
     Err(LinkError::Nowhere(failures.join("; ")))
 }
 
-/// A connection whose packets are processed on `core`, if that can be had.
+/// A connection whose packets are processed on `core`, if that can be had. A target that does not know the identity of
+/// its PSK may know the same key by the other one.
 fn tcp(
     address: SocketAddr,
     config: &HostConfig,
     entries: u16,
     (timeout, core): (Duration, Option<usize>),
-    psk: Option<(TlsPsk, u64)>,
+    psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
     let qpair = Config {
         digests: config.digests,
@@ -268,8 +270,23 @@ fn tcp(
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let wire = TcpWire::connect(address, qpair, (timeout, core), psk)?;
+    let (psk, other) = match psk {
+        Some(OfferedPsk { psk, other, blocks_max }) => {
+            let only = |psk| OfferedPsk { psk, other: None, blocks_max };
+            (Some(only(psk)), other.map(only))
+        }
+        None => (None, None),
+    };
+    let wire = match (TcpWire::connect(address, qpair, (timeout, core), psk), other) {
+        (Err(error), Some(other)) if error.may_know_another_identity() => {
+            let left = timeout.saturating_sub(begun.elapsed()).max(CONNECT_TIME_MIN);
+            debug!(%address, %error, identity = other.psk.identity, "TLS: another identity is offered");
+            TcpWire::connect(address, qpair, (left, core), Some(other))?
+        }
+        (wire, _) => wire?,
+    };
     wire.watch_peer(config.io_timeout)?;
+    let begun = Instant::now();
     Ok(wire)
 }
 

@@ -2,10 +2,9 @@
 
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
-use roadtrain_proto::target::Connected;
 use roadtrain_proto::target::session::Session;
+use roadtrain_proto::target::{Connected, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::status::Status;
 
 /// Room for a page that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
@@ -80,15 +79,18 @@ impl TargetLane {
         Ok(!waiting.is_empty())
     }
 
-    /// Completes an asynchronous event request.
-    pub(in crate::target) fn complete_event(
-        &mut self,
-        now: Instant,
-        cid: u16,
-        status: Status,
-        result: u64,
-    ) {
-        if let Some(slot) = self.transport.slot_of(cid) {
+    /// Answers a command that the control plane has kept.
+    pub(in crate::target) fn complete(&mut self, now: Instant, event: &TargetEvent) {
+        let (slot, status, result) = match *event {
+            TargetEvent::Completion { cid, status, result, .. } => {
+                (self.transport.slot_of(cid), status, result)
+            }
+            TargetEvent::EventCompletion { cid, status, result, .. } => {
+                (self.transport.event_request_of(cid), status, result)
+            }
+            _ => return,
+        };
+        if let Some(slot) = slot {
             self.transport.respond(now, slot, status, result);
         }
     }
