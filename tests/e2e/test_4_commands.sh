@@ -70,3 +70,49 @@ test_command_help_and_man() {
     "$ROADTRAIN" man man
     [ -s man/roadtrain.1 ]
 }
+
+# refuses STATUS TEXT COMMAND...: it ends at once with that status and a line with that text
+refuses() {
+    local rc=0
+    timeout 30 "${@:3}" >refuses.out 2>refuses.log || rc=$?
+    [ $rc = "$1" ] && grep -qF "$2" refuses.log || fail "status $rc: $(cat refuses.log): ${*:3}"
+}
+
+# First steps that go wrong say so before anything is served.
+test_command_first_steps_that_go_wrong() {
+    local serve=("$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n nqn.2026-11.test:first) rc=0
+    refuses 2 'there is no such folder' "${serve[@]}" --namespace mem:8MiB --rpc "$work/rpc" --state "$work/none/x"
+    refuses 2 'there is no such folder' "${serve[@]}" --namespace mem:8MiB --rpc "$work/rpc" --file-root "$work/none"
+    refuses 2 'core 4095' "${serve[@]}" --namespace mem:8MiB --cores 4095 --check-config
+    refuses 2 '198.51.100.213' "$ROADTRAIN" serve -a 198.51.100.213 -n nqn.2026-11.test:first --namespace mem:8MiB --check-config
+    refuses 2 'none.key' "${serve[@]}" --namespace mem:8MiB --tls allowed --tls-key "$work/none.key"
+    refuses 2 'serial' "${serve[@]}" --namespace mem:8MiB --serial ''
+    refuses 2 '1073741824' "${serve[@]}" --namespace mem:1GB
+    refuses 1 '1152921504606846464 at most' "${serve[@]}" --namespace null:1048576T
+    # Not a key: nothing is said about its mode.
+    printf 'no key\n' >plain
+    chmod 644 plain
+    refuses 2 plain "$ROADTRAIN" keys show "$work/plain"
+    ! grep -q chmod refuses.log || fail "$(cat refuses.log)"
+}
+
+# A target that any host can use says so, but not on the loopback.
+test_command_open_target_is_told() {
+    target_address=0.0.0.0 serve --namespace mem:8MiB
+    eventually 30 grep -q 'any host that reaches this target' target.log
+    kill "$target"
+    ended "$target" 30
+    serve --namespace mem:8MiB
+    ! grep -q 'any host that reaches' target.log || fail 'the loopback is nobody else'
+}
+
+# What `ready` prints is good for `detach` and `status`.
+test_command_ready_names_the_attachment() {
+    local as
+    serve --namespace mem:8MiB
+    for as in "nbd:unix:$work/a b.sock" nbd:unix:relative.sock nbd:tcp:127.0.0.1:0 "vhost-user:$work/v.sock"; do
+        "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" --as "$as" --background >ready.out
+        "$ROADTRAIN" status "$(cut -d' ' -f2 ready.out)" >/dev/null
+        "$ROADTRAIN" detach "$(cut -d' ' -f2 ready.out)"
+    done
+}

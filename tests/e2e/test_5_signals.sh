@@ -109,3 +109,48 @@ test_signal_while_connecting() {
     [ ! -e "$work/nbd.sock" ] || fail 'the socket is still there'
     kill -CONT "$target"
 }
+
+# closed STATUSES TEXT COMMAND...: the command ends soon after its terminal was closed, with one of the statuses; 129 is
+# SIGHUP's. With $how=--alone nothing but the terminal says so.
+closed() {
+    local rc=0
+    # shellcheck disable=SC2086 # no word where it is empty
+    python3 "$top/tests/lib/close_terminal.py" ${how-} 30 "${@:2}" >closed.out 2>closed.log || rc=$?
+    [ $rc = 0 ] || { cat closed.log; fail "$(cat closed.out): ${*:3}"; }
+    [[ " $1 " = *" $(tail -n 1 closed.out) "* ]] || { cat closed.log; fail "status $(cat closed.out): ${*:3}"; }
+}
+
+# Commands that wait for input, a signal or time end with their terminal.
+test_signal_the_terminal_is_closed() {
+    local own=(-t tcp -a 127.0.0.1 -s) how
+    serve --namespace mem:16MiB
+    own+=("$port" -n "$nqn")
+    export ROADTRAIN_RUNTIME_DIR=$work/served
+    for how in '' --alone; do
+        closed '0 1' target0 "$ROADTRAIN" top
+        closed '1 2 129' '' "$ROADTRAIN" keys show -
+    done
+    how=
+    closed '1 129' '' "$ROADTRAIN" top --once --interval 60s
+    closed '1 129' serving "$ROADTRAIN" status --watch=60
+    closed 0 ready "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n nqn.2026-11.test:other --namespace mem:16MiB
+    closed 0 ready "$ROADTRAIN" attach "${own[@]}" --as "nbd:unix:$work/terminal.sock"
+    [ ! -e "$work/terminal.sock" ] || fail 'the socket is still there'
+    closed '0 1' IOPS "$ROADTRAIN" bench --namespace mem:16MiB --rw randread --seconds 600
+    # Without a terminal SIGHUP reads the configuration again.
+    kill -HUP "$target"
+    eventually 30 grep -q 'reloaded' "$work/target.log"
+}
+
+# What does not answer is not waited for when the terminal is gone, and nothing is killed for that.
+test_signal_the_terminal_is_closed_while_nothing_answers() {
+    serve --namespace mem:16MiB
+    attach --id kept
+    stopped "$attached"
+    closed 1 '' "$ROADTRAIN" detach kept --timeout 600s
+    alive "$attached"
+    stopped "$target"
+    closed 1 '' "$ROADTRAIN" attach -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" --as "nbd:unix:$work/other.sock" --background
+    kill -CONT "$target" "$attached"
+    ended "$attached" 30
+}

@@ -5,7 +5,7 @@ use crate::control::socket;
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Cleared, Entry, Registry};
 use crate::signals::{Signal, Signals};
-use crate::{logs, output};
+use crate::{logs, output, terminal};
 use roadtrain_front::system_resource::SystemResource;
 use serde::Serialize;
 use std::os::unix::net::UnixStream;
@@ -28,11 +28,13 @@ enum How {
     Gone,
     /// Its process cannot be killed.
     Stuck,
+    /// It has not ended yet, and is not waited for: the terminal is gone.
+    Left,
 }
 
 impl How {
     fn is_bad(self) -> bool {
-        matches!(self, How::Killed | How::Stuck)
+        matches!(self, How::Killed | How::Stuck | How::Left)
     }
 }
 
@@ -67,7 +69,8 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     let ends = end_all(&registry, &entries, args.timeout, &signals);
     let mut detached = Vec::new();
     for (entry, (how, lost)) in entries.iter().zip(ends) {
-        let cleared = if how == How::Stuck { Cleared::default() } else { registry.clear(entry)? };
+        let is_there = matches!(how, How::Stuck | How::Left);
+        let cleared = if is_there { Cleared::default() } else { registry.clear(entry)? };
         let (id, name, devices) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
         let Cleared { removed, mut stuck } = cleared;
         stuck.extend(entry.resources().iter().filter(|one| one.is_in_use()).map(in_use));
@@ -100,20 +103,28 @@ fn end_all(
         interrupted = signals.wait_for(POLL) == Some(Signal::Stop);
         interrupted
     });
+    // Killing is for whoever says so, and may cost what programs wrote last.
+    let is_left = interrupted && terminal::is_gone();
     for (entry, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
+        if is_left {
+            *how = How::Left;
+            continue;
+        }
         let why =
             if interrupted { "interrupted".into() } else { format!("not within {timeout:?}") };
         let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
-        eprintln!("roadtrain: {called}: {why}: killing process {pid}");
+        terminal::say(format_args!("roadtrain: {called}: {why}: killing process {pid}"));
         *how = How::Killed;
         entry.process.signal(libc::SIGKILL);
     }
-    wait(entries, KILL_TIMEOUT, || {
-        std::thread::sleep(POLL);
-        false
-    });
-    for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
-        *how = How::Stuck;
+    if !is_left {
+        wait(entries, KILL_TIMEOUT, || {
+            std::thread::sleep(POLL);
+            false
+        });
+        for (_, how) in entries.iter().zip(&mut ends).filter(|(entry, _)| alive(entry)) {
+            *how = How::Stuck;
+        }
     }
     let last_words = |(how, asking): (How, Option<UnixStream>)| match (how, asking) {
         (How::Clean, Some(asking)) => (how, socket::last_words(&asking)),
@@ -173,6 +184,7 @@ impl Detached {
             How::Killed => format!("{}: killed, detached {devices}", self.id),
             How::Gone => format!("{}: was gone, detached {devices}", self.id),
             How::Stuck => format!("{}: its process cannot be killed, {devices} may stay", self.id),
+            How::Left => format!("{}: not waited for, {devices} may stay", self.id),
         };
         for lost in &self.lost {
             text.push_str(&format!("\n  lost: {lost}"));
@@ -206,7 +218,7 @@ mod tests {
 
     #[test]
     fn all_devices_are_named() {
-        for how in [How::Clean, How::Killed, How::Gone, How::Stuck] {
+        for how in [How::Clean, How::Killed, How::Gone, How::Stuck, How::Left] {
             let text = detached(how, &[]).text();
             assert!(text.contains("/dev/loop0, /dev/loop1"), "{text}");
         }

@@ -64,6 +64,7 @@ mod signals;
 mod slow;
 mod status;
 mod target;
+mod terminal;
 mod tls;
 mod top;
 pub mod units;
@@ -88,7 +89,7 @@ pub fn main() -> ExitCode {
 pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     if first_steps::are_asked_for(&arguments) {
-        eprint!("{}", first_steps::OF_SERVE);
+        terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(Failure::usage("").status());
     }
     let cli = Cli::parse_from(arguments);
@@ -98,7 +99,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => 0,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("{failure}");
+                terminal::say(&failure);
             }
             failure.status()
         }

@@ -1,6 +1,6 @@
 //! What a namespace or a host may do in a second, as it is written.
 
-use crate::units::{parse_seconds, parse_size, seconds_field, size_field};
+use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
 use roadtrain_proto::target::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
@@ -13,15 +13,15 @@ use std::time::Duration;
 #[serde(deny_unknown_fields, default)]
 pub struct RateArgs {
     /// Reads and writes in a second.
-    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<u64>,
     /// Reads in a second.
-    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_iops: Option<u64>,
     /// Writes in a second.
-    #[arg(long, value_name = "N", value_parser = parse_size)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_iops: Option<u64>,
     /// Octets that are read or written in a second, such as 100MiB.
@@ -76,16 +76,16 @@ impl RateArgs {
         if key == "burst" {
             return Some(parse_seconds(value).map(|burst| self.burst = Some(burst)));
         }
-        let place = match key {
-            "iops" => &mut self.iops,
-            "read-iops" => &mut self.read_iops,
-            "write-iops" => &mut self.write_iops,
-            "bandwidth" => &mut self.bandwidth,
-            "read-bandwidth" => &mut self.read_bandwidth,
-            "write-bandwidth" => &mut self.write_bandwidth,
+        let (place, parse): (_, fn(&str) -> Result<u64, String>) = match key {
+            "iops" => (&mut self.iops, parse_count),
+            "read-iops" => (&mut self.read_iops, parse_count),
+            "write-iops" => (&mut self.write_iops, parse_count),
+            "bandwidth" => (&mut self.bandwidth, parse_size),
+            "read-bandwidth" => (&mut self.read_bandwidth, parse_size),
+            "write-bandwidth" => (&mut self.write_bandwidth, parse_size),
             _ => return None,
         };
-        Some(parse_size(value).map(|value| *place = Some(value)))
+        Some(parse(value).map(|value| *place = Some(value)))
     }
 }
 
@@ -120,5 +120,25 @@ impl fmt::Display for RateArgs {
             }
         }
         self.burst.map_or(Ok(()), |burst| write!(f, ",burst={}", burst.as_secs_f64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_counted_in_thousands_and_bytes_in_binary_units() {
+        let mut rates = RateArgs::default();
+        for (key, value) in [("iops", "20k"), ("read-iops", "1M"), ("bandwidth", "100MiB")] {
+            rates.set(key, value).unwrap().unwrap();
+        }
+        let kept = (rates.iops, rates.read_iops, rates.bandwidth);
+        assert_eq!(kept, (Some(20_000), Some(1_000_000), Some(100 << 20)));
+        let refusal = rates.set("bandwidth", "1Gb").unwrap().unwrap_err();
+        assert!(
+            refusal.contains("1GiB for 1073741824") && refusal.contains("125000000"),
+            "{refusal}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Signals as events: blocked everywhere, taken one at a time by the main thread.
 
+use crate::terminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, process, thread};
@@ -7,7 +8,7 @@ use std::{io, process, thread};
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM or SIGINT; SIGHUP of a terminal.
+    /// SIGTERM or SIGINT; SIGHUP because the terminal is gone, or of a command that ends with its terminal.
     Stop,
     /// SIGHUP otherwise.
     Reload,
@@ -81,7 +82,7 @@ impl Signals {
     /// Runs `begin`, which may have to wait for others; SIGTERM or SIGINT end the program meanwhile. It has
     /// nothing to put in order then.
     pub(crate) fn guard<T>(&self, begin: impl FnOnce() -> T) -> T {
-        self.guard_with(Duration::ZERO, || eprintln!("roadtrain: interrupted"), begin)
+        self.guard_with(Duration::ZERO, || terminal::say("roadtrain: interrupted"), begin)
     }
 
     /// Runs `work`, which may have to wait for others. When SIGTERM or SIGINT come and it is not over within
@@ -141,6 +142,7 @@ impl Signals {
             libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout)
         };
         match number {
+            libc::SIGHUP if terminal::is_gone() => Some(Signal::Stop),
             libc::SIGHUP => Some(self.hangup),
             libc::SIGUSR1 => Some(Signal::TakeOver),
             number if number > 0 => Some(Signal::Stop),

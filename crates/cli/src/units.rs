@@ -3,15 +3,18 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
-/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1GiB`; k, M, G, T are powers of 1024.
+/// Reads a number of bytes: `512`, `4k`, `64KiB`, `1GiB`; k, M, G, T are powers of 1024. `GB` and `Gb` are refused:
+/// some read them as powers of 1000 or as bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = split_unit(text);
-    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
+    let mut letters = unit.chars();
+    let prefix = letters.next().map(|letter| letter.to_ascii_lowercase());
+    let power = prefix.map_or(Some(0), |prefix| PREFIXES.iter().position(|one| *one == prefix));
+    let power = match (power, letters.as_str()) {
+        (Some(power), "") => power,
+        // `B` alone is bytes, and has nothing behind it.
+        (Some(power @ 1..), rest) if rest.eq_ignore_ascii_case("ib") => power,
+        (Some(power @ 1..), "B" | "b") => return Err(ambiguous(text, digits, unit, power)),
         _ => {
             return Err(format!("unknown unit '{unit}' in '{text}': write 512, 4k, 64KiB or 1GiB"));
         }
@@ -19,7 +22,50 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let count: u64 = digits
         .parse()
         .map_err(|_| format!("'{text}' is not a size: write 512, 4k, 64KiB or 1GiB"))?;
-    count.checked_mul(factor).ok_or_else(|| format!("'{text}' is larger than 16 EiB"))
+    let bytes = count.checked_mul(1 << (10 * power));
+    bytes.ok_or_else(|| format!("'{text}' is larger than 16 EiB"))
+}
+
+/// Letters of units: bytes, and the powers of 1024 or of 1000 of them.
+const PREFIXES: [char; 5] = ['b', 'k', 'm', 'g', 't'];
+
+/// The refusal of a unit that is read as a power of 1024 by some and of 1000 by others, or as bits.
+fn ambiguous(text: &str, digits: &str, unit: &str, power: usize) -> String {
+    let letter = PREFIXES[power].to_ascii_uppercase();
+    let power = power as u32;
+    let product = |factor: u64| {
+        let product = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(factor));
+        product.map_or_else(|| "more".to_owned(), |product| product.to_string())
+    };
+    let binary = format!("{digits}{letter}iB for {} bytes", product(1 << (10 * power)));
+    match unit.ends_with('b') {
+        true => {
+            let bytes = product(1000u64.pow(power) / 8);
+            format!(
+                "'{text}' may mean bits or bytes: write {binary}, or {bytes} for {digits} {letter}bit"
+            )
+        }
+        false => {
+            let bytes = product(1000u64.pow(power));
+            format!("'{text}' may mean powers of 1024 or of 1000: write {binary}, or {bytes}")
+        }
+    }
+}
+
+/// Reads a number of requests or of other things: `20000`, `20k`, `1M`; k, M, G, T are powers of 1000.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let (digits, unit) = split_unit(text);
+    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        "t" => 1_000_000_000_000,
+        _ => return Err(format!("unknown unit '{unit}' in '{text}': write 20000, 20k or 1M")),
+    };
+    let count: u64 =
+        digits.parse().map_err(|_| format!("'{text}' is not a number: write 20000, 20k or 1M"))?;
+    count.checked_mul(factor).ok_or_else(|| format!("'{text}' is too large"))
 }
 
 /// As [`parse_size`], for values that must fit 32 bits and not be zero (block and caravan sizes).
@@ -252,8 +298,9 @@ mod tests {
             ("4K", 4096),
             ("64KiB", 65536),
             ("64 KiB", 65536),
-            ("1MB", 1 << 20),
+            ("1Mib", 1 << 20),
             ("1GiB", 1 << 30),
+            ("512B", 512),
             ("2t", 2 << 40),
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
@@ -262,13 +309,42 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not() {
-        for text in ["", "k", "-1", "4x", "1.5.5g", "1.5g", "99999999999T", "0x10", "4kk"] {
+        for text in
+            ["", "k", "-1", "4x", "1.5.5g", "1.5g", "99999999999T", "0x10", "4kk", "4bb", "4biB"]
+        {
             let error = parse_size(text).expect_err(text);
             assert!(!error.is_empty());
         }
         assert!(parse_size_u32("0").is_err());
         assert!(parse_size_u32("4GiB").is_err());
         assert_eq!(parse_size_u32("128k"), Ok(131072));
+    }
+
+    #[test]
+    fn units_with_two_readings_are_refused_with_both() {
+        for (text, readings) in [
+            ("1GB", ["1GiB for 1073741824 bytes", "or 1000000000"]),
+            ("2 kB", ["2KiB for 2048 bytes", "or 2000"]),
+            ("1gB", ["1GiB for 1073741824 bytes", "or 1000000000"]),
+            ("1Gb", ["1GiB for 1073741824 bytes", "or 125000000 for 1 Gbit"]),
+            ("8mb", ["8MiB for 8388608 bytes", "or 1000000 for 8 Mbit"]),
+            ("99999999999TB", ["for more bytes", "or more"]),
+        ] {
+            let error = parse_size(text).expect_err(text);
+            assert!(readings.iter().all(|reading| error.contains(reading)), "{error}");
+            assert!(error.starts_with(&format!("'{text}' may mean")), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_are_decimal() {
+        for (text, count) in [("7", 7), ("20k", 20_000), ("20K", 20_000), ("1M", 1_000_000)] {
+            assert_eq!(parse_count(text), Ok(count), "{text}");
+        }
+        for text in ["", "k", "20KiB", "1.5k", "20kB", "-1", "99999999999999999999", "99999999999T"]
+        {
+            assert!(!parse_count(text).expect_err(text).is_empty());
+        }
     }
 
     #[test]

@@ -5,7 +5,10 @@
 //! The attribute says whose it is, so that a copy that took it along gets a number of its own. A file that
 //! cannot be given one (read-only, or without attributes) has the number that it would be given. Block devices
 //! are known by what identifies them ([`device`]).
+//!
+//! Beside it a second attribute keeps the block size that the content is laid out in ([`block_bytes`]).
 
+pub(crate) mod block_bytes;
 mod device;
 
 use crate::OpenError;

@@ -1,12 +1,13 @@
 //! What to open, and what to tell people when it cannot be opened.
 
+use roadtrain_proto::target::BLOCKS_MAX;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::elsewhere::Elsewhere;
-use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store};
+use crate::{DiskStore, MemoryStore, NullStore, SsdStore, Store, identity};
 #[cfg(feature = "rbd")]
 use crate::{RbdImage, RbdStore};
 
@@ -103,6 +104,20 @@ pub enum OpenError {
         /// Block size.
         lba_bytes: u32,
     },
+    /// More blocks than a namespace can have.
+    #[error(
+        "{name}: {bytes} bytes are more than a namespace can have with blocks of {lba_bytes}: {bytes_max} at most"
+    )]
+    TooLarge {
+        /// Path or kind.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// Largest size.
+        bytes_max: u64,
+        /// Block size.
+        lba_bytes: u32,
+    },
     /// Exporting the size asked for would hide or cut off data.
     #[error("{}: holds {bytes} bytes, more than the {asked} asked for: leave the size out to \
         export all of it, or shrink it yourself (truncate -s {asked})", path.display())]
@@ -179,6 +194,29 @@ pub enum OpenError {
         logical_bytes: u32,
         /// As asked for.
         lba_bytes: u32,
+    },
+    /// The file's content is laid out in blocks of another size.
+    #[error("{}: was served with blocks of {kept} bytes, which its partitions and file systems count in, and is now to \
+        have {lba_bytes}: write lba={kept}, or remove the attribute if its content may be lost (setfattr -x {} {})",
+        path.display(), identity::block_bytes::NAME, path.display())]
+    OtherBlockBytes {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of a block as it was served before.
+        kept: u32,
+        /// Bytes of a block as given now.
+        lba_bytes: u32,
+    },
+    /// This target serves the same blocks already, with what cannot be changed while they are served.
+    #[error("{}: this target serves it with {known}, and is now to serve it with {wanted}: remove the namespace first, \
+        then add it again", path.display())]
+    ServedOtherwise {
+        /// As given.
+        path: PathBuf,
+        /// Block size and access that are in force.
+        known: String,
+        /// The same as given now.
+        wanted: String,
     },
     /// An image of a Ceph cluster that cannot be had.
     #[error("rbd:{image}: {problem}")]
@@ -344,6 +382,10 @@ pub(crate) fn whole_blocks(name: &str, bytes: u64, lba_bytes: u32) -> Result<u64
     }
     if !bytes.is_multiple_of(u64::from(lba_bytes)) {
         return Err(OpenError::NotAligned { name: name.into(), bytes, lba_bytes });
+    }
+    let bytes_max = BLOCKS_MAX.saturating_mul(lba_bytes.into());
+    if bytes > bytes_max {
+        return Err(OpenError::TooLarge { name: name.into(), bytes, bytes_max, lba_bytes });
     }
     Ok(bytes)
 }

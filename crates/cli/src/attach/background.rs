@@ -27,7 +27,7 @@ const SELF: &str = "/proc/self/exe";
 /// # Errors
 /// What the child ended with; it has said why.
 pub(super) fn start() -> Outcome {
-    let signals = Signals::block()?;
+    let signals = Signals::block()?.of_terminal();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| OsString::from("roadtrain"));
     let mut child = Command::new(program())

@@ -16,7 +16,7 @@ use crate::args::{AttachArgs, GlobalArgs};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Claim, DeviceEntry, Registration, Registry};
 use crate::signals::Signals;
-use crate::{connect, logs, notify, output};
+use crate::{connect, logs, notify, output, terminal};
 use keep::{Facts, Kept};
 use roadtrain_engine::host::HostConfig;
 use roadtrain_front::spec::FrontSpec;
@@ -137,7 +137,7 @@ fn recover(spec: FrontSpec, place: &mut Registration) -> FrontSpec {
 
 /// A signal came, and what it should end does not end.
 fn give_up(place: &Registration) {
-    eprintln!("roadtrain: interrupted");
+    terminal::say("roadtrain: interrupted");
     place.undo();
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         return Err(Failure::usage("-t ether needs -a: what leads to a target"));
     }
     args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
-    let signals = Signals::block()?;
+    let signals = Signals::block()?.of_terminal();
     let mut own = match args.traddr.is_empty() {
         false => None,
         true => Some(OwnTarget::start(args)?),

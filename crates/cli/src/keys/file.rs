@@ -1,6 +1,7 @@
 //! Files with keys: one line each.
 
 use crate::failure::{Failure, Outcome};
+use crate::terminal;
 use roadtrain_engine::memory;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -43,9 +44,9 @@ pub(crate) fn lines(option: &str, argument: &str) -> Outcome<Lines> {
     if is_key(argument) {
         // The configuration of a gateway group has keys, too, which nobody sees.
         if std::env::args().any(|word| word.contains(argument)) {
-            eprintln!(
+            terminal::say(format_args!(
                 "roadtrain: {option}: others can see a key that is on the command line; put it into a file"
-            );
+            ));
         }
         return Ok((Zeroizing::new(argument.to_owned()), None));
     }
@@ -73,7 +74,8 @@ pub(crate) fn text(option: &str, argument: &str) -> Outcome<Zeroizing<String>> {
 fn text_of(option: &str, argument: &str, bytes_max: usize) -> Outcome<Zeroizing<String>> {
     let read = |from: &mut dyn Read| read(from, bytes_max);
     let text = if argument == "-" { read(&mut io::stdin()) } else { open(argument, read) };
-    text.map_err(|error| Failure::failed(format!("{option}: {argument}: {error}")))
+    // It has to be mended by hand: a service that tried again would do so for ever.
+    text.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))
 }
 
 /// How messages call it: by the file's name, never by the key.
@@ -85,10 +87,16 @@ fn is_key(argument: &str) -> bool {
     FORMS.iter().any(|form| argument.starts_with(form))
 }
 
-fn open<T>(path: &str, read: impl Fn(&mut dyn Read) -> io::Result<T>) -> io::Result<T> {
-    let mut file = File::open(path)?;
-    warn_if_readable(path.as_ref());
-    read(&mut file)
+fn open(
+    path: &str,
+    read: impl Fn(&mut dyn Read) -> io::Result<Zeroizing<String>>,
+) -> io::Result<Zeroizing<String>> {
+    let text = read(&mut File::open(path)?)?;
+    // The mode of other files is none of ours.
+    if FORMS.iter().any(|form| text.contains(form)) {
+        warn_if_readable(path.as_ref());
+    }
+    Ok(text)
 }
 
 /// Says if others can read the key in a file; that it cannot be read at all is said by who reads it.
@@ -96,7 +104,9 @@ pub(crate) fn warn_if_readable(path: &Path) {
     let Ok(metadata) = path.metadata() else { return };
     if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
         let path = path.display();
-        eprintln!("roadtrain: {path}: others can read this key; chmod 600 {path}");
+        terminal::say(format_args!(
+            "roadtrain: {path}: others can read this key; chmod 600 {path}"
+        ));
     }
 }
 

@@ -1,5 +1,6 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
+mod checks;
 mod control;
 #[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
 mod group;
@@ -42,9 +43,10 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     if args.print_config {
         return output::line(&config.to_toml());
     }
+    checks::folders(&config)?;
     if args.check_config {
-        management::web(&config)?;
-        return config.server().map(drop);
+        let web = management::web(&config)?.map(|(address, _)| address);
+        return checks::machine(&config.server()?, &[web, config.metrics, args.metrics]);
     }
     logs::start(
         args.log_level.as_deref().or(config.log_level.as_deref()).unwrap_or("info"),
@@ -55,6 +57,7 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let mut engine_config = config.server()?;
     let web = management::web(&config)?;
     member.iter().for_each(|member| member.share(&mut engine_config.subsystems));
+    checks::warn_if_open(&engine_config);
     let (server, name, model) = match args.takeover {
         true => take_over((args, &config), &mut engine_config, &signals)?,
         false => {

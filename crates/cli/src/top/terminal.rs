@@ -5,19 +5,23 @@ use super::board::Board;
 use super::view;
 use crate::failure::{Failure, Outcome};
 use crate::signals::{Signal, Signals};
+use crate::terminal::{self, end_when_gone};
+use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-/// How often signals are looked for.
+/// How often signals and the terminal's size are checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The terminal as it was, again, whatever happens.
-struct Restored;
+/// The terminal, as it was again when this is dropped. Its own `drop` would panic where the terminal is gone.
+struct Screen(ManuallyDrop<DefaultTerminal>);
 
-impl Drop for Restored {
+impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        let _ = self.0.show_cursor();
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -32,29 +36,36 @@ pub(super) fn run(mut app: App, mut board: Board, look: &mut dyn FnMut(&mut Boar
         ));
     }
     let signals = Signals::block()?.of_terminal();
-    let mut terminal = ratatui::try_init()?;
-    let _restored = Restored;
+    // A terminal that hangs up while an event is read would be read for ever.
+    end_when_gone()?;
+    let mut screen = Screen(ManuallyDrop::new(ratatui::try_init()?));
     let mut next = Instant::now() + app.interval;
     let mut is_new = true;
     while !app.has_ended && signals.wait_for(Duration::ZERO) != Some(Signal::Stop) {
         if std::mem::take(&mut is_new) {
-            terminal.draw(|frame| view::draw(frame, &app, &board))?;
+            screen.0.draw(|frame| view::draw(frame, &app, &board))?;
         }
-        let left = next.saturating_duration_since(Instant::now());
-        if event::poll(left.min(POLL))? {
+        if terminal::is_gone() {
+            return Err(Failure::failed("the terminal is gone"));
+        }
+        if event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => app.press(key, &board),
                 _ => {} // the size, too: the next screen has it
             }
             is_new = true;
+            continue;
         }
         next = next.min(Instant::now() + app.interval); // it may have become shorter
-        if Instant::now() >= next {
-            next = Instant::now() + app.interval;
-            if !app.is_paused {
-                look(&mut board);
-                is_new = true;
-            }
+        let left = next.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            terminal::wait_for_input(left.min(POLL));
+            continue;
+        }
+        next = Instant::now() + app.interval;
+        if !app.is_paused {
+            look(&mut board);
+            is_new = true;
         }
     }
     Ok(())

@@ -77,7 +77,7 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
     }
     refused(&running, &format!("--keyring {two}"), 3, "say which by --tls-key-identity");
     refused(&running, &format!("--keyring {none}"), 3, "it has no PSK for host");
-    refused(&running, "--keyring ./is-not-there", 1, "No such file");
+    refused(&running, "--keyring ./is-not-there", 2, "No such file");
     refused(&running, "--keyring roadtrain-none", 1, "a file has a / in its name");
     // A configured PSK of which the target's was derived is the same key; another one is not.
     for (fill, is_right) in [(1, true), (2, false)] {

@@ -86,7 +86,7 @@ fn what_is_no_key_is_refused_and_not_repeated() {
         (format!("keys show {}", file("")), 2, "one key, in one line"),
         (format!("keys show {}", file(&format!("{TLS}\n{TLS}\n"))), 2, "one key, in one line"),
         (format!("keys show {}", file("hunter2")), 2, "does not have the form"),
-        ("keys show /nonexistent/key".into(), 1, "/nonexistent/key"),
+        ("keys show /nonexistent/key".into(), 2, "/nonexistent/key"),
         (format!("keys show {TLS} --hostnqn {HOST}"), 2, "--subnqn"),
         (format!("keys show {TLS} --hostnqn x --subnqn {SUBSYSTEM}"), 2, "is not an NQN"),
         ("keys tls --secret 00".into(), 2, "octets"),

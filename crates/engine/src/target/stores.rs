@@ -11,7 +11,9 @@ use roadtrain_proto::target::{
     AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
     SubsystemConfig, Target, TargetConfig,
 };
-use roadtrain_store::{BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind};
+use roadtrain_store::{
+    BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
+};
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::path::{Path, PathBuf};
@@ -224,6 +226,25 @@ impl Stores {
         found.map(|open| open.store.clone())
     }
 
+    /// The reason why blocks are in use, where this target itself has them and serves them in another way.
+    fn explain(&self, error: OpenError, blocks: &Blocks) -> OpenError {
+        let (OpenError::InUse { path, .. }, Blocks::Spec(wanted)) = (&error, blocks) else {
+            return error;
+        };
+        let place = Place::of(wanted);
+        let is_it = |open: &&Open| place.is_some() && open.place == place;
+        let known = self.open.values().find(is_it).and_then(|open| open.export.blocks.spec());
+        let differs = |known: &&StoreSpec| {
+            (known.lba_bytes, known.read_only) != (wanted.lba_bytes, wanted.read_only)
+        };
+        let Some(known) = known.filter(differs) else { return error };
+        let text = |spec: &StoreSpec| {
+            let access = if spec.read_only { "read-only" } else { "for writing" };
+            format!("blocks of {} bytes, {access}", spec.lba_bytes)
+        };
+        OpenError::ServedOtherwise { path: path.clone(), known: text(known), wanted: text(wanted) }
+    }
+
     /// What is open already of what `spec` names: the same blocks, perhaps of another size or by another name.
     fn find(&self, nqn: &str, nsid: u32, blocks: &Blocks) -> Option<Arc<OpenStore>> {
         let Blocks::Spec(spec) = blocks else { return self.find_given(blocks) };
@@ -306,7 +327,7 @@ impl Prepared {
         let known = old.find(nqn, export.nsid, &export.blocks).filter(is_kept);
         let open = match known.or_else(|| self.next.find_given(&export.blocks)) {
             Some(open) => self.move_marks(open, export)?,
-            None => self.open_blocks(export)?,
+            None => self.open_blocks(export).map_err(|error| old.explain(error, &export.blocks))?,
         };
         let store = open.store();
         let ana = match store.custody() {

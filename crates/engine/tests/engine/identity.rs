@@ -4,7 +4,7 @@ use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Completion, NamespaceInfo, Op};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, Subsystem};
+use roadtrain_engine::target::{Export, Server, ServerError, Subsystem};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -116,6 +116,56 @@ fn a_file_keeps_its_identity_under_another_name_and_number() {
     let client = connect(&server);
     assert!(namespace(&client, 7).is_same(&first));
     assert!(client.view().namespace(1).is_none());
+}
+
+fn of_blocks(path: &Path, lba_bytes: u32, read_only: bool) -> Export {
+    let kind = StoreKind::File { path: path.into(), size: None, create: false };
+    Export::new(1, StoreSpec { kind, lba_bytes, read_only })
+}
+
+#[test]
+fn a_file_keeps_its_block_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    std::fs::write(&path, vec![0; MIB as usize]).unwrap();
+    if rustix::fs::setxattr(&path, "user.test", b"", rustix::fs::XattrFlags::empty()).is_err() {
+        return crate::skipped::skipped("the temporary directory takes no extended attributes");
+    }
+    let text = |result: Result<Server, ServerError>| match result {
+        Ok(_) => String::new(),
+        Err(error) => ServerError::to_string(&error),
+    };
+    let start = |exports| Server::start(server_config(exports));
+    // A start that fails keeps nothing.
+    let with_missing =
+        vec![of_blocks(&path, 512, false), file_at(2, &directory.path().join("none"), None)];
+    assert!(start(with_missing).is_err());
+    let served = |lba_bytes, read_only| start(vec![of_blocks(&path, lba_bytes, read_only)]);
+    let server = served(4096, false).unwrap();
+    let first = namespace(&connect(&server), 1);
+    // A reload names the block size, not a process that has the file.
+    let reloaded = server.reload(&[subsystem(vec![of_blocks(&path, 512, false)])]);
+    let refusal = reloaded.unwrap_err().to_string();
+    assert!(refusal.contains("blocks of 4096 bytes") && refusal.contains("lba=4096"), "{refusal}");
+    let reloaded = server.reload(&[subsystem(vec![of_blocks(&path, 4096, true)])]);
+    let refusal = reloaded.unwrap_err().to_string();
+    assert!(
+        refusal.contains("this target serves it with blocks of 4096 bytes, for writing"),
+        "{refusal}"
+    );
+    server.stop();
+    for read_only in [false, true] {
+        let refusal = text(served(512, read_only));
+        assert!(
+            refusal.contains("blocks of 4096 bytes") && refusal.contains("setfattr -x"),
+            "{refusal}"
+        );
+        // An identity that the configuration gives does not change the content.
+        let given = Export { nguid: Some([7; 16]), ..of_blocks(&path, 512, read_only) };
+        assert!(text(start(vec![given])).contains("blocks of 4096 bytes"));
+    }
+    let again = namespace(&connect(&served(4096, false).unwrap()), 1);
+    assert!(again.is_same(&first));
 }
 
 #[test]

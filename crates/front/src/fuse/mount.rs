@@ -61,6 +61,7 @@ impl Mount {
         }
         let made = MadeFolders::new(path)?;
         let path = path.canonicalize()?;
+        check_is_empty(&path)?;
         let switch = UringSwitch::set(uring)?;
         let device = Device::open()?;
         let (uid, gid) = sys::user_and_group();
@@ -102,6 +103,18 @@ impl Drop for Mount {
         warn!("{} is in use: its requests fail from now on", self.path.display());
         if let Err(error) = sys::unmount(&self.path, true) {
             warn!("cannot unmount {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// A mount would hide what is there from everybody, until it ends.
+fn check_is_empty(path: &Path) -> io::Result<()> {
+    match std::fs::read_dir(path)?.next() {
+        None => Ok(()),
+        Some(_) => {
+            let text =
+                "the folder is not empty, and what is in it would be hidden: choose another one";
+            Err(io::Error::new(ErrorKind::DirectoryNotEmpty, text))
         }
     }
 }
@@ -180,6 +193,17 @@ mod tests {
         let is_dead = |number| is_of_the_dead(&io::Error::from_raw_os_error(number));
         assert!(is_dead(libc::ENOTCONN) && is_dead(libc::ECONNABORTED));
         assert!(!is_dead(libc::ENOENT) && !is_dead(libc::EACCES));
+    }
+
+    #[test]
+    fn a_folder_with_content_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        check_is_empty(folder.path()).unwrap();
+        std::fs::write(folder.path().join("file"), "content").unwrap();
+        let error = check_is_empty(folder.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+        let error = Mount::new(folder.path(), Uring::Off).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty, "before anything is mounted");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
 pub const NAMESPACES_MAX: u32 = 1024;
+/// Most logical blocks of a namespace: offsets in bytes stay below 2^63 with the largest block size.
+pub const BLOCKS_MAX: u64 = u64::MAX >> 13;
 
 /// A namespace in a configuration: what hosts see of it ([`NamespaceConfig`]), or what somebody asks for, with the
 /// place where its blocks are kept.
@@ -416,8 +418,14 @@ impl<N: Description> SubsystemConfig<N> {
                 false => Err(ConfigError::invalid(place(), field, format!("{text:?}"), hint)),
             }
         };
-        let serial = self.serial.as_deref().unwrap_or("");
-        text("serial", serial, 20, "write 1 to 20 ASCII characters")?;
+        const SERIAL: &str = "write 1 to 20 ASCII characters, or leave it out to have one made";
+        if let Some(serial) = &self.serial {
+            text("serial", serial, 20, SERIAL)?;
+            if serial.trim().is_empty() {
+                let value = format!("{serial:?}");
+                return Err(ConfigError::invalid(place(), "serial", value, SERIAL));
+            }
+        }
         text("model", &self.model, 40, "write at most 40 ASCII characters")?;
         let mut nsids = BTreeSet::new();
         for namespace in &self.namespaces {
@@ -490,7 +498,7 @@ impl Description for NamespaceConfig {
         let fits = [
             (shift == 9 || shift == 12, "block size", u64::from(shift), "use 512 or 4096 octets"),
             (self.blocks > 0, "blocks", self.blocks, "give it at least one block"),
-            (self.blocks <= u64::MAX >> 13, "blocks", self.blocks, "use fewer"),
+            (self.blocks <= BLOCKS_MAX, "blocks", self.blocks, "use 2251799813685247 at most"),
         ];
         let unfit = fits.into_iter().find(|(fits, ..)| !fits);
         let unfit = unfit.map(|(_, field, value, hint)| (field, value.to_string(), hint));

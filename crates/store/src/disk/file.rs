@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::identity::block_bytes;
 use crate::resize::{Place, remove_if};
 use crate::spec::{self, OpenError, StoreKind, StoreSpec};
 use crate::{BlockLimits, LastSync, identity, limits};
@@ -32,6 +33,8 @@ pub(crate) struct BlockFile {
     zero_refused: AtomicBool,
     is_block: bool,
     read_only: bool,
+    /// Opening has written the attribute with the block size.
+    keeps_block_bytes: bool,
     opening: Opening,
     /// The size that it is said to have.
     fixed_bytes: Option<u64>,
@@ -107,13 +110,17 @@ impl BlockFile {
         file: File,
         size: Option<u64>,
     ) -> Result<BlockFile, OpenError> {
+        block_bytes::check(path, &file, spec.lba_bytes)?;
         let direct = open_direct(path, &file, spec);
         lock::lock_file(path, direct.as_ref().unwrap_or(&file), spec.read_only)?;
         let disk = BlockFile { direct, ..BlockFile::new(path, file, false, spec.read_only) };
         let from = disk.bytes().map_err(|e| OpenError::io(path, "examine", e))?;
         let to = size.map_or(Ok(from), |size| disk.allow(size, spec.lba_bytes))?;
         spec.whole_blocks(&path.display().to_string(), to)?;
-        let grown = disk.grow_to(to)?;
+        let keeps_block_bytes =
+            !spec.read_only && block_bytes::keep(path, &disk.file, spec.lba_bytes)?;
+        let disk = BlockFile { keeps_block_bytes, ..disk };
+        let grown = disk.grow_to(to).inspect_err(|_| disk.undo_opening())?;
         let opening = if grown { Opening::Grown { from, to } } else { Opening::Found };
         Ok(BlockFile { opening, ..disk })
     }
@@ -148,12 +155,14 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// What was opened elsewhere.
     /// What another process has, to look at: nothing is locked.
     pub(crate) fn look(spec: &StoreSpec, path: &Path) -> Result<BlockFile, OpenError> {
         let is_block = matches!(spec.kind, StoreKind::Block { .. });
         let flags = if is_block { libc::O_DIRECT } else { 0 };
         let file = open(path, true, flags).map_err(|e| refusal(path, "open", true, e))?;
+        if !is_block {
+            block_bytes::check(path, &file, spec.lba_bytes)?;
+        }
         let to_read = StoreSpec { read_only: true, ..spec.clone() };
         let direct = if is_block { None } else { open_direct(path, &file, &to_read) };
         Ok(BlockFile { direct, ..BlockFile::new(path, file, is_block, true) })
@@ -184,6 +193,7 @@ impl BlockFile {
             zero_refused: AtomicBool::new(false),
             is_block,
             read_only,
+            keeps_block_bytes: false,
             opening: Opening::Found,
             fixed_bytes: None,
             failures: AtomicU64::new(0),
@@ -249,6 +259,9 @@ impl BlockFile {
 
     /// Leaves no trace of an opening that was for nothing.
     pub(crate) fn undo_opening(&self) {
+        if self.keeps_block_bytes {
+            block_bytes::forget(&self.path, &self.file);
+        }
         match self.opening {
             Opening::Found => {}
             Opening::Grown { from, to } => self.cut_back(from, to),

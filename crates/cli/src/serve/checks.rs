@@ -1,0 +1,144 @@
+//! A configuration against this machine: folders that have to be there, cores, addresses, and what is open to all.
+
+use crate::config::ServeConfig;
+use crate::failure::{Failure, Outcome};
+use roadtrain_engine::target::{ServerConfig, TlsUse};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use tracing::warn;
+
+/// Folders that requests of RPC will need.
+///
+/// # Errors
+/// One that is not there.
+pub(super) fn folders(config: &ServeConfig) -> Outcome {
+    if let Some(path) = &config.state {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        is_folder("state (--state)", folder.unwrap_or(Path::new(".")))?;
+        if path.is_dir() {
+            return Err(Failure::usage(format!(
+                "state (--state) {}: is a folder: name a file in it",
+                path.display()
+            )));
+        }
+    }
+    config.file_roots.iter().try_for_each(|root| is_folder("file_roots (--file-root)", root))
+}
+
+fn is_folder(what: &str, path: &Path) -> Outcome {
+    let problem = match path.metadata() {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "is no folder".to_owned(),
+        Err(error) if error.kind() == ErrorKind::NotFound => "there is no such folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(Failure::usage(format!("{what} {}: {problem}: make it first", path.display())))
+}
+
+/// Cores and addresses, as `--check-config` checks them. A start tries them itself.
+///
+/// # Errors
+/// The first that this machine has not.
+pub(super) fn machine(config: &ServerConfig, others: &[Option<SocketAddr>]) -> Outcome {
+    let allowed = rustix::thread::sched_getaffinity(None).map_err(std::io::Error::from)?;
+    let is_there = |core: usize| core < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(core);
+    if let Some(core) = config.cores.iter().find(|core| !is_there(**core)) {
+        return Err(Failure::usage(format!(
+            "cores (--cores): core {core} is not there, or not for this process: /proc/self/status has those that \
+             are (Cpus_allowed_list)"
+        )));
+    }
+    // The port may be in use: by the target that is to be started with this file again.
+    let addresses = config.listen.iter().chain(others.iter().flatten());
+    for address in addresses {
+        let ip = SocketAddr::new(address.ip(), 0);
+        let free = match (ip, address) {
+            (SocketAddr::V6(ip), SocketAddr::V6(scoped)) => {
+                SocketAddr::V6(std::net::SocketAddrV6::new(*ip.ip(), 0, 0, scoped.scope_id()))
+            }
+            _ => ip,
+        };
+        TcpListener::bind(free).map_err(|error| {
+            Failure::usage(format!("address {}: is it one of this machine? {error}", address.ip()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Warns of each subsystem that any host can use which reaches this machine.
+pub(super) fn warn_if_open(config: &ServerConfig) {
+    let tls = |at: &SocketAddr| {
+        config.tls.as_ref().map_or(TlsUse::Off, |tls| tls.at.get(at).copied().unwrap_or(tls.tls))
+    };
+    let is_open =
+        |at: &&SocketAddr| !at.ip().to_canonical().is_loopback() && tls(at) != TlsUse::Required;
+    let address = config.listen.iter().find(is_open).map(|at| format!("at {at}"));
+    let frames = config.ether.as_ref().map(|ether| format!("on {}", ether.interfaces.join(", ")));
+    let Some(place) = address.or(frames) else { return };
+    let authentication = &config.authentication;
+    for subsystem in &config.subsystems {
+        let nqn = &subsystem.nqn;
+        let proves = authentication.required
+            || authentication.required_at.contains(nqn)
+            || authentication.tls_at.contains(nqn);
+        if subsystem.allowed_hosts.is_none() && !proves && subsystem.listeners.is_none() {
+            warn!(
+                "any host that reaches this target {place} can read and write {nqn}: name hosts (--allow-host), have \
+                 them prove who they are (--require-auth, --tls required), or listen on an address that only they reach"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(options: &str) -> ServeConfig {
+        let line = format!("roadtrain serve -n nqn.2026-11.test:a --namespace mem:8k {options}");
+        let Ok(Cli { command: Command::Serve(args), .. }) = Cli::try_parse_from(line.split(' '))
+        else {
+            panic!("{line}");
+        };
+        ServeConfig::from_args(&args).unwrap()
+    }
+
+    #[test]
+    fn folders_have_to_be_there() {
+        let there = tempfile::tempdir().unwrap();
+        let there = there.path().display();
+        for (options, problem) in [
+            (format!("--rpc {there}/s --state {there}/x --file-root {there}"), None),
+            (format!("--rpc {there}/s --state {there}/none/x"), Some("no such folder")),
+            (format!("--rpc {there}/s --state {there}"), Some("is a folder")),
+            (format!("--rpc {there}/s --file-root {there}/none"), Some("no such folder")),
+            (format!("--rpc {there}/s --file-root /dev/null"), Some("is no folder")),
+        ] {
+            let found = folders(&parsed(&format!("-a 127.0.0.1 {options}")));
+            match (found, problem) {
+                (Ok(()), None) => {}
+                (Err(failure), Some(text)) => {
+                    assert!(failure.message.contains(text), "{}", failure.message);
+                    assert_eq!(failure.status(), 2);
+                }
+                (found, _) => panic!("{options}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn cores_and_addresses_are_this_machines() {
+        let check = |options: &str| machine(&parsed(options).server().unwrap(), &[]);
+        check("-a 127.0.0.1").unwrap();
+        let core = check("-a 127.0.0.1 --cores 4095").unwrap_err();
+        assert!(core.message.contains("core 4095"), "{}", core.message);
+        let address = check("-a 198.51.100.213").unwrap_err();
+        assert!(address.message.contains("198.51.100.213"), "{}", address.message);
+        let other = Some("198.51.100.214:80".parse().unwrap());
+        let config = parsed("-a 127.0.0.1").server().unwrap();
+        assert!(machine(&config, &[None, other]).is_err());
+    }
+}
