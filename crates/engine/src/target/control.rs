@@ -457,14 +457,6 @@ impl Control {
                     subsystem = %connected.subnqn,
                     "queue connected"
                 );
-                if let Some(other) = connected.other_hostid {
-                    warn!(
-                        peer = port.peer,
-                        cntlid = connected.cntlid,
-                        hostid = %format_args!("{:#034x}", u128::from_be_bytes(other)),
-                        "an I/O queue's Connect names another HOSTID than the admin queue's, which counts"
-                    );
-                }
                 let completion = Some((Status::SUCCESS, connected.result.into()));
                 session.connected(connected, presence);
                 Answer { completion, connected: true, ..Answer::default() }

@@ -5,6 +5,7 @@ use crate::target::tickets::Ticket;
 use roadtrain_proto::target::session::Session;
 use roadtrain_proto::target::{Connected, TargetEvent};
 use roadtrain_proto::time::Instant;
+use tracing::warn;
 
 /// Room for a page that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
@@ -39,6 +40,7 @@ impl TargetLane {
             && let Some(connected) = self.session.queue()
         {
             self.ticket.iter().for_each(Ticket::connected);
+            log_other_hostid(&self.peer, connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
             let account = (&*shared.meters, shared.number);
@@ -93,6 +95,15 @@ impl TargetLane {
         if let Some(slot) = slot {
             self.transport.respond(now, slot, status, result);
         }
+    }
+}
+
+/// Says which HOSTID counts, where a host has named several.
+fn log_other_hostid(peer: &str, connected: &Connected) {
+    if let Some(other) = connected.other_hostid {
+        let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
+        let hostid = format_args!("{hostid:#034x}");
+        warn!(%peer, cntlid, %hostid, "an I/O queue's Connect names another HOSTID than the admin queue's, which counts");
     }
 }
 
