@@ -55,6 +55,10 @@ pub(super) enum LaneError {
     Qpair(#[from] QpairError),
     #[error("{0}")]
     Ended(&'static str),
+    /// The host has broken the protocol of frames.
+    #[cfg_attr(not(feature = "ether"), allow(dead_code, reason = "of lanes over Ethernet"))]
+    #[error("{0}")]
+    Broken(String),
     #[error("{0} for {1:?}, while other connections wait for the buffer")]
     Overdue(&'static str, Duration),
 }
@@ -65,7 +69,7 @@ impl LaneError {
         match self {
             LaneError::Io(_) => "lost",
             LaneError::Closed => "closed",
-            LaneError::Qpair(_) => "protocol",
+            LaneError::Qpair(_) | LaneError::Broken(_) => "protocol",
             LaneError::Ended(_) => "ended",
             LaneError::Overdue(..) => "overdue",
         }

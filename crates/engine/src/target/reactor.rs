@@ -283,7 +283,8 @@ impl reactor::Reactor for Reactor {
                 let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
             }
             Order::Frames(reply) => {
-                let _ = reply.try_send((frames.drops, frames::counts(frames, lanes)));
+                let _ =
+                    reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
             }
             Order::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);

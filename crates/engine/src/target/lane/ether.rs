@@ -487,6 +487,9 @@ impl TargetLane {
         if let Some(piece) = last.take() {
             piece.put(now, damq, body);
         }
+        if let Some(broken) = ether.qpair.end.broken() {
+            return Err(LaneError::Broken(broken.to_string()));
+        }
         if ether.qpair.end.ended().is_some() {
             return Err(LaneError::Closed);
         }
