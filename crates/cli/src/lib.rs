@@ -98,7 +98,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => 0,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("{failure}");
+                eprintln!("{}", output::lines(&failure.to_string()));
             }
             failure.status()
         }
