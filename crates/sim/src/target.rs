@@ -13,10 +13,10 @@ use roadtrain_proto::security::Channel;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::{Newcomers, State};
+use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
-    Authentication, CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome,
-    SubsystemConfig, Target as Control, TargetConfig, TargetEvent, TurnOf,
+    Authentication, CloseReason, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
+    Target as Control, TargetConfig, TargetEvent, TurnOf,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
@@ -226,6 +226,7 @@ impl<T: Transport> Target<T> {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             match lane.handle(now, conn, &mut self.stores, &mut self.control) {
                 Ok(Some(slot)) => self.admin(now, network, conn, slot),
+                Ok(None) if self.grant_queue(now, conn) => {}
                 Ok(None) => return,
                 Err(Lost) => self.close(now, network, conn, true),
             }
@@ -443,7 +444,7 @@ impl<T: Transport> Target<T> {
         let refused = lane.session.admits(lane.session.request(sqe)).err();
         let completion = match (refused, lane.ids()) {
             (Some(status), _) => Some((status, 0)),
-            (None, None) => {
+            (None, None) if !lane.session.is_connected() => {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 match self.connect(now, network, conn, sqe, &data) {
                     Some(completion) => Some(completion),
@@ -461,17 +462,15 @@ impl<T: Transport> Target<T> {
             {
                 Some((Status::SUCCESS, IMMEDIATE.into()))
             }
-            (None, Some(_)) if lane.is_asked(sqe) => {
+            (None, _) if lane.is_asked(sqe) => {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
                 fails = ends;
-                if let (State::Live, Some(presence)) =
-                    (lane.session.state(), lane.session.presence())
-                {
-                    self.presences.proved(presence);
-                }
+                self.grant_queue(now, conn);
                 Some((status, 0))
             }
+            // Nothing else is admitted before the proof.
+            (None, None) => Some((Status::COMMAND_SEQUENCE_ERROR, 0)),
             (None, Some((cntlid, qid))) => {
                 let outcome = match qid {
                     0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
@@ -500,6 +499,22 @@ impl<T: Transport> Target<T> {
         if is_over || fails {
             self.close(now, network, conn, true);
         }
+    }
+
+    /// The host of a connection is granted the queue that it has claimed, if it has proved who it is or need not.
+    fn grant_queue(&mut self, now: Instant, conn: ConnId) -> bool {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return false };
+        let Target { control, presences, stores, .. } = self;
+        let granted = lane.session.take_granted(now, control, presences, T::proof(conn));
+        let Some(connected) = lane.session.queue().filter(|_| granted == Ok(true)) else {
+            return false;
+        };
+        let table = control.namespaces_for(&connected.subnqn, connected.cntlid);
+        let (user, mut stability) = (connected.user(), stores.stability.borrow_mut());
+        lane.mark = (connected.qid > 0).then(|| stability.enter(now, &user));
+        drop(stability);
+        lane.refresh(table.as_deref(), stores, control);
+        true
     }
 
     /// The answer to a Connect; `None`: it has to wait.
@@ -541,14 +556,9 @@ impl<T: Transport> Target<T> {
         let remains = |cntlid| self.presences.remains_of_any(cntlid);
         match self.control.connect_over(Channel::Plain, now, sqe, data, from, remains) {
             Ok(connected) => {
-                let Connected { cntlid, qid, result, .. } = connected;
-                let presence = self.presences.enter(now, &connected, T::proof(conn));
-                let table = self.control.namespaces_for(&connected.subnqn, cntlid);
-                let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
-                lane.mark = (qid > 0).then(|| stability.enter(now, &user));
-                drop(stability);
-                lane.connected(connected, presence);
-                lane.refresh(table.as_deref(), &self.stores, &mut self.control);
+                let result = connected.result;
+                lane.connected(connected);
+                self.grant_queue(now, conn);
                 Some((Status::SUCCESS, result.into()))
             }
             Err(error) => {

@@ -545,12 +545,13 @@ pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not ASCII.
+/// The text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not printable ASCII.
 #[must_use]
 pub fn parse_ascii(field: &[u8]) -> &str {
     let end = field.iter().position(|&octet| octet == 0).unwrap_or(field.len());
     let text = core::str::from_utf8(&field[..end]).unwrap_or("");
-    if text.is_ascii() { text.trim() } else { "" }
+    let is_printable = |octet: u8| octet.is_ascii_graphic() || octet == b' ';
+    if text.bytes().all(is_printable) { text.trim() } else { "" }
 }
 
 /// A Namespace Identification Descriptor (CNS 03h).

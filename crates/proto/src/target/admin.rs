@@ -77,6 +77,7 @@ impl Target {
                 // Nobody is to come to a target that is about to end.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
                 referrals: &self.config.referrals,
+                tls_at: &self.config.authentication.tls_at,
                 subsystems: &self.subsystems,
                 genctr: self.genctr,
             },

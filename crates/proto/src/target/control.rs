@@ -4,6 +4,7 @@ use super::admin::Outcome;
 use super::config::{Limits, NamespaceConfig, TargetConfig};
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
+use super::grant::{Claims, HostIds};
 use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
@@ -32,6 +33,8 @@ pub struct Target {
     /// Generation of the discovery log.
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
+    pub(super) claims: Claims,
+    pub(super) host_ids: HostIds,
     /// From its first controller on.
     pub(super) issuer: Option<Issuer>,
     /// Those that have a key for TLS.
@@ -62,6 +65,8 @@ impl Target {
             controllers: BTreeMap::new(),
             genctr: 1,
             cntlid_last: 0,
+            claims: Claims::default(),
+            host_ids: HostIds::default(),
             issuer: None,
             tls_hosts: TlsHosts::default(),
             started: now,
@@ -310,6 +315,7 @@ impl Target {
         // Who may stay is decided by the end, so that a host that is named again is not sent away.
         self.admit(&next);
         self.end_keyless(&next.authentication);
+        self.end_unadmitted(&next.authentication, &next.listeners);
         operations.iter().for_each(|operation| self.execute(operation));
         let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
         let is_another_log = log(&self.config) != log(&next);

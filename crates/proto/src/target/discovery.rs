@@ -10,7 +10,7 @@ use roadtrain_wire::discovery::{
 };
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN};
 use roadtrain_wire::zerocopy::IntoBytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the log is made of.
@@ -19,15 +19,20 @@ pub(super) struct Discovery<'a> {
     pub(super) listeners: &'a [Listener],
     pub(super) referrals: &'a [SocketAddr],
     pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
+    /// Subsystems that have no connections but those secured by TLS.
+    pub(super) tls_at: &'a BTreeSet<String>,
     pub(super) genctr: u64,
 }
 
 impl<'a> Discovery<'a> {
     /// The whole log page for the host of `controller`: at every address the discovery subsystem
-    /// itself, then the subsystems the host may use; after all these, other discovery controllers.
+    /// itself, then the subsystems the host may use; after all these, other discovery controllers. A subsystem that needs
+    /// TLS is not listed to a host that has proved nothing and asks in the clear.
     pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
+        let is_proved = controller.has_proved();
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
-        let allowed: Vec<&Subsystem> = allowed.collect();
+        let listed = allowed.filter(|one| is_proved || !self.tls_at.contains(&*one.nqn));
+        let allowed: Vec<&Subsystem> = listed.collect();
         let mut entries = Vec::new();
         for (known, listener) in self.listeners_for(controller.local) {
             let nqns = allowed.iter().filter(|one| listen::is_at(one.listeners.as_ref(), known));

@@ -1,5 +1,6 @@
 //! Keep Alive Timer, traffic based (NVMe Base 2.1, section 3.9).
 
+use super::kind::ControllerKind;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -17,15 +18,23 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
+    /// The timer of a controller of that kind.
+    pub(super) fn of(kind: ControllerKind, now: Instant, kato_ms: u32) -> Self {
+        match kind {
+            ControllerKind::Io => KeepAlive::new(now, kato_ms),
+            ControllerKind::Discovery => KeepAlive::of_discovery(now, kato_ms),
+        }
+    }
+
     /// The timer of an I/O controller; `kato_ms` 0 disables it.
-    pub(super) fn new(now: Instant, kato_ms: u32) -> Self {
+    fn new(now: Instant, kato_ms: u32) -> Self {
         let mut timer = KeepAlive { kato_ms: 0, deadline: None };
         timer.set(now, kato_ms);
         timer
     }
 
     /// The timer of a discovery controller: idle ones always end.
-    pub(super) fn of_discovery(now: Instant, kato_ms: u32) -> Self {
+    fn of_discovery(now: Instant, kato_ms: u32) -> Self {
         KeepAlive::new(now, if kato_ms == 0 { DISCOVERY_MS } else { kato_ms })
     }
 

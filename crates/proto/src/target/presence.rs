@@ -7,7 +7,7 @@
 //! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
 //!
 //! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
-//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when it succeeds,
+//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when its queue is granted,
 //! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
 
 use super::{Connected, Target, TargetEvent};
@@ -31,8 +31,6 @@ struct Entry<C> {
     /// Controller and queue.
     queue: (u16, u16),
     proof: Proof<C>,
-    /// The host has proved who it is, if it has to.
-    is_proved: bool,
     /// The control plane has it closed.
     closes: bool,
     /// The connection is over, but commands are in a store.
@@ -145,7 +143,8 @@ impl<C: Copy> Presences<C> {
         core::mem::take(&mut self.is_waited_for)
     }
 
-    /// A queue was connected; without a connection of its own the host is asked.
+    /// A queue was granted: its host has proved who it is, or need not. Without a connection of its own the host is
+    /// asked.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -159,8 +158,8 @@ impl<C: Copy> Presences<C> {
             (None, 0) => Proof::Harmless,
             (None, _) => Proof::Asked(Question { proven: now, asked: None }),
         };
-        let (is_proved, closes, drains) = (connected.asked.is_none(), false, false);
-        let entry = Entry { number: self.last, queue, proof, is_proved, closes, drains };
+        let (closes, drains) = (false, false);
+        let entry = Entry { number: self.last, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
@@ -245,18 +244,11 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// The host of a connection has proved who it is.
-    pub fn proved(&mut self, presence: &Presence) {
-        if let Some(entry) = self.find(presence) {
-            entry.is_proved = true;
-        }
-    }
-
     /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
-    /// have heard of the others: the network can lose a reset. Somebody who only says to be the host ends nothing.
+    /// have heard of the others: the network can lose a reset.
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
-        let lost = present.filter(|entry| entry.is_proved).filter_map(|entry| match entry.proof {
+        let lost = present.filter_map(|entry| match entry.proof {
             Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
             _ => None,
         });
@@ -300,9 +292,8 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::policy::Class;
-    use crate::security::dhchap::{Concatenation, Keys, Offer};
-    use crate::target::Asked;
     use crate::target::ControllerKind;
+    use crate::target::grant::Claim;
     use core::time::Duration;
 
     const NOW: Instant = Instant(1_000_000_000);
@@ -330,6 +321,7 @@ mod tests {
             context: [0; 32],
             shared: Arc::default(),
             result: 0,
+            claim: Claim::default(),
         }
     }
 
@@ -368,24 +360,6 @@ mod tests {
         presences.leave(&presence);
         assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), "Go");
         presences.leave(&stays);
-        assert_eq!(presences.count(), 0);
-    }
-
-    /// Somebody else can take a host's name as long as nothing is proved: the host's queues are not ended by that.
-    #[test]
-    fn a_lost_connection_that_has_proved_nothing_ends_no_queues() {
-        let mut presences = Presences::default();
-        let of_host = presences.enter(NOW, &queue(1, 1), Some(7));
-        let (parties, concatenation) =
-            (Keys::default().parties(HOST, "nqn.x:s"), Concatenation::Refused);
-        let asked = Asked { parties, former: None, offer: Offer::default(), concatenation };
-        let asked = Some(asked);
-        let other = presences.enter(NOW, &Connected { asked, ..queue(1, 2) }, Some(8));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [])"));
-        presences.proved(&other);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [1])"));
-        presences.leave(&other);
-        presences.leave(&of_host);
         assert_eq!(presences.count(), 0);
     }
 

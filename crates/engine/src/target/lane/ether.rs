@@ -440,6 +440,12 @@ impl TargetLane {
         }
         if is_first && self.session.sealed() {
             info!(peer = self.peer, "authenticated; frames are sealed");
+            let port = Transport::port(&self.transport, &self.peer, shared.now);
+            match shared.control.clone().grant(shared.now, &mut self.session, port) {
+                Ok(true) => self.granted(shared),
+                Ok(false) => {}
+                Err(()) => return Err(LaneError::Ended("refused, though it has proved who it is")),
+            }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)
     }

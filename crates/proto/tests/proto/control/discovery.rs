@@ -4,8 +4,10 @@ use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe,
     remove_subsystem, resize,
 };
+use roadtrain_proto::security::{Channel, SecuredAs};
 use roadtrain_proto::target::{
-    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetConfig, TargetEvent, TlsUse,
+    Authentication, ConfigError, Listener, Operation, Place, SubsystemConfig, TargetConfig,
+    TargetEvent, TlsUse,
 };
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
@@ -87,6 +89,24 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     ];
     assert_eq!(shown, expected);
     assert_eq!(entries.len(), 6, "the discovery subsystem is at every address too");
+}
+
+/// Whoever asks in the clear, and has proved nothing, does not learn of what is there with TLS only.
+#[test]
+fn what_needs_tls_is_not_listed_in_the_clear() {
+    let authentication =
+        Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
+    let mut script = Script::with(&TargetConfig { authentication, ..config() });
+    script.target.set_tls_hosts([HOST.to_owned()].into());
+    let by = SecuredAs { hostnqn: HOST.into(), subnqn: DISCOVERY_NQN.into(), by_generated: false };
+    for (channel, is_listed) in [(Channel::Plain, false), (Channel::Secured(&by), true)] {
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
+        let cntlid = script.connect_over(channel, 0, &data).unwrap().cntlid;
+        script.enable(cntlid);
+        let (_, entries) = log(&mut script, cntlid);
+        let lists = |nqn| entries.iter().any(|entry| entry.subnqn() == Some(nqn));
+        assert_eq!((lists(NQN), lists(PRIVATE_NQN)), (is_listed, true), "{channel:?}");
+    }
 }
 
 #[test]
