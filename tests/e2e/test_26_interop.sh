@@ -70,8 +70,23 @@ test_a_listener_at_a_port_that_the_system_chose() {
     port=$(grep -o '127.0.0.1:[0-9]*' target.log | head -n 1 | cut -d: -f2)
     local other=nqn.2026-11.test:other
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
+    wrong 'does not require TLS there' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+        "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}, \"secure_channel\": true}"
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" --json >discover.json
     holds discover.json "[.. | strings] | index(\"$other\") != null"
+}
+
+# Who leaves an NBD device with requests under way is seen in the log: they may still be executed.
+test_an_nbd_client_that_leaves_with_requests_is_logged() {
+    serve --namespace mem:16MiB
+    attach
+    stopped "$target"
+    background io.log qemu-io -f raw -c 'write 0 64k' "$uri"
+    local io=$pid
+    eventually 20 prints_anyway '.[0].in_flight > 0' "$ROADTRAIN" status --json
+    kill -KILL "$io"
+    eventually 20 grep -q 'an NBD client has left before its requests ended' attach.log
+    kill -CONT "$target"
 }
