@@ -40,7 +40,12 @@ test_discovery_of_link_local_addresses() {
     target=$pid
     until_line target.log '^ready' "$target"
     wrong 'needs the name of its interface' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
-        '{"nqn": "nqn.2026-11.test:none", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2", "trsvcid": "4421"}}'
+        '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2", "trsvcid": "4421"}}'
+    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem '{"nqn": "nqn.2026-11.test:other", "allow_any_host": true}'
+    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+        '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2%lan0", "trsvcid": "4421"}}'
+    in_host "$lab" "$ROADTRAIN" discover -a 'fe80::77:2%lan0' -s 4421 --json >discover.json
+    holds discover.json '[.. | strings] | index("nqn.2026-11.test:other") != null'
     wrong 'needs the name of its interface' in_host "$lab" "$ROADTRAIN" identify -a fe80::77:2 -n "$nqn"
     background attach.log ip netns exec "rt-$lab-h" "$ROADTRAIN" attach -a 'fe80::77:2%lan0' --discover -n "$nqn" \
         --as "nbd:unix:$work/n.sock"
@@ -70,8 +75,37 @@ test_a_listener_at_a_port_that_the_system_chose() {
     port=$(grep -o '127.0.0.1:[0-9]*' target.log | head -n 1 | cut -d: -f2)
     local other=nqn.2026-11.test:other
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
+    wrong 'does not require TLS there' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+        "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}, \"secure_channel\": true}"
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" --json >discover.json
     holds discover.json "[.. | strings] | index(\"$other\") != null"
+}
+
+# Who leaves an NBD device with requests under way is seen in the log: they may still be executed.
+test_an_nbd_client_that_leaves_with_requests_is_logged() {
+    serve --namespace mem:16MiB
+    attach
+    stopped "$target"
+    background io.log qemu-io -f raw -c 'write 0 64k' "$uri"
+    local io=$pid
+    eventually 20 prints_anyway '.[0].in_flight > 0' "$ROADTRAIN" status --json
+    kill -KILL "$io"
+    eventually 20 grep -q 'an NBD client has left before its requests ended' attach.log
+    kill -CONT "$target"
+}
+
+# A target that says success and has not sent the data: the host tries again, and says what it was.
+test_a_success_without_its_data_is_logged_as_such() {
+    serve --namespace mem:16MiB
+    local proxied
+    proxied=$(free_port)
+    background proxy.log python3 "$top/tests/e2e/short_read.py" "$proxied" "$port"
+    until_line proxy.log '^ready' "$pid"
+    port=$proxied
+    attach
+    qemu-io -f raw -c 'write -P 7 0 64k' -c 'read -P 7 0 64k' "$uri" >io.log
+    ! grep -qi 'failed' io.log || fail "$(cat io.log)"
+    grep -q 'success, but not all data has moved: trying again' attach.log
 }

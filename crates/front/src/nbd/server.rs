@@ -537,10 +537,6 @@ impl NbdServer {
             Some(close) => debug!(client, ?peer, "NBD client: {close}"),
             None => {}
         }
-        if connection.in_flight() > 0 {
-            let (requests, address) = (connection.in_flight(), self.endpoint.address());
-            info!(client, ?peer, %address, requests, "an NBD client has left before its requests ended");
-        }
         self.strays.add(owner, connection.end(&mut self.jobs));
         self.endpoint.connections_end(1);
     }
