@@ -429,6 +429,7 @@ impl Target {
             return Err(ConnectRefused::new(sequence, "QID", value));
         }
         self.check_share(names.hostnqn, false)?;
+        self.drop_missed(now, names.cntlid);
         let Some(controller) = self.controllers.get_mut(&names.cntlid) else {
             return Err(bad_cntlid(names.cntlid));
         };
