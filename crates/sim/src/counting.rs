@@ -187,10 +187,10 @@ impl Counting {
     ///
     /// # Errors
     /// As [`Counting::complete`].
-    pub fn judge<'a>(&self, content: impl Fn(u64) -> &'a [u8]) -> Result<(), String> {
+    pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         let done: Vec<u64> = self.jobs.iter().map(|job| job.done).collect();
         for job in &self.jobs {
-            self.check(job.lba, content(job.lba), &done)?;
+            self.check(job.lba, &content(job.lba), &done)?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub struct Past {
     pub events: u64,
     /// Times its process was killed.
     pub kills: u64,
+    /// Times it was detached.
+    pub detached: u64,
     /// Requests that went to another path.
     pub moved: u64,
     /// Times when what a lost path had could go to others.
@@ -78,6 +80,7 @@ impl AddAssign for Past {
         self.surrenders += other.surrenders;
         self.events += other.events;
         self.kills += other.kills;
+        self.detached += other.detached;
         self.moved += other.moved;
         self.released += other.released;
         self.fenced += other.fenced;
@@ -99,10 +102,26 @@ impl Sum for Past {
     }
 }
 
+/// How far a host is that detaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ending {
+    #[default]
+    No,
+    /// It takes no requests any more.
+    Finishing,
+    /// None is left.
+    Finished,
+    /// Its connections are closed.
+    Over,
+}
+
 /// A host.
 pub struct Host<T: Transport> {
     /// Its identifier.
     hostid: [u8; 16],
+    /// Its path's number, over all hosts, and the target that this leads to.
+    number: u8,
+    target: u8,
     plan: Plan,
     rng: Rng,
     association: Association<Lost>,
@@ -123,8 +142,12 @@ pub struct Host<T: Transport> {
     expresses: Vec<Express<T::Host>>,
     /// What it must not ask for.
     pub(crate) barred: Barred,
+    /// It is to end.
+    ending: Ending,
     /// Its requests fail.
     pub(crate) is_lost: bool,
+    /// Another path of the host works.
+    pub(crate) has_help: bool,
     /// It can make no connections before.
     isolated_until: Instant,
     /// Since then what was sent over its lost connections has had to wait.
@@ -145,6 +168,8 @@ impl<T: Transport> Host<T> {
         let pinned = Pinned::default();
         Host {
             hostid,
+            number,
+            target: 0,
             association: Association::new(now, rules(plan, hostid, &pinned)),
             pinned,
             waits_for_first: !number.is_multiple_of(plan.paths),
@@ -157,7 +182,9 @@ impl<T: Transport> Host<T> {
             plan: plan.clone(),
             rng,
             barred: Barred::default(),
+            ending: Ending::default(),
             is_lost: false,
+            has_help: false,
             isolated_until: Instant(0),
             held_since: None,
             news: News::default(),
@@ -176,7 +203,7 @@ impl<T: Transport> Host<T> {
         queues.into_values().for_each(|mut link| link.kill(now, network));
         network.forget(self.hostid);
         load.kill(self.hostid[0]);
-        let (number, rng, past) = (self.hostid[0] - 1, self.rng.fork(), self.past);
+        let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.kills += 1;
@@ -197,9 +224,43 @@ impl<T: Transport> Host<T> {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
+        self.finish(now, network, load);
         self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
+    }
+
+    /// It is to detach.
+    pub fn detach(&mut self, now: Instant) {
+        if self.waits_for_first {
+            self.ending = Ending::Over;
+        } else {
+            self.association.stop(now, self.has_help);
+        }
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ending == Ending::Over
+    }
+
+    /// Another process attaches in its place at `until`.
+    pub fn attach_again(&mut self, until: Instant) {
+        let (number, rng, past) = (self.number, self.rng.fork(), self.past);
+        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
+        self.past.detached += 1;
+    }
+
+    /// Requests have come to an end, as they were to.
+    fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+        let is_idle = (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0);
+        if self.ending == Ending::Finishing && is_idle {
+            self.ending = Ending::Finished;
+            self.association.ended(now);
+            self.act(now, network, load);
+        }
     }
 
     /// Does what its association wants.
@@ -213,6 +274,12 @@ impl<T: Transport> Host<T> {
             }
             self.carry_out(now, network, action);
         }
+    }
+
+    /// Whether its path works.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.association.is_live()
     }
 
     /// It can make no connections before `until`.
@@ -337,6 +404,7 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
+            Action::FailFast if self.has_help => self.association.fail_later(now),
             Action::FailFast => self.fail(now, network, None),
             Action::Release { .. } => {
                 self.past.released += 1;
@@ -344,8 +412,10 @@ impl<T: Transport> Host<T> {
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::LookedUp { .. } | Action::Finish => {}
+            Action::LookedUp { .. } => {}
+            Action::Finish => self.ending = Ending::Finishing,
             Action::End { shut_down } => {
+                self.ending = Ending::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
         }
@@ -391,7 +461,10 @@ impl<T: Transport> Host<T> {
         if now < self.isolated_until {
             return self.association.answer(now, PATH, Err(Lost));
         }
-        let opening = Opening { hostid: self.hostid, qid, entries };
+        if qid == 0 {
+            self.target = network.route(self.number);
+        }
+        let opening = Opening { hostid: self.hostid, qid, entries, target: self.target };
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
@@ -449,7 +522,8 @@ impl<T: Transport> Host<T> {
 
     /// New requests of a lane: one, or a burst, then a pause that makes up for it.
     fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
-        if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at {
+        let is_ending = self.ending != Ending::No;
+        if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at || is_ending {
             return;
         }
         let most = if self.rng.chance(70) { 1 } else { self.plan.depth as u64 };
@@ -470,13 +544,13 @@ impl<T: Transport> Host<T> {
 
     /// When something is due.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
-        if self.waits_for_first {
+        if self.waits_for_first || self.is_over() {
             return None;
         }
         let end = Instant(0) + self.plan.chaos;
-        let association = self.association.deadline();
+        let (association, takes) = (self.association.deadline(), self.ending == Ending::No);
         let lanes = self.lanes.iter_mut().flat_map(|lane| {
-            let next = (now < end).then_some(lane.next_at);
+            let next = (now < end && takes).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
         let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
@@ -546,7 +620,7 @@ fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
-        fast_io_fail_timeout: None,
+        fast_io_fail_timeout: plan.fast_io_fail_timeout,
         beside: (plan.paths > 1).then(beside),
     }
 }

@@ -342,6 +342,18 @@ impl Load {
         (Kind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
+    /// What is on the disk at the end.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
+        for lba in 0..self.blocks {
+            let stamp = stamp_of(&content(lba), lba).ok_or("a block is torn or strange")?;
+            self.history.judge(lba, stamp)?;
+        }
+        Ok(())
+    }
+
     /// A request has completed.
     ///
     /// # Errors
