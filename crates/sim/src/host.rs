@@ -7,7 +7,7 @@ mod moves;
 
 use crate::load::Load;
 use crate::network::Lost;
-use crate::plan::{NQN, Plan, host_nqn};
+use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use crate::rng::Rng;
 use crate::transport::{HostEnd, Opening, Transport};
 use core::iter::Sum;
@@ -18,6 +18,7 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
+use roadtrain_proto::host::old_commands::{LaneGuard, OldCommands};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
@@ -110,6 +111,8 @@ pub struct Host<T: Transport> {
     waits_for_first: bool,
     /// What all paths mean by an NSID.
     pinned: Pinned,
+    /// Writes that may still be executed, over all paths.
+    old: OldCommands,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -142,11 +145,12 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let pinned = Pinned::default();
+        let (pinned, old) = (Pinned::default(), OldCommands::default());
         Host {
             hostid,
-            association: Association::new(now, rules(plan, hostid, &pinned)),
+            association: Association::new(now, rules(plan, hostid, &pinned, &old)),
             pinned,
+            old,
             waits_for_first: !number.is_multiple_of(plan.paths),
             queues: BTreeMap::new(),
             running: None,
@@ -300,9 +304,11 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, .. } => self.attach(now, network, rules, &barred),
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let what = (rules, barred, may_close);
+            Action::Attach { rules, barred, guard, .. } => {
+                self.attach(now, network, (rules, guard), &barred);
+            }
+            Action::AttachExpress { lane, number, rules, barred, may_close, guard, .. } => {
+                let what = (rules, barred, may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
@@ -323,9 +329,7 @@ impl<T: Transport> Host<T> {
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
-                if was_live {
-                    self.held_since = Some(now);
-                }
+                self.held_since = if was_live { Some(now) } else { self.held_since };
             }
             Action::EndElsewhere { lost, .. } => self.news.lost = Some(lost),
             Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
@@ -351,8 +355,21 @@ impl<T: Transport> Host<T> {
         }
     }
 
+    /// What writes have to wait for; nothing where requests move early, which is wrong.
+    pub(super) fn guard(&self, guard: LaneGuard) -> LaneGuard {
+        let is_early = self.plan.sabotage == Some(Sabotage::EarlyMove);
+        if is_early { LaneGuard::default() } else { guard }
+    }
+
     /// Lanes get the connections that were made for them.
-    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, barred: &Barred) {
+    fn attach(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        (rules, guard): (RetryRules, LaneGuard),
+        barred: &Barred,
+    ) {
+        let guard = self.guard(guard);
         (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);
@@ -362,7 +379,7 @@ impl<T: Transport> Host<T> {
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
             lane.requests.set_barred(barred.clone());
-            self.past.retries += lane.attach(now, link, rules);
+            self.past.retries += lane.attach(now, link, (rules, guard.clone()));
         }
         self.past.associations += 1;
         for qid in std::mem::take(&mut self.lost) {
@@ -525,7 +542,12 @@ impl<T: Transport> Host<T> {
 }
 
 /// How a path of a host is kept, whose NSIDs mean what is `pinned`.
-fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config {
+fn rules(
+    plan: &Plan,
+    host_id: [u8; 16],
+    pinned: &Pinned,
+    old: &OldCommands,
+) -> association::Config {
     let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
@@ -548,5 +570,6 @@ fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config
         controller_loss_timeout: plan.controller_loss_timeout,
         fast_io_fail_timeout: None,
         beside: (plan.paths > 1).then(beside),
+        old_commands: old.clone(),
     }
 }

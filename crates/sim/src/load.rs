@@ -7,6 +7,7 @@ use crate::rng::Rng;
 use crate::tenures::{Tenures, What};
 use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::express::Traffic;
+use roadtrain_proto::host::old_commands::BlockRange;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
 use roadtrain_proto::policy::{Class, Urgency};
@@ -63,6 +64,16 @@ impl Addressed for Request {
 
     fn has_effect(&self) -> bool {
         !matches!(self.sqe.opcode, opcode::READ | opcode::COMPARE | opcode::FLUSH)
+    }
+
+    fn changes(&self) -> BlockRange {
+        match self.sqe.opcode {
+            opcode::DATASET_MANAGEMENT | opcode::COPY => BlockRange::all(self.nsid()),
+            _ => {
+                let count = u64::from(self.sqe.cdw12.get() & 0xffff) + 1;
+                BlockRange { nsid: self.nsid(), first: self.sqe.slba(), count }
+            }
+        }
     }
 }
 

@@ -118,7 +118,8 @@ fn control(
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    let mut config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    let mut config =
+        TargetConfig { subsystems: vec![subsystem], network: 1, ..TargetConfig::default() };
     if plan.authenticates {
         // Powers would only take time.
         let offer = Offer { groups: vec![Group::Null], ..Offer::default() };

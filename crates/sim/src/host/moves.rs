@@ -6,6 +6,7 @@ use crate::load::{Load, Request};
 use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::association::{Association, Beside, Config};
 use roadtrain_proto::host::express::Traffic;
+use roadtrain_proto::host::old_commands::OldCommands;
 use roadtrain_proto::host::paths::{Offer, WayState};
 use roadtrain_proto::host::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
@@ -73,18 +74,19 @@ impl<T: Transport> Host<T> {
     }
 
     /// What further paths of the host have to lead to, once it has been connected.
-    pub(crate) fn of_first(&self) -> Option<Beside> {
+    pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
         let pinned = self.pinned.clone();
-        Some(Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes })
+        let beside = Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes };
+        Some((beside, self.old.clone()))
     }
 
     /// A further path begins to connect, as the first one has; it has begun before, or begins now.
-    pub(crate) fn begin(&mut self, now: Instant, first: Beside) {
+    pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
-            self.pinned = first.pinned.clone();
-            let rules = rules(&self.plan, self.hostid, &self.pinned);
+            (self.pinned, self.old) = (first.pinned.clone(), old);
+            let rules = rules(&self.plan, self.hostid, &self.pinned, &self.old);
             self.association = Association::new(now, Config { beside: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }
