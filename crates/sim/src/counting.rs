@@ -113,7 +113,8 @@ impl Counting {
         // What is read is stable, and so is what was counted: a power loss takes nothing back.
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
         job.open = Some((job.next.clone(), before));
-        Some((number, Request { token, sqe, compare, data, buffer, urgency: Urgency::Urgent }))
+        let (urgency, hides_blocks) = (Urgency::Urgent, false);
+        Some((number, Request { token, sqe, compare, data, buffer, urgency, hides_blocks }))
     }
 
     /// A job's request has ended.

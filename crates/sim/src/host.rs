@@ -7,7 +7,7 @@ mod moves;
 
 use crate::load::Load;
 use crate::network::Lost;
-use crate::plan::{NQN, Plan, host_nqn};
+use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use crate::rng::Rng;
 use crate::transport::{HostEnd, Opening, Transport};
 use core::iter::Sum;
@@ -18,6 +18,7 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
+use roadtrain_proto::host::old_commands::{LaneGuard, OldCommands, OpenController};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
@@ -26,6 +27,7 @@ use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
@@ -129,6 +131,10 @@ pub struct Host<T: Transport> {
     waits_for_first: bool,
     /// What all paths mean by an NSID.
     pinned: Pinned,
+    /// Writes that may still be executed, over all paths.
+    old: OldCommands,
+    /// When lost controllers would have ended if nobody claimed to have them.
+    quiet_until: Vec<(ControllerInstance, Instant)>,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -165,14 +171,16 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let pinned = Pinned::default();
+        let (pinned, old) = (Pinned::default(), OldCommands::default());
         Host {
             hostid,
             number,
             target: 0,
-            association: Association::new(now, rules(plan, hostid, &pinned)),
+            association: Association::new(now, rules(plan, hostid, &pinned, &old)),
             pinned,
+            old,
             waits_for_first: !number.is_multiple_of(plan.paths),
+            quiet_until: Vec::new(),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
@@ -217,6 +225,9 @@ impl<T: Transport> Host<T> {
         if self.waits_for_first {
             return Ok(());
         }
+        if self.plan.sabotage == Some(Sabotage::IgnoredClaim) {
+            self.ignore_claims(now);
+        }
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
         self.act(now, network, load);
@@ -228,6 +239,23 @@ impl<T: Transport> Host<T> {
         self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
+    }
+
+    /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
+    fn ignore_claims(&mut self, now: Instant) {
+        let open = self.old.open(now);
+        for OpenController { controller, left, .. } in &open {
+            let (Some(instance), Some(left)) = (controller.instance, *left) else { continue };
+            let known = self.quiet_until.iter().find(|(of, _)| *of == instance);
+            let until = known.map_or(now + left, |(_, until)| *until);
+            if known.is_none() {
+                self.quiet_until.push((instance, until));
+            }
+            let is_first = open.iter().filter(|of| of.left.is_some_and(|l| l <= left)).count() == 1;
+            if until <= now && is_first {
+                self.old.expire(now + left);
+            }
+        }
     }
 
     /// It is to detach.
@@ -246,9 +274,17 @@ impl<T: Transport> Host<T> {
     }
 
     /// Another process attaches in its place at `until`.
-    pub fn attach_again(&mut self, until: Instant) {
+    pub fn attach_again(&mut self, now: Instant, until: Instant) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
+        let open = self.old.open(now);
         *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        if !self.waits_for_first {
+            // What the first process has left in its entry.
+            for OpenController { controller, ranges, .. } in open {
+                let serial = self.old.inherit(until, controller, ranges);
+                self.association.inherit(serial, controller.instance);
+            }
+        }
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.detached += 1;
     }
@@ -367,9 +403,11 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, .. } => self.attach(now, network, rules, &barred),
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let what = (rules, barred, may_close);
+            Action::Attach { rules, barred, guard, .. } => {
+                self.attach(now, network, (rules, guard), &barred);
+            }
+            Action::AttachExpress { lane, number, rules, barred, may_close, guard, .. } => {
+                let what = (rules, barred, may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
@@ -390,11 +428,9 @@ impl<T: Transport> Host<T> {
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
-                if was_live {
-                    self.held_since = Some(now);
-                }
+                self.held_since = if was_live { Some(now) } else { self.held_since };
             }
-            Action::EndElsewhere { lost, .. } => self.news.lost = Some(lost),
+            Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
             Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
@@ -421,8 +457,21 @@ impl<T: Transport> Host<T> {
         }
     }
 
+    /// What writes have to wait for; nothing where requests move early, which is wrong.
+    pub(super) fn guard(&self, guard: LaneGuard) -> LaneGuard {
+        let is_early = self.plan.sabotage == Some(Sabotage::EarlyMove);
+        if is_early { LaneGuard::default() } else { guard }
+    }
+
     /// Lanes get the connections that were made for them.
-    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, barred: &Barred) {
+    fn attach(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        (rules, guard): (RetryRules, LaneGuard),
+        barred: &Barred,
+    ) {
+        let guard = self.guard(guard);
         (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);
@@ -432,7 +481,7 @@ impl<T: Transport> Host<T> {
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
             lane.requests.set_barred(barred.clone());
-            self.past.retries += lane.attach(now, link, rules);
+            self.past.retries += lane.attach(now, link, (rules, guard.clone()));
         }
         self.past.associations += 1;
         for qid in std::mem::take(&mut self.lost) {
@@ -599,7 +648,12 @@ impl<T: Transport> Host<T> {
 }
 
 /// How a path of a host is kept, whose NSIDs mean what is `pinned`.
-fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config {
+fn rules(
+    plan: &Plan,
+    host_id: [u8; 16],
+    pinned: &Pinned,
+    old: &OldCommands,
+) -> association::Config {
     let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
@@ -622,5 +676,6 @@ fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config
         controller_loss_timeout: plan.controller_loss_timeout,
         fast_io_fail_timeout: plan.fast_io_fail_timeout,
         beside: (plan.paths > 1).then(beside),
+        old_commands: old.clone(),
     }
 }

@@ -44,6 +44,7 @@ impl Paths {
             && let Some(beside) = first.of_first()
         {
             others.iter_mut().for_each(|other| other.begin(now, beside.clone()));
+            first.remind(now, network, load);
         }
         for path in 0..paths.len() {
             let others = paths.iter().enumerate().filter(|(other, _)| *other != path);

@@ -345,6 +345,12 @@ pub enum Sabotage {
     EarlyMark,
     /// Who takes a reservation does not wait for what others have in the store.
     NoWait,
+    /// Not the target: hosts go on after the quiet time though a target says that it still has the controller.
+    IgnoredClaim,
+    /// Not the target: of a write that may still be executed hosts hold back other tries of it, but no other writes.
+    OpenBlocks,
+    /// All targets say that they are in one place, as if each had taken that of another one.
+    OnePlace,
     /// After a pause it executes what it has received before it checks keep-alive timers.
     LateCheck,
     /// It forgets the answer to one command of a hundred.

@@ -114,6 +114,7 @@ fn extra(blocks: u64, store: u8) -> NamespaceConfig {
 fn control(
     now: Instant,
     plan: &Plan,
+    number: u8,
     more_blocks: u64,
     (extra_blocks, extra_store): (u64, u8),
 ) -> Control {
@@ -123,7 +124,11 @@ fn control(
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    let mut config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    // Each listens in a place of its own, and says so.
+    let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
+    let network = 1 + u128::from(place);
+    let mut config =
+        TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
         // Powers would only take time.
         let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
@@ -139,7 +144,7 @@ impl<T: Transport> Target<T> {
     pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
             number,
-            control: control(Instant(0), plan, 0, (0, 1)),
+            control: control(Instant(0), plan, number, 0, (0, 1)),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -222,7 +227,7 @@ impl<T: Transport> Target<T> {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
             let extra = (self.extra_blocks, self.stores.extra_store);
-            self.control = control(now, &self.plan, self.more_blocks, extra);
+            self.control = control(now, &self.plan, self.number, self.more_blocks, extra);
         }
         while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {

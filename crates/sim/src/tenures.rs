@@ -224,5 +224,6 @@ fn register() -> Sqe {
 
 fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> Request {
     let data = Data::Out(buffer.len() as u32);
-    Request { token, sqe, compare: None, data, buffer, urgency: Urgency::Urgent }
+    let (compare, urgency, hides_blocks) = (None, Urgency::Urgent, false);
+    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

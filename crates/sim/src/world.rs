@@ -309,7 +309,7 @@ impl<T: Transport> World<T> {
             let of = &mut hosts[usize::from(number) * paths..][..paths];
             let is_over = of.iter().all(Host::is_over);
             if is_over {
-                of.iter_mut().for_each(|path| path.attach_again(now + time));
+                of.iter_mut().for_each(|path| path.attach_again(now, now + time));
             }
             !is_over
         });

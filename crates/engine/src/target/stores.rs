@@ -460,6 +460,7 @@ impl Prepared {
             ana: exports.ana.clone(),
             limits: exports.limits,
             origin: exports.origin,
+            network: exports.network,
         }
     }
 

@@ -68,6 +68,7 @@ impl Target {
             started: self.started,
             limits: &self.config.limits,
             origin: self.config.origin,
+            network: self.config.network,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
                 // Nobody is to come to a target that is about to end.

@@ -20,6 +20,21 @@ pub fn drawn(plan: &mut Plan) {
     }
 }
 
+/// How long what goes wrong lasts at most. Nothing covers a write that stays in the store for longer than the quiet time
+/// (three keep-alive timeouts) while nobody can reach the target that has it: so only one of the two lasts long.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// A write stays in the store.
+    stick: Duration,
+    /// A target cannot be reached, or stands still.
+    absence: Duration,
+}
+
+const LONG_STICKS: Limits =
+    Limits { stick: Duration::from_millis(900), absence: Duration::from_millis(60) };
+const LONG_ABSENCES: Limits =
+    Limits { stick: Duration::from_millis(100), absence: Duration::from_millis(900) };
+
 /// All of what follows, in any mixture.
 pub fn targets(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
@@ -35,7 +50,8 @@ pub fn targets(plan: &mut Plan) {
         plan.keep_alive = Duration::ZERO;
     }
     let episodes: [Episode; 6] = [stuck_write, pause, reroute, all_paths, deaths, detach];
-    draw_episodes(plan, &mut dice, &episodes);
+    let limits = dice.pick(&[LONG_STICKS, LONG_ABSENCES]);
+    draw_episodes(plan, &mut dice, limits, &episodes);
 }
 
 /// A write stays in the store, and the path that it was sent over is lost: no other path may try it while the target says
@@ -43,7 +59,7 @@ pub fn targets(plan: &mut Plan) {
 pub fn sticking(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (1 + plan.depth as u8 % 2, 2);
-    draw_episodes(plan, &mut dice, &[stuck_write]);
+    draw_episodes(plan, &mut dice, LONG_STICKS, &[stuck_write]);
 }
 
 /// All paths are lost, and requests fail long before the targets know: until its blocks are written again a write that has
@@ -51,22 +67,25 @@ pub fn sticking(plan: &mut Plan) {
 pub fn failing_fast(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
-    plan.fast_io_fail_timeout = dice.chance(70).then(|| dice.clone().micros(2_000, 20_000));
-    draw_episodes(plan, &mut dice, &[all_paths, all_paths, detach]);
+    if dice.chance(70) {
+        plan.fast_io_fail_timeout = Some(dice.micros(2_000, 20_000));
+    }
+    let limits = dice.pick(&[LONG_STICKS, LONG_ABSENCES]);
+    draw_episodes(plan, &mut dice, limits, &[all_paths, all_paths, detach]);
 }
 
 /// A host's one address leads to another target than before, while the first one stands still or has a write in its store.
 pub fn moving(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 1);
-    draw_episodes(plan, &mut dice, &[reroute]);
+    draw_episodes(plan, &mut dice, LONG_ABSENCES, &[reroute]);
 }
 
 /// Targets stand still, with what they have received, until their hosts have gone on elsewhere.
 pub fn standing_still(plan: &mut Plan) {
     let Some(mut dice) = several(plan) else { return };
     (plan.targets, plan.paths) = (2, 2);
-    draw_episodes(plan, &mut dice, &[pause]);
+    draw_episodes(plan, &mut dice, LONG_ABSENCES, &[pause]);
 }
 
 /// What all have in common; `None` over Ethernet.
@@ -81,7 +100,7 @@ fn several(plan: &mut Plan) -> Option<Rng> {
     plan.chaos = chaos;
     (plan.hosts, plan.lanes, plan.blocks) = (plan.hosts.min(2), plan.lanes.min(2), 16);
     (plan.express, plan.controller_loss_timeout) = (None, None);
-    plan.keep_alive = KEEP_ALIVE;
+    (plan.keep_alive, plan.timeout) = (KEEP_ALIVE, KEEP_ALIVE / 2);
     plan.reconnect_delay = Duration::from_millis(dice.pick(&[1, 10]));
     // Who has several paths reads the ANA log: no other page is as long, and it has to fit a buffer.
     plan.pool_bytes = plan.pool_bytes.max(64 << 10);
@@ -89,89 +108,126 @@ fn several(plan: &mut Plan) -> Option<Rng> {
     Some(dice)
 }
 
-/// What happens together, from a moment on.
-type Episode = fn(&Plan, &mut Rng, Instant, &mut Vec<(Instant, Fault)>);
+/// What a plan is made of.
+struct Draw<'a> {
+    plan: &'a Plan,
+    dice: &'a mut Rng,
+    limits: Limits,
+    faults: Vec<(Instant, Fault)>,
+}
 
-fn draw_episodes(plan: &mut Plan, dice: &mut Rng, episodes: &[Episode]) {
-    let mut faults = Vec::new();
-    for _ in 0..dice.between(2, 5) {
-        let at = dice.moment(plan.chaos * 3 / 4);
-        dice.pick(episodes)(plan, dice, at, &mut faults);
+/// What happens together, from a moment on.
+type Episode = fn(&mut Draw<'_>, Instant);
+
+fn draw_episodes(plan: &mut Plan, dice: &mut Rng, limits: Limits, episodes: &[Episode]) {
+    let mut draw = Draw { plan, dice, limits, faults: Vec::new() };
+    for _ in 0..draw.dice.between(2, 5) {
+        let at = draw.dice.moment(draw.plan.chaos * 3 / 4);
+        draw.dice.pick(episodes)(&mut draw, at);
     }
+    let mut faults = draw.faults;
     faults.sort_by_key(|(at, _)| *at);
     plan.faults = faults;
 }
 
-fn any_path(plan: &Plan, dice: &mut Rng) -> u8 {
-    dice.below((plan.hosts * plan.paths).into()) as u8
-}
+impl Draw<'_> {
+    fn any_path(&mut self) -> u8 {
+        self.dice.below((self.plan.hosts * self.plan.paths).into()) as u8
+    }
 
-/// A path is lost, and cannot be connected again for a while.
-fn lose(dice: &mut Rng, path: u8, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    let time = dice.micros(0, dice.clone().pick(&[10_000, 100_000, 600_000]));
-    faults.push((at, Fault::Isolate { path, time }));
-}
+    fn any_target(&mut self) -> u8 {
+        self.dice.below(self.plan.targets.into()) as u8
+    }
 
-fn stuck_write(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    faults.push((at, Fault::Stick { time: dice.micros(100_000, 900_000) }));
-    let (path, later) = (any_path(plan, dice), dice.micros(1_000, 20_000));
-    lose(dice, path, at + later, faults);
-}
+    /// A time of some length.
+    fn time(&mut self, most: Duration) -> Duration {
+        let most = most.as_micros() as u64;
+        let most = self.dice.pick(&[most / 10, most / 3, most]);
+        self.dice.micros(0, most)
+    }
 
-fn pause(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    let target = dice.below(plan.targets.into()) as u8;
-    let time = dice.micros(10_000, dice.clone().pick(&[100_000, 300_000, 900_000]));
-    faults.push((at, Fault::Pause { target, time }));
-    if dice.chance(30) {
-        let path = any_path(plan, dice);
-        lose(dice, path, at + SOON, faults);
+    /// The next write stays in the store.
+    fn stick(&mut self, at: Instant) {
+        let time = self.time(self.limits.stick);
+        self.faults.push((at, Fault::Stick { time }));
+    }
+
+    /// A path is lost, and cannot be connected again for a while.
+    fn lose(&mut self, path: u8, at: Instant) {
+        let time = self.time(self.limits.absence);
+        self.faults.push((at, Fault::Isolate { path, time }));
+    }
+
+    /// The target does not read what was sent over a path for a while.
+    fn silence(&mut self, path: u8, at: Instant) {
+        let time = self.time(self.limits.absence.min(KEEP_ALIVE * 2));
+        self.faults.push((at, Fault::Silence { path, time }));
+    }
+
+    fn pause(&mut self, at: Instant) {
+        let (target, time) = (self.any_target(), self.time(self.limits.absence));
+        self.faults.push((at, Fault::Pause { target, time }));
     }
 }
 
-fn reroute(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    if plan.keep_alive.is_zero() {
-        return; // nobody would ever say that what the first target has will not be executed
-    }
-    let (path, target) = (any_path(plan, dice), dice.below(plan.targets.into()) as u8);
-    match dice.below(3) {
-        0 => stuck_write(plan, dice, at, faults),
-        1 => pause(plan, dice, at, faults),
-        _ => faults.push((at, Fault::Silence { path, time: dice.micros(5_000, 200_000) })),
-    }
-    faults.push((at + SOON, Fault::Reroute { path, target }));
-    lose(dice, path, at + SOON, faults);
+fn stuck_write(draw: &mut Draw<'_>, at: Instant) {
+    draw.stick(at);
+    let (path, later) = (draw.any_path(), draw.dice.micros(1_000, 20_000));
+    draw.lose(path, at + later);
 }
 
-fn all_paths(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    match dice.below(3) {
-        0 => faults.push((at, Fault::Stick { time: dice.micros(20_000, 400_000) })),
-        1 => pause(plan, dice, at, faults),
-        _ => {
-            let path = any_path(plan, dice);
-            faults.push((at, Fault::Silence { path, time: dice.micros(5_000, 200_000) }));
-        }
-    }
-    for path in 0..plan.hosts * plan.paths {
-        lose(dice, path, at + SOON, faults);
+fn pause(draw: &mut Draw<'_>, at: Instant) {
+    draw.pause(at);
+    if draw.dice.chance(30) {
+        let path = draw.any_path();
+        draw.lose(path, at + SOON);
     }
 }
 
-fn detach(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    if dice.chance(50) {
-        stuck_write(plan, dice, at, faults);
-    } else {
-        all_paths(plan, dice, at, faults);
+fn reroute(draw: &mut Draw<'_>, at: Instant) {
+    // Nobody reaches the first target any more: without a timer, or with a write in its store for long, nothing would end.
+    if draw.plan.keep_alive.is_zero() || draw.limits.stick > KEEP_ALIVE {
+        return;
     }
-    let (host, time) = (dice.below(plan.hosts.into()) as u8, dice.micros(0, 100_000));
+    let (path, target) = (draw.any_path(), draw.any_target());
+    match draw.dice.below(3) {
+        0 => draw.stick(at),
+        1 => draw.pause(at),
+        _ => draw.silence(path, at),
+    }
+    draw.faults.push((at + SOON, Fault::Reroute { path, target }));
+    draw.lose(path, at + SOON);
+}
+
+fn all_paths(draw: &mut Draw<'_>, at: Instant) {
+    let path = draw.any_path();
+    match draw.dice.below(3) {
+        0 => draw.stick(at),
+        1 => draw.pause(at),
+        _ => draw.silence(path, at),
+    }
+    for path in 0..draw.plan.hosts * draw.plan.paths {
+        draw.lose(path, at + SOON);
+    }
+}
+
+fn detach(draw: &mut Draw<'_>, at: Instant) {
     // One that detaches already does not hear of it.
-    if !faults.iter().any(|(_, fault)| matches!(fault, Fault::Detach { .. })) {
-        faults.push((at + dice.micros(3_000, 60_000), Fault::Detach { host, time }));
+    if draw.faults.iter().any(|(_, fault)| matches!(fault, Fault::Detach { .. })) {
+        return;
     }
+    let episode: Episode = draw.dice.pick(&[stuck_write as Episode, all_paths]);
+    episode(draw, at);
+    let host = draw.dice.below(draw.plan.hosts.into()) as u8;
+    let (later, time) = (draw.dice.micros(3_000, 60_000), draw.dice.micros(0, 100_000));
+    draw.faults.push((at + later, Fault::Detach { host, time }));
 }
 
-fn deaths(plan: &Plan, dice: &mut Rng, at: Instant, faults: &mut Vec<(Instant, Fault)>) {
-    let (target, time) = (dice.below(plan.targets.into()) as u8, dice.micros(0, 30_000));
+fn deaths(draw: &mut Draw<'_>, at: Instant) {
+    let (target, time) = (draw.any_target(), draw.dice.micros(0, 30_000));
+    // The machine is another one then, whose targets take nobody's place: without a timer nothing would end.
+    let is_power_loss = draw.dice.chance(40) && !draw.plan.keep_alive.is_zero();
     let death =
-        if dice.chance(60) { Fault::Kill { target, time } } else { Fault::PowerLoss { time } };
-    faults.push((at, death));
+        if is_power_loss { Fault::PowerLoss { time } } else { Fault::Kill { target, time } };
+    draw.faults.push((at, death));
 }
