@@ -248,6 +248,12 @@ impl Stores {
         self.entries.len() + self.reserving.waiting()
     }
 
+    /// Nothing more of a connection's commands is begun.
+    pub(crate) fn cancel_all(&mut self, conn: ConnId) {
+        let own = self.entries.values_mut().filter(|entry| entry.conn == conn);
+        own.for_each(|entry| entry.task.cancel());
+    }
+
     /// Octets that are the target's, or not where they should be: lanes hold `buffered` of them.
     ///
     /// # Errors

@@ -4,7 +4,8 @@
 //! Soundness: for each block there is a set of candidates for its content now, and one for its stable
 //! content. A write is a candidate from the moment it is asked for. It leaves the set once another write or
 //! read, begun after it was acknowledged, has ended with another content. A write that failed stays a
-//! candidate: it may have happened, and may still happen. Nothing allowed is ever reported as wrong.
+//! candidate until its host has written the block again: it may have happened, and may still happen. Nothing allowed is
+//! ever reported as wrong.
 //!
 //! On storage that loses what a failed flush was for, a flush speaks for its own host's writes only, and only
 //! for those since the last failure that this host was told of; and not at all beside another flush of the
@@ -31,6 +32,8 @@ struct Candidate {
     write: u64,
     /// When it was acknowledged.
     ended: Option<Tick>,
+    /// When its host was told that it has failed.
+    failed: Option<Tick>,
 }
 
 impl Candidate {
@@ -85,7 +88,7 @@ impl History {
     /// `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let zero = Candidate { stamp: 0, write: 0, ended: Some(0) };
+        let zero = Candidate { stamp: 0, write: 0, ended: Some(0), failed: None };
         let register = Register { current: vec![zero], stable: vec![zero] };
         let registers = vec![register; blocks as usize];
         History {
@@ -159,7 +162,7 @@ impl History {
         (fua, leaves_marks): (bool, bool),
     ) {
         let tick = self.tick();
-        let candidate = Candidate { stamp, write: id, ended: None };
+        let candidate = Candidate { stamp, write: id, ended: None, failed: None };
         for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
             register.current.push(candidate);
@@ -193,10 +196,31 @@ impl History {
         self.pending.insert(id, (tick, Pending::Flush { before }));
     }
 
-    /// Request `id` has failed: it may have had any part of its effect, and may still have it.
+    /// Request `id` has failed: it may have had any part of its effect, and may still have it until its host has written
+    /// the blocks again.
     pub fn fail(&mut self, id: u64) {
-        self.tick();
-        self.pending.remove(&id);
+        let tick = self.tick();
+        if let Some((_, Pending::Write { lbas, .. })) = self.pending.remove(&id) {
+            for lba in lbas {
+                let register = &mut self.registers[lba as usize];
+                let candidates = register.current.iter_mut().chain(&mut register.stable);
+                candidates.filter(|c| c.write == id).for_each(|c| c.failed = Some(tick));
+            }
+        }
+    }
+
+    /// What is on the disk when nothing is under way any more.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn judge(&self, lba: u64, stamp: Stamp) -> Result<(), String> {
+        let current = &self.registers[lba as usize].current;
+        let stamps: Vec<Stamp> = current.iter().map(|candidate| candidate.stamp).collect();
+        // What is below a mark does not matter.
+        if stamps.contains(&stamp) || stamps.contains(&MARK) {
+            return Ok(());
+        }
+        Err(format!("block {lba} has {stamp:#x} at the end, which is none of {stamps:x?}"))
     }
 
     /// Request `id`, which marks, was answered that it has failed: it has had its effect, or has it when the target starts
@@ -238,7 +262,8 @@ impl History {
         if let Some(&host) = self.hosts.get(&id) {
             self.orphans.entry(host).or_default().push(id);
         }
-        self.fail(id);
+        self.tick();
+        self.pending.remove(&id);
     }
 
     /// A new process of `host` is connected: what the one before has written is written, or never will be.
@@ -319,6 +344,10 @@ impl History {
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) {
+        let own = self.hosts.get(&id);
+        let is_over = |c: &Candidate| {
+            c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
+        };
         for lba in lbas {
             let register = &mut self.registers[lba as usize];
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
@@ -327,7 +356,8 @@ impl History {
                 }
             }
             let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
-            let stays = |c: &Candidate| c.write == id || c.may_follow(began) || is_left(c);
+            let stays =
+                |c: &Candidate| c.write == id || c.may_follow(began) && !is_over(c) || is_left(c);
             if fua {
                 register.stable.retain(stays);
             }
@@ -409,13 +439,19 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_may_happen_later() {
-        let mut history = History::new(1);
-        history.begin_write(1, 0..1, 10, false);
-        history.fail(1);
-        written(&mut history, 2, 20);
-        assert!(read(&mut history, 3, 20).is_ok());
-        assert!(read(&mut history, 4, 10).is_ok());
+    fn a_failed_write_may_happen_until_its_host_writes_again() {
+        for (other, is_over) in [(1, true), (2, false)] {
+            let mut history = History::new(1);
+            history.belongs(1, 1);
+            history.belongs(3, other);
+            history.begin_write(1, 0..1, 10, false);
+            history.fail(1);
+            assert!(read(&mut history, 2, 0).is_ok());
+            written(&mut history, 3, 20);
+            assert!(read(&mut history, 4, 20).is_ok());
+            assert_eq!(history.judge(0, 10).is_err(), is_over);
+            assert_eq!(read(&mut history, 5, 10).is_err(), is_over);
+        }
     }
 
     #[test]

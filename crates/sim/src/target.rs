@@ -12,6 +12,7 @@ use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::security::Channel;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
+use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
@@ -60,6 +61,7 @@ impl core::ops::AddAssign for Fence {
 
 /// A target.
 pub struct Target<T: Transport> {
+    number: u8,
     plan: Plan,
     control: Control,
     lanes: BTreeMap<ConnId, Lane<T::Target>>,
@@ -81,6 +83,9 @@ pub struct Target<T: Transport> {
     numbers: Rng,
     /// Down until then.
     down_until: Option<Instant>,
+    /// It stands still until then.
+    paused_until: Instant,
+    pauses: PauseDetector,
     /// Sizes of the namespace that changes: 0 when it is not there.
     extra_blocks: u64,
     /// Blocks that the namespace in use has beyond those that are used.
@@ -109,6 +114,7 @@ fn extra(blocks: u64, store: u8) -> NamespaceConfig {
 fn control(
     now: Instant,
     plan: &Plan,
+    number: u8,
     more_blocks: u64,
     (extra_blocks, extra_store): (u64, u8),
 ) -> Control {
@@ -118,7 +124,11 @@ fn control(
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    let mut config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    // Each listens in a place of its own, and says so.
+    let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
+    let network = 1 + u128::from(place);
+    let mut config =
+        TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
         // Powers would only take time.
         let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
@@ -129,11 +139,12 @@ fn control(
 }
 
 impl<T: Transport> Target<T> {
-    /// A target that listens.
+    /// A target that listens; several have numbers from 0 on.
     #[must_use]
-    pub fn new(plan: &Plan, disk: SimDisk, mut rng: Rng) -> Self {
+    pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
-            control: control(Instant(0), plan, 0, (0, 1)),
+            number,
+            control: control(Instant(0), plan, number, 0, (0, 1)),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -144,8 +155,10 @@ impl<T: Transport> Target<T> {
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
             rng,
-            numbers: Rng::new(1),
+            numbers: Rng::new(1 + u64::from(number)),
             down_until: None,
+            paused_until: Instant(0),
+            pauses: PauseDetector::new(Instant(0)),
             extra_blocks: 0,
             more_blocks: 0,
             fence: Fence::default(),
@@ -157,6 +170,12 @@ impl<T: Transport> Target<T> {
 
     /// One turn: everything that has arrived or ended by now.
     pub fn turn(&mut self, now: Instant, network: &mut T) {
+        if now < self.paused_until {
+            return;
+        }
+        if self.pauses.begin_turn(now) && self.plan.sabotage != Some(Sabotage::LateCheck) {
+            self.check_after_pause(now, network);
+        }
         self.accept(now, network);
         if self.down_until.is_some() {
             return;
@@ -189,13 +208,28 @@ impl<T: Transport> Target<T> {
         self.end_transfers(now, network);
     }
 
+    /// Ends lanes whose keep-alive timers have expired while it stood still; nothing more of them is executed.
+    fn check_after_pause(&mut self, now: Instant, network: &mut T) {
+        self.control.handle_timeout(now);
+        let has_expired = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.session.has_expired();
+        let expired: Vec<ConnId> =
+            self.lanes.iter().filter(has_expired).map(|(&conn, _)| conn).collect();
+        for &conn in expired.iter().chain(self.ended.keys()) {
+            self.stores.cancel_all(conn);
+        }
+        self.expired += expired.len() as u64;
+        for conn in expired {
+            self.close(now, network, conn, false);
+        }
+    }
+
     fn accept(&mut self, now: Instant, network: &mut T) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
             let extra = (self.extra_blocks, self.stores.extra_store);
-            self.control = control(now, &self.plan, self.more_blocks, extra);
+            self.control = control(now, &self.plan, self.number, self.more_blocks, extra);
         }
-        while let Some(conn) = network.accept(now) {
+        while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {
                 network.close(now, conn, End::Target, false);
                 continue;
@@ -630,6 +664,14 @@ impl<T: Transport> Target<T> {
         }
     }
 
+    /// The process stands still until then.
+    pub fn pause(&mut self, network: &mut T, until: Instant) {
+        if self.down_until.is_none() {
+            self.paused_until = until.max(self.paused_until);
+            network.pause(self.number, self.paused_until);
+        }
+    }
+
     /// The process ends, with `power_loss` the machine: every connection is gone, nothing is remembered
     /// but the disk.
     pub fn crash(&mut self, now: Instant, network: &mut T, power_loss: bool, until: Instant) {
@@ -643,6 +685,9 @@ impl<T: Transport> Target<T> {
         self.asks.clear();
         self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
+        self.paused_until = now;
+        self.pauses = PauseDetector::new(until);
+        network.pause(self.number, now);
         self.transfers_at = None;
     }
 
@@ -736,6 +781,7 @@ impl<T: Transport> Target<T> {
 
     /// When something is due.
     pub fn next_at(&mut self) -> Option<Instant> {
+        let from = self.paused_until;
         if self.down_until.is_some() {
             return self.down_until;
         }
@@ -743,7 +789,8 @@ impl<T: Transport> Target<T> {
         let timers = self.lanes.values_mut().filter_map(|l| l.end.deadline());
         let newcomers = self.newcomers.deadline();
         let others = [aborts, self.transfers_at, self.stores.next_at()].into_iter().flatten();
-        timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
+        let next = timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min();
+        next.map(|at| at.max(from))
     }
 
     /// Commands of I/O queues that have not been answered, connections, and tasks.

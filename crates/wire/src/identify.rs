@@ -280,6 +280,27 @@ pub struct IdentifyController {
     pub vendor: [u8; 1024],
 }
 
+/// Place in [`IdentifyController::vendor`] of the endpoint that Roadtrain's targets tell: what it begins with, and 8 bytes.
+const ENDPOINT_AT: usize = 512;
+const ENDPOINT_MARK: &[u8; 8] = b"RTendpnt";
+
+impl IdentifyController {
+    /// The place where the target's process listens, as a number: it stays the same when another process takes that
+    /// place, which is possible only when the first one has ended. 0: the target does not tell it.
+    #[must_use]
+    pub fn endpoint(&self) -> u64 {
+        let told = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
+        told.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
+    }
+
+    /// Tells it.
+    pub fn set_endpoint(&mut self, endpoint: u64) {
+        let told = &mut self.vendor[ENDPOINT_AT..];
+        told[..8].copy_from_slice(ENDPOINT_MARK);
+        told[8..16].copy_from_slice(&endpoint.to_le_bytes());
+    }
+}
+
 /// Power State descriptor: only the maximum power is modelled.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -26,6 +26,7 @@ use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::allocation::Allocation;
 use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use std::collections::BTreeMap;
@@ -105,8 +106,8 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         (reports, inbox): (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules =
-            config.association(seat.lanes as u32, config.has_paths().then(|| of_first(&view)));
+        let beside = config.has_paths().then(|| of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
         let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
         let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
         Control { queues: admin.queues, ..control }
@@ -292,8 +293,8 @@ impl Control {
                     self.association.admin_lost(clock::now(), path, error);
                 }
             }
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let express = |link| ExpressLink { link, number, rules, barred, may_close };
+            Action::AttachExpress { lane, number, rules, barred, may_close, guard, .. } => {
+                let express = |link| ExpressLink { link, number, rules, barred, may_close, guard };
                 self.attach_express(lane, number, express);
             }
             Action::RefuseExpress { lane, why, .. } => {
@@ -304,7 +305,9 @@ impl Control {
                 }
                 self.tell(lane, |lane| Order::Express { lane, express: None });
             }
-            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
+            Action::Attach { path, rules, barred, guard } => {
+                self.attach(path, rules, &barred, &guard);
+            }
             Action::SetBarred(barred) => {
                 self.warn_of(&barred);
                 self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
@@ -346,7 +349,7 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
+    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred, guard: &LaneGuard) {
         if let Some(problem) = self.unlike_others() {
             return self.refuse(path, problem);
         }
@@ -369,8 +372,8 @@ impl Control {
         for (lane, mut link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
             link.shift(self.seat.ports_before);
-            let (link, barred) = (Box::new(link), barred.clone());
-            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred });
+            let (link, barred, guard) = (Box::new(link), barred.clone(), guard.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred, guard });
         }
         self.discover_paths();
         self.each_peer(|path| Report::IsBack { path });
@@ -421,13 +424,42 @@ impl Control {
             Fencing::Ended => {
                 info!(%target, cntlid, "the target has ended the controller that was lost")
             }
-            Fencing::Unknown => {
+            Fencing::Replaced => {
                 info!(%target, cntlid, "the target was started anew: the controller that was lost has ended");
             }
-            Fencing::NotOffered => {} // as most targets: see the guide for what holds then
-            Fencing::Refused(status) => {
-                warn!(%target, cntlid, %status, "the target does not end the controller that was lost");
-            }
+            Fencing::Unknown => warn!(
+                %target,
+                cntlid,
+                "another process answers than the one that had the controller that was lost: {}",
+                self.what_waits()
+            ),
+            // As most targets.
+            Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
+            Fencing::NotOffered => info!(
+                %target,
+                cntlid,
+                "the target cannot end the controller that was lost: {}",
+                self.what_waits()
+            ),
+            Fencing::Refused(status) => warn!(
+                %target,
+                cntlid,
+                %status,
+                "the target does not end the controller that was lost: {}",
+                self.what_waits()
+            ),
+        }
+    }
+
+    /// Which writes wait for controllers that are lost, and until when.
+    pub(super) fn what_waits(&self) -> String {
+        let open = self.view.old_commands().open(clock::now());
+        let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
+        match open.iter().map(|open| open.left).max_by_key(|left| left.map_or(Duration::MAX, |l| l))
+        {
+            None => "no write was under way".into(),
+            Some(None) => format!("{blocks}; without keep-alive no time ends that"),
+            Some(Some(left)) => format!("{blocks} for {left:.0?}"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
+mod expiry;
 mod reservations;
 mod standby;
 
@@ -668,22 +669,6 @@ impl Control {
         if state.presences.settled() {
             self.broadcast(|| Order::Settled);
         }
-    }
-
-    /// When [`Control::expire`] is to be called at the latest.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.watched.store(NEVER, SeqCst);
-        let timer = self.timer.load(SeqCst);
-        self.watched.store(timer, SeqCst);
-        (timer != NEVER).then_some(Instant(timer))
-    }
-
-    /// Ends controllers whose keep-alive timer has run out, and PSKs whose time is over.
-    pub(super) fn expire(&self, now: Instant) {
-        self.lock_psks().expire(now);
-        let mut state = self.lock();
-        state.target.handle_timeout(now);
-        self.publish(state);
     }
 
     /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and

@@ -34,6 +34,7 @@ pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::Completions;
@@ -65,6 +66,7 @@ pub(super) struct Reactor {
     timers: Timers,
     moves: Moves,
     peers: Peers,
+    pauses: PauseDetector,
     /// When it shows next how much of its buffers is in use.
     buffers_at: Instant,
 }
@@ -127,6 +129,7 @@ impl Reactor {
             ports,
         };
         let hosts = Hosts::new(parts.pool_bytes);
+        let pauses = PauseDetector::new(shared.now);
         Ok(Reactor {
             core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
@@ -135,6 +138,7 @@ impl Reactor {
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
+            pauses,
             buffers_at: Instant::default(),
         })
     }
@@ -216,6 +220,9 @@ impl reactor::Reactor for Reactor {
 
     fn set_now(&mut self, now: Instant) {
         self.lanes.shared.now = now;
+        if self.pauses.begin_turn(now) {
+            self.lanes.check_after_pause();
+        }
     }
 
     fn completed(&mut self, data: &UserData, cqe: RingCqe) {

@@ -174,6 +174,7 @@ impl ServerConfig {
             ana: self.ana.clone(),
             limits: self.limits,
             origin: machine::machine(),
+            network: machine::network(),
         }
     }
 

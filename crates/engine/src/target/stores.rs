@@ -486,6 +486,7 @@ impl Prepared {
             ana: exports.ana.clone(),
             limits: exports.limits,
             origin: exports.origin,
+            network: exports.network,
         }
     }
 

@@ -12,8 +12,9 @@
 //!   so that no old command overtakes its retry.
 //! - A lane may get one more connection later, an express ([`super::express`]). An attempt that fails harms nobody; one
 //!   that has succeeded is lost like the others.
-//! - Lanes get their connections when all of them are there, and when the target has ended the controller that they had
-//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost.
+//! - Lanes get their connections when all of them are there, and when the target has ended the controllers that they had
+//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost. Where that is not to
+//!   be had, writes wait for those that may still be executed ([`super::old_commands`]).
 //! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
 //!   closer to each other than the first pause.
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
@@ -23,6 +24,7 @@ mod beside;
 mod ending;
 mod errands;
 mod express;
+mod fencing;
 mod look_ups;
 mod loss;
 mod transitions;
@@ -32,12 +34,14 @@ pub use look_ups::AskedBy;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
+use fencing::{Lost, is_claim};
 use look_ups::LookUps;
 use loss::Failed;
 use transitions::Transitions;
 
 use super::allocation::Allocation;
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
+use super::old_commands::{ControllerSerial, LaneGuard, OldCommands};
 use super::paths::AnaTable;
 use super::pins::{Barred, Pins};
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
@@ -77,6 +81,8 @@ pub struct Config {
     /// What another association of the host has, where both lead to the same namespaces ([`super::paths`]). `None`: there
     /// is no other association.
     pub beside: Option<Beside>,
+    /// What all associations and lanes of the host share.
+    pub old_commands: OldCommands,
 }
 
 /// Why a path is given up.
@@ -105,6 +111,7 @@ pub enum Action<E> {
         barred: Barred,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
+        guard: LaneGuard,
     },
     /// The lane gets no express connection, for that reason; what was opened of it is to be ended.
     RefuseExpress { path: PathId, lane: usize, why: Option<Failure<E>> },
@@ -114,6 +121,8 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What writes have to wait for.
+        guard: LaneGuard,
     },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
@@ -135,8 +144,8 @@ pub enum Action<E> {
     LookedUp { by: AskedBy, found: Option<Allocation> },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
     Reset { path: PathId, why: Reason<E>, was_live: bool },
-    /// Nothing that was sent over the path before it was lost is executed any more: its requests may go elsewhere.
-    /// Only with other paths ([`Config::beside`]).
+    /// A controller that this host has lost executes nothing any more: requests of the path's lanes that waited for it
+    /// may go on, or elsewhere ([`super::requests::Requests::release`]).
     Release { path: PathId },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
@@ -167,7 +176,7 @@ enum State {
 
 /// What a procedure of a path has come to.
 enum Done<E> {
-    Information(Box<ControllerInfo>, Option<TlsPsk>, Option<(u16, Fencing)>),
+    Information(Box<ControllerInfo>, Option<TlsPsk>, Vec<(ControllerSerial, u16, Fencing)>),
     Lanes,
     /// Of that lane, with that number.
     Express(usize, usize, Result<(), Failure<E>>),
@@ -218,15 +227,9 @@ struct Path<E> {
     /// The pause after the next attempt that fails.
     delay: Duration,
     /// The controller that the path has, ...
-    instance: Option<ControllerInstance>,
-    /// ... and the one that its lanes have lost: it may still have commands of theirs.
-    lost: Option<ControllerInstance>,
-    /// Others have not heard of that one yet.
-    is_untold: bool,
-    /// For how long its controller may go on with what was sent, once it is lost.
-    quiet: Option<Duration>,
-    /// Until then something may be executed that was sent before the path was lost.
-    held_until: Option<Instant>,
+    controller: Option<(ControllerSerial, Option<ControllerInstance>)>,
+    /// ... and those that its lanes have lost: they may still have commands of theirs.
+    lost: Lost,
     /// Namespaces that are between two ANA states.
     transitions: Transitions,
     /// The PSK that was made, for as long as attempts to connect with it succeed.
@@ -246,6 +249,8 @@ pub struct Association<E> {
     /// Controllers that others have lost.
     errands: Vec<Errand>,
     look_ups: LookUps,
+    /// [`OldCommands::ended_so_far`], when it was told last.
+    ended_so_far: u64,
     /// Those who submit requests have come to an end.
     has_ended: bool,
     /// Another association of the host is live while this one ends.
@@ -270,11 +275,8 @@ impl<E: Send + 'static> Association<E> {
             connecting: None,
             began_at: now,
             delay: config.reconnect_delay,
-            instance: None,
-            lost: None,
-            is_untold: false,
-            quiet: None,
-            held_until: None,
+            controller: None,
+            lost: Lost::default(),
             transitions: Transitions::default(),
             psk: None,
         };
@@ -282,6 +284,7 @@ impl<E: Send + 'static> Association<E> {
         let mut pins =
             beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
+        let ended_so_far = config.old_commands.ended_so_far();
         Association {
             config,
             paths: vec![path],
@@ -292,6 +295,7 @@ impl<E: Send + 'static> Association<E> {
             ending: None,
             errands: Vec::new(),
             look_ups: LookUps::default(),
+            ended_so_far,
             has_ended: false,
             has_help: false,
             actions: VecDeque::new(),
@@ -384,9 +388,10 @@ impl<E: Send + 'static> Association<E> {
             let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
             let errand = if is_free { self.errand_at() } else { None };
             let late = path.transitions.due().filter(|_| is_free);
-            own.into_iter().chain([retry, path.held_until, errand, late]).flatten()
+            own.into_iter().chain([retry, errand, late]).flatten()
         });
-        paths.chain(ending).chain(self.fast_failing_at()).min()
+        let old = self.config.old_commands.due();
+        paths.chain(ending).chain(old).chain(self.fast_failing_at()).min()
     }
 
     fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
@@ -468,9 +473,7 @@ impl<E: Send + 'static> Association<E> {
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
         }
-        if let Some(quiet) = path.quiet.take() {
-            path.held_until = Some(now + quiet);
-        }
+        path.lost.connections_gone(now, &self.config.old_commands);
         self.ask_others(id);
     }
 
@@ -484,14 +487,15 @@ impl<E: Send + 'static> Association<E> {
         let why = match (self.ending, why) {
             // Whether all that was written is stable was not said.
             (Some(Ending::ShuttingDown), Reason::Path(failure)) => {
-                return self.end(Some(Err(failure)));
+                return self.end(now, Some(Err(failure)));
             }
             (_, why) => why,
         };
         let until = if was_live {
             path.delay = first;
-            path.lost = path.instance.take();
-            path.is_untold = path.lost.is_some();
+            if let Some((serial, instance)) = path.controller.take() {
+                path.lost.push(serial, instance);
+            }
             (path.began_at + first).max(now)
         } else {
             let delay = path.delay;
@@ -500,6 +504,9 @@ impl<E: Send + 'static> Association<E> {
             path.psk = None;
             now + delay
         };
+        if is_claim(&why) {
+            self.config.old_commands.claim_all(now);
+        }
         path.abandon();
         path.state = State::Resetting { until };
         self.abandon_look_ups();
@@ -519,8 +526,10 @@ impl<E: Send + 'static> Association<E> {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
             }
+            self.check_old_commands(now);
             let has_changed = (0..self.paths.len()).any(|number| self.advance(now, number));
-            if !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
+            let has_come = !self.actions.is_empty();
+            if !has_come && !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
                 return None;
             }
         }
@@ -535,10 +544,6 @@ impl<E: Send + 'static> Association<E> {
     fn advance(&mut self, now: Instant, number: usize) -> bool {
         let (id, ending) = (PathId(number as u16), self.ending);
         let path = &mut self.paths[number];
-        if path.held_until.is_some_and(|until| until <= now) {
-            self.release(id);
-            return true;
-        }
         match path.state {
             State::Down { until } if until <= now && ending.is_none() => {
                 self.connect(now, number);
@@ -613,7 +618,8 @@ impl<E: Send + 'static> Association<E> {
         let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
-        let (lost, before) = (path.lost, path.psk.clone());
+        let (lost, before) = (path.lost.to_end(), path.psk.clone());
+        let old = self.config.old_commands.clone();
         path.task = Some(Procedure::new(|driver| async move {
             let enabled = bringup::connect(&driver, &wants, before).await?;
             let info = bringup::information(&driver, &enabled, lanes, expresses).await?;
@@ -628,11 +634,18 @@ impl<E: Send + 'static> Association<E> {
                     format!("takes {least} octets at once, and other paths {transfer_bytes}");
                 return Err(Failure::Controller(text));
             }
-            let Some(lost) = lost else {
-                return Ok(Done::Information(Box::new(info), psk, None));
-            };
-            let fencing = bringup::end_controller(&driver, &wants, &info.identify, lost).await?;
-            Ok(Done::Information(Box::new(info), psk, Some((lost.cntlid, fencing))))
+            let mut fenced = Vec::new();
+            for (serial, lost) in lost {
+                let (identify, timeout) = (&info.identify, wants.timeout);
+                let fencing = bringup::try_to_end(&driver, timeout, identify, lost, &old).await?;
+                let text =
+                    || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
+                let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
+                let is_replaced = fencing == Fencing::Unknown && old.is_at(serial, identify);
+                let fencing = if is_replaced { Fencing::Replaced } else { fencing };
+                fenced.push((serial, lost.cntlid, fencing));
+            }
+            Ok(Done::Information(Box::new(info), psk, fenced))
         }));
     }
 
@@ -654,19 +667,12 @@ impl<E: Send + 'static> Association<E> {
         let path = PathId(number as u16);
         match done {
             Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
-                self.end(Some(Err(failure)))
+                self.end(now, Some(Err(failure)))
             }
             Err(failure) => self.lose(now, path, Reason::Path(failure)),
             Ok(Done::Information(info, psk, fenced)) => {
                 self.paths[number].psk = psk;
-                if let Some((cntlid, fencing)) = fenced {
-                    self.paths[number].lost = None;
-                    self.actions.push_back(Action::Fenced { path, cntlid, fencing });
-                    // Who is not known where the controller was reached has ended with its process.
-                    if matches!(fencing, Fencing::Ended | Fencing::Unknown) {
-                        self.release(path);
-                    }
-                }
+                self.fenced_by_path(path, fenced);
                 self.connect_lanes(number, *info);
             }
             Ok(Done::Lanes) => self.attach(now, number),
@@ -686,7 +692,7 @@ impl<E: Send + 'static> Association<E> {
             Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
             Ok(Done::LookedUp(found)) => self.looked_up(found),
             Ok(Done::Nothing) => {}
-            Ok(Done::ShutDown) => self.end(Some(Ok(()))),
+            Ok(Done::ShutDown) => self.end(now, Some(Ok(()))),
         }
     }
 
@@ -695,13 +701,15 @@ impl<E: Send + 'static> Association<E> {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
         let (path, barred) = (PathId(number as u16), self.pins.barred());
-        self.actions.push_back(Action::Attach { path, rules, barred });
+        let instance = bringup::instance(&info);
+        let serial = self.config.old_commands.begin(self.identity_of(&info));
+        self.paths[number].controller = Some((serial, instance));
+        let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
+        self.actions.push_back(Action::Attach { path, rules, barred, guard });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
-        let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
         let path = &mut self.paths[number];
-        (path.state, path.instance) = (State::Live, bringup::instance(&info));
-        (path.quiet, path.held_until) = (quiet, None);
+        path.state = State::Live;
         path.transitions = Transitions::new(info.identify.anatt);
         let has_others = self.config.beside.is_some();
         path.task = Some(Procedure::new(move |driver| async move {

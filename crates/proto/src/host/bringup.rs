@@ -2,6 +2,7 @@
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
 use super::authenticate;
+use super::old_commands::OldCommands;
 use super::paths::AnaTable;
 use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
@@ -127,8 +128,10 @@ impl NamespaceInfo {
 pub enum Fencing {
     /// The target has ended it: nothing that was sent to it is executed any more.
     Ended,
-    /// The target does not have it, and has never had it. Where that controller was reached before, its process has ended
-    /// and another one is there; elsewhere it may live, in another process.
+    /// The target does not have it and has never had it, but its process has the place of the one that had it
+    /// ([`IdentifyController::endpoint`]): that one has ended.
+    Replaced,
+    /// The target does not have it, and has never had it: it may live in another process.
     Unknown,
     /// The target does not offer to end it.
     NotOffered,
@@ -445,23 +448,9 @@ pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option
     (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
 }
 
-/// [`try_to_end`] for as long as an answer is waited for.
-///
-/// # Errors
-/// The connection's, or the target has not done it in time.
-pub async fn end_controller<E>(
-    driver: &Driver<E>,
-    wants: &Wants,
-    identify: &IdentifyController,
-    lost: ControllerInstance,
-) -> Result<Fencing, Failure<E>> {
-    let fencing = try_to_end(driver, wants.timeout, identify, lost).await?;
-    let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
-    fencing.ok_or_else(|| Failure::Controller(text()))
-}
-
 /// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
-/// sent to that one can be executed any more. `None`: that was not so in time.
+/// sent to that one can be executed any more. `None`: that was not so in time. While the target says so, the controller
+/// is claimed.
 ///
 /// # Errors
 /// The connection's.
@@ -470,6 +459,7 @@ pub async fn try_to_end<E>(
     patience: Duration,
     identify: &IdentifyController,
     lost: ControllerInstance,
+    old: &OldCommands,
 ) -> Result<Option<Fencing>, Failure<E>> {
     if identify.ccrl == 0 {
         return Ok(Some(Fencing::NotOffered));
@@ -487,12 +477,13 @@ pub async fn try_to_end<E>(
         if !is_in_progress && status.is_dnr() {
             return Ok(Some(Fencing::Refused(status)));
         }
+        old.claim(driver.now(), lost);
         // The log is read in any case: what has ended leaves it, which makes room.
         while driver.now() < deadline {
             match reset_of(driver, lost).await? {
                 Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
                 Some((reset_status::SUCCEEDED, false)) => return Ok(Some(Fencing::Unknown)),
-                Some((reset_status::IN_PROGRESS, _)) => {}
+                Some((reset_status::IN_PROGRESS, _)) => old.claim(driver.now(), lost),
                 _ => break,
             }
             driver.pause(pause).await;

@@ -6,6 +6,7 @@ mod authenticate;
 pub mod bringup;
 pub mod discovered;
 pub mod express;
+pub mod old_commands;
 pub mod overdue;
 pub mod paths;
 pub mod pins;

@@ -73,6 +73,9 @@ pub struct TargetConfig<N = NamespaceConfig> {
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
     /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
     pub origin: u128,
+    /// A number that tells the network namespace in which the target listens, and the boot of its machine, from others;
+    /// 0: not known. Fixed when the target starts.
+    pub network: u128,
 }
 
 impl<N> TargetConfig<N> {
@@ -100,6 +103,7 @@ impl<N> Default for TargetConfig<N> {
             ana,
             limits,
             origin: 0,
+            network: 0,
         }
     }
 }

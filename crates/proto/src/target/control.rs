@@ -261,6 +261,9 @@ impl Target {
 
     pub(super) fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {
         let Some(controller) = self.controllers.remove(&cntlid) else { return };
+        if reason == CloseReason::KeepAliveExpired {
+            controller.shared.expire();
+        }
         if let Some(subsystem) = self.subsystems.get_mut(&controller.subnqn) {
             subsystem.detach(cntlid);
         }
@@ -282,12 +285,24 @@ impl Target {
         self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
-    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, lets namespaces appear that
-    /// hosts have had time for, and answers resets of other controllers that take long.
+    /// Drops the controller if nobody has checked its keep-alive timer for two periods; `true`: it is gone.
+    pub(super) fn drop_missed(&mut self, now: Instant, cntlid: u16) -> bool {
+        let controller = self.controllers.get(&cntlid);
+        let is_missed = controller.is_some_and(|c| c.keep_alive.was_missed(now));
+        if is_missed {
+            self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
+        }
+        is_missed
+    }
+
+    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, or whose timers were not checked
+    /// for two; lets namespaces appear that hosts have had time for, and answers resets of other controllers that take
+    /// long.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
-            if controller.shared.take_traffic() {
+            let was_missed = controller.keep_alive.was_missed(now);
+            if controller.shared.take_traffic() && !was_missed {
                 controller.keep_alive.restart(now);
             } else {
                 expired.push(controller.cntlid);

@@ -133,6 +133,8 @@ pub(super) const NOT_ABORTED: u64 = 1;
 #[derive(Debug, Default)]
 pub struct ControllerShared {
     traffic: AtomicBool,
+    /// The keep-alive timer has expired, and the controller is gone.
+    expired: AtomicBool,
     write_through: AtomicBool,
     errors: ErrorLog,
     read_commands: AtomicU64,
@@ -153,6 +155,17 @@ impl ControllerShared {
     /// Whether there was traffic since the last call.
     pub(super) fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Relaxed)
+    }
+
+    /// The keep-alive timer has expired.
+    pub(super) fn expire(&self) {
+        self.expired.store(true, Relaxed);
+    }
+
+    /// Whether the keep-alive timer has expired: nothing more is executed.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.expired.load(Relaxed)
     }
 
     /// Adds the failure of a command of I/O queue `qid` to the error log.

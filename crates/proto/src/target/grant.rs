@@ -284,6 +284,7 @@ impl Target {
         queue: &Connected,
         admission: Admission,
     ) -> Result<(), ConnectRefused> {
+        self.drop_missed(now, queue.cntlid);
         let controller = self.controllers.get_mut(&queue.cntlid);
         let controller = controller.filter(|one| Arc::ptr_eq(&one.shared, &queue.shared));
         let Some(controller) = controller.filter(|one| one.quiescing.is_none()) else {

@@ -1,4 +1,7 @@
 //! Keep Alive Timer, traffic based (NVMe Base 2.1, section 3.9).
+//!
+//! A target that stood still did not check the timer, and its host goes on elsewhere meanwhile. So a timer that nobody
+//! has checked for two periods has expired, whatever was received ([`super::pauses`]).
 
 use super::kind::ControllerKind;
 use crate::time::Instant;
@@ -54,6 +57,12 @@ impl KeepAlive {
     pub(super) fn restart(&mut self, now: Instant) {
         let timeout = Duration::from_millis(self.kato_ms.into());
         self.deadline = (self.kato_ms > 0).then(|| now + timeout);
+    }
+
+    /// Whether nobody has checked the timer for two periods.
+    pub(super) fn was_missed(&self, now: Instant) -> bool {
+        let timeout = Duration::from_millis(self.kato_ms.into());
+        self.deadline.is_some_and(|deadline| deadline + timeout <= now)
     }
 
     /// When the timer expires, unless there is traffic.

@@ -20,6 +20,7 @@ pub mod execution;
 pub mod flows;
 pub mod gateways;
 pub mod io;
+pub mod pauses;
 pub mod presence;
 pub mod qpair;
 pub mod rate;

@@ -445,6 +445,12 @@ impl Session {
         self.connected.as_ref()
     }
 
+    /// Whether its controller's keep-alive timer has expired.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.connected.as_ref().is_some_and(|connected| connected.shared.has_expired())
+    }
+
     /// Its controller, as stores know it.
     #[inline]
     #[must_use]

@@ -36,7 +36,8 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         mailbox: (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules = config.association(seat.lanes as u32, Some(of_first(&view)));
+        let beside = Some(of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
         let association = Association::new(clock::now(), rules);
         Control::with(config, seat, view, association, reactors, mailbox)
     }
@@ -72,12 +73,14 @@ impl Control {
                     peer.send(Report::HasEnded { lost });
                 }
             }
-            Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => info!(
-                %target,
-                cntlid,
-                "the target cannot end the controller that another path has lost: writes under way there wait until it \
-                 must have noticed"
-            ),
+            Fencing::Replaced | Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => {
+                info!(
+                    %target,
+                    cntlid,
+                    "the target cannot end the controller that another path has lost: {}",
+                    self.what_waits()
+                )
+            }
         }
     }
 

@@ -88,7 +88,8 @@ impl HandHost {
         let mut reactor = Reactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {
             let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
-            reactor.obey(Order::Attach { lane, link, rules, barred });
+            let guard = Default::default();
+            reactor.obey(Order::Attach { lane, link, rules, barred, guard });
         }
         let mut idle = Idle;
         let mut running = Running { reactor: &mut reactor, front: &mut idle };

@@ -2,6 +2,7 @@
 
 use super::{Action, Association, Done, Path, PathId, State};
 use crate::host::bringup;
+use crate::host::old_commands::LaneGuard;
 use crate::host::procedure::{Failure, Procedure};
 use roadtrain_wire::identify::ofcs;
 
@@ -52,6 +53,8 @@ impl<E: Send + 'static> Association<E> {
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
         let barred = self.pins.barred();
+        let Some((serial, _)) = self.paths[usize::from(path.0)].controller else { return };
+        let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         self.actions.push_back(Action::AttachExpress {
             path,
             lane,
@@ -59,6 +62,7 @@ impl<E: Send + 'static> Association<E> {
             rules,
             barred,
             may_close,
+            guard,
         });
     }
 

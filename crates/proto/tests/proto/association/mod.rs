@@ -3,10 +3,12 @@
 mod beside;
 mod bring_up;
 mod look_ups;
+mod old_commands;
 
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
 use roadtrain_proto::host::bringup::{self, Wants};
+use roadtrain_proto::host::old_commands::{BlockRange, LaneGuard, OldCommands};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
@@ -34,6 +36,10 @@ const LONGEST: Duration = Duration::from_secs(10);
 const LOSS: Duration = Duration::from_secs(60);
 /// What nobody can guess.
 const RANDOM: u64 = 0x0123_4567_89ab_cdef;
+/// Where targets listen.
+const NETWORK: u128 = 5;
+/// What a lane was about to write when its path was lost.
+const BLOCKS: BlockRange = BlockRange { nsid: 1, first: 8, count: 8 };
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
 fn config(store: u128) -> TargetConfig {
@@ -41,7 +47,7 @@ fn config(store: u128) -> TargetConfig {
     namespace.id = Some(NamespaceId::of_store(store));
     let mut subsystem = SubsystemConfig::new(NQN);
     subsystem.namespaces.push(namespace);
-    TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() }
+    TargetConfig { subsystems: vec![subsystem], network: NETWORK, ..TargetConfig::default() }
 }
 
 fn target(store: u128) -> Target {
@@ -60,6 +66,10 @@ enum Resets {
 struct Harness {
     association: Association<&'static str>,
     target: Option<Target>,
+    /// Another one, which the path does not lead to now.
+    first: Option<Target>,
+    /// The target refuses Connect: the controller is busy.
+    is_busy: bool,
     /// Connections of earlier controllers have commands in a store.
     remains: bool,
     /// How the target treats Cross-Controller Resets.
@@ -70,6 +80,8 @@ struct Harness {
     random: u64,
     now: Instant,
     cntlid: u16,
+    /// What the lanes' requests go by: they have lost a write whenever the path is lost.
+    guard: LaneGuard,
     listening: bool,
     log: Vec<String>,
 }
@@ -97,17 +109,21 @@ impl Harness {
             controller_loss_timeout: Some(LOSS),
             fast_io_fail_timeout: None,
             beside: None,
+            old_commands: OldCommands::default(),
         };
         change(&mut config);
         Harness {
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
+            first: None,
+            is_busy: false,
             remains: false,
             resets: Resets::Done,
             takes: Duration::ZERO,
             random: RANDOM,
             now: Instant(0),
             cntlid: 0,
+            guard: LaneGuard::default(),
             listening: false,
             log: Vec::new(),
         }
@@ -157,7 +173,8 @@ impl Harness {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { barred, .. } => {
+            Action::Attach { barred, guard, .. } => {
+                self.guard = guard;
                 self.log.push(format!("attach, stale {:?}", barred.stale()))
             }
             Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
@@ -173,6 +190,7 @@ impl Harness {
                     Reason::Path(failure) => failure.to_string(),
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
+                let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
                 self.association.reset(self.now, PATH);
             }
             Action::AttachExpress { lane, number, may_close, .. } => {
@@ -208,6 +226,9 @@ impl Harness {
             (bytes, _) => sqe.set_in_capsule(bytes),
         }
         let sqe = &sqe;
+        if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT && self.is_busy {
+            return Some(completed(Status::CONNECT_CONTROLLER_BUSY, 0, Vec::new()));
+        }
         if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT {
             let (status, result) = match target.connect(now, sqe, &command.out, LOCAL, self.random)
             {
