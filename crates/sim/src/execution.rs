@@ -192,6 +192,8 @@ pub struct Stores {
     pub pool: Pool,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
+    /// Power losses so far: the write verifier.
+    pub boots: u64,
     /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
     flushes: Rc<Flushes>,
@@ -221,6 +223,7 @@ impl Stores {
             marks_file,
             pool: Pool::new(plan.pool_bytes),
             extra_store: 1,
+            boots: 0,
             stability: flushes.stability.clone(),
             flushes,
             limit: Rc::new(RateLimit::new(&plan.rates)),
@@ -264,6 +267,7 @@ impl Stores {
         self.disk.abandon();
         if power_loss {
             self.disk.lose_power();
+            self.boots += u64::from(self.plan.sabotage != Some(Sabotage::SameVerifier));
         }
         self.entries.clear();
         self.parts.clear();

@@ -79,6 +79,10 @@ pub struct History {
     told: BTreeMap<u8, u64>,
     /// Of hosts that were killed: writes that may happen until a successor is connected.
     orphans: BTreeMap<u8, Vec<u64>>,
+    /// By host: its last acknowledged write that no flush of it covers.
+    unflushed: BTreeMap<u8, Tick>,
+    /// The same of hosts that a power loss may have taken it from, and whose flushes have not failed since.
+    untold: BTreeMap<u8, Tick>,
 }
 
 impl History {
@@ -97,6 +101,8 @@ impl History {
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            untold: BTreeMap::new(),
         }
     }
 
@@ -111,12 +117,39 @@ impl History {
     }
 
     /// Flush `id` has failed for good: its host has to write again what it wants to keep.
-    pub fn lose(&mut self, id: u64) {
+    ///
+    /// # Errors
+    /// Nothing can have been lost.
+    pub fn lose(&mut self, id: u64) -> Result<(), String> {
+        if !self.loses && self.lost_power_at == 0 {
+            return Err("a flush has failed, and nothing was lost".into());
+        }
+        let began = self.pending.get(&id).map_or(0, |(began, _)| *began);
+        if let Some(host) = self.hosts.get(&id) {
+            self.untold.remove(host);
+            self.unflushed.retain(|other, last| other != host || *last > began);
+        }
         let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
         if let Some(host) = self.hosts.get(&id) {
             self.told.insert(*host, last);
         }
         self.fail(id);
+        Ok(())
+    }
+
+    /// A flush that began at that time has succeeded.
+    ///
+    /// # Errors
+    /// Acknowledged writes of its host may be lost, and no flush has failed.
+    fn end_flush(&mut self, id: u64, began: Tick) -> Result<(), String> {
+        let Some(host) = self.hosts.get(&id) else { return Ok(()) };
+        if self.untold.contains_key(host) && began > self.lost_power_at {
+            return Err("a flush succeeds though the power took acknowledged writes".into());
+        }
+        // One of before may have been answered before.
+        self.untold.retain(|other, last| other != host || *last > began);
+        self.unflushed.retain(|other, last| other != host || *last > began);
+        Ok(())
     }
 
     /// Whether its host has another flush under way, which may be the one that is told of a failure.
@@ -241,6 +274,12 @@ impl History {
         self.fail(id);
     }
 
+    /// The process of `host` was killed: the next one knows nothing of what it has written.
+    pub fn kill(&mut self, host: u8) {
+        self.unflushed.remove(&host);
+        self.untold.remove(&host);
+    }
+
     /// A new process of `host` is connected: what the one before has written is written, or never will be.
     pub fn succeed(&mut self, host: u8) {
         let tick = self.tick();
@@ -269,6 +308,9 @@ impl History {
         let (began, pending) =
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
+        if matches!(pending, Pending::Flush { .. }) {
+            self.end_flush(id, began)?;
+        }
         match pending {
             Pending::Write { lbas, fua, leaves_marks } => {
                 self.end_write(id, lbas, (fua, leaves_marks), (began, tick), lost_power)
@@ -281,7 +323,7 @@ impl History {
                     }
                 }
             }
-            // Transparent retries over a power loss: see the crate's documentation.
+            // It may have been answered before, or tried again.
             Pending::Flush { .. } => {}
             Pending::Read { lbas, allowed, before } => {
                 // It is told of no failure but its own.
@@ -319,6 +361,9 @@ impl History {
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) {
+        if let Some(&host) = self.hosts.get(&id).filter(|_| !fua) {
+            self.unflushed.insert(host, now);
+        }
         for lba in lbas {
             let register = &mut self.registers[lba as usize];
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
@@ -340,6 +385,7 @@ impl History {
     /// The power has failed: each block shows something it may have had on stable storage.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
+        self.untold.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);
         }

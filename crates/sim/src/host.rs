@@ -23,6 +23,7 @@ use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
@@ -58,6 +59,8 @@ pub struct Past {
     pub fenced: u64,
     /// The same, over another path.
     pub helped: u64,
+    /// Reconnects that found acknowledged writes lost.
+    pub writes_lost: u64,
     /// The longest time for which what was sent over a path that was lost had to wait.
     pub longest_hold: Duration,
     /// Express connections that were closed in order.
@@ -82,6 +85,7 @@ impl AddAssign for Past {
         self.released += other.released;
         self.fenced += other.fenced;
         self.helped += other.helped;
+        self.writes_lost += other.writes_lost;
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
@@ -110,6 +114,8 @@ pub struct Host<T: Transport> {
     waits_for_first: bool,
     /// What all paths mean by an NSID.
     pinned: Pinned,
+    /// What was acknowledged over all paths.
+    writes: WriteVerifiers,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -142,11 +148,12 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let pinned = Pinned::default();
+        let (pinned, writes) = (Pinned::default(), WriteVerifiers::default());
         Host {
             hostid,
-            association: Association::new(now, rules(plan, hostid, &pinned)),
+            association: Association::new(now, rules(plan, hostid, &pinned, &writes)),
             pinned,
+            writes,
             waits_for_first: !number.is_multiple_of(plan.paths),
             queues: BTreeMap::new(),
             running: None,
@@ -300,9 +307,12 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
             Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, .. } => self.attach(now, network, rules, &barred),
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let what = (rules, barred, may_close);
+            Action::Attach { rules, barred, writes, .. } => {
+                self.attach(now, network, rules, (&barred, &writes));
+            }
+            Action::WritesLost { .. } => self.past.writes_lost += 1,
+            Action::AttachExpress { lane, number, rules, barred, writes, may_close, .. } => {
+                let what = (rules, (barred, writes), may_close);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
@@ -352,7 +362,13 @@ impl<T: Transport> Host<T> {
     }
 
     /// Lanes get the connections that were made for them.
-    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, barred: &Barred) {
+    fn attach(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        rules: RetryRules,
+        (barred, writes): (&Barred, &PathWrites),
+    ) {
         (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);
@@ -362,6 +378,7 @@ impl<T: Transport> Host<T> {
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
             lane.requests.set_barred(barred.clone());
+            lane.requests.set_writes(writes.clone());
             self.past.retries += lane.attach(now, link, rules);
         }
         self.past.associations += 1;
@@ -525,8 +542,13 @@ impl<T: Transport> Host<T> {
 }
 
 /// How a path of a host is kept, whose NSIDs mean what is `pinned`.
-fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config {
-    let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
+fn rules(
+    plan: &Plan,
+    host_id: [u8; 16],
+    pinned: &Pinned,
+    writes: &WriteVerifiers,
+) -> association::Config {
+    let beside = || Beside { pinned: pinned.clone(), writes: writes.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
             concatenates: false,

@@ -9,6 +9,7 @@ use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
+use roadtrain_proto::host::write_verifier::Durability;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_proto::target::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -63,6 +64,16 @@ impl Addressed for Request {
 
     fn has_effect(&self) -> bool {
         !matches!(self.sqe.opcode, opcode::READ | opcode::COMPARE | opcode::FLUSH)
+    }
+
+    fn durability(&self) -> Durability {
+        let is_forced = self.sqe.cdw12.get() & cdw12::FUA != 0;
+        match self.sqe.opcode {
+            opcode::FLUSH => Durability::Flush,
+            opcode::READ | opcode::COMPARE | opcode::WRITE_UNCORRECTABLE => Durability::Unchanged,
+            _ if is_forced => Durability::Unchanged,
+            _ => Durability::NeedsFlush,
+        }
     }
 }
 
@@ -271,6 +282,7 @@ impl Load {
         let tokens: Vec<u64> =
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
         self.pinned.remove(&host);
+        self.history.kill(host);
         self.counting.kill(host);
         self.tenures.kill(host);
         for token in tokens {
@@ -387,8 +399,7 @@ impl Load {
             }
             Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;
-                self.history.lose(token);
-                Ok(())
+                self.history.lose(token)
             }
             Kind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
                 self.tally.unreadable += 1;

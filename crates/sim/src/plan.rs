@@ -304,6 +304,8 @@ pub enum Sabotage {
     EarlyMark,
     /// Who takes a reservation does not wait for what others have in the store.
     NoWait,
+    /// Its write verifier stays the same when it loses power.
+    SameVerifier,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }

@@ -111,9 +111,12 @@ fn control(
     plan: &Plan,
     more_blocks: u64,
     (extra_blocks, extra_store): (u64, u8),
+    boot: u64,
 ) -> Control {
     let mut subsystem = SubsystemConfig::new(NQN);
-    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks + more_blocks, 9));
+    let write_verifier = Some(boot);
+    let namespace = NamespaceConfig::new(1, plan.blocks + more_blocks, 9);
+    subsystem.namespaces.push(NamespaceConfig { write_verifier, ..namespace });
     if extra_blocks > 0 {
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
@@ -133,7 +136,7 @@ impl<T: Transport> Target<T> {
     #[must_use]
     pub fn new(plan: &Plan, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
-            control: control(Instant(0), plan, 0, (0, 1)),
+            control: control(Instant(0), plan, 0, (0, 1), 0),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -193,7 +196,8 @@ impl<T: Transport> Target<T> {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
             let extra = (self.extra_blocks, self.stores.extra_store);
-            self.control = control(now, &self.plan, self.more_blocks, extra);
+            let boot = self.stores.boots;
+            self.control = control(now, &self.plan, self.more_blocks, extra, boot);
         }
         while let Some(conn) = network.accept(now) {
             if self.down_until.is_some() {

@@ -28,6 +28,7 @@ use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, R
 use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -292,8 +293,8 @@ impl Control {
                     self.association.admin_lost(clock::now(), path, error);
                 }
             }
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let express = |link| ExpressLink { link, number, rules, barred, may_close };
+            Action::AttachExpress { lane, number, rules, barred, writes, may_close, .. } => {
+                let express = |link| ExpressLink { link, number, rules, barred, writes, may_close };
                 self.attach_express(lane, number, express);
             }
             Action::RefuseExpress { lane, why, .. } => {
@@ -304,7 +305,10 @@ impl Control {
                 }
                 self.tell(lane, |lane| Order::Express { lane, express: None });
             }
-            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
+            Action::Attach { path, rules, barred, writes } => {
+                self.attach(path, rules, (&barred, &writes));
+            }
+            Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
             Action::SetBarred(barred) => {
                 self.warn_of(&barred);
                 self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
@@ -346,7 +350,12 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
+    fn attach(
+        &mut self,
+        path: PathId,
+        rules: RetryRules,
+        (barred, writes): (&Barred, &PathWrites),
+    ) {
         if let Some(problem) = self.unlike_others() {
             return self.refuse(path, problem);
         }
@@ -369,8 +378,8 @@ impl Control {
         for (lane, mut link) in links {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
             link.shift(self.seat.ports_before);
-            let (link, barred) = (Box::new(link), barred.clone());
-            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred });
+            let (link, barred, writes) = (Box::new(link), barred.clone(), writes.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred, writes });
         }
         self.discover_paths();
         self.each_peer(|path| Report::IsBack { path });

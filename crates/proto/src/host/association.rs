@@ -42,6 +42,7 @@ use super::paths::AnaTable;
 use super::pins::{Barred, Pins};
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::retry::RetryRules;
+use super::write_verifier::PathWrites;
 use crate::security::TlsPsk;
 use crate::time::Instant;
 use core::time::Duration;
@@ -103,6 +104,8 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
     },
@@ -114,7 +117,12 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
     },
+    /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
+    /// of each fails.
+    WritesLost { path: PathId, nsids: Vec<u32> },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
     /// What the path's controller can reach, where there are other paths.
@@ -238,6 +246,7 @@ pub struct Association<E> {
     config: Config,
     paths: Vec<Path<E>>,
     pins: Pins,
+    writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
     /// Since when no path works.
     lost_at: Option<Instant>,
@@ -282,10 +291,12 @@ impl<E: Send + 'static> Association<E> {
         let mut pins =
             beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
+        let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         Association {
             config,
             paths: vec![path],
             pins,
+            writes: PathWrites::new(writes),
             info: None,
             lost_at: Some(now),
             failed: Failed::default(),
@@ -638,6 +649,7 @@ impl<E: Send + 'static> Association<E> {
 
     fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
         self.pins.check(&info.namespaces); // lanes hear of it when they are attached
+        self.check_writes(number, &info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
@@ -675,7 +687,7 @@ impl<E: Send + 'static> Association<E> {
                 self.refuse_express(path, lane, Some(failure))
             }
             Ok(Done::Namespaces(namespaces, ana)) => {
-                self.check_namespaces(namespaces);
+                self.check_namespaces(number, namespaces);
                 if self.config.beside.is_some() {
                     self.set_ana(now, path, ana);
                 }
@@ -695,7 +707,8 @@ impl<E: Send + 'static> Association<E> {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
         let (path, barred) = (PathId(number as u16), self.pins.barred());
-        self.actions.push_back(Action::Attach { path, rules, barred });
+        let writes = self.writes.clone();
+        self.actions.push_back(Action::Attach { path, rules, barred, writes });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
         let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
@@ -753,17 +766,31 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
+    fn check_namespaces(&mut self, number: usize, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
+        self.check_writes(number, &namespaces);
         if let Some(info) = &self.info
             && info.namespaces != namespaces
         {
             self.info =
                 Some(Arc::new(ControllerInfo { namespaces, ..ControllerInfo::clone(info) }));
             self.actions.push_back(Action::Changed);
+        }
+    }
+}
+
+impl<E: Send + 'static> Association<E> {
+    /// Whether the machine of the path's controller still has what it has acknowledged. Another namespace under the NSID
+    /// says nothing of that.
+    fn check_writes(&mut self, number: usize, namespaces: &[NamespaceInfo]) {
+        let barred = self.pins.barred();
+        let same = namespaces.iter().filter(|now| !barred.stale().contains(&now.nsid));
+        let nsids = self.writes.observe(same);
+        if !nsids.is_empty() {
+            self.actions.push_back(Action::WritesLost { path: PathId(number as u16), nsids });
         }
     }
 }

@@ -110,6 +110,8 @@ pub struct NamespaceInfo {
     pub preferred_discard_blocks: u32,
     /// Optimal write size in blocks, likewise.
     pub optimal_write_blocks: u32,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
+    pub write_verifier: Option<u64>,
 }
 
 impl NamespaceInfo {
@@ -394,6 +396,7 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
         preferred_write_blocks: blocks(identify.npwg),
         preferred_discard_blocks: blocks(identify.npdg),
         optimal_write_blocks: blocks(identify.nows),
+        write_verifier: identify.write_verifier(),
     }))
 }
 

@@ -9,6 +9,7 @@ use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.
@@ -97,7 +98,7 @@ impl<T: Transport> Host<T> {
         now: Instant,
         network: &mut T,
         (home, number): (usize, usize),
-        (rules, barred, may_close): (RetryRules, Barred, bool),
+        (rules, (barred, writes), may_close): (RetryRules, (Barred, PathWrites), bool),
     ) {
         let qid = number as u16 + 1;
         let Some(mut link) = self.queues.remove(&qid) else { return };
@@ -106,6 +107,7 @@ impl<T: Transport> Host<T> {
         link.set_policy(self.plan.host.policy);
         let mut lane = Lane::new(&self.plan);
         lane.requests.set_barred(barred);
+        lane.requests.set_writes(writes);
         lane.attach(now, link, rules);
         self.lanes[home].express.opened(now, may_close);
         self.expresses.push(Express { number, home, lane });

@@ -76,15 +76,15 @@ impl<T: Transport> Host<T> {
     pub(crate) fn of_first(&self) -> Option<Beside> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
-        let pinned = self.pinned.clone();
-        Some(Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes })
+        let (pinned, writes) = (self.pinned.clone(), self.writes.clone());
+        Some(Beside { namespaces: info.namespaces.clone(), pinned, writes, transfer_bytes })
     }
 
     /// A further path begins to connect, as the first one has; it has begun before, or begins now.
     pub(crate) fn begin(&mut self, now: Instant, first: Beside) {
         if std::mem::take(&mut self.waits_for_first) {
-            self.pinned = first.pinned.clone();
-            let rules = rules(&self.plan, self.hostid, &self.pinned);
+            (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
+            let rules = rules(&self.plan, self.hostid, &self.pinned, &self.writes);
             self.association = Association::new(now, Config { beside: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }

@@ -10,6 +10,7 @@ use crate::recorded::Line;
 use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 
@@ -20,6 +21,7 @@ pub(crate) struct ExpressLink {
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
     pub(crate) barred: Barred,
+    pub(crate) writes: PathWrites,
     /// The controller knows Disconnect.
     pub(crate) may_close: bool,
 }
@@ -40,7 +42,8 @@ impl Reactor {
             }
             return;
         }
-        let Some(ExpressLink { mut link, number, rules, barred, may_close }) = express else {
+        let Some(ExpressLink { mut link, number, rules, barred, writes, may_close }) = express
+        else {
             return of.express.refused(now);
         };
         let mut lane = of.beside();
@@ -52,6 +55,7 @@ impl Reactor {
         });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_barred(barred);
+        lane.requests.core.set_writes(writes);
         lane.attach(*link, rules, now);
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, lane);

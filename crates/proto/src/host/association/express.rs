@@ -51,13 +51,14 @@ impl<E: Send + 'static> Association<E> {
         self.paths[usize::from(path.0)].connecting = None;
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
-        let barred = self.pins.barred();
+        let (barred, writes) = (self.pins.barred(), self.writes.clone());
         self.actions.push_back(Action::AttachExpress {
             path,
             lane,
             number,
             rules,
             barred,
+            writes,
             may_close,
         });
     }

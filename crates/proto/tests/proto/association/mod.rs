@@ -3,11 +3,13 @@
 mod beside;
 mod bring_up;
 mod look_ups;
+mod power;
 
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
 use roadtrain_proto::host::bringup::{self, Wants};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{SealUse, Secret};
@@ -45,7 +47,14 @@ fn config(store: u128) -> TargetConfig {
 }
 
 fn target(store: u128) -> Target {
-    Target::new(Instant(0), &config(store)).expect("the configuration is valid")
+    booted(store, None)
+}
+
+/// A target whose namespace has that write verifier.
+fn booted(store: u128, write_verifier: Option<u64>) -> Target {
+    let mut config = config(store);
+    config.subsystems[0].namespaces[0].write_verifier = write_verifier;
+    Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
 /// How a target treats Cross-Controller Resets.
@@ -71,6 +80,8 @@ struct Harness {
     now: Instant,
     cntlid: u16,
     listening: bool,
+    /// Where lanes note acknowledged writes.
+    writes: PathWrites,
     log: Vec<String>,
 }
 
@@ -109,6 +120,7 @@ impl Harness {
             now: Instant(0),
             cntlid: 0,
             listening: false,
+            writes: PathWrites::default(),
             log: Vec::new(),
         }
     }
@@ -157,8 +169,9 @@ impl Harness {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { barred, .. } => {
-                self.log.push(format!("attach, stale {:?}", barred.stale()))
+            Action::Attach { barred, writes, .. } => {
+                self.writes = writes;
+                self.log.push(format!("attach, stale {:?}", barred.stale()));
             }
             Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
             Action::Changed => self.log.push("changed".into()),
@@ -192,6 +205,7 @@ impl Harness {
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::FailFast => self.log.push("fail fast".into()),
             Action::Finish => self.log.push("finish".into()),
+            Action::WritesLost { nsids, .. } => self.log.push(format!("writes lost {nsids:?}")),
             Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
         }
     }
