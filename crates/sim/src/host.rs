@@ -122,6 +122,8 @@ pub struct Host<T: Transport> {
     running: Option<(u16, Option<u16>)>,
     /// The slot of the Asynchronous Event Request.
     listening: Option<u16>,
+    /// The slot of an Abort.
+    aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
     lanes: Vec<Lane<T::Host>>,
@@ -158,6 +160,7 @@ impl<T: Transport> Host<T> {
             queues: BTreeMap::new(),
             running: None,
             listening: None,
+            aborting: None,
             lost: Vec::new(),
             lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
             expresses: Vec::new(),
@@ -244,6 +247,8 @@ impl<T: Transport> Host<T> {
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
                     self.past.events += 1;
                     self.association.event(PATH, &command.cqe);
+                } else if qid == 0 && self.aborting.take_if(|s| *s == command.slot).is_some() {
+                    self.association.aborted(PATH);
                 }
             }
             if received.is_err() {
@@ -306,7 +311,8 @@ impl<T: Transport> Host<T> {
                 work.compute();
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
-            Action::Listen { sqe, .. } => self.listen(now, &sqe),
+            Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
             Action::Attach { rules, barred, writes, .. } => {
                 self.attach(now, network, rules, (&barred, &writes));
             }
@@ -436,12 +442,13 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    fn listen(&mut self, now: Instant, sqe: &Sqe) {
-        let Some(link) = self.queues.get_mut(&0) else { return };
-        match link.run(now, sqe, Data::None, Vec::new()) {
-            Some(slot) => self.listening = Some(slot),
-            None => self.association.admin_lost(now, PATH, Lost),
+    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
+        let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
+        if slot.is_none() {
+            self.association.admin_lost(now, PATH, Lost);
         }
+        slot
     }
 
     fn end_connections(&mut self, now: Instant, network: &mut T, orderly: bool) {
@@ -450,7 +457,7 @@ impl<T: Transport> Host<T> {
         for mut link in std::mem::take(&mut self.queues).into_values() {
             link.close(now, network, orderly);
         }
-        (self.running, self.listening) = (None, None);
+        (self.running, self.listening, self.aborting) = (None, None, None);
         self.lost.clear();
     }
 

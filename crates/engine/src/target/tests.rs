@@ -1,6 +1,6 @@
 //! A target whose store answers when it is told to.
 
-use super::flaky::{self, Slow};
+use super::flaky::{self, Slow, Stuck};
 use super::{Export, Server, ServerConfig, Subsystem};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
@@ -262,6 +262,28 @@ fn an_abort_ends_a_command_in_the_store() {
         assert_eq!(queue.completion(), (2, Status::ABORT_REQUESTED));
         assert_eq!(server.usage().store_commands, 0);
     }
+}
+
+/// A store that keeps a command is not waited for: its host has other things to do on the admin queue.
+#[test]
+fn an_abort_of_what_a_store_keeps_is_answered_all_the_same() {
+    let stuck = Arc::new(Stuck::default());
+    let exports = vec![Export::with_store(1, stuck.clone())];
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
+    let any = vec!["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(ServerConfig::new(any, vec![subsystem])).unwrap();
+    let (mut admin, mut queue) = queues(&server);
+    queue.read(2, 0);
+    eventually("the read is in the store", || server.usage().store_commands == 1);
+    let mut abort = Sqe::new(opcode::ABORT, 0);
+    abort.cdw10 = (1 | 2 << 16).into();
+    for _ in 0..2 {
+        let cqe = admin.run("Abort", &abort, &[], &mut []).unwrap();
+        assert_eq!(cqe.dw0.get(), 1, "it was not aborted");
+        assert_eq!(server.usage().store_commands, 1);
+    }
+    stuck.release();
+    assert_eq!(queue.completion(), (2, Status::INTERNAL_ERROR.dnr()));
 }
 
 /// With Force Unit Access what is read has to be on stable storage: a pipe cannot say so, and has no data either.

@@ -19,6 +19,7 @@
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
+mod answers;
 mod beside;
 mod ending;
 mod errands;
@@ -26,6 +27,7 @@ mod express;
 mod look_ups;
 mod loss;
 mod transitions;
+mod writes;
 
 pub use beside::Beside;
 pub use look_ups::AskedBy;
@@ -48,7 +50,6 @@ use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::ControllerInstance;
-use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::feature::AsyncEvent;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
@@ -96,6 +97,8 @@ pub enum Action<E> {
     Ask { path: PathId, ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
     Listen { path: PathId, sqe: Sqe },
+    /// Send an Abort on the path's admin queue, and do not wait for its answer: [`Association::aborted`].
+    Abort { path: PathId, sqe: Sqe },
     /// Give a lane the express connection that was opened for it, as queue `number + 1`.
     AttachExpress {
         path: PathId,
@@ -215,6 +218,8 @@ struct Path<E> {
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
+    /// The target has not answered the last Abort.
+    is_aborting: bool,
     /// Lanes that want an express connection.
     wanting: VecDeque<usize>,
     /// Lanes that have one or are getting it; its number follows those of lanes.
@@ -274,6 +279,7 @@ impl<E: Send + 'static> Association<E> {
             keep_alive_at: None,
             event: None,
             overdue: VecDeque::new(),
+            is_aborting: false,
             wanting: VecDeque::new(),
             expresses: Vec::new(),
             connecting: None,
@@ -349,6 +355,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.asked.is_none()
                 && path.event.is_none()
                 && path.overdue.is_empty()
+                && !path.is_aborting
                 && path.wanting.is_empty()
                 && !self.look_ups.is_waiting()
                 && self.errand_at().is_none()
@@ -400,11 +407,6 @@ impl<E: Send + 'static> Association<E> {
         paths.chain(ending).chain(self.fast_failing_at()).min()
     }
 
-    fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
-        let timeout = self.config.wants.keep_alive;
-        (!timeout.is_zero()).then(|| now + timeout / 2)
-    }
-
     // ---- What happens ----
 
     /// The driver's answer to the path's last [`Action::Ask`].
@@ -441,6 +443,11 @@ impl<E: Send + 'static> Association<E> {
         if cqe.status().is_success() {
             self.paths[usize::from(path.0)].event = Some(AsyncEvent::parse(cqe.dw0.get()));
         } // else the controller gives the request back: no more events
+    }
+
+    /// The target has answered the path's last [`Action::Abort`], whatever it says: the aborted command's own answer counts.
+    pub fn aborted(&mut self, path: PathId) {
+        self.paths[usize::from(path.0)].is_aborting = false;
     }
 
     /// The path's admin queue has lost its connection while nobody waited for an answer.
@@ -596,28 +603,6 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
-        let (what, is_connect) = match &ask {
-            Ask::Open { .. } => ("connection", false),
-            Ask::Run { qid, command } => {
-                let sqe = &command.sqe;
-                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
-                (command.what, *qid == 0 && is_connect)
-            }
-            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
-        };
-        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
-        let until = (!is_ours).then(|| now + self.config.wants.timeout);
-        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
-        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
-    }
-
-    fn keep_alive(&mut self, now: Instant, number: usize) {
-        self.paths[number].keep_alive_at = self.keep_alive_after(now);
-        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.ask(now, number, Ask::Run { qid: 0, command }, true);
-    }
-
     fn connect(&mut self, now: Instant, number: usize) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
@@ -735,11 +720,15 @@ impl<E: Send + 'static> Association<E> {
             return true;
         }
         let path = &mut self.paths[number];
-        if let Some((lane, cid)) = path.overdue.pop_front() {
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
-            }));
-        } else if let Some(event) = path.event.take() {
+        if !path.is_aborting
+            && let Some((lane, cid)) = path.overdue.pop_front()
+        {
+            path.is_aborting = true;
+            let (path, sqe) = (PathId(number as u16), bringup::abort(lane as u16 + 1, cid));
+            self.actions.push_back(Action::Abort { path, sqe });
+            return true;
+        }
+        if let Some(event) = path.event.take() {
             let others = self.info.clone().filter(|_| self.config.beside.is_some());
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
@@ -782,25 +771,13 @@ impl<E: Send + 'static> Association<E> {
     }
 }
 
-impl<E: Send + 'static> Association<E> {
-    /// Whether the machine of the path's controller still has what it has acknowledged. Another namespace under the NSID
-    /// says nothing of that.
-    fn check_writes(&mut self, number: usize, namespaces: &[NamespaceInfo]) {
-        let barred = self.pins.barred();
-        let same = namespaces.iter().filter(|now| !barred.stale().contains(&now.nsid));
-        let nsids = self.writes.observe(same);
-        if !nsids.is_empty() {
-            self.actions.push_back(Action::WritesLost { path: PathId(number as u16), nsids });
-        }
-    }
-}
-
 impl<E> Path<E> {
     /// Nothing of what was under way counts any more.
     fn abandon(&mut self) {
         (self.task, self.asked, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
+        self.is_aborting = false;
         self.wanting.clear();
         self.expresses.clear();
         self.connecting = None;

@@ -576,7 +576,9 @@ async fn connect_io<E>(
                 return Err(Failure::Controller(text.into()));
             }
             // A target that insists on flow control.
-            Err(Failure::Refused { .. }) if flow_control != 0 => {
+            Err(Failure::Refused { status, .. })
+                if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
+            {
                 flow_control = 0;
                 continue;
             }
@@ -650,13 +652,11 @@ pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<()
     driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
-/// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says: the controller may
-/// not know it, or not be able to.
-///
-/// # Errors
-/// The connection's.
-pub async fn abort<E>(driver: &Driver<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
+/// An Abort of the command `cid` of queue `qid`. Whether it is aborted, its own completion says: the controller may not know
+/// it, or not be able to.
+#[must_use]
+pub fn abort(qid: u16, cid: u16) -> Sqe {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
-    Ok(driver.command(0, Command::new("Abort", sqe)).await?.0.status())
+    sqe
 }

@@ -155,6 +155,11 @@ impl BlockingQpair {
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }
 
+    /// Longest wait for an answer from now on.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// Runs a command: sends `out`, receives into `input`, waits for the completion.
     ///
     /// # Errors
