@@ -521,7 +521,10 @@ impl<T: Transport> Target<T> {
         let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
         let verdict = match self.plan.sabotage {
             Some(Sabotage::NoFence) => Verdict::Go,
-            _ => self.presences.admit(now, sqe, data, since, any_lost),
+            _ => {
+                let has_ended_lost = |cntlid| self.control.has_ended_lost(cntlid);
+                self.presences.admit(now, sqe, data, since, any_lost, has_ended_lost)
+            }
         };
         match verdict {
             Verdict::Go => {}

@@ -413,7 +413,9 @@ impl Control {
         if let Err(error) = state.target.admits_stream(channel, sqe, data) {
             return self.refused(port, data, &error);
         }
-        match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
+        let State { target, presences, .. } = &mut *state;
+        let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
+        match presences.admit(now, sqe, data, port.since, any_hung_up, has_ended_lost) {
             Verdict::Go => {}
             Verdict::Sweep(hostnqn, lost) => {
                 lost.into_iter().for_each(|cntlid| state.target.end_queues(cntlid));

@@ -236,6 +236,12 @@ impl Target {
         }
     }
 
+    /// Whether the controller has had another one ended that its host had lost, and nothing is left of that.
+    #[must_use]
+    pub fn has_ended_lost(&self, cntlid: u16) -> bool {
+        self.controllers.get(&cntlid).is_some_and(|controller| controller.resets.has_ended())
+    }
+
     /// Answers Cross-Controller Resets that have waited for long enough.
     fn answer_resets(&mut self, now: Instant) {
         for controller in self.controllers.values_mut() {
