@@ -10,6 +10,7 @@ use crate::reserving::Reserving;
 use crate::rng::Rng;
 use crate::transport::TargetEnd;
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::buffer_shares::BufferShares;
 use roadtrain_proto::target::execution::{
     self, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
@@ -190,6 +191,8 @@ pub struct Stores {
     marks_file: MarksFile,
     /// The buffers.
     pub pool: Pool,
+    /// How much of it may wait for hosts.
+    pub shares: BufferShares,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
     /// Power losses so far: the write verifier.
@@ -222,6 +225,7 @@ impl Stores {
             disk,
             marks_file,
             pool: Pool::new(plan.pool_bytes),
+            shares: BufferShares::new(plan.pool_bytes),
             extra_store: 1,
             boots: 0,
             stability: flushes.stability.clone(),
@@ -276,6 +280,7 @@ impl Stores {
         self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
+        self.shares = BufferShares::new(self.plan.pool_bytes);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
     }
 

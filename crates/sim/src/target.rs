@@ -554,6 +554,9 @@ impl<T: Transport> Target<T> {
                 let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
                 lane.mark = (qid > 0).then(|| stability.enter(now, &user));
                 drop(stability);
+                if qid > 0 {
+                    lane.execution.set_share(self.stores.shares.join(&connected.hostnqn));
+                }
                 lane.connected(connected, presence);
                 lane.refresh(table.as_deref(), &self.stores, &mut self.control);
                 Some((Status::SUCCESS, result.into()))

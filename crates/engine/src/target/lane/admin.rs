@@ -45,6 +45,7 @@ impl TargetLane {
             let account = (&*shared.meters, shared.number);
             self.meter.connected(account, connected, (&self.peer, self.transport.name()));
             self.refresh(&control);
+            self.join_share(shared);
         }
         let (execution, mut env) = self.parts(shared);
         match answer.wanted {

@@ -28,9 +28,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if self.abort_fused(env, slot) || self.abort_waiting(env, slot) {
             return;
         }
-        let starved = self.starved.iter().position(|&starved| starved == slot);
+        let has_waited = !awaits_data && self.leave_queues(slot);
+        if awaits_data {
+            self.end_wait(slot);
+        }
         let s = &mut self.slots[usize::from(slot)];
-        match (&s.command, starved) {
+        match (&s.command, has_waited) {
             (Command::Failing(_), _) => {} // its data passes already
             (Command::Admin(_), _) => self.resolve_aborts(slot, false),
             _ if awaits_data => {
@@ -38,13 +41,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 s.command = Command::Failing(Status::ABORT_REQUESTED);
                 s.data = Data::Discarded;
             }
-            (_, Some(index)) => {
-                self.starved.remove(index);
+            (_, true) => {
                 s.command = Command::None;
                 env.respond(slot, Status::ABORT_REQUESTED, 0);
                 self.resolve_aborts(slot, true);
             }
-            (_, None) => {
+            (_, false) => {
                 if !env.cancel(slot) {
                     self.resolve_aborts(slot, false);
                 }
