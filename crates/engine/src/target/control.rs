@@ -2,6 +2,8 @@
 
 mod reservations;
 mod standby;
+#[cfg(test)]
+pub(super) use standby::poll_custody;
 
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;

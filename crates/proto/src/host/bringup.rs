@@ -518,9 +518,16 @@ async fn reset_of<E>(
     let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
     let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
     let (_, page) = driver.run(command).await?;
+    Ok(find_reset(&page, lost))
+}
+
+/// The reset of a controller in a log page. Entries do not have its random number: of several that may be it, the one
+/// that says least counts.
+fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
     let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
-    let found = cross_reset::entries(&page).iter().find(is_it);
-    Ok(found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0)))
+    let found = cross_reset::entries(page).iter().filter(is_it);
+    let found = found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0));
+    found.min_by_key(|&(status, is_valid)| (status != reset_status::IN_PROGRESS, is_valid))
 }
 
 /// Connects I/O queue `qid`, ready for a lane.

@@ -200,8 +200,13 @@ impl Target {
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
-            if !other.is_of_host(controller) || other.properties.instance() != named {
-                return done;
+            if other.properties.instance() != named {
+                return done; // that life of it is over
+            }
+            if !other.is_of_host(controller) {
+                // It lives, and is another host's to end.
+                let status = Status::INVALID_FIELD.dnr();
+                return Outcome::Complete { status, result: 0 };
             }
             self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
         }

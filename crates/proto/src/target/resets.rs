@@ -73,6 +73,7 @@ impl Resets {
         named: ControllerInstance,
         kato: Duration,
     ) {
+        self.forget_alike(named);
         let part = if kato.is_zero() { PATIENCE } else { kato / KEEP_ALIVE_PART };
         let until = now + part.min(PATIENCE);
         self.all.push(Reset { named, cid: Some(cid), until, is_done: false, is_known: true });
@@ -80,7 +81,15 @@ impl Resets {
 
     /// There is no such controller, and never was one here.
     pub(super) fn note_unknown(&mut self, now: Instant, named: ControllerInstance) {
+        self.forget_alike(named);
         self.all.push(Reset { named, cid: None, until: now, is_done: true, is_known: false });
+    }
+
+    /// Entries of the log do not have the random number: an older one of another instance must not answer for `named`.
+    fn forget_alike(&mut self, named: ControllerInstance) {
+        let is_alike =
+            |other: &ControllerInstance| (other.cntlid, other.ciu) == (named.cntlid, named.ciu);
+        self.all.retain(|reset| !reset.is_done || !is_alike(&reset.named));
     }
 
     /// Resets that are not complete: their controllers.
