@@ -82,6 +82,10 @@ pub struct History {
     told: BTreeMap<u8, u64>,
     /// Of hosts that were killed: writes that may happen until a successor is connected.
     orphans: BTreeMap<u8, Vec<u64>>,
+    /// By host: its last acknowledged write that no flush of it covers.
+    unflushed: BTreeMap<u8, Tick>,
+    /// The same of hosts that a power loss may have taken it from, and whose flushes have not failed since.
+    untold: BTreeMap<u8, Tick>,
 }
 
 impl History {
@@ -100,6 +104,8 @@ impl History {
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            untold: BTreeMap::new(),
         }
     }
 
@@ -114,12 +120,39 @@ impl History {
     }
 
     /// Flush `id` has failed for good: its host has to write again what it wants to keep.
-    pub fn lose(&mut self, id: u64) {
+    ///
+    /// # Errors
+    /// Nothing can have been lost.
+    pub fn lose(&mut self, id: u64) -> Result<(), String> {
+        if !self.loses && self.lost_power_at == 0 {
+            return Err("a flush has failed, and nothing was lost".into());
+        }
+        let began = self.pending.get(&id).map_or(0, |(began, _)| *began);
+        if let Some(host) = self.hosts.get(&id) {
+            self.untold.remove(host);
+            self.unflushed.retain(|other, last| other != host || *last > began);
+        }
         let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
         if let Some(host) = self.hosts.get(&id) {
             self.told.insert(*host, last);
         }
         self.fail(id);
+        Ok(())
+    }
+
+    /// A flush that began at that time has succeeded.
+    ///
+    /// # Errors
+    /// Acknowledged writes of its host may be lost, and no flush has failed.
+    fn end_flush(&mut self, id: u64, began: Tick) -> Result<(), String> {
+        let Some(host) = self.hosts.get(&id) else { return Ok(()) };
+        if self.untold.contains_key(host) && began > self.lost_power_at {
+            return Err("a flush succeeds though the power took acknowledged writes".into());
+        }
+        // One of before may have been answered before.
+        self.untold.retain(|other, last| other != host || *last > began);
+        self.unflushed.retain(|other, last| other != host || *last > began);
+        Ok(())
     }
 
     /// Whether its host has another flush under way, which may be the one that is told of a failure.
@@ -266,6 +299,12 @@ impl History {
         self.pending.remove(&id);
     }
 
+    /// The process of `host` was killed: the next one knows nothing of what it has written.
+    pub fn kill(&mut self, host: u8) {
+        self.unflushed.remove(&host);
+        self.untold.remove(&host);
+    }
+
     /// A new process of `host` is connected: what the one before has written is written, or never will be.
     pub fn succeed(&mut self, host: u8) {
         let tick = self.tick();
@@ -294,6 +333,9 @@ impl History {
         let (began, pending) =
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
+        if matches!(pending, Pending::Flush { .. }) {
+            self.end_flush(id, began)?;
+        }
         match pending {
             Pending::Write { lbas, fua, leaves_marks } => {
                 self.end_write(id, lbas, (fua, leaves_marks), (began, tick), lost_power)
@@ -306,7 +348,7 @@ impl History {
                     }
                 }
             }
-            // Transparent retries over a power loss: see the crate's documentation.
+            // It may have been answered before, or tried again.
             Pending::Flush { .. } => {}
             Pending::Read { lbas, allowed, before } => {
                 // It is told of no failure but its own.
@@ -344,6 +386,9 @@ impl History {
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) {
+        if let Some(&host) = self.hosts.get(&id).filter(|_| !fua) {
+            self.unflushed.insert(host, now);
+        }
         let own = self.hosts.get(&id);
         let is_over = |c: &Candidate| {
             c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
@@ -370,6 +415,7 @@ impl History {
     /// The power has failed: each block shows something it may have had on stable storage.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
+        self.untold.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);
         }

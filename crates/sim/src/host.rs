@@ -24,6 +24,7 @@ use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
@@ -62,6 +63,8 @@ pub struct Past {
     pub fenced: u64,
     /// The same, over another path.
     pub helped: u64,
+    /// Reconnects that found acknowledged writes lost.
+    pub writes_lost: u64,
     /// The longest time for which what was sent over a path that was lost had to wait.
     pub longest_hold: Duration,
     /// Express connections that were closed in order.
@@ -87,6 +90,7 @@ impl AddAssign for Past {
         self.released += other.released;
         self.fenced += other.fenced;
         self.helped += other.helped;
+        self.writes_lost += other.writes_lost;
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
@@ -135,12 +139,16 @@ pub struct Host<T: Transport> {
     old: OldCommands,
     /// When lost controllers would have ended if nobody claimed to have them.
     quiet_until: Vec<(ControllerInstance, Instant)>,
+    /// What was acknowledged over all paths.
+    writes: WriteVerifiers,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
     running: Option<(u16, Option<u16>)>,
     /// The slot of the Asynchronous Event Request.
     listening: Option<u16>,
+    /// The slot of an Abort.
+    aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
     lanes: Vec<Lane<T::Host>>,
@@ -171,19 +179,22 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let (pinned, old) = (Pinned::default(), OldCommands::default());
+        let (pinned, old, writes) = Default::default();
+        let rules = rules(plan, hostid, &pinned, (&old, &writes));
         Host {
             hostid,
             number,
             target: 0,
-            association: Association::new(now, rules(plan, hostid, &pinned, &old)),
+            association: Association::new(now, rules),
             pinned,
             old,
+            writes,
             waits_for_first: !number.is_multiple_of(plan.paths),
             quiet_until: Vec::new(),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
+            aborting: None,
             lost: Vec::new(),
             lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
             expresses: Vec::new(),
@@ -340,6 +351,8 @@ impl<T: Transport> Host<T> {
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
                     self.past.events += 1;
                     self.association.event(PATH, &command.cqe);
+                } else if qid == 0 && self.aborting.take_if(|s| *s == command.slot).is_some() {
+                    self.association.aborted(PATH);
                 }
             }
             if received.is_err() {
@@ -402,12 +415,16 @@ impl<T: Transport> Host<T> {
                 work.compute();
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
-            Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, guard, .. } => {
-                self.attach(now, network, (rules, guard), &barred);
+            Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
+            Action::Attach { rules, barred, writes, guard, .. } => {
+                self.attach(now, network, (rules, guard), (&barred, &writes));
             }
-            Action::AttachExpress { lane, number, rules, barred, may_close, guard, .. } => {
-                let what = (rules, barred, may_close, guard);
+            Action::WritesLost { .. } => self.past.writes_lost += 1,
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
+            } => {
+                let what = (rules, (barred, writes), may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
@@ -469,7 +486,7 @@ impl<T: Transport> Host<T> {
         now: Instant,
         network: &mut T,
         (rules, guard): (RetryRules, LaneGuard),
-        barred: &Barred,
+        (barred, writes): (&Barred, &PathWrites),
     ) {
         let guard = self.guard(guard);
         (self.barred, self.is_lost) = (barred.clone(), false);
@@ -481,6 +498,7 @@ impl<T: Transport> Host<T> {
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
             lane.requests.set_barred(barred.clone());
+            lane.requests.set_writes(writes.clone());
             self.past.retries += lane.attach(now, link, (rules, guard.clone()));
         }
         self.past.associations += 1;
@@ -541,12 +559,13 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    fn listen(&mut self, now: Instant, sqe: &Sqe) {
-        let Some(link) = self.queues.get_mut(&0) else { return };
-        match link.run(now, sqe, Data::None, Vec::new()) {
-            Some(slot) => self.listening = Some(slot),
-            None => self.association.admin_lost(now, PATH, Lost),
+    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
+        let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
+        if slot.is_none() {
+            self.association.admin_lost(now, PATH, Lost);
         }
+        slot
     }
 
     fn end_connections(&mut self, now: Instant, network: &mut T, orderly: bool) {
@@ -555,7 +574,7 @@ impl<T: Transport> Host<T> {
         for mut link in std::mem::take(&mut self.queues).into_values() {
             link.close(now, network, orderly);
         }
-        (self.running, self.listening) = (None, None);
+        (self.running, self.listening, self.aborting) = (None, None, None);
         self.lost.clear();
     }
 
@@ -652,9 +671,9 @@ fn rules(
     plan: &Plan,
     host_id: [u8; 16],
     pinned: &Pinned,
-    old: &OldCommands,
+    (old, writes): (&OldCommands, &WriteVerifiers),
 ) -> association::Config {
-    let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
+    let beside = || Beside { pinned: pinned.clone(), writes: writes.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
             concatenates: false,

@@ -10,6 +10,7 @@ use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::old_commands::BlockRange;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
+use roadtrain_proto::host::write_verifier::Durability;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_proto::target::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -78,6 +79,15 @@ impl Addressed for Request {
                 let count = u64::from(self.sqe.cdw12.get() & 0xffff) + 1;
                 BlockRange { nsid: self.nsid(), first: self.sqe.slba(), count }
             }
+        }
+    }
+    fn durability(&self) -> Durability {
+        let is_forced = self.sqe.cdw12.get() & cdw12::FUA != 0;
+        match self.sqe.opcode {
+            opcode::FLUSH => Durability::Flush,
+            opcode::READ | opcode::COMPARE | opcode::WRITE_UNCORRECTABLE => Durability::Unchanged,
+            _ if is_forced => Durability::Unchanged,
+            _ => Durability::NeedsFlush,
         }
     }
 }
@@ -287,6 +297,7 @@ impl Load {
         let tokens: Vec<u64> =
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
         self.pinned.remove(&host);
+        self.history.kill(host);
         self.counting.kill(host);
         self.tenures.kill(host);
         for token in tokens {
@@ -415,8 +426,7 @@ impl Load {
             }
             Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;
-                self.history.lose(token);
-                Ok(())
+                self.history.lose(token)
             }
             Kind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
                 self.tally.unreadable += 1;

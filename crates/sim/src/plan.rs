@@ -353,6 +353,8 @@ pub enum Sabotage {
     OnePlace,
     /// After a pause it executes what it has received before it checks keep-alive timers.
     LateCheck,
+    /// Its write verifier stays the same when it loses power.
+    SameVerifier,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }

@@ -16,11 +16,12 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 31] = [
+pub const ALL: [(&str, Scenario); 32] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
     ("losing-paths", losing_paths),
+    ("power-loss", power_loss),
     ("forgetting", forgetting),
     ("killing", killing),
     ("half-open", half_open),
@@ -87,6 +88,17 @@ pub fn losing_in_turn(plan: &mut Plan) {
 pub fn losing_paths(plan: &mut Plan) {
     losing(plan);
     paths(plan);
+}
+
+/// The target's machine loses power again and again, and its process dies in between: a flush fails once after each power
+/// loss that took acknowledged writes, and after nothing else.
+pub fn power_loss(plan: &mut Plan) {
+    (plan.hosts, plan.blocks) = (2, 32);
+    plan.manners.failing_per_mille = 0;
+    also(plan, 10, |part| match part % 2 {
+        0 => Fault::PowerLoss { time: Duration::from_millis(1) },
+        _ => Fault::Kill { target: 0, time: Duration::from_millis(1) },
+    });
 }
 
 /// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.

@@ -115,11 +115,13 @@ fn control(
     now: Instant,
     plan: &Plan,
     number: u8,
-    more_blocks: u64,
-    (extra_blocks, extra_store): (u64, u8),
+    (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
+    boot: u64,
 ) -> Control {
     let mut subsystem = SubsystemConfig::new(NQN);
-    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks + more_blocks, 9));
+    let write_verifier = Some(boot);
+    let namespace = NamespaceConfig::new(1, plan.blocks + more_blocks, 9);
+    subsystem.namespaces.push(NamespaceConfig { write_verifier, ..namespace });
     if extra_blocks > 0 {
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
@@ -144,7 +146,7 @@ impl<T: Transport> Target<T> {
     pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
             number,
-            control: control(Instant(0), plan, number, 0, (0, 1)),
+            control: control(Instant(0), plan, number, (0, 0, 1), 0),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -226,8 +228,9 @@ impl<T: Transport> Target<T> {
     fn accept(&mut self, now: Instant, network: &mut T) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
-            let extra = (self.extra_blocks, self.stores.extra_store);
-            self.control = control(now, &self.plan, self.number, self.more_blocks, extra);
+            let boot = self.stores.boots;
+            let sizes = (self.more_blocks, self.extra_blocks, self.stores.extra_store);
+            self.control = control(now, &self.plan, self.number, sizes, boot);
         }
         while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {
@@ -547,6 +550,9 @@ impl<T: Transport> Target<T> {
         let (user, mut stability) = (connected.user(), stores.stability.borrow_mut());
         lane.mark = (connected.qid > 0).then(|| stability.enter(now, &user));
         drop(stability);
+        if connected.qid > 0 {
+            lane.execution.set_share(stores.shares.join(&connected.hostnqn));
+        }
         lane.refresh(table.as_deref(), stores, control);
         true
     }
@@ -566,7 +572,10 @@ impl<T: Transport> Target<T> {
         let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
         let verdict = match self.plan.sabotage {
             Some(Sabotage::NoFence) => Verdict::Go,
-            _ => self.presences.admit(now, sqe, data, since, any_lost),
+            _ => {
+                let has_ended_lost = |cntlid| self.control.has_ended_lost(cntlid);
+                self.presences.admit(now, sqe, data, since, any_lost, has_ended_lost)
+            }
         };
         match verdict {
             Verdict::Go => {}

@@ -411,7 +411,28 @@ pub struct IdentifyNamespace {
     pub vendor: [u8; 3712],
 }
 
+/// Begins the vendor-specific bytes of a namespace's page, where a target of this project reports a write verifier.
+const WRITE_VERIFIER: [u8; 8] = *b"RT-WVERF";
+
 impl IdentifyNamespace {
+    /// The write verifier: a number that changes when acknowledged writes that were not flushed may be lost. `None`: the
+    /// target does not report one.
+    ///
+    /// It is in the first 16 vendor-specific bytes (384 to 399): the characters `RT-WVERF`, then the number in little
+    /// endian.
+    #[must_use]
+    pub fn write_verifier(&self) -> Option<u64> {
+        let (mark, rest) = self.vendor.split_first_chunk::<8>()?;
+        let verifier = u64::from_le_bytes(*rest.first_chunk()?);
+        (*mark == WRITE_VERIFIER).then_some(verifier)
+    }
+
+    /// Reports a write verifier: see [`IdentifyNamespace::write_verifier`].
+    pub fn set_write_verifier(&mut self, verifier: u64) {
+        self.vendor[..8].copy_from_slice(&WRITE_VERIFIER);
+        self.vendor[8..16].copy_from_slice(&verifier.to_le_bytes());
+    }
+
     /// Octets of a logical block, or `None` when the format in use makes no sense (below 512 octets,
     /// above 64 KiB, or with metadata).
     #[must_use]

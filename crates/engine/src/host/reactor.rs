@@ -32,6 +32,7 @@ use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::policy::{Auto, Pace};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
@@ -66,7 +67,14 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lanes are numbered over all reactors, and on from there over those of the next paths.
 pub(crate) enum Order {
     /// Use this connection for the lane, but not for requests to barred NSIDs.
-    Attach { lane: usize, link: Box<Link>, rules: RetryRules, barred: Barred, guard: LaneGuard },
+    Attach {
+        lane: usize,
+        link: Box<Link>,
+        rules: RetryRules,
+        barred: Barred,
+        writes: PathWrites,
+        guard: LaneGuard,
+    },
     /// What the lane has asked for; `None`: it does not get it.
     Express { lane: usize, express: Option<ExpressLink> },
     /// A controller that was lost executes nothing any more: what has waited for it may go on.
@@ -309,7 +317,7 @@ impl Reactor {
                 express.set_barred(barred);
             }
             Order::Express { lane, express } => self.express_came(lane, express),
-            Order::Attach { lane, mut link, rules, barred, guard } => {
+            Order::Attach { lane, mut link, rules, barred, writes, guard } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
@@ -317,6 +325,7 @@ impl Reactor {
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
                 lane.set_barred(barred.clone());
+                lane.requests.core.set_writes(writes);
                 lane.attach(*link, (rules, guard), now);
                 self.paths.set_barred(index, &barred);
                 self.way_changed(index, WayState::Live);

@@ -10,6 +10,7 @@ use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
 use roadtrain_proto::host::old_commands::OldCommands;
 use roadtrain_proto::host::paths::AnaTable;
 use roadtrain_proto::host::pins::Pinned;
+use roadtrain_proto::host::write_verifier::WriteVerifiers;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -23,6 +24,8 @@ pub struct ControllerView {
     pinned: Pinned,
     /// Writes that may still be executed though their controller is lost, over all paths.
     old_commands: OldCommands,
+    /// What was acknowledged over all paths.
+    writes: WriteVerifiers,
     /// The path whose controller tells of the namespaces.
     teller: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
@@ -73,6 +76,11 @@ impl ControllerView {
         self.old_commands.clone()
     }
 
+    /// What was acknowledged over all paths.
+    pub(super) fn writes(&self) -> WriteVerifiers {
+        self.writes.clone()
+    }
+
     /// With a path to each address, of which `first` is connected, and places for those that come later.
     pub(super) fn new(
         info: ControllerInfo,
@@ -94,6 +102,7 @@ impl ControllerView {
             ways,
             pinned: Pinned::default(),
             old_commands: OldCommands::default(),
+            writes: WriteVerifiers::default(),
             teller: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),

@@ -3,6 +3,8 @@
 mod expiry;
 mod reservations;
 mod standby;
+#[cfg(test)]
+pub(super) use standby::poll_custody;
 
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
@@ -434,7 +436,9 @@ impl Control {
             return Answer { completion: Some((Status::INTERNAL_ERROR, 0)), ..Answer::default() };
         };
         let mut state = self.lock();
-        match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
+        let State { target, presences, .. } = &mut *state;
+        let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
+        match presences.admit(now, sqe, data, port.since, any_hung_up, has_ended_lost) {
             Verdict::Go => {}
             Verdict::Sweep(hostnqn, lost) => {
                 lost.into_iter().for_each(|cntlid| state.target.end_queues(cntlid));

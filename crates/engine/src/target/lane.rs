@@ -31,6 +31,7 @@ use meter::Meter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::target::buffer_shares::BufferShares;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::session::{Session, Settings};
@@ -82,6 +83,8 @@ pub(super) struct Shared {
     pub(super) number: usize,
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
+    /// How much of it may wait for hosts.
+    pub(super) shares: BufferShares,
     /// What a lane whose socket is full may have unsent in buffers, and still be received from.
     pub(super) unsent_max: usize,
     /// Where the control plane writes a page before it goes to a buffer.
@@ -345,6 +348,13 @@ impl TargetLane {
     /// Sends what doorbells have released.
     pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
         self.transport.flush((&mut self.execution, &mut self.meter), shared)
+    }
+
+    /// Its host may have a part of the reactor's buffers wait for it.
+    pub(super) fn join_share(&mut self, shared: &Shared) {
+        if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
+            self.execution.set_share(shared.shares.join(&connected.hostnqn));
+        }
     }
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.

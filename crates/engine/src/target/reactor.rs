@@ -34,6 +34,7 @@ pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::target::buffer_shares::BufferShares;
 use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
@@ -111,10 +112,12 @@ impl Reactor {
         let cells = meters.reactor(parts.number).clone();
         cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
         let (ports, frames) = Frames::new(parts.ether);
+        let pool = Pool::new(parts.pool_bytes);
         let shared = Shared {
             number: parts.number,
             gather: Box::default(),
-            pool: Pool::new(parts.pool_bytes),
+            shares: BufferShares::new(pool.usage().budget_bytes),
+            pool,
             unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
             page: Vec::new(),
             ring: Ring::new(RING_ENTRIES)?,

@@ -20,6 +20,7 @@
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
+mod answers;
 mod beside;
 mod ending;
 mod errands;
@@ -28,6 +29,7 @@ mod fencing;
 mod look_ups;
 mod loss;
 mod transitions;
+mod writes;
 
 pub use beside::Beside;
 pub use look_ups::AskedBy;
@@ -46,12 +48,12 @@ use super::paths::AnaTable;
 use super::pins::{Barred, Pins};
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::retry::RetryRules;
+use super::write_verifier::PathWrites;
 use crate::security::TlsPsk;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::ControllerInstance;
-use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::feature::AsyncEvent;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
@@ -101,6 +103,8 @@ pub enum Action<E> {
     Ask { path: PathId, ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
     Listen { path: PathId, sqe: Sqe },
+    /// Send an Abort on the path's admin queue, and do not wait for its answer: [`Association::aborted`].
+    Abort { path: PathId, sqe: Sqe },
     /// Give a lane the express connection that was opened for it, as queue `number + 1`.
     AttachExpress {
         path: PathId,
@@ -109,6 +113,8 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
         guard: LaneGuard,
@@ -121,9 +127,14 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
         /// What writes have to wait for.
         guard: LaneGuard,
     },
+    /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
+    /// of each fails.
+    WritesLost { path: PathId, nsids: Vec<u32> },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
     /// What the path's controller can reach, where there are other paths.
@@ -216,6 +227,8 @@ struct Path<E> {
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
+    /// The target has not answered the last Abort.
+    is_aborting: bool,
     /// Lanes that want an express connection.
     wanting: VecDeque<usize>,
     /// Lanes that have one or are getting it; its number follows those of lanes.
@@ -241,6 +254,7 @@ pub struct Association<E> {
     config: Config,
     paths: Vec<Path<E>>,
     pins: Pins,
+    writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
     /// Since when no path works.
     lost_at: Option<Instant>,
@@ -270,6 +284,7 @@ impl<E: Send + 'static> Association<E> {
             keep_alive_at: None,
             event: None,
             overdue: VecDeque::new(),
+            is_aborting: false,
             wanting: VecDeque::new(),
             expresses: Vec::new(),
             connecting: None,
@@ -285,10 +300,12 @@ impl<E: Send + 'static> Association<E> {
             beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
         let ended_so_far = config.old_commands.ended_so_far();
+        let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         Association {
             config,
             paths: vec![path],
             pins,
+            writes: PathWrites::new(writes),
             info: None,
             lost_at: Some(now),
             failed: Failed::default(),
@@ -342,6 +359,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.asked.is_none()
                 && path.event.is_none()
                 && path.overdue.is_empty()
+                && !path.is_aborting
                 && path.wanting.is_empty()
                 && !self.look_ups.is_waiting()
                 && self.errand_at().is_none()
@@ -394,11 +412,6 @@ impl<E: Send + 'static> Association<E> {
         paths.chain(ending).chain(old).chain(self.fast_failing_at()).min()
     }
 
-    fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
-        let timeout = self.config.wants.keep_alive;
-        (!timeout.is_zero()).then(|| now + timeout / 2)
-    }
-
     // ---- What happens ----
 
     /// The driver's answer to the path's last [`Action::Ask`].
@@ -435,6 +448,11 @@ impl<E: Send + 'static> Association<E> {
         if cqe.status().is_success() {
             self.paths[usize::from(path.0)].event = Some(AsyncEvent::parse(cqe.dw0.get()));
         } // else the controller gives the request back: no more events
+    }
+
+    /// The target has answered the path's last [`Action::Abort`], whatever it says: the aborted command's own answer counts.
+    pub fn aborted(&mut self, path: PathId) {
+        self.paths[usize::from(path.0)].is_aborting = false;
     }
 
     /// The path's admin queue has lost its connection while nobody waited for an answer.
@@ -590,28 +608,6 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
-        let (what, is_connect) = match &ask {
-            Ask::Open { .. } => ("connection", false),
-            Ask::Run { qid, command } => {
-                let sqe = &command.sqe;
-                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
-                (command.what, *qid == 0 && is_connect)
-            }
-            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
-        };
-        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
-        let until = (!is_ours).then(|| now + self.config.wants.timeout);
-        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
-        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
-    }
-
-    fn keep_alive(&mut self, now: Instant, number: usize) {
-        self.paths[number].keep_alive_at = self.keep_alive_after(now);
-        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.ask(now, number, Ask::Run { qid: 0, command }, true);
-    }
-
     fn connect(&mut self, now: Instant, number: usize) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
@@ -651,6 +647,7 @@ impl<E: Send + 'static> Association<E> {
 
     fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
         self.pins.check(&info.namespaces); // lanes hear of it when they are attached
+        self.check_writes(number, &info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
@@ -681,7 +678,7 @@ impl<E: Send + 'static> Association<E> {
                 self.refuse_express(path, lane, Some(failure))
             }
             Ok(Done::Namespaces(namespaces, ana)) => {
-                self.check_namespaces(namespaces);
+                self.check_namespaces(number, namespaces);
                 if self.config.beside.is_some() {
                     self.set_ana(now, path, ana);
                 }
@@ -705,7 +702,8 @@ impl<E: Send + 'static> Association<E> {
         let serial = self.config.old_commands.begin(self.identity_of(&info));
         self.paths[number].controller = Some((serial, instance));
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
-        self.actions.push_back(Action::Attach { path, rules, barred, guard });
+        let writes = self.writes.clone();
+        self.actions.push_back(Action::Attach { path, rules, barred, writes, guard });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
         let path = &mut self.paths[number];
@@ -730,11 +728,15 @@ impl<E: Send + 'static> Association<E> {
             return true;
         }
         let path = &mut self.paths[number];
-        if let Some((lane, cid)) = path.overdue.pop_front() {
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
-            }));
-        } else if let Some(event) = path.event.take() {
+        if !path.is_aborting
+            && let Some((lane, cid)) = path.overdue.pop_front()
+        {
+            path.is_aborting = true;
+            let (path, sqe) = (PathId(number as u16), bringup::abort(lane as u16 + 1, cid));
+            self.actions.push_back(Action::Abort { path, sqe });
+            return true;
+        }
+        if let Some(event) = path.event.take() {
             let others = self.info.clone().filter(|_| self.config.beside.is_some());
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
@@ -761,11 +763,12 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
+    fn check_namespaces(&mut self, number: usize, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
+        self.check_writes(number, &namespaces);
         if let Some(info) = &self.info
             && info.namespaces != namespaces
         {
@@ -782,6 +785,7 @@ impl<E> Path<E> {
         (self.task, self.asked, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
+        self.is_aborting = false;
         self.wanting.clear();
         self.expresses.clear();
         self.connecting = None;

@@ -111,6 +111,8 @@ pub struct NamespaceInfo {
     pub preferred_discard_blocks: u32,
     /// Optimal write size in blocks, likewise.
     pub optimal_write_blocks: u32,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
+    pub write_verifier: Option<u64>,
 }
 
 impl NamespaceInfo {
@@ -397,6 +399,7 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
         preferred_write_blocks: blocks(identify.npwg),
         preferred_discard_blocks: blocks(identify.npdg),
         optimal_write_blocks: blocks(identify.nows),
+        write_verifier: identify.write_verifier(),
     }))
 }
 
@@ -506,9 +509,16 @@ async fn reset_of<E>(
     let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
     let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
     let (_, page) = driver.run(command).await?;
+    Ok(find_reset(&page, lost))
+}
+
+/// The reset of a controller in a log page. Entries do not have its random number: of several that may be it, the one
+/// that says least counts.
+fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
     let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
-    let found = cross_reset::entries(&page).iter().find(is_it);
-    Ok(found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0)))
+    let found = cross_reset::entries(page).iter().filter(is_it);
+    let found = found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0));
+    found.min_by_key(|&(status, is_valid)| (status != reset_status::IN_PROGRESS, is_valid))
 }
 
 /// Connects I/O queue `qid`, ready for a lane.
@@ -564,7 +574,9 @@ async fn connect_io<E>(
                 return Err(Failure::Controller(text.into()));
             }
             // A target that insists on flow control.
-            Err(Failure::Refused { .. }) if flow_control != 0 => {
+            Err(Failure::Refused { status, .. })
+                if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
+            {
                 flow_control = 0;
                 continue;
             }
@@ -638,13 +650,11 @@ pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<()
     driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
-/// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says: the controller may
-/// not know it, or not be able to.
-///
-/// # Errors
-/// The connection's.
-pub async fn abort<E>(driver: &Driver<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
+/// An Abort of the command `cid` of queue `qid`. Whether it is aborted, its own completion says: the controller may not know
+/// it, or not be able to.
+#[must_use]
+pub fn abort(qid: u16, cid: u16) -> Sqe {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
-    Ok(driver.command(0, Command::new("Abort", sqe)).await?.0.status())
+    sqe
 }

@@ -15,3 +15,4 @@ pub mod qpair;
 pub mod requests;
 pub mod retry;
 pub(crate) mod slots;
+pub mod write_verifier;

@@ -25,6 +25,7 @@ use super::overdue::{IoTimer, Watch};
 use super::paths::Meter;
 use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
+use super::write_verifier::{Durability, LaneWrites, PathWrites};
 use crate::time::Instant;
 use core::cmp::Ordering;
 use core::time::Duration;
@@ -35,6 +36,8 @@ use std::collections::{BinaryHeap, VecDeque};
 const UNKNOWN: Status = Status::HOST_ABORTED;
 /// Of requests to a namespace that is there no more.
 const STALE: Status = Status::INVALID_NAMESPACE.dnr();
+/// Of a Flush after the target's machine has lost acknowledged writes.
+const LOST: Status = Status::WRITE_FAULT.dnr();
 
 /// What a request is for.
 pub trait Addressed {
@@ -59,6 +62,10 @@ pub trait Addressed {
     /// Blocks that it changes, if it has an effect.
     fn changes(&self) -> BlockRange {
         BlockRange::all(self.nsid())
+    }
+    /// What its success means for written data.
+    fn durability(&self) -> Durability {
+        Durability::Unchanged
     }
 }
 
@@ -88,6 +95,8 @@ struct Entry<R> {
     given_up: bool,
     /// Commands of the path that were under way with its own, if that is measured.
     depth: u16,
+    /// Of a Flush: which writes it covers ([`LaneWrites::begin_flush`]).
+    round: u64,
 }
 
 impl<R: Addressed> Entry<R> {
@@ -177,6 +186,8 @@ pub struct Requests<R> {
     meter: Option<Box<Meter>>,
     /// Requests that the path cannot carry now, as its controller says.
     diverted: Vec<Moved<R>>,
+    /// Acknowledged writes that a power failure of the target may lose.
+    writes: LaneWrites,
 }
 
 impl<R: Addressed> Requests<R> {
@@ -199,6 +210,7 @@ impl<R: Addressed> Requests<R> {
             taken: 0,
             meter: None,
             diverted: Vec::new(),
+            writes: LaneWrites::default(),
         }
     }
 
@@ -235,7 +247,10 @@ impl<R: Addressed> Requests<R> {
         self.taken += 1;
         let (tries, watch) = (Tries::default(), Watch::new(now));
         let (number, at_risk, given_up, depth) = (self.taken, None, false, 0);
-        let entry = Entry { request, number, since: now, tries, watch, at_risk, given_up, depth };
+        let is_flush = request.durability() == Durability::Flush;
+        let round = if is_flush { self.writes.begin_flush() } else { 0 };
+        let since = now;
+        let entry = Entry { request, number, since, tries, watch, at_risk, given_up, depth, round };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -331,6 +346,18 @@ impl<R: Addressed> Requests<R> {
         }
         if status.is_success() && !data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
+        }
+        match entry.request.durability() {
+            Durability::NeedsFlush if status.is_success() => {
+                self.writes.acknowledged(entry.request.nsid());
+            }
+            Durability::Flush => {
+                let (nsid, round) = (entry.request.nsid(), entry.round);
+                if status.is_success() && !self.writes.end_flush(nsid, round) {
+                    status = LOST;
+                }
+            }
+            Durability::Unchanged | Durability::NeedsFlush => {}
         }
         if !status.is_success() {
             return Some(self.end_badly(now, entry, status));
@@ -484,6 +511,11 @@ impl<R: Addressed> Requests<R> {
     fn fail_one(&mut self, entry: Entry<R>, status: Status) {
         let Entry { request, since, .. } = entry;
         self.failed.push_back(Ended { request, status, since });
+    }
+
+    /// The path of its connection, whose writes are followed.
+    pub fn set_writes(&mut self, writes: PathWrites) {
+        self.writes.set_path(writes);
     }
 
     /// What is not submitted from now on.

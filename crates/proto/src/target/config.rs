@@ -257,6 +257,8 @@ pub struct NamespaceConfig {
     pub id: Option<NamespaceId>,
     /// Writes may sit in a volatile cache until they are flushed.
     pub volatile_cache: bool,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: hosts are not told.
+    pub write_verifier: Option<u64>,
     /// Deallocated blocks read as zeroes until they are written.
     pub deallocated_reads_zero: bool,
     /// How to use the blocks well.
@@ -282,6 +284,7 @@ impl NamespaceConfig {
             read_only: false,
             id: None,
             volatile_cache: true,
+            write_verifier: None,
             deallocated_reads_zero: true,
             limits: BlockLimits::default(),
             keeps_reservations: false,

@@ -205,8 +205,13 @@ impl Target {
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
-            if !other.is_of_host(controller) || other.properties.instance() != named {
-                return done;
+            if other.properties.instance() != named {
+                return done; // that life of it is over
+            }
+            if !other.is_of_host(controller) {
+                // It lives, and is another host's to end.
+                let status = Status::INVALID_FIELD.dnr();
+                return Outcome::Complete { status, result: 0 };
             }
             self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
         }
@@ -239,6 +244,12 @@ impl Target {
                 }
             }
         }
+    }
+
+    /// Whether the controller has had another one ended that its host had lost, and nothing is left of that.
+    #[must_use]
+    pub fn has_ended_lost(&self, cntlid: u16) -> bool {
+        self.controllers.get(&cntlid).is_some_and(|controller| controller.resets.has_ended())
     }
 
     /// Answers Cross-Controller Resets that have waited for long enough.

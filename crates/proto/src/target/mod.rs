@@ -37,6 +37,7 @@ mod ana;
 mod appearance;
 mod authentication;
 mod block_limits;
+pub mod buffer_shares;
 mod config;
 mod connect;
 mod context;

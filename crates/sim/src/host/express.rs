@@ -10,6 +10,7 @@ use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.
@@ -99,7 +100,12 @@ impl<T: Transport> Host<T> {
         now: Instant,
         network: &mut T,
         (home, number): (usize, usize),
-        (rules, barred, may_close, guard): (RetryRules, Barred, bool, LaneGuard),
+        (rules, (barred, writes), may_close, guard): (
+            RetryRules,
+            (Barred, PathWrites),
+            bool,
+            LaneGuard,
+        ),
     ) {
         let qid = number as u16 + 1;
         let Some(mut link) = self.queues.remove(&qid) else { return };
@@ -108,6 +114,7 @@ impl<T: Transport> Host<T> {
         link.set_policy(self.plan.host.policy);
         let mut lane = Lane::new(&self.plan);
         lane.requests.set_barred(barred);
+        lane.requests.set_writes(writes);
         lane.attach(now, link, (rules, self.guard(guard)));
         self.lanes[home].express.opened(now, may_close);
         self.expresses.push(Express { number, home, lane });

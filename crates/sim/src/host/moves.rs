@@ -75,16 +75,17 @@ impl<T: Transport> Host<T> {
     pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
-        let pinned = self.pinned.clone();
-        let beside = Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes };
+        let (pinned, writes) = (self.pinned.clone(), self.writes.clone());
+        let beside = Beside { namespaces: info.namespaces.clone(), pinned, writes, transfer_bytes };
         Some((beside, self.old.clone()))
     }
 
     /// A further path begins to connect, as the first one has; it has begun before, or begins now.
     pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
-            (self.pinned, self.old) = (first.pinned.clone(), old);
-            let rules = rules(&self.plan, self.hostid, &self.pinned, &self.old);
+            (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
+            self.old = old;
+            let rules = rules(&self.plan, self.hostid, &self.pinned, (&self.old, &self.writes));
             self.association = Association::new(now, Config { beside: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }

@@ -24,7 +24,8 @@ pub(in crate::host) struct Welcome {
 pub(in crate::host) fn of_first(view: &ControllerView) -> Beside {
     let info = view.info();
     let transfer_bytes = info.transfer_bytes_max;
-    Beside { namespaces: info.namespaces.clone(), pinned: view.pinned(), transfer_bytes }
+    let namespaces = info.namespaces.clone();
+    Beside { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
 }
 
 impl Control {
@@ -81,6 +82,19 @@ impl Control {
                     self.what_waits()
                 )
             }
+        }
+    }
+
+    /// A Flush of each will fail: whoever looks for the reason finds it here.
+    pub(super) fn warn_of_lost_writes(&self, nsids: &[u32]) {
+        let target = &self.config.address;
+        for nsid in nsids {
+            warn!(
+                %target,
+                nsid,
+                "the target's write verifier has changed: its machine, or its memory, was lost with writes that were not \
+                 flushed; the next Flush of the namespace fails"
+            );
         }
     }
 

@@ -11,6 +11,7 @@ use roadtrain_proto::host::express::Wish;
 use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 
@@ -21,6 +22,7 @@ pub(crate) struct ExpressLink {
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
     pub(crate) barred: Barred,
+    pub(crate) writes: PathWrites,
     /// The controller knows Disconnect.
     pub(crate) may_close: bool,
     /// What writes have to wait for.
@@ -43,7 +45,8 @@ impl Reactor {
             }
             return;
         }
-        let Some(ExpressLink { mut link, number, rules, barred, may_close, guard }) = express
+        let Some(ExpressLink { mut link, number, rules, barred, writes, may_close, guard }) =
+            express
         else {
             return of.express.refused(now);
         };
@@ -56,6 +59,7 @@ impl Reactor {
         });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_barred(barred);
+        lane.requests.core.set_writes(writes);
         lane.attach(*link, (rules, guard), now);
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, lane);

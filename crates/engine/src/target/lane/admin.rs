@@ -71,6 +71,7 @@ impl TargetLane {
             agreed.into_iter().for_each(|agreed| shared.meters.authenticated(connected, agreed));
         }
         self.refresh(&shared.control);
+        self.join_share(shared);
     }
 
     /// The controller shuts down.

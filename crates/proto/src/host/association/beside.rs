@@ -5,6 +5,7 @@ use crate::host::bringup::{self, NamespaceInfo};
 use crate::host::paths::AnaTable;
 use crate::host::pins::Pinned;
 use crate::host::procedure::{Driver, Failure};
+use crate::host::write_verifier::WriteVerifiers;
 use crate::time::Instant;
 use roadtrain_wire::identify::IdentifyController;
 
@@ -15,6 +16,8 @@ pub struct Beside {
     pub namespaces: Vec<NamespaceInfo>,
     /// So are others than those that any of them has seen first.
     pub pinned: Pinned,
+    /// Acknowledged writes over all paths.
+    pub writes: WriteVerifiers,
     /// A controller that takes less data in a command is not used.
     pub transfer_bytes: u32,
 }

@@ -1,15 +1,18 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
+mod answers;
 mod beside;
 mod bring_up;
 mod look_ups;
 mod old_commands;
+mod power;
 
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
 use roadtrain_proto::host::bringup::{self, Wants};
 use roadtrain_proto::host::old_commands::{BlockRange, LaneGuard, OldCommands};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{SealUse, Secret};
@@ -51,7 +54,14 @@ fn config(store: u128) -> TargetConfig {
 }
 
 fn target(store: u128) -> Target {
-    Target::new(Instant(0), &config(store)).expect("the configuration is valid")
+    booted(store, None)
+}
+
+/// A target whose namespace has that write verifier.
+fn booted(store: u128, write_verifier: Option<u64>) -> Target {
+    let mut config = config(store);
+    config.subsystems[0].namespaces[0].write_verifier = write_verifier;
+    Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
 /// How a target treats Cross-Controller Resets.
@@ -83,6 +93,9 @@ struct Harness {
     /// What the lanes' requests go by: they have lost a write whenever the path is lost.
     guard: LaneGuard,
     listening: bool,
+    answers_aborts: bool,
+    /// Where lanes note acknowledged writes.
+    writes: PathWrites,
     log: Vec<String>,
 }
 
@@ -125,6 +138,8 @@ impl Harness {
             cntlid: 0,
             guard: LaneGuard::default(),
             listening: false,
+            answers_aborts: true,
+            writes: PathWrites::default(),
             log: Vec::new(),
         }
     }
@@ -173,9 +188,16 @@ impl Harness {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { barred, guard, .. } => {
-                self.guard = guard;
-                self.log.push(format!("attach, stale {:?}", barred.stale()))
+            Action::Abort { path, sqe } => {
+                let cid = sqe.cdw10.get() >> 16;
+                self.log.push(format!("Abort of {cid}"));
+                if self.answers_aborts {
+                    self.association.aborted(path);
+                }
+            }
+            Action::Attach { barred, writes, guard, .. } => {
+                (self.writes, self.guard) = (writes, guard);
+                self.log.push(format!("attach, stale {:?}", barred.stale()));
             }
             Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
             Action::Changed => self.log.push("changed".into()),
@@ -210,6 +232,7 @@ impl Harness {
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::FailFast => self.log.push("fail fast".into()),
             Action::Finish => self.log.push("finish".into()),
+            Action::WritesLost { nsids, .. } => self.log.push(format!("writes lost {nsids:?}")),
             Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
         }
     }
@@ -573,7 +596,8 @@ fn a_silent_controller_is_given_up() {
     harness.now = harness.association.deadline().unwrap();
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
-    assert_eq!(harness.association.deadline(), Some(harness.now + TIMEOUT));
+    assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
+    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
     let log = harness.act_when_due();
     assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
     harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
@@ -586,7 +610,7 @@ fn overdue_commands_are_aborted_one_by_one() {
     let mut harness = Harness::live(|_| ());
     harness.association.overdue(PATH, 2, [5, 6]);
     assert!(!harness.association.is_idle());
-    assert_eq!(harness.act(), ["Abort 0", "Abort 0"]);
+    assert_eq!(harness.act(), ["Abort of 5", "Abort of 6"]);
     assert!(harness.association.is_idle());
 }
 
