@@ -71,6 +71,7 @@ impl Target {
             discovery: Discovery {
                 // Nobody is to come to a target that is about to end.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
+                frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
                 referrals: &self.config.referrals,
                 subsystems: &self.subsystems,
                 genctr: self.genctr,
