@@ -650,12 +650,11 @@ class Failed(Exception):
 class Controller:
     """A controller with its admin lane and one I/O lane."""
     def __init__(self, host, nqn, hostnqn="nqn.2014-08.org.nvmexpress:uuid:6d1f4c3e-0000-4000-8000-657468657270",
-                 kato=15000, crc=False, links=None, first=None, slots=32, max_links=16, piece=None, via=None):
-        """via: the NQN that is looked for, if nobody offers `nqn` itself (as with discovery)."""
+                 kato=15000, crc=False, links=None, first=None, slots=32, max_links=16, piece=None):
         self.host, self.nqn, self.hostnqn, self.kato = host, nqn, hostnqn, kato
         self.hostid = bytes.fromhex("6d1f4c3e000040008000657468657270")
         self.options = dict(crc=crc, first=first, max_links=max_links, piece=piece)
-        self.endpoint, found = host.find(via or nqn)
+        self.endpoint, found = host.find(nqn)
         self.links = (links and found[:links]) or found
         self.admin = Lane(host, nqn, self.endpoint, self.links, slots, **self.options)
         self.cntlid = self.connect(self.admin, 0, 0xFFFF) & 0xFFFF
@@ -757,9 +756,18 @@ def main():
         print("offer", port.name, mac.hex(":"), nqn, "endpoint", endpoint.hex(), "frame", frame)
     for i, port in enumerate(host.ports):
         port.tx, port.rx = (Faults(a.drop, a.dup, a.reorder, a.seed * 10 + 2 * i + w) for w in (0, 1))
-    d = Controller(host, DISCOVERY_NQN, crc=a.crc, via=a.nqn)
-    log = d.log(0x70, 4096)
-    print("discovery log:", struct.unpack_from("<Q", log, 8)[0], "records", d.close())
+    d = Controller(host, DISCOVERY_NQN, crc=a.crc)
+    log = d.log(0x70, 64 << 10)
+    count = struct.unpack_from("<Q", log, 8)[0]
+    print("discovery log:", count, "records", d.close())
+    def text(at, octets):
+        return log[at:at + octets].split(b"\0")[0].decode().strip()
+    found = [(log[at], text(at + 256, 256), text(at + 512, 256), text(at + 32, 32)) for at in range(1024, 1024 * (count + 1), 1024)]
+    print(*found, sep="\n")
+    for mac, in {(mac,) for _, mac, _ in d.links}:           # TRTYPE, NQN, address, EtherType and VLAN
+        service = f"{a.ethertype:04x}" + (f".{a.vlan}" if a.vlan else "")
+        for name in (DISCOVERY_NQN, a.nqn):
+            assert (0xF0, name, mac.hex(":"), service) in found, f"{name} at {mac.hex(':')} is not in the log"
     c = Controller(host, a.nqn, crc=a.crc)
     print("admin lane: slots", c.admin.slots, "pages", c.admin.pages, "piece", c.admin.piece, "cntlid", c.cntlid, "cap", hex(c.cap))
     idc = c.identify(1)

@@ -144,13 +144,21 @@ class Sealed(Controller):
             self.authenticate(lane, said)
         return result
 
+    def again(self, lane, *command, **options):
+        """The command's end; Command Interrupted asks for another try, as while an earlier answer is not acknowledged."""
+        for _ in range(100):
+            r = lane.command(*command, **options)
+            if r.status & 0x7FF != 0x21:
+                break
+            self.host.turn(0.02)
+        self.ok(r)
+        return r
+
     def send_message(self, lane, message):
-        self.ok(lane.command(fabrics(5, struct.pack("<BBBBI", 0, 1, 1, 0xE9, len(message))), message))
+        self.again(lane, fabrics(5, struct.pack("<BBBBI", 0, 1, 1, 0xE9, len(message))), message)
 
     def receive_message(self, lane, octets=4096):
-        r = lane.command(fabrics(6, struct.pack("<BBBBI", 0, 1, 1, 0xE9, octets)), inlen=octets)
-        self.ok(r)
-        return bytes(r.data)
+        return bytes(self.again(lane, fabrics(6, struct.pack("<BBBBI", 0, 1, 1, 0xE9, octets)), inlen=octets).data)
 
     def authenticate(self, lane, said):
         self.tid += 1

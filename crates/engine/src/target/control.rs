@@ -23,6 +23,8 @@ use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
+#[cfg(feature = "ether")]
+use roadtrain_proto::target::FrameListener;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
@@ -520,13 +522,9 @@ impl Control {
 
     /// NQNs of the subsystems.
     pub(super) fn nqns(&self) -> Vec<String> {
-        self.lock()
-            .target
-            .config()
-            .subsystems
-            .iter()
-            .map(|subsystem| subsystem.nqn.clone())
-            .collect()
+        let state = self.lock();
+        let subsystems = state.target.config().subsystems.iter();
+        subsystems.map(|subsystem| subsystem.nqn.clone()).collect()
     }
 
     /// What is wrong with what is exported.
@@ -722,6 +720,14 @@ impl Control {
     pub(super) fn set_tls_hosts(&self, hosts: TlsHosts) {
         let mut state = self.lock();
         state.target.set_tls_hosts(hosts);
+        self.publish(state);
+    }
+
+    /// The ports on Ethernet that are there now.
+    #[cfg(feature = "ether")]
+    pub(super) fn set_frame_listeners(&self, listeners: Vec<FrameListener>) {
+        let mut state = self.lock();
+        state.target.set_frame_listeners(listeners);
         self.publish(state);
     }
 

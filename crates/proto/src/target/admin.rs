@@ -78,6 +78,7 @@ impl Target {
             discovery: Discovery {
                 // Nobody is to come to a target that is about to end.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
+                frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
                 referrals: &self.config.referrals,
                 tls_at: &self.config.authentication.tls_at,
                 subsystems: &self.subsystems,

@@ -207,6 +207,17 @@ impl Listener {
     }
 }
 
+/// A port on Ethernet that the target is reached at without TCP (docs/reference/ethernet.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameListener {
+    /// MAC address.
+    pub address: [u8; 6],
+    /// EtherType of its frames.
+    pub ethertype: u16,
+    /// VLAN whose tag its frames carry.
+    pub vlan: Option<u16>,
+}
+
 /// An NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemConfig<N = NamespaceConfig> {

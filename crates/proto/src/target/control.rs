@@ -1,7 +1,7 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::admin::Outcome;
-use super::config::{Limits, NamespaceConfig, TargetConfig};
+use super::config::{FrameListener, Limits, NamespaceConfig, TargetConfig};
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
 use super::grant::{Claims, HostIds};
@@ -30,6 +30,8 @@ pub struct Target {
     pub(super) config: TargetConfig,
     pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
     pub(super) controllers: BTreeMap<u16, Controller>,
+    /// Ports on Ethernet, which come and go with their interfaces.
+    pub(super) frame_listeners: Vec<FrameListener>,
     /// Generation of the discovery log.
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
@@ -63,6 +65,7 @@ impl Target {
                 .map(|subsystem| (subsystem.nqn.clone(), subsystem))
                 .collect(),
             controllers: BTreeMap::new(),
+            frame_listeners: Vec::new(),
             genctr: 1,
             cntlid_last: 0,
             claims: Claims::default(),
@@ -117,6 +120,14 @@ impl Target {
     #[must_use]
     pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
         Some(self.subsystems.get(nqn)?.table.clone())
+    }
+
+    /// The ports on Ethernet that are there now. Hosts that read the log over Ethernet find them in it.
+    pub fn set_frame_listeners(&mut self, listeners: Vec<FrameListener>) {
+        if self.frame_listeners != listeners {
+            self.frame_listeners = listeners;
+            self.discovery_changed();
+        }
     }
 
     /// The discovery log has other content: tells the discovery controllers.

@@ -73,8 +73,8 @@ pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use block_limits::BlockLimits;
 pub use config::{
-    BLOCKS_MAX, Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig,
-    TargetConfig, TlsUse, is_nqn,
+    BLOCKS_MAX, Description, FrameListener, Limits, Listener, NAMESPACES_MAX, NamespaceConfig,
+    SubsystemConfig, TargetConfig, TlsUse, is_nqn,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::Target;
