@@ -76,16 +76,18 @@ impl RateArgs {
         if key == "burst" {
             return Some(parse_seconds(value).map(|burst| self.burst = Some(burst)));
         }
-        let (place, parse): (_, fn(&str) -> Result<u64, String>) = match key {
-            "iops" => (&mut self.iops, parse_count),
-            "read-iops" => (&mut self.read_iops, parse_count),
-            "write-iops" => (&mut self.write_iops, parse_count),
-            "bandwidth" => (&mut self.bandwidth, parse_size),
-            "read-bandwidth" => (&mut self.read_bandwidth, parse_size),
-            "write-bandwidth" => (&mut self.write_bandwidth, parse_size),
+        let place = match key {
+            "iops" => &mut self.iops,
+            "read-iops" => &mut self.read_iops,
+            "write-iops" => &mut self.write_iops,
+            "bandwidth" => &mut self.bandwidth,
+            "read-bandwidth" => &mut self.read_bandwidth,
+            "write-bandwidth" => &mut self.write_bandwidth,
             _ => return None,
         };
-        Some(parse(value).map(|value| *place = Some(value)))
+        let is_count = key.ends_with("iops");
+        let parsed = if is_count { parse_count(value) } else { parse_size(value) };
+        Some(parsed.map(|value| *place = Some(value)))
     }
 }
 

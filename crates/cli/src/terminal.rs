@@ -30,6 +30,10 @@ pub(crate) fn wait_for_input(limit: Duration) {
 ///
 /// # Errors
 /// The thread cannot be started.
+#[allow(
+    clippy::exit,
+    reason = "the main thread may never come back from the code that reads the terminal"
+)]
 pub(crate) fn end_when_gone() -> io::Result<()> {
     let is_over = libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
     let watch = move || {

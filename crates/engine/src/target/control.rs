@@ -23,8 +23,6 @@ use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
-#[cfg(feature = "ether")]
-use roadtrain_proto::target::FrameListener;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
@@ -720,14 +718,6 @@ impl Control {
     pub(super) fn set_tls_hosts(&self, hosts: TlsHosts) {
         let mut state = self.lock();
         state.target.set_tls_hosts(hosts);
-        self.publish(state);
-    }
-
-    /// The ports on Ethernet that are there now.
-    #[cfg(feature = "ether")]
-    pub(super) fn set_frame_listeners(&self, listeners: Vec<FrameListener>) {
-        let mut state = self.lock();
-        state.target.set_frame_listeners(listeners);
         self.publish(state);
     }
 

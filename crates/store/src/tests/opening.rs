@@ -26,6 +26,13 @@ fn sizes_are_checked() {
         message(&null(100)),
         "null: 100 bytes are not a whole number of 4096-byte blocks: use 4096"
     );
+    // 2^51 - 1 blocks at most.
+    assert!(open(&null(((1 << 51) - 1) << 12)).is_ok());
+    assert_eq!(
+        message(&null(1 << 63)),
+        "null: 9223372036854775808 bytes are more than a namespace can have with blocks of 4096: \
+         9223372036854771712 at most"
+    );
     assert!(message(&file(&path, Some(1000), 512)).ends_with("use 512 or 1024"));
     assert!(message(&memory(1 << 60, 4096)).contains("choose a smaller size"));
     assert!(!path.exists());

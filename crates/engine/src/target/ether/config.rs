@@ -2,6 +2,7 @@
 
 use crate::ether::port::{Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing};
 use crate::target::ServerError;
+use crate::target::control::Control;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::target::FrameListener;
@@ -69,8 +70,17 @@ pub(in crate::target) struct EtherPorts {
     seals: SealUse,
 }
 
+impl Control {
+    /// Interfaces may have come or gone: the discovery log has the ports that are there.
+    pub(in crate::target) fn note_ports(&self, ports: &[Port]) {
+        let mut state = self.lock();
+        state.target.set_frame_listeners(frame_listeners(ports));
+        self.publish(state);
+    }
+}
+
 /// Ports whose interfaces are there.
-pub(in crate::target) fn frame_listeners(ports: &[Port]) -> Vec<FrameListener> {
+fn frame_listeners(ports: &[Port]) -> Vec<FrameListener> {
     let there = ports.iter().filter(|port| !port.is_absent());
     there
         .map(|port| {

@@ -10,6 +10,7 @@ use roadtrain_wire::ether::setup::{
 use roadtrain_wire::ether::{
     self, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
 };
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use std::os::fd::AsRawFd;
@@ -243,15 +244,19 @@ fn discover(stranger: &mut Stranger) {
 fn a_target_offers_what_it_has() {
     in_lab(|_, stranger| {
         let mut endpoints = Vec::new();
-        for wanted in ["", NQN] {
+        for (wanted, offered) in
+            [("", &[NQN, DISCOVERY_NQN][..]), (NQN, &[NQN]), (DISCOVERY_NQN, &[DISCOVERY_NQN])]
+        {
             stranger.ask(FrameType::Discover, 0, wanted.as_bytes());
-            let (_, header, body) = stranger.answer(FrameType::Offer);
-            assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
-            let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
-            assert_eq!((nqn, offer.frame.get()), (NQN, 9000));
-            endpoints.push(offer.endpoint);
+            for expected in offered {
+                let (_, header, body) = stranger.answer(FrameType::Offer);
+                assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
+                let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
+                assert_eq!((nqn, offer.frame.get()), (*expected, 9000));
+                endpoints.push(offer.endpoint);
+            }
         }
-        assert_eq!(endpoints[0], endpoints[1]);
+        assert!(endpoints.iter().all(|endpoint| *endpoint == endpoints[0]));
         stranger.ask(FrameType::Discover, 0, b"nqn.2024-01.test:other");
         assert!(stranger.is_silent(FrameType::Offer));
         discover(stranger);

@@ -185,9 +185,9 @@ impl Qpair {
             self.broken("places", "POSITION", position, Some(number));
         } else {
             slot.has_command = true;
-            (slot.sqe, slot.position, slot.room) = (command.sqe, position, room);
+            (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
             // More than MDTS: executed without its data, which ends it with Invalid Field.
-            slot.octets = if is_too_large { 0 } else { octets };
+            (slot.octets, slot.room) = if is_too_large { (0, 0) } else { (octets, room) };
             (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
             self.execute_if_all(number, event);
         }
@@ -205,7 +205,7 @@ impl Qpair {
         if data_bytes > 0 {
             sqe.set_in_capsule(data_bytes);
         } else {
-            sqe.set_transport(room_bytes);
+            sqe.set_transport(slot.sgl_bytes);
         }
         self.slots.get_mut(number).state = State::Executing;
         self.slots.count_command();

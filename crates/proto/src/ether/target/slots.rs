@@ -36,6 +36,8 @@ pub(super) struct Slot {
     pub(super) arrived: u16,
     /// Octets of data that the host takes, then those that it gets.
     pub(super) room: u32,
+    /// Octets of data for the host that the command's SGL is to say: more than `room` where they are more than MDTS.
+    pub(super) sgl_bytes: u32,
     pub(super) urgency: Urgency,
     /// The command does not say how urgent it is.
     pub(super) is_unclassed: bool,
@@ -59,6 +61,7 @@ impl Slot {
             position: 0,
             arrived: 0,
             room: 0,
+            sgl_bytes: 0,
             urgency: Urgency::Normal,
             is_unclassed: false,
             status: Status::SUCCESS,

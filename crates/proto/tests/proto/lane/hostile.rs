@@ -144,10 +144,12 @@ impl TargetUnderTest {
     }
 }
 
-/// All commands that a target has received, with the octets of data that came with each.
+/// All commands that a target has received, with the octets of data in both directions.
 fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
     let command = |event: &target::RxEvent| match *event {
-        target::RxEvent::Command { slot, data_bytes, .. } => Some((slot, data_bytes)),
+        target::RxEvent::Command { slot, data_bytes, room_bytes, .. } => {
+            Some((slot, data_bytes + room_bytes))
+        }
         _ => None,
     };
     events.iter().filter_map(command).collect()
