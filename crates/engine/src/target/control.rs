@@ -1,5 +1,6 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
+mod admission;
 mod expiry;
 mod reservations;
 mod standby;
@@ -31,12 +32,11 @@ use roadtrain_proto::target::{
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
-use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::offset_of;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -48,8 +48,6 @@ use tracing::{info, warn};
 
 /// Random octets of an authentication: exponent, challenge and sequence number.
 const RANDOM_BYTES: usize = 64 + 64 + 4;
-/// Octets of a name in the data of a Connect.
-const NQN_FIELD_BYTES: usize = 256;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
@@ -356,27 +354,6 @@ impl Control {
         }
     }
 
-    /// The host of a connection is granted the queue that it has claimed, if it has proved who it is or need not:
-    /// whether that is so now. An error: it is refused, and the connection is to end.
-    pub(super) fn grant(
-        &self,
-        now: Instant,
-        session: &mut Session,
-        port: Port<'_>,
-    ) -> Result<bool, ()> {
-        let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
-        let granted = session.take_granted(now, target, presences, port.socket);
-        self.publish(state);
-        granted.map_err(|error| {
-            let (field, value, status) = (error.field, &error.value, error.status);
-            info!(peer = port.peer, field, value, %status, "refused, though it has proved who it is");
-            let claim = session.claim();
-            let names = claim.map_or(("", ""), |claim| (&*claim.subnqn, &*claim.hostnqn));
-            self.meters.refused(names.0, names.1, error.field);
-        })
-    }
-
     /// A host may come again with that PSK, unless its key has changed since it was asked for it.
     fn keep(&self, now: Instant, connected: &Connected, psk: &GeneratedPsk) {
         let state = self.lock();
@@ -491,26 +468,6 @@ impl Control {
         // What was claimed a moment ago, and needs no proof, is granted.
         let granted = self.grant(now, session, port) == Ok(true);
         Answer { completion, connected: true, granted, ..Answer::default() }
-    }
-
-    /// The answer to a Connect that is refused.
-    fn refused(&self, port: Port<'_>, data: &[u8], error: &ConnectRefused) -> Answer {
-        let (field, value, status) = (error.field, &error.value, error.status);
-        info!(peer = port.peer, field, value, %status, "Connect refused");
-        self.count_refusal(data, field);
-        Answer { completion: Some((status, error.result.into())), ..Answer::default() }
-    }
-
-    /// Of a host that says its name in the data of its Connect.
-    fn count_refusal(&self, data: &[u8], why: &'static str) {
-        let name = |start: usize| {
-            let field = data.get(start..start + NQN_FIELD_BYTES).unwrap_or_default();
-            let name = field.split(|octet| *octet == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(name).into_owned()
-        };
-        let (nqn, host) =
-            (name(offset_of!(ConnectData, subnqn)), name(offset_of!(ConnectData, hostnqn)));
-        self.meters.refused(&nqn, &host, why);
     }
 
     /// What controllers are granted.

@@ -181,7 +181,8 @@ fn a_key_is_changed_while_the_host_has_one_or_the_other() {
     assert!(is_let_in(1) && is_let_in(5) && !is_let_in(7));
     set(&[(HOST_NQN, 5), (OTHER, 7)], None);
     assert!(!is_let_in(1) && is_let_in(5));
-    let stays = HostConfig { host_nqn: OTHER.to_owned(), ..config(&server, host(7)) };
+    let (host_nqn, host_id) = (OTHER.to_owned(), [9; 16]);
+    let stays = HostConfig { host_nqn, host_id, ..config(&server, host(7)) };
     let stays = Client::connect(stays).unwrap();
     let goes = Client::connect(config(&server, host(5))).unwrap();
     set(&[(OTHER, 7)], None);

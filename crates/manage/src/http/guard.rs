@@ -24,9 +24,8 @@ pub(super) async fn guard(here: SocketAddr, request: Request, next: Next) -> Res
 
 /// Whether a request with these fields is answered.
 fn check(here: SocketAddr, fields: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
-    let text = |name| match fields.get(&name) {
-        Some(value) => Some(value.to_str().unwrap_or("?").trim()),
-        None => None,
+    let text = |name: header::HeaderName| {
+        fields.get(name).map(|value| value.to_str().unwrap_or("?").trim())
     };
     let host = text(header::HOST);
     if here.ip().is_loopback() && host.is_some_and(|host| !is_own_name(host)) {
