@@ -42,9 +42,21 @@ assert ask(iter([call.encode()]))[0].status == 200, "in chunks"
 # Head and body come in one piece.
 stream = socket.create_connection((host, int(port)), timeout=20)
 small = json.dumps({"method": "spdk_get_version", "id": 1})
-stream.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {right}\r\nContent-Length: {len(small)}\r\n\r\n{small}".encode())
+stream.sendall(f"POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {right}\r\nContent-Length: {len(small)}\r\n\r\n{small}".encode())
 piece = stream.recv(1 << 16)
 assert piece.startswith(b"HTTP/1.1 200") and piece.rstrip().endswith(b"}"), piece
+
+# What pages of other sites can have a browser send: forms, and requests that say from where or to whom.
+for fields, status in [
+    ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    ({"Content-Type": "text/plain;charset=UTF-8"}, 415),
+    ({"Content-Type": "application/json"}, 200),
+    ({"Origin": "http://evil.example"}, 403),
+    ({"Origin": "null"}, 403),
+    ({"Host": "evil.example"}, 421),
+    ({"Host": "localhost"}, 200),
+]:
+    assert ask(headers=fields)[0].status == status, fields
 
 # Without credentials and with wrong ones; many of them are slowed, and right ones are not.
 for wrong in [None, "", "!", base64.b64encode(b"ada:x").decode(), base64.b64encode(b"ada").decode()]:

@@ -335,3 +335,44 @@ test_ether_beside_tcp() {
     holds bench.json '.errors == 0 and .iops > 0'
     holds tcp.json '.errors == 0 and .iops > 0'
 }
+
+# foreign_host PROGRAM [OPTIONS]: a host that was written from the page alone, over all links; what it says is in foreign.log
+foreign_host() {
+    in_host "$lab" timeout 120 python3 -B "$top/tests/foreign-hosts/ether/$1" "$links" "$nqn" "${@:2}" >foreign.log 2>&1 ||
+        { cat foreign.log; fail "$*"; }
+}
+
+# It finds what it has written, whatever the network does to frames.
+test_ether_foreign_host() {
+    ether_lab 2 9000
+    serve_ether --namespace mem:64MiB
+    foreign_host host.py
+    foreign_host host.py --crc --drop 0.05 --dup 0.05 --reorder 0.05 --seed "$((RANDOM + 1))"
+    tail -n 1 foreign.log | grep -qx ok
+}
+
+# The same with keys, over frames that are sealed.
+test_ether_foreign_host_sealed() {
+    ether_lab 1 9000
+    (umask 077; "$ROADTRAIN" keys dhchap >host.key)
+    serve_ether --namespace mem:64MiB --require-auth --dhchap-key "$ether_hostnqn=host.key" --seal required
+    foreign_host seal.py "$ether_hostnqn" host.key
+    foreign_host seal.py "$ether_hostnqn" host.key --drop 0.03 --dup 0.03 --reorder 0.03
+    grep -q 'authenticated; frames are sealed' target.log
+}
+
+# What is acknowledged is answered, or ends the lane with a reason; metrics and the log have the reasons.
+test_ether_foreign_host_at_the_limits() {
+    ether_lab 1 9000
+    in_target "$lab" ip link set lo up
+    serve_ether --namespace mem:64MiB --metrics 127.0.0.1:9464
+    foreign_host limits.py
+    in_target "$lab" curl -sS http://127.0.0.1:9464/metrics >metrics.txt
+    local reason
+    for reason in places shapes unexpected slots records; do
+        grep -q "^roadtrain_frames_dropped_total{interface=\"all\",reason=\"$reason\"} [1-9]" metrics.txt ||
+            { grep frames_dropped metrics.txt; fail "$reason is not counted"; }
+        grep -q "breaks the protocol ($reason)" target.log || { cat target.log; fail "$reason is not in the log"; }
+    done
+    foreign_host host.py
+}

@@ -30,6 +30,30 @@ test_crash_under_write_load() {
     fio "${fio[@]}" --uri="$uri" --rw=randwrite --verify_only=1 --output=fio-again.log
 }
 
+# flushes: whether a flush of the attached disk succeeds; qemu-io sends one only after a write
+flushes() { qemu-io -f raw -c 'write -P 9 128k 4k' -c flush "$uri" >qemu-io.log 2>&1; }
+
+# Acknowledged writes that were not flushed are gone with the target's memory: one flush says so. A file is still there
+# when only the process was killed.
+test_crash_lost_writes_fail_a_flush() {
+    local store
+    for store in mem:16MiB,uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e "file:$work/disk.img,size=16MiB"; do
+        serve --namespace "$store"
+        attach --reconnect-delay 0.2
+        qemu-io -t unsafe -f raw -c 'write -P 7 0 64k' "$uri" >/dev/null # which never flushes
+        restart --namespace "$store"
+        eventually 30 prints_anyway '.[0].state == "connected"' "$ROADTRAIN" status --json
+        if [[ $store = mem:* ]]; then
+            ! flushes || fail 'the first flush says nothing of the loss'
+            grep -q 'write verifier has changed' attach.log || fail 'the log says nothing of it'
+        fi
+        flushes || { cat qemu-io.log; fail "$store: the flush fails"; }
+        kill "$attached" "$target"
+        ended "$attached" 30
+        ended "$target" 30
+    done
+}
+
 # The load generator checks every block it reads against what it last wrote there.
 test_crash_under_verified_mix() {
     serve --namespace "file:$work/disk.img,size=16MiB"

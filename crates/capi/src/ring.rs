@@ -284,6 +284,7 @@ mod tests {
         preferred_write_blocks: 1,
         preferred_discard_blocks: 1,
         optimal_write_blocks: 1,
+        write_verifier: None,
     };
 
     fn made(op: u32, flags: u32, offset: u64, length: u64, data: *mut u8) -> Outcome<Request> {

@@ -7,6 +7,7 @@ use crate::registry::{Cleared, Entry, Registry};
 use crate::signals::{Signal, Signals};
 use crate::{logs, output, terminal};
 use roadtrain_front::system_resource::SystemResource;
+use rustix::process::Signal as KillSignal;
 use serde::Serialize;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -115,7 +116,7 @@ fn end_all(
         let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
         terminal::say(format_args!("roadtrain: {called}: {why}: killing process {pid}"));
         *how = How::Killed;
-        entry.process.signal(libc::SIGKILL);
+        entry.process.signal(KillSignal::KILL);
     }
     if !is_left {
         wait(entries, KILL_TIMEOUT, || {
@@ -142,7 +143,7 @@ fn called(id: &str, devices: &[String]) -> String {
 fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
     let asked = socket::ask_to_stop(&registry.control_socket(&entry.id));
     if asked.is_err() {
-        entry.process.signal(libc::SIGTERM);
+        entry.process.signal(KillSignal::TERM);
     }
     asked.ok()
 }

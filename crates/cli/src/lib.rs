@@ -99,7 +99,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => 0,
         Err(failure) => {
             if !failure.message.is_empty() {
-                terminal::say(&failure);
+                terminal::say(output::lines(&failure.to_string()));
             }
             failure.status()
         }

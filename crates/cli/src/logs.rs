@@ -3,9 +3,11 @@
 mod budget;
 
 use self::budget::Budget;
+use roadtrain_wire::text::{Printable, is_printable};
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock};
 use tracing::{Event, Level, Subscriber};
@@ -21,12 +23,57 @@ use tracing_subscriber::{Layer, Registry, reload};
 pub(crate) fn start(level: &str, verbose: u8) {
     let (levels, handle) = reload::Layer::new(filter(level, verbose));
     keep(handle);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let ansi = !is_journal() && io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(io::stderr(), ansi));
     if is_journal() {
         init(lines.with_ansi(false).event_format(Journal), levels);
     } else {
-        let ansi = io::stderr().is_terminal();
         init(lines.with_target(false).with_ansi(ansi), levels);
+    }
+}
+
+/// Writes an event in one line, whatever a peer has put into it; with colours if they are wanted, whose escapes the
+/// formatter takes from peers.
+struct Lines<W>(W, bool);
+
+impl<W: Write> Write for Lines<W> {
+    /// One event.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        self.0.write_all(one_line(&text, self.1).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// An event's text, with escapes for what is not printable. Its last character is the end of its line.
+fn one_line(event: &str, has_colours: bool) -> Cow<'_, str> {
+    let text = event.strip_suffix('\n').unwrap_or(event);
+    if text.chars().all(is_printable) {
+        return event.into();
+    }
+    let mut line = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| !is_printable(c)) {
+        line.push_str(&rest[..at]);
+        let colour = if has_colours { colour(&rest[at..]) } else { 0 };
+        let length = rest[at..].chars().next().map_or(0, char::len_utf8).max(colour);
+        let piece = &rest[at..at + length];
+        line += &if colour > 0 { piece.to_owned() } else { Printable(piece).to_string() };
+        rest = &rest[at + length..];
+    }
+    (line + rest + &event[text.len()..]).into()
+}
+
+/// Bytes of the escape for a colour that a text begins with: `ESC [ NUMBERS m`.
+fn colour(text: &str) -> usize {
+    let Some(numbers) = text.strip_prefix("\u{1b}[") else { return 0 };
+    match numbers.find(|c: char| !c.is_ascii_digit() && c != ';') {
+        Some(end) if numbers[end..].starts_with('m') => text.len() - numbers.len() + end + 1,
+        _ => 0,
     }
 }
 
@@ -62,7 +109,8 @@ pub(crate) fn set_level(level: &str) -> Result<(), String> {
 
 /// As [`start`], but to a file.
 pub(crate) fn start_file(level: &str, verbose: u8, file: File) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(Arc::new(file));
+    let file = Arc::new(file);
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || Lines(file.clone(), false));
     init(lines.with_target(false).with_ansi(false), filter(level, verbose));
 }
 
@@ -112,5 +160,55 @@ fn priority(level: Level) -> u8 {
         Level::WARN => 4,
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_a_peer_has_put_into_it() {
+        for (event, has_colours, line) in [
+            ("2026 INFO plain text\n", false, "2026 INFO plain text\n"),
+            ("a\nERROR forged\n", false, "a\\nERROR forged\n"),
+            ("a\u{1b}[2Jb\r\n", false, "a\\u{1b}[2Jb\\r\n"),
+            (
+                "\u{1b}[32m INFO\u{1b}[0m x\u{1b}[2J\n",
+                true,
+                "\u{1b}[32m INFO\u{1b}[0m x\\u{1b}[2J\n",
+            ),
+            ("\u{1b}[32m INFO\n", false, "\\u{1b}[32m INFO\n"),
+            ("\u{1b}[", true, "\\u{1b}["),
+        ] {
+            assert_eq!(one_line(event, has_colours), line);
+        }
+    }
+
+    /// The formatter itself, with colours.
+    #[test]
+    fn fields_of_peers_bring_no_escapes() {
+        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        struct To(Arc<std::sync::Mutex<Vec<u8>>>);
+        impl Write for To {
+            fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(octets);
+                Ok(octets.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let to = written.clone();
+        let lines =
+            tracing_subscriber::fmt::layer().with_writer(move || Lines(To(to.clone()), true));
+        let subscriber = tracing_subscriber::registry().with(lines.with_ansi(true));
+        tracing::subscriber::with_default(subscriber, || {
+            let evil = "x\u{1b}[31m\u{1b}[2J\ny";
+            tracing::warn!(host = evil, peer = %evil, other = ?evil, "{evil}");
+        });
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(!text.contains("\u{1b}[2J") && !text.contains("\u{1b}[31mx"), "{text:?}");
     }
 }

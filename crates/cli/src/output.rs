@@ -1,6 +1,7 @@
-//! Results on stdout: JSON or aligned columns.
+//! Results on stdout: JSON or aligned columns. Text of peers is in them, so nothing but what is printable gets there.
 
 use crate::failure::Outcome;
+use roadtrain_wire::text::{Printable, is_printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
@@ -34,9 +35,29 @@ pub(crate) fn ready(text: &str) -> Outcome {
 
 /// In one piece: a reader that leaves after what it looked for has had all of it.
 fn write(text: &str) -> io::Result<()> {
+    write_raw(&lines(text.trim_end()))
+}
+
+fn write_raw(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(format!("{}\n", text.trim_end()).as_bytes())?;
+    stdout.write_all(format!("{text}\n").as_bytes())?;
     stdout.flush()
+}
+
+/// Lines as a terminal may get them: a line's end and a tab are ours, every other character that is not printable is
+/// somebody else's.
+#[must_use]
+pub(crate) fn lines(text: &str) -> String {
+    let lay_out = |c: char| matches!(c, '\n' | '\t');
+    let is_fit = |c: char| lay_out(c) || is_printable(c);
+    if text.chars().all(is_fit) {
+        return text.to_owned();
+    }
+    let pieces = text.split_inclusive(lay_out).map(|piece| match piece.strip_suffix(lay_out) {
+        Some(before) => format!("{}{}", Printable(before), &piece[before.len()..]),
+        None => Printable(piece).to_string(),
+    });
+    pieces.collect()
 }
 
 /// Prints one JSON value, indented.
@@ -45,12 +66,30 @@ fn write(text: &str) -> io::Result<()> {
 /// When the output cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    line(&text)
+    match write_raw(&json_text(&text)) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// JSON leaves characters behind ASCII as they are: those that are not printable are escaped as JSON does.
+fn json_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' || is_printable(c) {
+            out.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
+        }
+    }
+    out
 }
 
 /// Columns as wide as their widest cell.
 #[must_use]
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let in_one_line = |row: &Vec<String>| row.iter().map(|c| Printable(c).to_string()).collect();
+    let rows: &Vec<Vec<String>> = &rows.iter().map(in_one_line).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -76,5 +115,18 @@ mod tests {
         let rows = [vec!["1".into(), "long name".into(), "x".into()]];
         let text = super::columns(&["nsid", "name", "end"], &rows);
         assert_eq!(text, "nsid  name       end\n1     long name  x\n");
+    }
+
+    /// A serial number or a name that clears the screen, or looks like a line of ours.
+    #[test]
+    fn nothing_of_a_peer_moves_the_cursor() {
+        let evil = "x\u{1b}[2J\ny\u{9b}A";
+        let text = super::columns(&["name"], &[vec![evil.into()], vec!["z".into()]]);
+        assert_eq!(text, "name\nx\\u{1b}[2J\\ny\\u{9b}A\nz\n");
+        assert_eq!(super::lines("a\tb\nc\rd\u{1b}"), "a\tb\nc\\rd\\u{1b}");
+        let json = super::json_text(&serde_json::to_string(&[evil, "\u{202e}\u{e0001}"]).unwrap());
+        assert!(json.is_ascii() && !json.contains(char::is_control), "{json}");
+        let back: Vec<String> = serde_json::from_str(&json).unwrap();
+        assert_eq!(back, [evil, "\u{202e}\u{e0001}"]);
     }
 }

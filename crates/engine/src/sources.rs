@@ -1,13 +1,11 @@
 //! Where hosts come from, as far as budgets go: what costs much is shared between sources, so that one with many
 //! connections has no more of it than one with a single one.
 
+use roadtrain_proto::target::source;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-/// Bits of an IPv6 address that tell who somebody is: the others are his own to choose.
-const IPV6_SITE_BITS: u32 = 64;
-
-/// Where a connection comes from: an IPv4 address, the upper half of an IPv6 address, or a station's name.
+/// Where a connection comes from: a [`source`] of the network, or a station's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     Address(IpAddr),
@@ -16,12 +14,7 @@ pub(crate) enum Source {
 
 impl From<SocketAddr> for Source {
     fn from(peer: SocketAddr) -> Self {
-        Source::Address(match peer.ip().to_canonical() {
-            IpAddr::V4(address) => address.into(),
-            IpAddr::V6(address) => {
-                Ipv6Addr::from_bits(address.to_bits() >> IPV6_SITE_BITS << IPV6_SITE_BITS).into()
-            }
-        })
+        Source::Address(source(peer.ip()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Log lines of what anybody may cause as often as they like: the first of a kind at once, then how many more there were,
 //! every ten seconds, until none comes for so long.
 
+use roadtrain_wire::text::is_printable;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,9 +150,9 @@ fn clean(detail: &str) -> String {
             text.push_str("..");
             break;
         }
-        match c.is_control() {
-            true => write!(text, "{}", c.escape_default()).unwrap_or_default(),
-            false => text.push(c),
+        match is_printable(c) {
+            true => text.push(c),
+            false => write!(text, "{}", c.escape_default()).unwrap_or_default(),
         }
     }
     text

@@ -3,16 +3,21 @@
 //! Answers come from the one thread of a single-threaded runtime, so a handler must not block it: what takes long goes
 //! to `tokio::task::spawn_blocking`.
 
+mod guard;
 mod places;
 
 pub use places::Connection;
 
 use crate::bursts::{Bursts, Weight};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use axum::{Extension, Router};
+use guard::guard;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use places::{ALL_MAX, Places};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread::{Builder, JoinHandle};
@@ -24,6 +29,8 @@ use tracing::warn;
 
 /// How long a request's head may take, and a connection be idle.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// How long an answer may wait for a peer that takes nothing of it.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Pause after a connection that could not be accepted.
@@ -111,10 +118,11 @@ async fn serve(
             let detail = format!("it has shown no credentials, and {peer} came");
             tell(Weight::Warning, "a connection closed for another one", gone, &detail);
         }
-        let router = router.clone().layer(Extension(connection.clone()));
+        let guard = from_fn(move |request: Request, next: Next| guard(here, request, next));
+        let router = router.clone().layer(Extension(connection.clone())).layer(guard);
         let tell = tell.clone();
         let task = tokio::spawn(async move {
-            if let Err(error) = answer(stream, router).await
+            if let Err(error) = answer(stream, router, TAKEN_WITHIN).await
                 && error.is_parse()
             {
                 tell(Weight::Info, "what is no HTTP", peer, &error.to_string());
@@ -125,9 +133,14 @@ async fn serve(
     }
 }
 
-/// Answers on one connection until its end. Head and body of an answer leave in one send.
-async fn answer(stream: TcpStream, router: Router) -> hyper::Result<()> {
+/// Answers on one connection until its end. Head and body of an answer leave in one send. A peer that takes nothing for
+/// `taken_within` while there is something for it loses its connection, and the answer's memory is free.
+async fn answer(stream: TcpStream, router: Router, taken_within: Duration) -> hyper::Result<()> {
     let _ = stream.set_nodelay(true);
+    let milliseconds = taken_within.as_millis().try_into().unwrap_or(u32::MAX);
+    if let Err(error) = set_tcp_user_timeout(&stream, milliseconds) {
+        warn!("HTTP: a peer that takes nothing would keep its answer: TCP_USER_TIMEOUT: {error}");
+    }
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_BYTES_MAX);
     let service = TowerToHyperService::new(router);
@@ -148,7 +161,9 @@ mod tests {
         let address = server.address();
         let ask = || -> io::Result<String> {
             let mut stream = TcpStream::connect(address)?;
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+            stream.write_all(
+                b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
@@ -158,5 +173,27 @@ mod tests {
         assert!(answer.ends_with("well\n"), "{answer}");
         drop(server);
         assert!(ask().is_err());
+    }
+
+    /// Its answer would keep its memory for ever.
+    #[test]
+    fn a_peer_that_takes_nothing_loses_its_connection() {
+        const ANSWER_BYTES: usize = 64 << 20;
+        let router = Router::new().route("/", get(|| async { vec![b'x'; ANSWER_BYTES] }));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ended = runtime.block_on(async {
+            let accepted = tokio::net::TcpStream::from_std(accepted).unwrap();
+            let answered = answer(accepted, router, Duration::from_millis(300));
+            tokio::time::timeout(Duration::from_secs(60), answered).await
+        });
+        ended.expect("it ends").expect_err("and was not answered");
+        let mut octets = Vec::new();
+        let _ = stream.read_to_end(&mut octets);
+        assert!(octets.len() < ANSWER_BYTES);
     }
 }

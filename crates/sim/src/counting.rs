@@ -113,7 +113,8 @@ impl Counting {
         // What is read is stable, and so is what was counted: a power loss takes nothing back.
         sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
         job.open = Some((job.next.clone(), before));
-        Some((number, Request { token, sqe, compare, data, buffer, urgency: Urgency::Urgent }))
+        let (urgency, hides_blocks) = (Urgency::Urgent, false);
+        Some((number, Request { token, sqe, compare, data, buffer, urgency, hides_blocks }))
     }
 
     /// A job's request has ended.
@@ -187,10 +188,10 @@ impl Counting {
     ///
     /// # Errors
     /// As [`Counting::complete`].
-    pub fn judge<'a>(&self, content: impl Fn(u64) -> &'a [u8]) -> Result<(), String> {
+    pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         let done: Vec<u64> = self.jobs.iter().map(|job| job.done).collect();
         for job in &self.jobs {
-            self.check(job.lba, content(job.lba), &done)?;
+            self.check(job.lba, &content(job.lba), &done)?;
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! Storage with a volatile cache: commands take their time, touch their blocks one by one in between, and a
 //! power loss takes back whatever was not flushed, block by block. A flush that fails loses what it was for,
-//! and the next one succeeds nevertheless: as with write-back errors of real systems.
+//! and the next one succeeds nevertheless: as with write-back errors of real systems. Several processes may serve the
+//! same storage: each gets the completions of its own commands.
 
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Octets of a logical block.
 pub const BLOCK_BYTES: usize = 512;
@@ -61,6 +64,8 @@ pub enum Work {
 
 /// A command under way.
 struct Task {
+    /// The process that has started it.
+    process: u8,
     work: Work,
     /// Blocks still to be touched: when, and which.
     steps: Vec<(Instant, u64)>,
@@ -125,35 +130,27 @@ pub struct Manners {
     pub losing_percent: u64,
 }
 
-/// The storage.
-pub struct SimDisk {
+/// The storage, as all processes share it.
+struct Storage {
     cells: Vec<Cell>,
     tasks: BTreeMap<u64, Task>,
+    /// Completions that their processes have not taken.
+    ended: Vec<(u8, Done)>,
     serial: u64,
     manners: Manners,
     /// Nothing happens before.
     stalled_until: Instant,
+    /// The next write begins so much later.
+    delay: Duration,
     rng: Rng,
 }
 
-impl SimDisk {
-    /// `blocks` blocks of zeroes.
-    #[must_use]
-    pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
-        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
-        SimDisk {
-            cells: vec![cell; blocks as usize],
-            tasks: BTreeMap::new(),
-            serial: 0,
-            manners,
-            stalled_until: Instant::default(),
-            rng,
+impl Storage {
+    fn start(&mut self, now: Instant, process: u8, work: Work) -> u64 {
+        let mut now = now.max(self.stalled_until);
+        if matches!(work, Work::Write { .. }) {
+            now += std::mem::take(&mut self.delay);
         }
-    }
-
-    /// Starts a command within the namespace; its number comes back in [`Done`].
-    pub fn start(&mut self, now: Instant, work: Work) -> u64 {
-        let now = now.max(self.stalled_until);
         let (shortest, longest) = self.manners.latency_us;
         let mut takes = self.rng.micros(shortest, longest);
         if self.rng.chance(self.manners.slow_percent) {
@@ -169,23 +166,20 @@ impl SimDisk {
         let mut steps: Vec<_> = (slba..slba + blocks).map(|lba| (moment(), lba)).collect();
         steps.sort_unstable();
         steps.reverse();
-        let data =
-            vec![
-                0;
-                if matches!(work, Work::Read { .. }) { blocks as usize * BLOCK_BYTES } else { 0 }
-            ];
+        let read = if matches!(work, Work::Read { .. }) { blocks as usize } else { 0 };
+        let data = vec![0; read * BLOCK_BYTES];
         let fails = self.rng.below(1000) < self.manners.failing_per_mille;
         self.serial += 1;
         let losing = self.manners.losing_percent;
         let loses = work == Work::Flush && losing > 0 && self.rng.chance(losing);
-        let ends = now + takes;
-        let task = Task { work, steps, ends, fails, loses, data, flushes: self.serial };
+        let (ends, flushes) = (now + takes, self.serial);
+        let task = Task { process, work, steps, ends, fails, loses, data, flushes };
         self.tasks.insert(self.serial, task);
         self.serial
     }
 
-    /// Lets the time pass until `now`; what has ended meanwhile.
-    pub fn advance(&mut self, now: Instant) -> Vec<Done> {
+    /// Lets the time pass until `now`, for all processes.
+    fn advance(&mut self, now: Instant) {
         let mut steps: Vec<(Instant, u64, u64)> = Vec::new();
         for (&number, task) in &mut self.tasks {
             while task.steps.last().is_some_and(|(at, _)| *at <= now) {
@@ -199,7 +193,10 @@ impl SimDisk {
         let over =
             self.tasks.iter().filter(|(_, task)| task.ends <= now).map(|(&number, _)| number);
         let over: Vec<u64> = over.collect();
-        over.into_iter().filter_map(|number| self.end(number)).collect()
+        for number in over {
+            let ended = self.end(number);
+            self.ended.extend(ended);
+        }
     }
 
     fn touch(&mut self, number: u64, lba: u64) {
@@ -219,18 +216,14 @@ impl SimDisk {
         }
     }
 
-    fn end(&mut self, number: u64) -> Option<Done> {
+    fn end(&mut self, number: u64) -> Option<(u8, Done)> {
         let task = self.tasks.remove(&number)?;
         if task.loses {
             self.cells.iter_mut().for_each(|cell| cell.lost = self.serial);
         }
         if task.fails || task.loses {
-            return Some(Done {
-                task: number,
-                result: Err(()),
-                lost: task.loses,
-                is_unforced: false,
-            });
+            let (result, lost) = (Err(()), task.loses);
+            return Some((task.process, Done { task: number, result, lost, is_unforced: false }));
         }
         let is_forced = matches!(task.work, Work::Write { fua: true, .. });
         let is_unforced = is_forced && self.manners.losing_percent > 0;
@@ -245,20 +238,68 @@ impl SimDisk {
             Work::Flush => self.cells.iter_mut().for_each(|cell| cell.settle(task.flushes)),
             _ => {}
         }
-        Some(Done { task: number, result: Ok(task.data), lost: false, is_unforced })
+        let result = Ok(task.data);
+        Some((task.process, Done { task: number, result, lost: false, is_unforced }))
+    }
+}
+
+/// The storage, as one process has it.
+pub struct SimDisk {
+    storage: Rc<RefCell<Storage>>,
+    process: u8,
+}
+
+impl SimDisk {
+    /// `blocks` blocks of zeroes, as process 0 has them.
+    #[must_use]
+    pub fn new(blocks: u64, manners: Manners, rng: Rng) -> Self {
+        let cell = Cell { stable: vec![0; BLOCK_BYTES], cached: Vec::new(), lost: 0 };
+        let storage = Storage {
+            cells: vec![cell; blocks as usize],
+            tasks: BTreeMap::new(),
+            ended: Vec::new(),
+            serial: 0,
+            manners,
+            stalled_until: Instant::default(),
+            delay: Duration::ZERO,
+            rng,
+        };
+        SimDisk { storage: Rc::new(RefCell::new(storage)), process: 0 }
     }
 
-    /// Commands under way end nowhere.
+    /// The same storage, as another process has it.
+    #[must_use]
+    pub fn shared_with(&self, process: u8) -> Self {
+        SimDisk { storage: self.storage.clone(), process }
+    }
+
+    /// Starts a command within the namespace; its number comes back in [`Done`].
+    pub fn start(&mut self, now: Instant, work: Work) -> u64 {
+        self.storage.borrow_mut().start(now, self.process, work)
+    }
+
+    /// Lets the time pass until `now`; the commands of this process that have ended meanwhile.
+    pub fn advance(&mut self, now: Instant) -> Vec<Done> {
+        let mut storage = self.storage.borrow_mut();
+        storage.advance(now);
+        let own = storage.ended.extract_if(.., |(process, _)| *process == self.process);
+        own.map(|(_, done)| done).collect()
+    }
+
+    /// Commands of this process end nowhere.
     pub fn abandon(&mut self) {
-        self.tasks.clear();
+        let mut storage = self.storage.borrow_mut();
+        storage.tasks.retain(|_, task| task.process != self.process);
+        storage.ended.retain(|(process, _)| *process != self.process);
     }
 
     /// The power fails: of every block any version since the last stable one is left.
     pub fn lose_power(&mut self) {
         self.abandon();
-        for cell in &mut self.cells {
+        let Storage { cells, rng, .. } = &mut *self.storage.borrow_mut();
+        for cell in cells {
             cell.cached.retain(|(written, _)| *written > cell.lost);
-            let keep = self.rng.below(cell.cached.len() as u64 + 1) as usize;
+            let keep = rng.below(cell.cached.len() as u64 + 1) as usize;
             let kept = cell.cached.drain(..).nth(keep.wrapping_sub(1));
             if let Some((_, content)) = kept {
                 cell.stable = content;
@@ -266,23 +307,34 @@ impl SimDisk {
         }
     }
 
-    /// What is in a block.
+    /// The octets of a block.
     #[must_use]
-    pub fn content(&self, lba: u64) -> &[u8] {
-        self.cells[lba as usize].now()
+    pub fn content(&self, lba: u64) -> Vec<u8> {
+        self.storage.borrow().cells[lba as usize].now().clone()
     }
 
-    /// When the next command ends.
+    /// When the next command of this process ends.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {
-        self.tasks.values().map(|task| task.ends).min()
+        let storage = self.storage.borrow();
+        if storage.ended.iter().any(|(process, _)| *process == self.process) {
+            return Some(Instant(0));
+        }
+        let own = storage.tasks.values().filter(|task| task.process == self.process);
+        own.map(|task| task.ends).min()
+    }
+
+    /// The next write takes so much longer, as one that a device retries.
+    pub fn stick(&mut self, time: Duration) {
+        self.storage.borrow_mut().delay = time;
     }
 
     /// Nothing happens before `until`, then what is under way goes on in another order.
     pub fn stall(&mut self, now: Instant, until: Instant) {
-        self.stalled_until = self.stalled_until.max(until);
-        for task in self.tasks.values_mut() {
-            let later = until.since(now) + self.rng.micros(0, AFTER_STALL_US);
+        let Storage { tasks, stalled_until, rng, .. } = &mut *self.storage.borrow_mut();
+        *stalled_until = (*stalled_until).max(until);
+        for task in tasks.values_mut() {
+            let later = until.since(now) + rng.micros(0, AFTER_STALL_US);
             task.steps.iter_mut().for_each(|(at, _)| *at += later);
             task.ends += later;
         }

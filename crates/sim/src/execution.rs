@@ -10,6 +10,7 @@ use crate::reserving::Reserving;
 use crate::rng::Rng;
 use crate::transport::TargetEnd;
 use roadtrain_proto::policy::Class;
+use roadtrain_proto::target::buffer_shares::BufferShares;
 use roadtrain_proto::target::execution::{
     self, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
@@ -190,8 +191,12 @@ pub struct Stores {
     marks_file: MarksFile,
     /// The buffers.
     pub pool: Pool,
+    /// How much of it may wait for hosts.
+    pub shares: BufferShares,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
+    /// Power losses so far: the write verifier.
+    pub boots: u64,
     /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
     flushes: Rc<Flushes>,
@@ -220,7 +225,9 @@ impl Stores {
             disk,
             marks_file,
             pool: Pool::new(plan.pool_bytes),
+            shares: BufferShares::new(plan.pool_bytes),
             extra_store: 1,
+            boots: 0,
             stability: flushes.stability.clone(),
             flushes,
             limit: Rc::new(RateLimit::new(&plan.rates)),
@@ -248,6 +255,12 @@ impl Stores {
         self.entries.len() + self.reserving.waiting()
     }
 
+    /// Nothing more of a connection's commands is begun.
+    pub(crate) fn cancel_all(&mut self, conn: ConnId) {
+        let own = self.entries.values_mut().filter(|entry| entry.conn == conn);
+        own.for_each(|entry| entry.task.cancel());
+    }
+
     /// Octets that are the target's, or not where they should be: lanes hold `buffered` of them.
     ///
     /// # Errors
@@ -264,6 +277,7 @@ impl Stores {
         self.disk.abandon();
         if power_loss {
             self.disk.lose_power();
+            self.boots += u64::from(self.plan.sabotage != Some(Sabotage::SameVerifier));
         }
         self.entries.clear();
         self.parts.clear();
@@ -272,6 +286,7 @@ impl Stores {
         self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
         self.pool = Pool::new(self.plan.pool_bytes);
+        self.shares = BufferShares::new(self.plan.pool_bytes);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
     }
 

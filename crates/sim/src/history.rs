@@ -4,7 +4,8 @@
 //! Soundness: for each block there is a set of candidates for its content now, and one for its stable
 //! content. A write is a candidate from the moment it is asked for. It leaves the set once another write or
 //! read, begun after it was acknowledged, has ended with another content. A write that failed stays a
-//! candidate: it may have happened, and may still happen. Nothing allowed is ever reported as wrong.
+//! candidate until its host has written the block again: it may have happened, and may still happen. Nothing allowed is
+//! ever reported as wrong.
 //!
 //! On storage that loses what a failed flush was for, a flush speaks for its own host's writes only, and only
 //! for those since the last failure that this host was told of; and not at all beside another flush of the
@@ -31,6 +32,8 @@ struct Candidate {
     write: u64,
     /// When it was acknowledged.
     ended: Option<Tick>,
+    /// When its host was told that it has failed.
+    failed: Option<Tick>,
 }
 
 impl Candidate {
@@ -79,13 +82,17 @@ pub struct History {
     told: BTreeMap<u8, u64>,
     /// Of hosts that were killed: writes that may happen until a successor is connected.
     orphans: BTreeMap<u8, Vec<u64>>,
+    /// By host: its last acknowledged write that no flush of it covers.
+    unflushed: BTreeMap<u8, Tick>,
+    /// The same of hosts that a power loss may have taken it from, and whose flushes have not failed since.
+    untold: BTreeMap<u8, Tick>,
 }
 
 impl History {
     /// `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let zero = Candidate { stamp: 0, write: 0, ended: Some(0) };
+        let zero = Candidate { stamp: 0, write: 0, ended: Some(0), failed: None };
         let register = Register { current: vec![zero], stable: vec![zero] };
         let registers = vec![register; blocks as usize];
         History {
@@ -97,6 +104,8 @@ impl History {
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            untold: BTreeMap::new(),
         }
     }
 
@@ -111,12 +120,39 @@ impl History {
     }
 
     /// Flush `id` has failed for good: its host has to write again what it wants to keep.
-    pub fn lose(&mut self, id: u64) {
+    ///
+    /// # Errors
+    /// Nothing can have been lost.
+    pub fn lose(&mut self, id: u64) -> Result<(), String> {
+        if !self.loses && self.lost_power_at == 0 {
+            return Err("a flush has failed, and nothing was lost".into());
+        }
+        let began = self.pending.get(&id).map_or(0, |(began, _)| *began);
+        if let Some(host) = self.hosts.get(&id) {
+            self.untold.remove(host);
+            self.unflushed.retain(|other, last| other != host || *last > began);
+        }
         let last = self.hosts.last_key_value().map_or(id, |(last, _)| *last);
         if let Some(host) = self.hosts.get(&id) {
             self.told.insert(*host, last);
         }
         self.fail(id);
+        Ok(())
+    }
+
+    /// A flush that began at that time has succeeded.
+    ///
+    /// # Errors
+    /// Acknowledged writes of its host may be lost, and no flush has failed.
+    fn end_flush(&mut self, id: u64, began: Tick) -> Result<(), String> {
+        let Some(host) = self.hosts.get(&id) else { return Ok(()) };
+        if self.untold.contains_key(host) && began > self.lost_power_at {
+            return Err("a flush succeeds though the power took acknowledged writes".into());
+        }
+        // One of before may have been answered before.
+        self.untold.retain(|other, last| other != host || *last > began);
+        self.unflushed.retain(|other, last| other != host || *last > began);
+        Ok(())
     }
 
     /// Whether its host has another flush under way, which may be the one that is told of a failure.
@@ -159,7 +195,7 @@ impl History {
         (fua, leaves_marks): (bool, bool),
     ) {
         let tick = self.tick();
-        let candidate = Candidate { stamp, write: id, ended: None };
+        let candidate = Candidate { stamp, write: id, ended: None, failed: None };
         for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
             register.current.push(candidate);
@@ -193,10 +229,31 @@ impl History {
         self.pending.insert(id, (tick, Pending::Flush { before }));
     }
 
-    /// Request `id` has failed: it may have had any part of its effect, and may still have it.
+    /// Request `id` has failed: it may have had any part of its effect, and may still have it until its host has written
+    /// the blocks again.
     pub fn fail(&mut self, id: u64) {
-        self.tick();
-        self.pending.remove(&id);
+        let tick = self.tick();
+        if let Some((_, Pending::Write { lbas, .. })) = self.pending.remove(&id) {
+            for lba in lbas {
+                let register = &mut self.registers[lba as usize];
+                let candidates = register.current.iter_mut().chain(&mut register.stable);
+                candidates.filter(|c| c.write == id).for_each(|c| c.failed = Some(tick));
+            }
+        }
+    }
+
+    /// What is on the disk when nothing is under way any more.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn judge(&self, lba: u64, stamp: Stamp) -> Result<(), String> {
+        let current = &self.registers[lba as usize].current;
+        let stamps: Vec<Stamp> = current.iter().map(|candidate| candidate.stamp).collect();
+        // What is below a mark does not matter.
+        if stamps.contains(&stamp) || stamps.contains(&MARK) {
+            return Ok(());
+        }
+        Err(format!("block {lba} has {stamp:#x} at the end, which is none of {stamps:x?}"))
     }
 
     /// Request `id`, which marks, was answered that it has failed: it has had its effect, or has it when the target starts
@@ -238,7 +295,14 @@ impl History {
         if let Some(&host) = self.hosts.get(&id) {
             self.orphans.entry(host).or_default().push(id);
         }
-        self.fail(id);
+        self.tick();
+        self.pending.remove(&id);
+    }
+
+    /// The process of `host` was killed: the next one knows nothing of what it has written.
+    pub fn kill(&mut self, host: u8) {
+        self.unflushed.remove(&host);
+        self.untold.remove(&host);
     }
 
     /// A new process of `host` is connected: what the one before has written is written, or never will be.
@@ -269,6 +333,9 @@ impl History {
         let (began, pending) =
             self.pending.remove(&id).ok_or("it was never begun, or has ended")?;
         let lost_power = self.lost_power_at > began;
+        if matches!(pending, Pending::Flush { .. }) {
+            self.end_flush(id, began)?;
+        }
         match pending {
             Pending::Write { lbas, fua, leaves_marks } => {
                 self.end_write(id, lbas, (fua, leaves_marks), (began, tick), lost_power)
@@ -281,7 +348,7 @@ impl History {
                     }
                 }
             }
-            // Transparent retries over a power loss: see the crate's documentation.
+            // It may have been answered before, or tried again.
             Pending::Flush { .. } => {}
             Pending::Read { lbas, allowed, before } => {
                 // It is told of no failure but its own.
@@ -319,6 +386,13 @@ impl History {
         (began, now): (Tick, Tick),
         lost_power: bool,
     ) {
+        if let Some(&host) = self.hosts.get(&id).filter(|_| !fua) {
+            self.unflushed.insert(host, now);
+        }
+        let own = self.hosts.get(&id);
+        let is_over = |c: &Candidate| {
+            c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
+        };
         for lba in lbas {
             let register = &mut self.registers[lba as usize];
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
@@ -327,7 +401,8 @@ impl History {
                 }
             }
             let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
-            let stays = |c: &Candidate| c.write == id || c.may_follow(began) || is_left(c);
+            let stays =
+                |c: &Candidate| c.write == id || c.may_follow(began) && !is_over(c) || is_left(c);
             if fua {
                 register.stable.retain(stays);
             }
@@ -340,6 +415,7 @@ impl History {
     /// The power has failed: each block shows something it may have had on stable storage.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
+        self.untold.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);
         }
@@ -409,13 +485,19 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_may_happen_later() {
-        let mut history = History::new(1);
-        history.begin_write(1, 0..1, 10, false);
-        history.fail(1);
-        written(&mut history, 2, 20);
-        assert!(read(&mut history, 3, 20).is_ok());
-        assert!(read(&mut history, 4, 10).is_ok());
+    fn a_failed_write_may_happen_until_its_host_writes_again() {
+        for (other, is_over) in [(1, true), (2, false)] {
+            let mut history = History::new(1);
+            history.belongs(1, 1);
+            history.belongs(3, other);
+            history.begin_write(1, 0..1, 10, false);
+            history.fail(1);
+            assert!(read(&mut history, 2, 0).is_ok());
+            written(&mut history, 3, 20);
+            assert!(read(&mut history, 4, 20).is_ok());
+            assert_eq!(history.judge(0, 10).is_err(), is_over);
+            assert_eq!(read(&mut history, 5, 10).is_err(), is_over);
+        }
     }
 
     #[test]

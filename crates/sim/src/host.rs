@@ -7,7 +7,7 @@ mod moves;
 
 use crate::load::Load;
 use crate::network::Lost;
-use crate::plan::{NQN, Plan, host_nqn};
+use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use crate::rng::Rng;
 use crate::transport::{HostEnd, Opening, Transport};
 use core::iter::Sum;
@@ -18,14 +18,17 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
+use roadtrain_proto::host::old_commands::{LaneGuard, OldCommands, OpenController};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Queue};
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
@@ -50,6 +53,8 @@ pub struct Past {
     pub events: u64,
     /// Times its process was killed.
     pub kills: u64,
+    /// Times it was detached.
+    pub detached: u64,
     /// Requests that went to another path.
     pub moved: u64,
     /// Times when what a lost path had could go to others.
@@ -58,6 +63,8 @@ pub struct Past {
     pub fenced: u64,
     /// The same, over another path.
     pub helped: u64,
+    /// Reconnects that found acknowledged writes lost.
+    pub writes_lost: u64,
     /// The longest time for which what was sent over a path that was lost had to wait.
     pub longest_hold: Duration,
     /// Express connections that were closed in order.
@@ -78,10 +85,12 @@ impl AddAssign for Past {
         self.surrenders += other.surrenders;
         self.events += other.events;
         self.kills += other.kills;
+        self.detached += other.detached;
         self.moved += other.moved;
         self.released += other.released;
         self.fenced += other.fenced;
         self.helped += other.helped;
+        self.writes_lost += other.writes_lost;
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self.expresses += other.expresses;
         self.expresses_refused += other.expresses_refused;
@@ -99,10 +108,26 @@ impl Sum for Past {
     }
 }
 
+/// How far a host is that detaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ending {
+    #[default]
+    No,
+    /// It takes no requests any more.
+    Finishing,
+    /// None is left.
+    Finished,
+    /// Its connections are closed.
+    Over,
+}
+
 /// A host.
 pub struct Host<T: Transport> {
     /// Its identifier.
     hostid: [u8; 16],
+    /// Its path's number, over all hosts, and the target that this leads to.
+    number: u8,
+    target: u8,
     plan: Plan,
     rng: Rng,
     association: Association<Lost>,
@@ -110,12 +135,20 @@ pub struct Host<T: Transport> {
     waits_for_first: bool,
     /// What all paths mean by an NSID.
     pinned: Pinned,
+    /// Writes that may still be executed, over all paths.
+    old: OldCommands,
+    /// When lost controllers would have ended if nobody claimed to have them.
+    quiet_until: Vec<(ControllerInstance, Instant)>,
+    /// What was acknowledged over all paths.
+    writes: WriteVerifiers,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
     running: Option<(u16, Option<u16>)>,
     /// The slot of the Asynchronous Event Request.
     listening: Option<u16>,
+    /// The slot of an Abort.
+    aborting: Option<u16>,
     /// Queues whose connections were lost before their lanes got them.
     lost: Vec<u16>,
     lanes: Vec<Lane<T::Host>>,
@@ -123,8 +156,12 @@ pub struct Host<T: Transport> {
     expresses: Vec<Express<T::Host>>,
     /// What it must not ask for.
     pub(crate) barred: Barred,
+    /// It is to end.
+    ending: Ending,
     /// Its requests fail.
     pub(crate) is_lost: bool,
+    /// Another path of the host works.
+    pub(crate) has_help: bool,
     /// It can make no connections before.
     isolated_until: Instant,
     /// Since then what was sent over its lost connections has had to wait.
@@ -142,22 +179,31 @@ impl<T: Transport> Host<T> {
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let pinned = Pinned::default();
+        let (pinned, old, writes) = Default::default();
+        let rules = rules(plan, hostid, &pinned, (&old, &writes));
         Host {
             hostid,
-            association: Association::new(now, rules(plan, hostid, &pinned)),
+            number,
+            target: 0,
+            association: Association::new(now, rules),
             pinned,
+            old,
+            writes,
             waits_for_first: !number.is_multiple_of(plan.paths),
+            quiet_until: Vec::new(),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
+            aborting: None,
             lost: Vec::new(),
             lanes: (0..plan.lanes).map(|_| Lane::new(plan)).collect(),
             expresses: Vec::new(),
             plan: plan.clone(),
             rng,
             barred: Barred::default(),
+            ending: Ending::default(),
             is_lost: false,
+            has_help: false,
             isolated_until: Instant(0),
             held_since: None,
             news: News::default(),
@@ -176,7 +222,7 @@ impl<T: Transport> Host<T> {
         queues.into_values().for_each(|mut link| link.kill(now, network));
         network.forget(self.hostid);
         load.kill(self.hostid[0]);
-        let (number, rng, past) = (self.hostid[0] - 1, self.rng.fork(), self.past);
+        let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.kills += 1;
@@ -190,6 +236,9 @@ impl<T: Transport> Host<T> {
         if self.waits_for_first {
             return Ok(());
         }
+        if self.plan.sabotage == Some(Sabotage::IgnoredClaim) {
+            self.ignore_claims(now);
+        }
         self.receive_answers(now, network);
         self.receive(now, network, load)?;
         self.act(now, network, load);
@@ -197,9 +246,68 @@ impl<T: Transport> Host<T> {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
+        self.finish(now, network, load);
         self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
+    }
+
+    /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
+    fn ignore_claims(&mut self, now: Instant) {
+        let open = self.old.open(now);
+        for OpenController { controller, left, .. } in &open {
+            let (Some(instance), Some(left)) = (controller.instance, *left) else { continue };
+            let known = self.quiet_until.iter().find(|(of, _)| *of == instance);
+            let until = known.map_or(now + left, |(_, until)| *until);
+            if known.is_none() {
+                self.quiet_until.push((instance, until));
+            }
+            let is_first = open.iter().filter(|of| of.left.is_some_and(|l| l <= left)).count() == 1;
+            if until <= now && is_first {
+                self.old.expire(now + left);
+            }
+        }
+    }
+
+    /// It is to detach.
+    pub fn detach(&mut self, now: Instant) {
+        if self.waits_for_first {
+            self.ending = Ending::Over;
+        } else {
+            self.association.stop(now, self.has_help);
+        }
+    }
+
+    /// Whether it has.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ending == Ending::Over
+    }
+
+    /// Another process attaches in its place at `until`.
+    pub fn attach_again(&mut self, now: Instant, until: Instant) {
+        let (number, rng, past) = (self.number, self.rng.fork(), self.past);
+        let open = self.old.open(now);
+        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
+        if !self.waits_for_first {
+            // What the first process has left in its entry.
+            for OpenController { controller, ranges, .. } in open {
+                let serial = self.old.inherit(until, controller, ranges);
+                self.association.inherit(serial, controller.instance);
+            }
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
+        self.past.detached += 1;
+    }
+
+    /// Requests have come to an end, as they were to.
+    fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+        let is_idle = (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0);
+        if self.ending == Ending::Finishing && is_idle {
+            self.ending = Ending::Finished;
+            self.association.ended(now);
+            self.act(now, network, load);
+        }
     }
 
     /// Does what its association wants.
@@ -213,6 +321,12 @@ impl<T: Transport> Host<T> {
             }
             self.carry_out(now, network, action);
         }
+    }
+
+    /// Whether its path works.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.association.is_live()
     }
 
     /// It can make no connections before `until`.
@@ -237,6 +351,8 @@ impl<T: Transport> Host<T> {
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
                     self.past.events += 1;
                     self.association.event(PATH, &command.cqe);
+                } else if qid == 0 && self.aborting.take_if(|s| *s == command.slot).is_some() {
+                    self.association.aborted(PATH);
                 }
             }
             if received.is_err() {
@@ -299,10 +415,16 @@ impl<T: Transport> Host<T> {
                 work.compute();
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
-            Action::Listen { sqe, .. } => self.listen(now, &sqe),
-            Action::Attach { rules, barred, .. } => self.attach(now, network, rules, &barred),
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let what = (rules, barred, may_close);
+            Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
+            Action::Attach { rules, barred, writes, guard, .. } => {
+                self.attach(now, network, (rules, guard), (&barred, &writes));
+            }
+            Action::WritesLost { .. } => self.past.writes_lost += 1,
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
+            } => {
+                let what = (rules, (barred, writes), may_close, guard);
                 self.attach_express(now, network, (lane, number), what);
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
@@ -323,11 +445,9 @@ impl<T: Transport> Host<T> {
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
                 self.association.reset(now, path);
-                if was_live {
-                    self.held_since = Some(now);
-                }
+                self.held_since = if was_live { Some(now) } else { self.held_since };
             }
-            Action::EndElsewhere { lost, .. } => self.news.lost = Some(lost),
+            Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
             Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
@@ -337,6 +457,7 @@ impl<T: Transport> Host<T> {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
             Action::Fail { lane } => self.fail(now, network, lane),
+            Action::FailFast if self.has_help => self.association.fail_later(now),
             Action::FailFast => self.fail(now, network, None),
             Action::Release { .. } => {
                 self.past.released += 1;
@@ -344,15 +465,30 @@ impl<T: Transport> Host<T> {
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::LookedUp { .. } | Action::Finish => {}
+            Action::LookedUp { .. } => {}
+            Action::Finish => self.ending = Ending::Finishing,
             Action::End { shut_down } => {
+                self.ending = Ending::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
             }
         }
     }
 
+    /// What writes have to wait for; nothing where requests move early, which is wrong.
+    pub(super) fn guard(&self, guard: LaneGuard) -> LaneGuard {
+        let is_early = self.plan.sabotage == Some(Sabotage::EarlyMove);
+        if is_early { LaneGuard::default() } else { guard }
+    }
+
     /// Lanes get the connections that were made for them.
-    fn attach(&mut self, now: Instant, network: &mut T, rules: RetryRules, barred: &Barred) {
+    fn attach(
+        &mut self,
+        now: Instant,
+        network: &mut T,
+        (rules, guard): (RetryRules, LaneGuard),
+        (barred, writes): (&Barred, &PathWrites),
+    ) {
+        let guard = self.guard(guard);
         (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);
@@ -362,7 +498,8 @@ impl<T: Transport> Host<T> {
             network.keep(self.hostid, &link);
             link.set_policy(self.plan.host.policy);
             lane.requests.set_barred(barred.clone());
-            self.past.retries += lane.attach(now, link, rules);
+            lane.requests.set_writes(writes.clone());
+            self.past.retries += lane.attach(now, link, (rules, guard.clone()));
         }
         self.past.associations += 1;
         for qid in std::mem::take(&mut self.lost) {
@@ -391,7 +528,10 @@ impl<T: Transport> Host<T> {
         if now < self.isolated_until {
             return self.association.answer(now, PATH, Err(Lost));
         }
-        let opening = Opening { hostid: self.hostid, qid, entries };
+        if qid == 0 {
+            self.target = network.route(self.number);
+        }
+        let opening = Opening { hostid: self.hostid, qid, entries, target: self.target };
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
@@ -419,12 +559,13 @@ impl<T: Transport> Host<T> {
         }
     }
 
-    fn listen(&mut self, now: Instant, sqe: &Sqe) {
-        let Some(link) = self.queues.get_mut(&0) else { return };
-        match link.run(now, sqe, Data::None, Vec::new()) {
-            Some(slot) => self.listening = Some(slot),
-            None => self.association.admin_lost(now, PATH, Lost),
+    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
+        let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
+        if slot.is_none() {
+            self.association.admin_lost(now, PATH, Lost);
         }
+        slot
     }
 
     fn end_connections(&mut self, now: Instant, network: &mut T, orderly: bool) {
@@ -433,7 +574,7 @@ impl<T: Transport> Host<T> {
         for mut link in std::mem::take(&mut self.queues).into_values() {
             link.close(now, network, orderly);
         }
-        (self.running, self.listening) = (None, None);
+        (self.running, self.listening, self.aborting) = (None, None, None);
         self.lost.clear();
     }
 
@@ -449,7 +590,8 @@ impl<T: Transport> Host<T> {
 
     /// New requests of a lane: one, or a burst, then a pause that makes up for it.
     fn submit(&mut self, now: Instant, number: usize, load: &mut Load) {
-        if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at {
+        let is_ending = self.ending != Ending::No;
+        if now >= Instant(0) + self.plan.chaos || now < self.lanes[number].next_at || is_ending {
             return;
         }
         let most = if self.rng.chance(70) { 1 } else { self.plan.depth as u64 };
@@ -470,13 +612,13 @@ impl<T: Transport> Host<T> {
 
     /// When something is due.
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
-        if self.waits_for_first {
+        if self.waits_for_first || self.is_over() {
             return None;
         }
         let end = Instant(0) + self.plan.chaos;
-        let association = self.association.deadline();
+        let (association, takes) = (self.association.deadline(), self.ending == Ending::No);
         let lanes = self.lanes.iter_mut().flat_map(|lane| {
-            let next = (now < end).then_some(lane.next_at);
+            let next = (now < end && takes).then_some(lane.next_at);
             next.into_iter().chain(lane.deadline())
         });
         let queues = self.queues.values_mut().filter_map(HostEnd::deadline);
@@ -525,8 +667,13 @@ impl<T: Transport> Host<T> {
 }
 
 /// How a path of a host is kept, whose NSIDs mean what is `pinned`.
-fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config {
-    let beside = || Beside { pinned: pinned.clone(), ..Beside::default() };
+fn rules(
+    plan: &Plan,
+    host_id: [u8; 16],
+    pinned: &Pinned,
+    (old, writes): (&OldCommands, &WriteVerifiers),
+) -> association::Config {
+    let beside = || Beside { pinned: pinned.clone(), writes: writes.clone(), ..Beside::default() };
     association::Config {
         wants: Wants {
             concatenates: false,
@@ -546,7 +693,8 @@ fn rules(plan: &Plan, host_id: [u8; 16], pinned: &Pinned) -> association::Config
         reconnect_delay: plan.reconnect_delay,
         reconnect_delay_max: RECONNECT_DELAY_MAX,
         controller_loss_timeout: plan.controller_loss_timeout,
-        fast_io_fail_timeout: None,
+        fast_io_fail_timeout: plan.fast_io_fail_timeout,
         beside: (plan.paths > 1).then(beside),
+        old_commands: old.clone(),
     }
 }

@@ -7,7 +7,6 @@ use crate::pool::Pool;
 use crate::rng::Rng;
 use crate::transport::{Event, Hold, TargetEnd};
 use roadtrain_proto::security::SealUse;
-use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::session::{Request, Session, Settings};
 use roadtrain_proto::target::stability::Mark;
 use roadtrain_proto::target::{Connected, NamespaceTable, Reaction, Target as Control};
@@ -53,15 +52,16 @@ impl<E: TargetEnd> Lane<E> {
     }
 
     /// Connect has succeeded.
-    pub fn connected(&mut self, connected: Connected, presence: Presence) {
+    pub fn connected(&mut self, connected: Connected) {
         let Connected { qid, entries, sq_flow_control, class, .. } = connected;
         self.end.set_connected(qid, entries, sq_flow_control, class);
-        self.session.connected(connected, presence);
+        self.session.connected(connected);
     }
 
     /// Whether it is a command of the authentication that its host was asked for.
     pub fn is_asked(&self, sqe: &Sqe) -> bool {
-        let is_asked = self.session.queue().is_some_and(|connected| connected.asked.is_some());
+        let queue = self.session.claim().or(self.session.queue());
+        let is_asked = queue.is_some_and(|connected| connected.asked.is_some());
         is_asked && self.session.request(sqe) == Request::Authentication
     }
 
@@ -155,10 +155,11 @@ impl<E: TargetEnd> Lane<E> {
                     self.session.initialized();
                     None
                 }
-                Event::Sealed => {
-                    self.session.sealed();
-                    None
-                }
+                // Its host may be granted its queue by that, before anything else comes.
+                Event::Sealed => match self.session.sealed() {
+                    true => return Ok(None),
+                    false => None,
+                },
                 Event::Command(slot, sqe, payload) => {
                     execution.command(&mut env, slot, &sqe, payload)
                 }

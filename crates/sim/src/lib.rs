@@ -26,8 +26,8 @@
 //! The host retries what was in flight when its association was lost. That is safe only because the
 //! target holds a new association back until what lost ones have started has ended (*the fence*, see
 //! [`target`]): without it an old write may come after a newer one, which the simulation finds (see
-//! [`plan::Sabotage`]). One thing cannot be checked: a flush that is retried over a power loss of the target says
-//! nothing about writes acknowledged before the loss. NVMe has no word for it, so runs do not ask for it.
+//! [`plan::Sabotage`]). A power loss of the target loses acknowledged writes that were not flushed: the write verifier says
+//! so, and a flush that a host begins later has to fail once.
 
 pub mod connection;
 pub mod counting;

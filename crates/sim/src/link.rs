@@ -55,15 +55,15 @@ impl Link {
         self.conn
     }
 
-    /// Connects.
+    /// Connects to a target.
     pub fn new(
-        now: Instant,
+        (now, target): (Instant, u8),
         config: Config,
         network: &mut Network,
         plan: &Plan,
         placed: bool,
     ) -> Self {
-        let conn = network.connect(now);
+        let conn = network.connect(now, target);
         Link {
             conn,
             wire: Wire::new(plan, conn, End::Host),

@@ -7,8 +7,10 @@ use crate::rng::Rng;
 use crate::tenures::{Tenures, What};
 use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::express::Traffic;
+use roadtrain_proto::host::old_commands::BlockRange;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::Addressed;
+use roadtrain_proto::host::write_verifier::Durability;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_proto::target::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -46,6 +48,8 @@ pub struct Request {
     pub buffer: Vec<u8>,
     /// Whether it waits for company.
     pub urgency: Urgency,
+    /// It does not say what blocks it changes, which is wrong.
+    pub hides_blocks: bool,
 }
 
 impl Addressed for Request {
@@ -63,6 +67,28 @@ impl Addressed for Request {
 
     fn has_effect(&self) -> bool {
         !matches!(self.sqe.opcode, opcode::READ | opcode::COMPARE | opcode::FLUSH)
+    }
+
+    fn changes(&self) -> BlockRange {
+        match self.sqe.opcode {
+            _ if self.hides_blocks => {
+                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // nobody else's
+            }
+            opcode::DATASET_MANAGEMENT | opcode::COPY => BlockRange::all(self.nsid()),
+            _ => {
+                let count = u64::from(self.sqe.cdw12.get() & 0xffff) + 1;
+                BlockRange { nsid: self.nsid(), first: self.sqe.slba(), count }
+            }
+        }
+    }
+    fn durability(&self) -> Durability {
+        let is_forced = self.sqe.cdw12.get() & cdw12::FUA != 0;
+        match self.sqe.opcode {
+            opcode::FLUSH => Durability::Flush,
+            opcode::READ | opcode::COMPARE | opcode::WRITE_UNCORRECTABLE => Durability::Unchanged,
+            _ if is_forced => Durability::Unchanged,
+            _ => Durability::NeedsFlush,
+        }
     }
 }
 
@@ -271,6 +297,7 @@ impl Load {
         let tokens: Vec<u64> =
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
         self.pinned.remove(&host);
+        self.history.kill(host);
         self.counting.kill(host);
         self.tenures.kill(host);
         for token in tokens {
@@ -342,6 +369,18 @@ impl Load {
         (Kind::Write { fua: false }, request(token, sqe, data, ranges, Urgency::Urgent))
     }
 
+    /// What is on the disk at the end.
+    ///
+    /// # Errors
+    /// What cannot be.
+    pub fn judge(&self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
+        for lba in 0..self.blocks {
+            let stamp = stamp_of(&content(lba), lba).ok_or("a block is torn or strange")?;
+            self.history.judge(lba, stamp)?;
+        }
+        Ok(())
+    }
+
     /// A request has completed.
     ///
     /// # Errors
@@ -387,8 +426,7 @@ impl Load {
             }
             Kind::Flush if status.is(Status::WRITE_FAULT) && status.is_dnr() => {
                 self.tally.lost += 1;
-                self.history.lose(token);
-                Ok(())
+                self.history.lose(token)
             }
             Kind::Read { .. } if status.is(Status::UNRECOVERED_READ_ERROR) => {
                 self.tally.unreadable += 1;
@@ -432,5 +470,6 @@ fn force(sqe: &mut Sqe, fua: bool) {
 }
 
 fn request(token: u64, sqe: Sqe, data: Data, buffer: Vec<u8>, urgency: Urgency) -> Request {
-    Request { token, sqe, compare: None, data, buffer, urgency }
+    let (compare, hides_blocks) = (None, false);
+    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

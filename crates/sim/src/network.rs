@@ -133,6 +133,8 @@ fn length(arrival: &Arrival) -> usize {
 
 #[derive(Default)]
 struct Connection {
+    /// The target that it leads to.
+    target: u8,
     to_host: Pipe,
     to_target: Pipe,
 }
@@ -146,13 +148,17 @@ impl Connection {
     }
 }
 
-/// The network between one host and one target.
+/// The network between hosts and targets.
 pub struct Network {
     weather: Weather,
     rng: Rng,
     connections: BTreeMap<ConnId, Connection>,
     next_id: u32,
     held_until: Instant,
+    /// The target that each address leads to now.
+    routes: Vec<u8>,
+    /// Targets that stand still until then.
+    paused_until: Vec<Instant>,
     /// What the ends of connections have said, and how much of it was heard.
     ledger: BTreeMap<(ConnId, bool), (Vec<u8>, usize)>,
     /// An end is about to leave it.
@@ -175,6 +181,8 @@ impl Network {
             connections: BTreeMap::new(),
             next_id: 0,
             held_until: Instant::default(),
+            routes: Vec::new(),
+            paused_until: Vec::new(),
             ledger: BTreeMap::new(),
             leaving: None,
             is_secured: false,
@@ -189,11 +197,11 @@ impl Network {
     }
 
     /// The host connects; the target hears of it later.
-    pub fn connect(&mut self, now: Instant) -> ConnId {
+    pub fn connect(&mut self, now: Instant, target: u8) -> ConnId {
         self.next_id += 1;
         let id = ConnId(self.next_id);
         let at = now + self.delay();
-        let mut connection = Connection::default();
+        let mut connection = Connection { target, ..Connection::default() };
         connection.to_target.push(at, Arrival::Accept);
         self.connections.insert(id, connection);
         id
@@ -230,7 +238,7 @@ impl Network {
 
     /// What has arrived at `end` of `id`, one piece a call.
     pub fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
-        let held_until = self.held_until;
+        let held_until = self.held_until(self.connections.get(&id)?.target, end);
         let pipe = self.connections.get_mut(&id)?.pipe(end);
         if pipe.next_at(held_until)? > now {
             return None;
@@ -247,12 +255,13 @@ impl Network {
         Some(arrival)
     }
 
-    /// Connections the target has not accepted yet, and may now.
-    pub fn accept(&mut self, now: Instant) -> Option<ConnId> {
-        let held_until = self.held_until;
+    /// Connections a target has not accepted yet, and may now.
+    pub fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
+        let held_until = self.held_until(target, End::Target);
         let waiting = self.connections.iter().find(|(_, connection)| {
             let pipe = &connection.to_target;
-            matches!(pipe.flight.front(), Some((_, Arrival::Accept)))
+            connection.target == target
+                && matches!(pipe.flight.front(), Some((_, Arrival::Accept)))
                 && pipe.next_at(held_until).is_some_and(|at| at <= now)
         });
         let id = *waiting?.0;
@@ -433,8 +442,21 @@ impl Network {
 
     /// When something arrives, or a blocked sender may go on.
     fn next_moment(&self) -> Option<Instant> {
-        let pipes = self.connections.values().flat_map(|c| [&c.to_host, &c.to_target]);
-        pipes.flat_map(|p| p.next_at(self.held_until).into_iter().chain(p.writable_at)).min()
+        let moment = |connection: &Connection| {
+            let [host, target] =
+                [End::Host, End::Target].map(|end| self.held_until(connection.target, end));
+            let Connection { to_host, to_target, .. } = connection;
+            let writable = to_host.writable_at.map(|at| at.max(target));
+            let arrivals = [to_host.next_at(host), to_target.next_at(target)];
+            [writable, to_target.writable_at].into_iter().chain(arrivals).flatten().min()
+        };
+        self.connections.values().filter_map(moment).min()
+    }
+
+    /// Nothing is taken before at that end of a target's connections.
+    fn held_until(&self, target: u8, end: End) -> Instant {
+        let paused = self.paused_until.get(usize::from(target)).filter(|_| end == End::Target);
+        self.held_until.max(paused.copied().unwrap_or_default())
     }
 }
 
@@ -447,7 +469,21 @@ impl Transport for Network {
     }
 
     fn new(plan: &Plan, rng: Rng) -> Self {
-        Network { is_secured: plan.tls, ..Network::new(plan.weather, rng) }
+        let targets = plan.targets;
+        Network {
+            is_secured: plan.tls,
+            routes: (0..plan.hosts * plan.paths).map(|path| path % plan.paths % targets).collect(),
+            paused_until: vec![Instant(0); targets.into()],
+            ..Network::new(plan.weather, rng)
+        }
+    }
+
+    fn route(&self, address: u8) -> u8 {
+        self.routes[usize::from(address)]
+    }
+
+    fn pause(&mut self, target: u8, until: Instant) {
+        self.paused_until[usize::from(target)] = until;
     }
 
     fn next_at(&self, _: End) -> Option<Instant> {
@@ -467,9 +503,14 @@ impl Transport for Network {
         now: Instant,
         fault: &Fault,
         hosts: &mut [Host<Self>],
-        _: &mut Target<Self>,
+        _: &mut [Target<Self>],
     ) {
         match *fault {
+            Fault::Reroute { path, target } => {
+                let route = self.routes.get_mut(usize::from(path));
+                route.into_iter().for_each(|route| *route = target);
+                return;
+            }
             Fault::Hold { time } => return self.hold(now + time),
             Fault::Corrupt => return self.corrupt(),
             Fault::Forge => return self.forge(),
@@ -528,11 +569,11 @@ impl Transport for Network {
             ..plan.host
         };
         let placed = rng.chance(plan.placed_percent);
-        Link::new(now, config, self, plan, placed)
+        Link::new((now, queue.target), config, self, plan, placed)
     }
 
-    fn accept(&mut self, now: Instant) -> Option<ConnId> {
-        Network::accept(self, now)
+    fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
+        Network::accept(self, now, target)
     }
 
     fn target_end(

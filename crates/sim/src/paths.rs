@@ -44,6 +44,11 @@ impl Paths {
             && let Some(beside) = first.of_first()
         {
             others.iter_mut().for_each(|other| other.begin(now, beside.clone()));
+            first.remind(now, network, load);
+        }
+        for path in 0..paths.len() {
+            let others = paths.iter().enumerate().filter(|(other, _)| *other != path);
+            paths[path].has_help = others.into_iter().any(|(_, other)| other.is_live());
         }
         if !self.is_early {
             exchange(now, paths, network, load);

@@ -98,12 +98,40 @@ pub enum Fault {
         /// How long.
         time: Duration,
     },
-    /// The target's process dies and comes back.
+    /// A target's process dies and comes back.
     Kill {
+        /// Which.
+        target: u8,
         /// How long it is away.
         time: Duration,
     },
-    /// The target's machine loses power and comes back.
+    /// A target's process stands still: it executes nothing, its timers do not run, and what is sent to it arrives.
+    Pause {
+        /// Which.
+        target: u8,
+        /// How long.
+        time: Duration,
+    },
+    /// A host detaches: what is not answered in time fails. Then another process attaches in its place.
+    Detach {
+        /// Which.
+        host: u8,
+        /// Time between the two.
+        time: Duration,
+    },
+    /// From now on an address leads to another target; connections that are there stay.
+    Reroute {
+        /// Which path's, over all hosts.
+        path: u8,
+        /// The target.
+        target: u8,
+    },
+    /// The next write takes longer in the store.
+    Stick {
+        /// How much longer.
+        time: Duration,
+    },
+    /// The machine of all targets loses power and comes back.
     PowerLoss {
         /// How long it is away.
         time: Duration,
@@ -161,7 +189,10 @@ impl Fault {
         match *self {
             Fault::Stall { time, .. }
             | Fault::Hold { time }
-            | Fault::Kill { time }
+            | Fault::Kill { time, .. }
+            | Fault::Pause { time, .. }
+            | Fault::Detach { time, .. }
+            | Fault::Stick { time }
             | Fault::KillHost { time, .. }
             | Fault::StallDisk { time }
             | Fault::Unread { time }
@@ -181,6 +212,7 @@ impl Fault {
             | Fault::Move
             | Fault::Corrupt
             | Fault::Forge
+            | Fault::Reroute { .. }
             | Fault::Namespace
             | Fault::Resize => Duration::ZERO,
         }
@@ -189,7 +221,10 @@ impl Fault {
     /// Whether connections may end by it.
     #[must_use]
     pub fn ends(&self) -> bool {
-        let harmless = matches!(self, Fault::Namespace | Fault::Resize | Fault::StallDisk { .. });
+        let harmless = matches!(
+            self,
+            Fault::Namespace | Fault::Resize | Fault::StallDisk { .. } | Fault::Stick { .. }
+        );
         let is_survived = matches!(
             self,
             Fault::Stall { .. }
@@ -210,6 +245,8 @@ impl Fault {
 pub struct Plan {
     /// Hosts that share the namespace.
     pub hosts: u8,
+    /// Targets that serve the namespace from one disk. At first a host's path leads to the target of its number.
+    pub targets: u8,
     /// Paths of each host. Nobody kills hosts with several.
     pub paths: u8,
     /// Lanes of a host.
@@ -262,6 +299,8 @@ pub struct Plan {
     pub reconnect_delay: Duration,
     /// Requests fail after that time without a connection.
     pub controller_loss_timeout: Option<Duration>,
+    /// The same, before that.
+    pub fast_io_fail_timeout: Option<Duration>,
     /// The host aborts commands that take longer, then gives the connection up.
     pub io_timeout: Option<Duration>,
     /// Times at which the target does no I/O, and what it says then.
@@ -272,6 +311,8 @@ pub struct Plan {
     pub express: Option<Rules>,
     /// Faults, in order of time.
     pub faults: Vec<(Instant, Fault)>,
+    /// What scenarios draw from.
+    pub dice: Rng,
     /// What the target does wrong, to see that it is found.
     pub sabotage: Option<Sabotage>,
 }
@@ -304,6 +345,16 @@ pub enum Sabotage {
     EarlyMark,
     /// Who takes a reservation does not wait for what others have in the store.
     NoWait,
+    /// Not the target: hosts go on after the quiet time though a target says that it still has the controller.
+    IgnoredClaim,
+    /// Not the target: of a write that may still be executed hosts hold back other tries of it, but no other writes.
+    OpenBlocks,
+    /// All targets say that they are in one place, as if each had taken that of another one.
+    OnePlace,
+    /// After a pause it executes what it has received before it checks keep-alive timers.
+    LateCheck,
+    /// Its write verifier stays the same when it loses power.
+    SameVerifier,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
 }
@@ -354,6 +405,7 @@ impl Plan {
     #[must_use]
     pub fn new(rng: &mut Rng) -> Self {
         let rates = rates(rng.clone().fork()); // aside: the rest of the plan stays what it was
+        let dice = Rng::new(rng.clone().bits());
         let chaos = Duration::from_millis(rng.between(20, 400));
         let hosts = rng.pick(&[1, 1, 2, 3]);
         let (lanes, requests) = (rng.between(1, 4) as usize, rng.between(100, 1200) as u32);
@@ -410,12 +462,15 @@ impl Plan {
             timeout: Duration::from_millis(100),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),
             controller_loss_timeout: rng.chance(30).then(|| rng.micros(0, 50_000)),
+            fast_io_fail_timeout: None,
             io_timeout: Some(Duration::from_millis(60)),
             refusals: Vec::new(),
             ether: Settings::default(),
             express: None,
+            targets: 1,
             paths: 1,
             faults: faults(rng, chaos, host.digests),
+            dice,
             sabotage: None,
         }
         .with_host_faults(rng)
@@ -467,7 +522,7 @@ fn faults(rng: &mut Rng, chaos: Duration, digests: Digests) -> Vec<(Instant, Fau
             0..40 => Fault::Reset,
             40..65 => Fault::Stall { end: end(rng, 70), time },
             65..75 => Fault::Hold { time: time * rng.pick(&[1, 20]) },
-            75..83 => Fault::Kill { time },
+            75..83 => Fault::Kill { target: 0, time },
             83..88 => Fault::PowerLoss { time },
             88..93 => Fault::StallDisk { time },
             93..96 => Fault::Resize,

@@ -4,7 +4,7 @@ use crate::scenario::{ALL, Scenario, mixing};
 use crate::world::{Failure, Summary};
 
 /// Scenarios without an effect of their own over Ethernet.
-const TCP_ONLY: [&str; 11] = [
+const TCP_ONLY: [&str; 12] = [
     "losing-paths",
     "forging",
     "renewing",
@@ -16,6 +16,7 @@ const TCP_ONLY: [&str; 11] = [
     "taking-paths",
     "fence",
     "marking-paths",
+    "standing-still",
 ];
 
 /// The network below the lanes of a run.

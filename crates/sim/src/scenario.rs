@@ -1,6 +1,10 @@
 //! Plans with a purpose: what each changes about a seed's plan. Tests run some seeds of each, the program as many as it
 //! is told.
 
+mod targets;
+
+pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets};
+
 use crate::network::End;
 use crate::plan::{Fault, Plan, Sabotage};
 use core::time::Duration;
@@ -12,11 +16,12 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 30] = [
+pub const ALL: [(&str, Scenario); 32] = [
     ("drawn", |_| {}),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
     ("losing-paths", losing_paths),
+    ("power-loss", power_loss),
     ("forgetting", forgetting),
     ("killing", killing),
     ("half-open", half_open),
@@ -43,6 +48,7 @@ pub const ALL: [(&str, Scenario); 30] = [
     ("fence", fence),
     ("marking", marking),
     ("marking-paths", marking_paths),
+    ("standing-still", standing_still),
 ];
 
 /// `count` faults and no others, all over the run.
@@ -84,6 +90,17 @@ pub fn losing_paths(plan: &mut Plan) {
     paths(plan);
 }
 
+/// The target's machine loses power again and again, and its process dies in between: a flush fails once after each power
+/// loss that took acknowledged writes, and after nothing else.
+pub fn power_loss(plan: &mut Plan) {
+    (plan.hosts, plan.blocks) = (2, 32);
+    plan.manners.failing_per_mille = 0;
+    also(plan, 10, |part| match part % 2 {
+        0 => Fault::PowerLoss { time: Duration::from_millis(1) },
+        _ => Fault::Kill { target: 0, time: Duration::from_millis(1) },
+    });
+}
+
 /// The target forgets to answer one command of a hundred: hosts abort it, then come again over new connections.
 pub fn forgetting(plan: &mut Plan) {
     plan.sabotage = Some(Sabotage::ForgottenCommand);
@@ -119,7 +136,7 @@ pub fn lost_resets(plan: &mut Plan) {
 pub fn replaced(plan: &mut Plan) {
     (plan.hosts, plan.controller_loss_timeout) = (2, None);
     only(plan, 24, |part| match part % 4 {
-        3 => Fault::Kill { time: Duration::from_micros(200) },
+        3 => Fault::Kill { target: 0, time: Duration::from_micros(200) },
         _ => Fault::Namespace,
     });
 }
@@ -379,7 +396,7 @@ pub fn marking(plan: &mut Plan) {
     also(plan, 24, |part| match part % 4 {
         0 => Fault::PowerLoss { time: Duration::from_millis(1) },
         1 => Fault::StallDisk { time: Duration::from_millis(3) },
-        2 => Fault::Kill { time: Duration::from_millis(1) },
+        2 => Fault::Kill { target: 0, time: Duration::from_millis(1) },
         _ => Fault::Reset,
     });
 }

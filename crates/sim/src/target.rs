@@ -12,11 +12,12 @@ use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::security::Channel;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
+use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::{Newcomers, State};
+use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
-    Authentication, CloseReason, Connected, NamespaceConfig, NamespaceId, Operation, Outcome,
-    SubsystemConfig, Target as Control, TargetConfig, TargetEvent, TurnOf,
+    Authentication, CloseReason, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
+    Target as Control, TargetConfig, TargetEvent, TurnOf,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
@@ -60,6 +61,7 @@ impl core::ops::AddAssign for Fence {
 
 /// A target.
 pub struct Target<T: Transport> {
+    number: u8,
     plan: Plan,
     control: Control,
     lanes: BTreeMap<ConnId, Lane<T::Target>>,
@@ -81,6 +83,9 @@ pub struct Target<T: Transport> {
     numbers: Rng,
     /// Down until then.
     down_until: Option<Instant>,
+    /// It stands still until then.
+    paused_until: Instant,
+    pauses: PauseDetector,
     /// Sizes of the namespace that changes: 0 when it is not there.
     extra_blocks: u64,
     /// Blocks that the namespace in use has beyond those that are used.
@@ -109,16 +114,23 @@ fn extra(blocks: u64, store: u8) -> NamespaceConfig {
 fn control(
     now: Instant,
     plan: &Plan,
-    more_blocks: u64,
-    (extra_blocks, extra_store): (u64, u8),
+    number: u8,
+    (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
+    boot: u64,
 ) -> Control {
     let mut subsystem = SubsystemConfig::new(NQN);
-    subsystem.namespaces.push(NamespaceConfig::new(1, plan.blocks + more_blocks, 9));
+    let write_verifier = Some(boot);
+    let namespace = NamespaceConfig::new(1, plan.blocks + more_blocks, 9);
+    subsystem.namespaces.push(NamespaceConfig { write_verifier, ..namespace });
     if extra_blocks > 0 {
         subsystem.namespaces.push(extra(extra_blocks, extra_store));
     }
     let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    let mut config = TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() };
+    // Each listens in a place of its own, and says so.
+    let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
+    let network = 1 + u128::from(place);
+    let mut config =
+        TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
         // Powers would only take time.
         let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
@@ -129,11 +141,12 @@ fn control(
 }
 
 impl<T: Transport> Target<T> {
-    /// A target that listens.
+    /// A target that listens; several have numbers from 0 on.
     #[must_use]
-    pub fn new(plan: &Plan, disk: SimDisk, mut rng: Rng) -> Self {
+    pub fn new(plan: &Plan, number: u8, disk: SimDisk, mut rng: Rng) -> Self {
         Target {
-            control: control(Instant(0), plan, 0, (0, 1)),
+            number,
+            control: control(Instant(0), plan, number, (0, 0, 1), 0),
             plan: plan.clone(),
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -144,8 +157,10 @@ impl<T: Transport> Target<T> {
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
             rng,
-            numbers: Rng::new(1),
+            numbers: Rng::new(1 + u64::from(number)),
             down_until: None,
+            paused_until: Instant(0),
+            pauses: PauseDetector::new(Instant(0)),
             extra_blocks: 0,
             more_blocks: 0,
             fence: Fence::default(),
@@ -157,6 +172,12 @@ impl<T: Transport> Target<T> {
 
     /// One turn: everything that has arrived or ended by now.
     pub fn turn(&mut self, now: Instant, network: &mut T) {
+        if now < self.paused_until {
+            return;
+        }
+        if self.pauses.begin_turn(now) && self.plan.sabotage != Some(Sabotage::LateCheck) {
+            self.check_after_pause(now, network);
+        }
         self.accept(now, network);
         if self.down_until.is_some() {
             return;
@@ -189,13 +210,29 @@ impl<T: Transport> Target<T> {
         self.end_transfers(now, network);
     }
 
+    /// Ends lanes whose keep-alive timers have expired while it stood still; nothing more of them is executed.
+    fn check_after_pause(&mut self, now: Instant, network: &mut T) {
+        self.control.handle_timeout(now);
+        let has_expired = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.session.has_expired();
+        let expired: Vec<ConnId> =
+            self.lanes.iter().filter(has_expired).map(|(&conn, _)| conn).collect();
+        for &conn in expired.iter().chain(self.ended.keys()) {
+            self.stores.cancel_all(conn);
+        }
+        self.expired += expired.len() as u64;
+        for conn in expired {
+            self.close(now, network, conn, false);
+        }
+    }
+
     fn accept(&mut self, now: Instant, network: &mut T) {
         if self.down_until.is_some_and(|until| until <= now) {
             self.down_until = None;
-            let extra = (self.extra_blocks, self.stores.extra_store);
-            self.control = control(now, &self.plan, self.more_blocks, extra);
+            let boot = self.stores.boots;
+            let sizes = (self.more_blocks, self.extra_blocks, self.stores.extra_store);
+            self.control = control(now, &self.plan, self.number, sizes, boot);
         }
-        while let Some(conn) = network.accept(now) {
+        while let Some(conn) = network.accept(now, self.number) {
             if self.down_until.is_some() {
                 network.close(now, conn, End::Target, false);
                 continue;
@@ -226,6 +263,7 @@ impl<T: Transport> Target<T> {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             match lane.handle(now, conn, &mut self.stores, &mut self.control) {
                 Ok(Some(slot)) => self.admin(now, network, conn, slot),
+                Ok(None) if self.grant_queue(now, conn) => {}
                 Ok(None) => return,
                 Err(Lost) => self.close(now, network, conn, true),
             }
@@ -443,7 +481,7 @@ impl<T: Transport> Target<T> {
         let refused = lane.session.admits(lane.session.request(sqe)).err();
         let completion = match (refused, lane.ids()) {
             (Some(status), _) => Some((status, 0)),
-            (None, None) => {
+            (None, None) if !lane.session.is_connected() => {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 match self.connect(now, network, conn, sqe, &data) {
                     Some(completion) => Some(completion),
@@ -461,17 +499,15 @@ impl<T: Transport> Target<T> {
             {
                 Some((Status::SUCCESS, IMMEDIATE.into()))
             }
-            (None, Some(_)) if lane.is_asked(sqe) => {
+            (None, _) if lane.is_asked(sqe) => {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
                 fails = ends;
-                if let (State::Live, Some(presence)) =
-                    (lane.session.state(), lane.session.presence())
-                {
-                    self.presences.proved(presence);
-                }
+                self.grant_queue(now, conn);
                 Some((status, 0))
             }
+            // Nothing else is admitted before the proof.
+            (None, None) => Some((Status::COMMAND_SEQUENCE_ERROR, 0)),
             (None, Some((cntlid, qid))) => {
                 let outcome = match qid {
                     0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
@@ -502,6 +538,25 @@ impl<T: Transport> Target<T> {
         }
     }
 
+    /// The host of a connection is granted the queue that it has claimed, if it has proved who it is or need not.
+    fn grant_queue(&mut self, now: Instant, conn: ConnId) -> bool {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return false };
+        let Target { control, presences, stores, .. } = self;
+        let granted = lane.session.take_granted(now, control, presences, T::proof(conn));
+        let Some(connected) = lane.session.queue().filter(|_| granted == Ok(true)) else {
+            return false;
+        };
+        let table = control.namespaces_for(&connected.subnqn, connected.cntlid);
+        let (user, mut stability) = (connected.user(), stores.stability.borrow_mut());
+        lane.mark = (connected.qid > 0).then(|| stability.enter(now, &user));
+        drop(stability);
+        if connected.qid > 0 {
+            lane.execution.set_share(stores.shares.join(&connected.hostnqn));
+        }
+        lane.refresh(table.as_deref(), stores, control);
+        true
+    }
+
     /// The answer to a Connect; `None`: it has to wait.
     fn connect(
         &mut self,
@@ -517,7 +572,10 @@ impl<T: Transport> Target<T> {
         let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
         let verdict = match self.plan.sabotage {
             Some(Sabotage::NoFence) => Verdict::Go,
-            _ => self.presences.admit(now, sqe, data, since, any_lost),
+            _ => {
+                let has_ended_lost = |cntlid| self.control.has_ended_lost(cntlid);
+                self.presences.admit(now, sqe, data, since, any_lost, has_ended_lost)
+            }
         };
         match verdict {
             Verdict::Go => {}
@@ -541,14 +599,9 @@ impl<T: Transport> Target<T> {
         let remains = |cntlid| self.presences.remains_of_any(cntlid);
         match self.control.connect_over(Channel::Plain, now, sqe, data, from, remains) {
             Ok(connected) => {
-                let Connected { cntlid, qid, result, .. } = connected;
-                let presence = self.presences.enter(now, &connected, T::proof(conn));
-                let table = self.control.namespaces_for(&connected.subnqn, cntlid);
-                let (user, mut stability) = (connected.user(), self.stores.stability.borrow_mut());
-                lane.mark = (qid > 0).then(|| stability.enter(now, &user));
-                drop(stability);
-                lane.connected(connected, presence);
-                lane.refresh(table.as_deref(), &self.stores, &mut self.control);
+                let result = connected.result;
+                lane.connected(connected);
+                self.grant_queue(now, conn);
                 Some((Status::SUCCESS, result.into()))
             }
             Err(error) => {
@@ -620,6 +673,14 @@ impl<T: Transport> Target<T> {
         }
     }
 
+    /// The process stands still until then.
+    pub fn pause(&mut self, network: &mut T, until: Instant) {
+        if self.down_until.is_none() {
+            self.paused_until = until.max(self.paused_until);
+            network.pause(self.number, self.paused_until);
+        }
+    }
+
     /// The process ends, with `power_loss` the machine: every connection is gone, nothing is remembered
     /// but the disk.
     pub fn crash(&mut self, now: Instant, network: &mut T, power_loss: bool, until: Instant) {
@@ -633,6 +694,9 @@ impl<T: Transport> Target<T> {
         self.asks.clear();
         self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
+        self.paused_until = now;
+        self.pauses = PauseDetector::new(until);
+        network.pause(self.number, now);
         self.transfers_at = None;
     }
 
@@ -726,6 +790,7 @@ impl<T: Transport> Target<T> {
 
     /// When something is due.
     pub fn next_at(&mut self) -> Option<Instant> {
+        let from = self.paused_until;
         if self.down_until.is_some() {
             return self.down_until;
         }
@@ -733,7 +798,8 @@ impl<T: Transport> Target<T> {
         let timers = self.lanes.values_mut().filter_map(|l| l.end.deadline());
         let newcomers = self.newcomers.deadline();
         let others = [aborts, self.transfers_at, self.stores.next_at()].into_iter().flatten();
-        timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min()
+        let next = timers.chain(newcomers).chain(others).chain(self.control.poll_timeout()).min();
+        next.map(|at| at.max(from))
     }
 
     /// Commands of I/O queues that have not been answered, connections, and tasks.

@@ -196,9 +196,10 @@ impl Tenures {
     ///
     /// # Errors
     /// A write of a host that was shut out was executed.
-    pub fn watch<'a>(&mut self, content: impl Fn(u64) -> &'a [u8]) -> Result<(), String> {
+    pub fn watch(&mut self, content: impl Fn(u64) -> Vec<u8>) -> Result<(), String> {
         for (lba, seen) in self.lbas.clone().zip(&mut self.seen) {
-            let words = content(lba).as_chunks().0;
+            let content = content(lba);
+            let words = content.as_chunks().0;
             let tenure = words.first().map_or(0, |word| u64::from_le_bytes(*word));
             if words.iter().any(|word| u64::from_le_bytes(*word) != tenure) {
                 return Err(format!("block {lba} is written in part"));
@@ -223,5 +224,6 @@ fn register() -> Sqe {
 
 fn out(token: u64, sqe: Sqe, buffer: Vec<u8>) -> Request {
     let data = Data::Out(buffer.len() as u32);
-    Request { token, sqe, compare: None, data, buffer, urgency: Urgency::Urgent }
+    let (compare, urgency, hides_blocks) = (None, Urgency::Urgent, false);
+    Request { token, sqe, compare, data, buffer, urgency, hides_blocks }
 }

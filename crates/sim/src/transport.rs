@@ -74,10 +74,11 @@ pub trait Transport: Sized {
         now: Instant,
         fault: &Fault,
         hosts: &mut [Host<Self>],
-        target: &mut Target<Self>,
+        targets: &mut [Target<Self>],
     );
     /// Faults may be over.
-    fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _target: &mut Target<Self>) {}
+    fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _targets: &mut [Target<Self>]) {
+    }
     /// From now on the network does no harm.
     fn behave(&mut self, _now: Instant) {}
     /// The target's process is another one, and not there before.
@@ -86,10 +87,16 @@ pub trait Transport: Sized {
     fn has_host(&self, conn: ConnId) -> bool;
     /// What was sent, where silence can be told from it.
     fn count(&self, _summary: &mut Summary) {}
+    /// The target that an address leads to now.
+    fn route(&self, _address: u8) -> u8 {
+        0
+    }
+    /// A target stands still until then: what is sent to it arrives, and is not taken.
+    fn pause(&mut self, _target: u8, _until: Instant) {}
     /// A host connects a queue.
     fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Self::Host;
-    /// The next connection that has come.
-    fn accept(&mut self, now: Instant) -> Option<ConnId>;
+    /// The next connection that has come to a target.
+    fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId>;
     /// Its end at the target.
     fn target_end(&mut self, now: Instant, id: ConnId, plan: &Plan, rng: &mut Rng) -> Self::Target;
     /// What has arrived at `end`.
@@ -119,6 +126,8 @@ pub struct Opening {
     pub qid: u16,
     /// Its entries.
     pub entries: u16,
+    /// The target that it leads to.
+    pub target: u8,
 }
 
 /// A host's end of a connection. Its commands' buffers are its own while they are under way.

@@ -148,12 +148,15 @@ pub struct World<T: Transport> {
     calm_from: Instant,
     is_calm: bool,
     network: T,
-    target: Target<T>,
+    /// Several share the first one's disk.
+    targets: Vec<Target<T>>,
     hosts: Vec<Host<T>>,
     /// What each host's paths have of each other.
     paths: Vec<Paths>,
     load: Load,
     faults: VecDeque<(Instant, Fault)>,
+    /// Hosts that detach, and how long they are away.
+    detaching: Vec<(u8, Duration)>,
     moments: u64,
 }
 
@@ -166,19 +169,26 @@ impl<T: Transport> World<T> {
         change(&mut plan);
         let disk = SimDisk::new(plan.blocks, plan.manners, rng.fork());
         let last = plan.faults.iter().map(|(at, fault)| *at + fault.time()).max();
+        let mut dice = plan.dice.clone();
+        let others = (1..plan.targets)
+            .map(|number| Target::new(&plan, number, disk.shared_with(number), dice.fork()));
+        let others: Vec<Target<T>> = others.collect();
         World {
             seed,
             now: Instant(0),
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             is_calm: false,
             network: T::new(&plan, rng.fork()),
-            target: Target::new(&plan, disk, rng.fork()),
+            targets: std::iter::once(Target::new(&plan, 0, disk, rng.fork()))
+                .chain(others)
+                .collect(),
             hosts: (0..plan.hosts * plan.paths)
                 .map(|number| Host::new(Instant(0), &plan, number, rng.fork()))
                 .collect(),
             paths: (0..plan.hosts.into()).map(|number| Paths::new(&plan, number)).collect(),
             load: load(&plan, rng.fork()),
             faults: plan.faults.iter().copied().collect(),
+            detaching: Vec::new(),
             moments: 0,
             plan,
         }
@@ -202,13 +212,15 @@ impl<T: Transport> World<T> {
             counted: self.load.counting.counted,
             held: self.load.tenures.held,
             past: self.hosts.iter().map(|host| host.past).sum(),
-            expired: self.target.expired,
-            fence: self.target.fence,
-            starved: self.target.starved,
-            overdue: self.target.overdue,
             moments: self.moments,
             ..Summary::default()
         };
+        for target in &self.targets {
+            summary.expired += target.expired;
+            summary.fence += target.fence;
+            summary.starved += target.starved;
+            summary.overdue += target.overdue;
+        }
         self.network.count(&mut summary);
         summary
     }
@@ -232,7 +244,8 @@ impl<T: Transport> World<T> {
             [End::Host, End::Target].map(|end| self.network.stalled_until(end));
         let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min();
         let hosts = hosts.map(|at| at.max(host_from));
-        let lanes = self.target.next_at().map(|at| at.max(target_from));
+        let lanes = self.targets.iter_mut().filter_map(Target::next_at).min();
+        let lanes = lanes.map(|at| at.max(target_from));
         let fault = self.faults.front().map(|(at, _)| *at);
         let calm = (!self.is_calm).then_some(self.calm_from);
         [host, target, hosts, lanes, fault, calm].into_iter().flatten().min()
@@ -258,16 +271,18 @@ impl<T: Transport> World<T> {
         let now = self.now;
         self.network.begin_turn();
         self.strike();
-        self.network.relieve(now, &mut self.hosts, &mut self.target);
+        self.network.relieve(now, &mut self.hosts, &mut self.targets);
         if !self.is_calm && now >= self.calm_from {
             self.is_calm = true;
             self.network.behave(now);
         }
         if now >= self.network.stalled_until(End::Target) {
             self.network.sort(now, End::Target);
-            self.target.turn(now, &mut self.network);
-            self.target.check()?;
-            self.load.tenures.watch(|lba| self.target.stores.disk.content(lba))?;
+            for target in &mut self.targets {
+                target.turn(now, &mut self.network);
+                target.check()?;
+            }
+            self.load.tenures.watch(|lba| self.targets[0].stores.disk.content(lba))?;
         }
         if now >= self.network.stalled_until(End::Host) {
             self.network.sort(now, End::Host);
@@ -282,12 +297,27 @@ impl<T: Transport> World<T> {
                 }
             }
         }
+        self.attach_again();
         self.check_bounds()
+    }
+
+    /// Processes of hosts that have detached have successors.
+    fn attach_again(&mut self) {
+        let (now, paths) = (self.now, usize::from(self.plan.paths));
+        let hosts = &mut self.hosts;
+        self.detaching.retain(|&(number, time)| {
+            let of = &mut hosts[usize::from(number) * paths..][..paths];
+            let is_over = of.iter().all(Host::is_over);
+            if is_over {
+                of.iter_mut().for_each(|path| path.attach_again(now, now + time));
+            }
+            !is_over
+        });
     }
 
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
-        let (connections, open) = (self.target.held().1, self.load.open());
+        let (connections, open) = (self.held().1, self.load.open());
         // What a path has lost is under way on another one, and it has as much again.
         let paths = usize::from(self.plan.paths);
         let requests_max = usize::from(self.plan.hosts)
@@ -301,15 +331,21 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
+    /// What all targets hold: commands of I/O queues, connections and tasks.
+    fn held(&self) -> (u32, usize, usize) {
+        let held = self.targets.iter().map(Target::held);
+        held.fold((0, 0, 0), |sum, held| (sum.0 + held.0, sum.1 + held.1, sum.2 + held.2))
+    }
+
     fn state(&self) -> String {
-        let (commands, connections, tasks) = self.target.held();
+        let (commands, connections, tasks) = self.held();
         let hosts: Vec<String> = self.hosts.iter().map(Host::state).collect();
         format!(
             "{} requests open; {}; target: {commands} commands, {connections} connections, {tasks} \
              tasks, namespaces {:?}",
             self.load.open(),
             hosts.join("; "),
-            self.target.namespaces(),
+            self.targets[0].namespaces(),
         )
     }
 
@@ -317,31 +353,45 @@ impl<T: Transport> World<T> {
     fn is_over(&self) -> bool {
         self.now >= self.calm_from
             && self.load.open() == 0
-            && self.hosts.iter().all(|host| host.is_settled(&self.target.namespaces()))
-            && matches!(self.target.held(), (0, _, 0))
+            && self.detaching.is_empty()
+            && self.hosts.iter().all(|host| host.is_settled(&self.targets[0].namespaces()))
+            && matches!(self.held(), (0, _, 0))
     }
 
     fn strike(&mut self) {
         while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
             let (now, over) = (self.now, self.now + fault.time());
             match fault {
-                Fault::Kill { .. } | Fault::PowerLoss { .. } => {
-                    let power_loss = matches!(fault, Fault::PowerLoss { .. });
-                    self.target.crash(now, &mut self.network, power_loss, over);
+                Fault::Kill { target, .. } => {
+                    self.targets[usize::from(target)].crash(now, &mut self.network, false, over);
                     self.network.silence(over);
-                    if power_loss {
-                        self.load.history.lose_power();
+                }
+                Fault::PowerLoss { .. } => {
+                    for target in &mut self.targets {
+                        target.crash(now, &mut self.network, true, over);
                     }
+                    self.network.silence(over);
+                    self.load.history.lose_power();
+                }
+                Fault::Pause { target, .. } => {
+                    self.targets[usize::from(target)].pause(&mut self.network, over);
                 }
                 Fault::KillHost { host, .. } => {
                     if let Some(host) = self.hosts.get_mut(usize::from(host)) {
                         host.kill(now, &mut self.network, &mut self.load, over);
                     }
                 }
-                Fault::Namespace => self.target.change_namespace(),
-                Fault::StallDisk { .. } => self.target.stores.disk.stall(now, over),
-                Fault::Resize => self.target.resize(),
-                _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.target),
+                Fault::Detach { host, time } => {
+                    let paths = usize::from(self.plan.paths);
+                    let of = self.hosts[usize::from(host) * paths..][..paths].iter_mut();
+                    of.for_each(|path| path.detach(now));
+                    self.detaching.push((host, time));
+                }
+                Fault::Namespace => self.targets[0].change_namespace(),
+                Fault::StallDisk { .. } => self.targets[0].stores.disk.stall(now, over),
+                Fault::Stick { time } => self.targets[0].stores.disk.stick(time),
+                Fault::Resize => self.targets[0].resize(),
+                _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.targets),
             }
         }
     }
@@ -350,11 +400,11 @@ impl<T: Transport> World<T> {
         if self.hosts.iter().any(|host| host.held() != (0, 0)) {
             return Err(format!("a host keeps something: {}", self.state()));
         }
-        let (slots, _, tasks) = self.target.held();
+        let (slots, _, tasks) = self.held();
         if slots != 0 || tasks != 0 {
             return Err(format!("the target keeps {slots} slots and {tasks} tasks"));
         }
-        self.load.counting.judge(|lba| self.target.stores.disk.content(lba))?;
+        self.load.counting.judge(|lba| self.targets[0].stores.disk.content(lba))?;
         let tally = self.load.tally;
         if tally.submitted != tally.succeeded + tally.failed {
             return Err(format!("requests do not add up: {tally:?}"));
@@ -383,7 +433,7 @@ impl<T: Transport> World<T> {
         let sent = self.summary().fates.sent - sent;
         // Lanes that their hosts have left and that the target does not know to be over ask, too. Each Keep Alive is
         // a frame, and so is its answer, and what acknowledges them.
-        let lanes = (self.plan.hosts as usize * (self.plan.lanes + 1)).max(self.target.held().1);
+        let lanes = (self.plan.hosts as usize * (self.plan.lanes + 1)).max(self.held().1);
         let links = self.plan.ether.links.len();
         let alive = match self.plan.keep_alive.as_millis() as u64 {
             0 => 0,
@@ -394,9 +444,12 @@ impl<T: Transport> World<T> {
             let state = self.state();
             return Err(format!("idle lanes sent {sent} frames, more than {allowed}: {state}"));
         }
+        let disk = &self.targets[0].stores.disk;
+        self.load.judge(|lba| disk.content(lba))?;
         let network = &self.network;
-        match self.target.buffered(|conn| network.has_host(conn)) {
-            0 => Ok(()),
+        let kept = self.targets.iter().map(|target| target.buffered(|conn| network.has_host(conn)));
+        match kept.sum() {
+            0usize => Ok(()),
             kept => Err(format!("the target keeps {kept} octets that the host has")),
         }
     }

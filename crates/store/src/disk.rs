@@ -1,6 +1,7 @@
 //! Files and block devices, through the ring.
 
 mod allocated;
+mod boot;
 mod file;
 mod lock;
 mod status;
@@ -124,6 +125,10 @@ impl Store for DiskStore {
 
     fn is_volatile(&self) -> bool {
         true
+    }
+
+    fn write_verifier(&self) -> Option<u64> {
+        boot::verifier()
     }
 
     fn sync(&self) -> io::Result<()> {

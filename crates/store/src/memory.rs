@@ -85,6 +85,11 @@ impl Store for MemoryStore {
         Ok(self.identity)
     }
 
+    /// Its content lives as long as its identity.
+    fn write_verifier(&self) -> Option<u64> {
+        Some(self.identity as u64)
+    }
+
     fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         let result = self.run(&op, buffer.as_mut());
         io.complete(Completion::new(token, result, buffer));

@@ -19,6 +19,7 @@
 mod allocated;
 mod closing;
 mod cluster;
+mod conf;
 mod custody;
 mod image;
 mod library;
@@ -67,6 +68,8 @@ pub struct RbdImage {
     pub snapshot: Option<String>,
     /// The cluster's configuration file; `None`: $CEPH_CONF, or /etc/ceph/ceph.conf.
     pub conf: Option<PathBuf>,
+    /// An RPC has named that file: it may not have files written, sockets made or code loaded.
+    pub conf_by_rpc: bool,
     /// Whose rights we have, without `client.`; `None`: admin.
     pub id: Option<String>,
     /// File with that one's key; `None`: as the configuration file says.

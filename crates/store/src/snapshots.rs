@@ -70,9 +70,14 @@ pub trait Snapshots: Debug + Send + Sync {
     /// Something is there, or the snapshot has to be protected before.
     fn clone_to(&self, name: &str, to: &str) -> Result<(), SnapshotError>;
 
-    /// Makes the blocks what they were. What comes meanwhile is refused; the caller sees to it that nobody uses them.
+    /// Makes the blocks what they were. What comes meanwhile is refused; `check` is called from then on, and an error of it
+    /// ends all: somebody uses them.
     ///
     /// # Errors
-    /// There is none, or it failed, perhaps in the middle: then do it again.
-    fn roll_back(&self, name: &str) -> Result<(), SnapshotError>;
+    /// There is none, somebody uses the blocks, or it failed, perhaps in the middle: then do it again.
+    fn roll_back(
+        &self,
+        name: &str,
+        check: &dyn Fn() -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError>;
 }

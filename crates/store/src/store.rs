@@ -163,6 +163,12 @@ pub trait Store: Debug + Send + Sync {
         }
     }
 
+    /// A number that changes when what was written and not flushed may have been lost: with the store's memory, or with
+    /// the power of this machine. Hosts compare it. `None`: it is not known, or others keep the blocks.
+    fn write_verifier(&self) -> Option<u64> {
+        self.below().and_then(|below| below.write_verifier())
+    }
+
     /// Brings everything to stable storage. Waits for that.
     ///
     /// # Errors

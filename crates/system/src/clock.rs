@@ -2,11 +2,11 @@
 
 use roadtrain_proto::time::Instant;
 
-/// Monotonic time.
+/// Monotonic time, which goes on while the machine is suspended: a keep-alive timer that has expired meanwhile is seen.
 #[must_use]
 pub fn now() -> Instant {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid timespec to write to; CLOCK_MONOTONIC always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
+    // SAFETY: `ts` is a valid timespec to write to; CLOCK_BOOTTIME always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut ts) };
     Instant(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
 }

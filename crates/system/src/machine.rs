@@ -2,6 +2,7 @@
 
 use roadtrain_proto::target::digest;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A number that stands for this machine, installed as it is, and does not tell its id, which is confidential
@@ -16,6 +17,17 @@ fn machine_below(root: &Path) -> u128 {
     let texts = places.iter().filter_map(|place| fs::read_to_string(root.join(place)).ok());
     let known = texts.map(|text| text.trim().to_owned()).find(|text| !text.is_empty());
     digest(&[b"machine\0", known.unwrap_or_default().as_bytes()])
+}
+
+/// A number that stands for the network namespace of this process on the machine as it runs now: no other one that runs at
+/// the same time has it. 0: not known.
+pub fn network() -> u128 {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    if boot.trim().is_empty() || namespace.as_os_str().is_empty() {
+        return 0;
+    }
+    digest(&[b"network\0", boot.as_bytes(), namespace.as_os_str().as_bytes()])
 }
 
 #[cfg(test)]
@@ -35,5 +47,7 @@ mod tests {
         });
         assert_ne!(one, other);
         assert_eq!(machine(), machine());
+        assert_eq!(network(), network());
+        assert_ne!(network(), 0);
     }
 }

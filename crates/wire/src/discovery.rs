@@ -15,6 +15,8 @@ pub const DISCOVERY_ENTRY_BYTES: usize = 1024;
 /// TRTYPE: transports.
 pub mod trtype {
     pub const TCP: u8 = 3;
+    /// Frames on Ethernet (docs/reference/ethernet.md): a reserved value, only in logs that are read over frames.
+    pub const FRAMES: u8 = 0xf0;
 }
 
 /// ADRFAM: address families.

@@ -135,12 +135,12 @@ pub fn nqn_field(nqn: &str) -> [u8; 256] {
     field
 }
 
-/// The NQN in a 256-octet field: terminated within 224 octets, UTF-8, not empty; else `None`.
+/// The NQN in a 256-octet field: terminated within 224 octets, UTF-8 without control characters, not empty; else `None`.
 #[must_use]
 pub fn parse_nqn(field: &[u8; 256]) -> Option<&str> {
     let end = field.iter().take(NQN_BYTES_MAX + 1).position(|&b| b == 0)?;
     let nqn = core::str::from_utf8(&field[..end]).ok()?;
-    (!nqn.is_empty()).then_some(nqn)
+    (!nqn.is_empty() && !nqn.contains(char::is_control)).then_some(nqn)
 }
 
 /// Size of a property in Property Get and Set.

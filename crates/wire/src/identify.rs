@@ -280,6 +280,27 @@ pub struct IdentifyController {
     pub vendor: [u8; 1024],
 }
 
+/// Place in [`IdentifyController::vendor`] of the endpoint that Roadtrain's targets tell: what it begins with, and 8 bytes.
+const ENDPOINT_AT: usize = 512;
+const ENDPOINT_MARK: &[u8; 8] = b"RTendpnt";
+
+impl IdentifyController {
+    /// The place where the target's process listens, as a number: it stays the same when another process takes that
+    /// place, which is possible only when the first one has ended. 0: the target does not tell it.
+    #[must_use]
+    pub fn endpoint(&self) -> u64 {
+        let told = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
+        told.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
+    }
+
+    /// Tells it.
+    pub fn set_endpoint(&mut self, endpoint: u64) {
+        let told = &mut self.vendor[ENDPOINT_AT..];
+        told[..8].copy_from_slice(ENDPOINT_MARK);
+        told[8..16].copy_from_slice(&endpoint.to_le_bytes());
+    }
+}
+
 /// Power State descriptor: only the maximum power is modelled.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -390,7 +411,28 @@ pub struct IdentifyNamespace {
     pub vendor: [u8; 3712],
 }
 
+/// Begins the vendor-specific bytes of a namespace's page, where a target of this project reports a write verifier.
+const WRITE_VERIFIER: [u8; 8] = *b"RT-WVERF";
+
 impl IdentifyNamespace {
+    /// The write verifier: a number that changes when acknowledged writes that were not flushed may be lost. `None`: the
+    /// target does not report one.
+    ///
+    /// It is in the first 16 vendor-specific bytes (384 to 399): the characters `RT-WVERF`, then the number in little
+    /// endian.
+    #[must_use]
+    pub fn write_verifier(&self) -> Option<u64> {
+        let (mark, rest) = self.vendor.split_first_chunk::<8>()?;
+        let verifier = u64::from_le_bytes(*rest.first_chunk()?);
+        (*mark == WRITE_VERIFIER).then_some(verifier)
+    }
+
+    /// Reports a write verifier: see [`IdentifyNamespace::write_verifier`].
+    pub fn set_write_verifier(&mut self, verifier: u64) {
+        self.vendor[..8].copy_from_slice(&WRITE_VERIFIER);
+        self.vendor[8..16].copy_from_slice(&verifier.to_le_bytes());
+    }
+
     /// Octets of a logical block, or `None` when the format in use makes no sense (below 512 octets,
     /// above 64 KiB, or with metadata).
     #[must_use]
@@ -545,12 +587,13 @@ pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// The text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not ASCII.
+/// The text of a fixed ASCII field without its padding (spaces or NULs); empty if it is not printable ASCII.
 #[must_use]
 pub fn parse_ascii(field: &[u8]) -> &str {
     let end = field.iter().position(|&octet| octet == 0).unwrap_or(field.len());
     let text = core::str::from_utf8(&field[..end]).unwrap_or("");
-    if text.is_ascii() { text.trim() } else { "" }
+    let is_printable = |octet: u8| octet.is_ascii_graphic() || octet == b' ';
+    if text.bytes().all(is_printable) { text.trim() } else { "" }
 }
 
 /// A Namespace Identification Descriptor (CNS 03h).

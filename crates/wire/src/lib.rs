@@ -46,6 +46,7 @@ pub mod pdu;
 pub mod reservation;
 pub mod sqe;
 pub mod status;
+pub mod text;
 pub mod virtio_blk;
 
 pub use zerocopy;

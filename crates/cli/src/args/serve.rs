@@ -238,7 +238,7 @@ pub struct LimitArgs {
     /// Most connections over TCP, as far as there are descriptors [default: 16384].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
     pub max_connections: Option<u32>,
-    /// Most of them from one address [default: 4096].
+    /// Most of them from one address, or from one IPv6 network of 64 bits [default: 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
     pub max_connections_per_address: Option<u32>,
     /// Most connected queues with one host NQN [default: 4096].

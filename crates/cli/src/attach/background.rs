@@ -58,7 +58,7 @@ fn program() -> PathBuf {
 
 /// Ends the child and waits for it.
 fn end(process: Process) {
-    process.signal(libc::SIGTERM);
+    process.signal(rustix::process::Signal::TERM);
     let last = Instant::now() + CHILD_TIMEOUT;
     while process.is_alive() && Instant::now() < last {
         std::thread::sleep(Duration::from_millis(10));

@@ -22,12 +22,13 @@ use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::{logs, output};
 use changes::{Changes, Keys};
-use roadtrain_engine::store::{RbdImage, StoreKind, StoreSpec};
+use roadtrain_engine::store::{ObjectError, RbdImage, StoreKind, StoreSpec};
 use roadtrain_proto::target::digest;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tracing::warn;
 
 /// How long gateways may take to apply a change before the command says that they have not.
 const APPLY_WAIT: Duration = Duration::from_secs(30);
@@ -183,6 +184,14 @@ struct Report {
     silent: BTreeSet<String>,
 }
 
+/// No gateways, as the cluster does not say which there are.
+fn unknown(error: ObjectError) -> Vec<String> {
+    warn!(
+        "changed, but the gateways cannot be asked for it: see `roadtrain gateway show`: {error}"
+    );
+    Vec::new()
+}
+
 /// Waits for the gateways, and says what has become of it.
 fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     let Changed { version, changes } = changed;
@@ -191,7 +200,8 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
         changes,
         applied: BTreeSet::new(),
         refused: BTreeMap::new(),
-        silent: group.who()?.into_iter().collect(),
+        // It is changed: a failure from here on is none of the change.
+        silent: group.who().unwrap_or_else(unknown).into_iter().collect(),
     };
     let begun = Instant::now();
     while !report.silent.is_empty() {

@@ -16,6 +16,7 @@ use roadtrain_proto::target::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tracing::warn;
 
 const CONFIGURATION: &str = "configuration";
 const NOW: &str = "now/";
@@ -164,7 +165,7 @@ impl Group {
         };
         let is_written = self.object.change(&change)?;
         if is_written {
-            self.tell()?;
+            self.tell();
         }
         Ok(is_written)
     }
@@ -236,7 +237,7 @@ impl Group {
         let expected = [(name.clone(), beat.to_string().into_bytes())].into();
         let change = MapChange { expected, removed: vec![name], ..MapChange::default() };
         if self.object.change(&change)? {
-            self.tell()?;
+            self.tell();
         }
         Ok(())
     }
@@ -266,9 +267,13 @@ impl Group {
         Ok(names)
     }
 
-    /// All gateways look at once.
-    fn tell(&self) -> Result<(), ObjectError> {
-        self.object.notify(CHANGED, ANSWER_WAIT).map(drop)
+    /// All gateways look at once. What was changed is changed, also if they are not notified: they read it from time to
+    /// time.
+    fn tell(&self) {
+        if let Err(error) = self.object.notify(CHANGED, ANSWER_WAIT) {
+            let group = &self.name;
+            warn!(%group, "changed, but not every gateway was notified; those follow later: {error}");
+        }
     }
 
     /// Answers in a gateway's name from now on, and has `changed` called when something has.

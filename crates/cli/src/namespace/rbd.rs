@@ -66,6 +66,7 @@ impl NamespaceSpec {
             image: name.image.into(),
             snapshot: name.snapshot.map(str::to_owned),
             conf: self.conf.clone(),
+            conf_by_rpc: false,
             id: self.id.clone(),
             keyring: self.keyring.clone(),
             create: self.create,

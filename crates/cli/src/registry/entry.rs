@@ -1,5 +1,6 @@
 //! What is written about an attachment, for other processes to read.
 
+use super::place;
 use super::process::Process;
 use roadtrain_front::attachment::Device;
 use roadtrain_front::system_resource::SystemResource;
@@ -62,7 +63,7 @@ impl Entry {
     /// # Errors
     /// It cannot be read, or makes no sense.
     pub(crate) fn read(folder: &Path) -> io::Result<Option<Entry>> {
-        let text = match fs::read(folder.join(FILE)) {
+        let text = match place::read(&folder.join(FILE)) {
             Ok(text) => text,
             Err(error) if is_absence(&error) => return Ok(None),
             Err(error) => return Err(error),

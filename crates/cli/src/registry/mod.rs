@@ -54,10 +54,7 @@ impl Registry {
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn entries(&self) -> Outcome<Vec<Entry>> {
-        let folders = match fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            folders => folders.map_err(|e| self.failure(&e))?,
-        };
+        let Some(folders) = self.folders()? else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
         for folder in folders {
             let path = folder.map_err(|e| self.failure(&e))?.path();
@@ -68,6 +65,15 @@ impl Registry {
         }
         entries.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(entries)
+    }
+
+    /// What is in the folder; `None`: it is not there.
+    fn folders(&self) -> Outcome<Option<fs::ReadDir>> {
+        let checked = place::check(&self.directory);
+        match checked.and_then(|()| fs::read_dir(&self.directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            folders => folders.map(Some).map_err(|e| self.failure(&e)),
+        }
     }
 
     /// Those that a person may mean by `name`: an ID, what it is shown as, a device, a path, an NQN.

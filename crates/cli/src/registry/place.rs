@@ -1,8 +1,8 @@
 //! Where a user's attachments are written down.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names another folder, for tests and for whoever wants attachments kept apart.
@@ -27,15 +27,50 @@ pub(super) fn of_user() -> PathBuf {
 /// Makes the folder; one that is there must be this user's, and nobody else may write to it.
 pub(super) fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let found = fs::symlink_metadata(directory)?;
-    if !found.is_dir() || found.uid() != user_id() || found.mode() & 0o022 != 0 {
-        let text = "is not this user's own folder, or others may write to it";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    Ok(())
+    check(directory)
 }
 
-fn user_id() -> u32 {
+/// Whether the folder is this user's, and nobody else may write to it: what is in it decides which processes are ended
+/// and what is removed. Root has no reason to believe others either.
+///
+/// # Errors
+/// It is not there, or somebody else could have written what is in it.
+pub(super) fn check(directory: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(directory)?;
+    let refused = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    if !found.is_dir() {
+        return refused("is not a folder, or a link".to_owned());
+    }
+    let (owner, own) = (found.uid(), user_id());
+    if owner != own {
+        return refused(format!(
+            "belongs to user {owner}, and this is user {own}: act as that user"
+        ));
+    }
+    match found.mode() & 0o022 {
+        0 => Ok(()),
+        _ => refused("others may write to it: chmod go-w".to_owned()),
+    }
+}
+
+/// Reads a file of this user's; a link is none.
+///
+/// # Errors
+/// It cannot be read, or is somebody else's.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+    let owner = file.metadata()?.uid();
+    if owner != user_id() {
+        let text = format!("is of user {owner}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    let mut octets = Vec::new();
+    file.read_to_end(&mut octets)?;
+    Ok(octets)
+}
+
+/// The user of this process.
+pub(super) fn user_id() -> u32 {
     // SAFETY: has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }

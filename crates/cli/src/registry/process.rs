@@ -1,5 +1,7 @@
 //! Processes that are told from later ones of the same number.
 
+use super::place::user_id;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -25,17 +27,21 @@ impl Process {
         Process { pid, started: start_of(pid).unwrap_or(0) }
     }
 
-    /// Whether it still runs.
+    /// Whether it still runs, as a process of this user's: one of another user is another one.
     #[must_use]
     pub(crate) fn is_alive(self) -> bool {
-        start_of(self.pid) == Some(self.started)
+        start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(user_id())
     }
 
     /// Sends it a signal, if it still runs.
-    pub(crate) fn signal(self, signal: libc::c_int) {
+    pub(crate) fn signal(self, signal: Signal) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        // The descriptor is of the process that has the number now, whoever has it later.
+        let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+            return;
+        };
         if self.is_alive() {
-            // SAFETY: a plain system call; a number that means nobody is an error, which is as well.
-            unsafe { libc::kill(self.pid as libc::pid_t, signal) };
+            let _ = pidfd_send_signal(process, signal);
         }
     }
 }
@@ -43,6 +49,18 @@ impl Process {
 /// When a process began; `None`: it is not there, or is over and only waits for its parent.
 fn start_of(pid: u32) -> Option<u64> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The user that a process runs as; `None`: it is not there.
+fn owner_of(pid: u32) -> Option<u32> {
+    effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// `Uid:` of `/proc/PID/status`: real, effective, saved, of the file system. (The owner of `/proc/PID` is root's where a
+/// process must not be dumped.)
+fn effective_user(status: &str) -> Option<u32> {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// `/proc/PID/stat`: number, name in brackets, state, ..., start time as field 22. The name may hold anything.
@@ -58,6 +76,7 @@ fn parse(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     #[test]
@@ -70,6 +89,26 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_another_user_is_another_one() {
+        let status = "Name:\tx Uid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n";
+        assert_eq!(effective_user(status), Some(2));
+        assert_eq!(effective_user("Name:\tx\n"), None);
+        assert_eq!(owner_of(std::process::id()), Some(user_id()));
+        if user_id() != 0 {
+            assert!(!Process::of(1).is_alive(), "the first process is root's");
+            return;
+        }
+        let mut child = Command::new("sleep").arg("60").uid(65534).spawn().unwrap();
+        let process = Process::of(child.id());
+        assert_eq!(start_of(child.id()), Some(process.started));
+        assert!(!process.is_alive());
+        process.signal(Signal::KILL);
+        assert!(child.try_wait().unwrap().is_none(), "it was let alone");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn the_dead_are_told_from_the_living() {
         let this = Process::this();
         assert!(this.is_alive());
@@ -77,7 +116,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process { pid: child.id(), started: start_of(child.id()).unwrap() };
         assert!(process.is_alive());
-        process.signal(libc::SIGKILL);
+        process.signal(Signal::KILL);
         child.wait().unwrap();
         assert!(!process.is_alive());
     }

@@ -7,7 +7,7 @@
 
 use super::entry::{FILE, write_entry};
 use super::process::Process;
-use super::{Registry, claim, remove_folder};
+use super::{Registry, claim, place, remove_folder};
 use crate::failure::{Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder};
@@ -55,14 +55,11 @@ impl Targets {
     }
 
     fn written(&self) -> Outcome<Vec<TargetEntry>> {
-        let folders = match fs::read_dir(&self.0.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            folders => folders.map_err(|e| self.0.failure(&e))?,
-        };
+        let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
         let read = |folder: io::Result<fs::DirEntry>| {
             let folder = folder.ok()?.path();
             let entry: TargetEntry =
-                serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
+                serde_json::from_slice(&place::read(&folder.join(FILE)).ok()?).ok()?;
             (folder.file_name()? == entry.id.as_str()).then_some(entry)
         };
         Ok(folders.filter_map(read).collect())

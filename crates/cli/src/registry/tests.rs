@@ -140,3 +140,37 @@ fn what_makes_no_sense_hides_nothing() {
     assert_eq!(ids(&registry), ["ublk0"]);
     assert_eq!(registry.claim(&claim(None, &spec)).unwrap().id(), "ublk1");
 }
+
+/// Who can write there decides which processes are ended and what is removed.
+#[test]
+fn folders_and_entries_of_others_are_not_believed() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::at(&directory.path().join("run"));
+    let spec = "ublk".parse().unwrap();
+    let _one = registry.claim(&claim(None, &spec)).unwrap();
+    let set_mode = |mode| {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(&registry.directory, permissions).unwrap();
+    };
+    set_mode(0o777);
+    let failure = registry.entries().unwrap_err().message;
+    assert!(failure.contains("others may write to it"), "{failure}");
+    set_mode(0o700);
+    let link = directory.path().join("link");
+    symlink(&registry.directory, &link).unwrap();
+    assert!(Registry::at(&link).entries().is_err(), "a link may lead anywhere");
+    let (entry, elsewhere) = (registry.folder("ublk0").join("entry.json"), link.join("x"));
+    fs::rename(&entry, &elsewhere).unwrap();
+    symlink(&elsewhere, &entry).unwrap();
+    assert!(ids(&registry).is_empty());
+    fs::rename(&elsewhere, &entry).unwrap();
+    assert_eq!(ids(&registry), ["ublk0"]);
+    if place::user_id() == 0 {
+        chown(&entry, Some(65534), None).unwrap();
+        assert!(ids(&registry).is_empty());
+        chown(&registry.directory, Some(65534), None).unwrap();
+        let failure = registry.entries().unwrap_err().message;
+        assert!(failure.contains("belongs to user 65534"), "{failure}");
+    }
+}

@@ -124,7 +124,7 @@ impl Successor {
         while self.process.is_alive() {
             if begun.elapsed() >= END_WAIT && !is_told {
                 warn!(pid = self.process.pid, "the new process does not end: it is killed");
-                self.process.signal(libc::SIGKILL);
+                self.process.signal(rustix::process::Signal::KILL);
                 is_told = true;
             }
             if begun.elapsed() >= 2 * END_WAIT {

@@ -88,11 +88,9 @@ impl Plane for OfServed {
 /// # Errors
 /// The file makes no sense, something that it names is not there, or the configuration file names it, too.
 pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Model> {
-    let mut model = own
-        .state
-        .as_deref()
-        .map_or_else(|| Ok(Model::default()), model::load)
-        .map_err(Failure::failed)?;
+    let roots = files(own)?.roots;
+    let state = own.state.as_deref().map(|path| model::load(path, &roots)).transpose();
+    let mut model = state.map_err(Failure::failed)?.unwrap_or_default();
     for spec in &own.lvstores {
         add_lvstore(&mut model, spec)?;
     }

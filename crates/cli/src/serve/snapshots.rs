@@ -1,9 +1,10 @@
 //! What a running target does with snapshots of its namespaces, when it is told to.
 
 use crate::control::{Refusal, Reply, SnapshotAction, SnapshotReply, SnapshotView, Why};
-use roadtrain_engine::store::{Snapshot, SnapshotError, Snapshots};
+use roadtrain_engine::store::{Snapshot, SnapshotError, Snapshots, Store};
 use roadtrain_engine::target::Server;
 use serde_json::json;
+use std::sync::Arc;
 use tracing::info;
 
 /// Does it, and tells the snapshots that there are then.
@@ -17,17 +18,8 @@ pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &Snapsho
     let snapshots = store
         .snapshots()
         .ok_or_else(|| refused(Why::Store, "what keeps its blocks has no snapshots".to_owned()))?;
-    if let SnapshotAction::Rollback { .. } = action {
-        let (_, controllers) = server.view();
-        if let Some(user) = controllers.iter().find(|controller| *controller.subnqn == *nqn) {
-            let message = format!(
-                "{} is connected: what it uses is not rolled back. Disconnect its hosts first",
-                user.hostnqn
-            );
-            return Err(refused(Why::Store, message));
-        }
-    }
-    act(snapshots, action).map_err(|error| {
+    let is_free = || check_free(server, &store);
+    act(snapshots, action, &is_free).map_err(|error| {
         let why = match &error {
             SnapshotError::Unknown(_) => Why::Unknown,
             SnapshotError::Exists(_) => Why::Exists,
@@ -42,7 +34,30 @@ pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &Snapsho
     Ok(json!(SnapshotReply { snapshots: all.into_iter().map(SnapshotView::from).collect() }))
 }
 
-fn act(snapshots: &dyn Snapshots, action: &SnapshotAction) -> Result<(), SnapshotError> {
+/// Whether no host is connected to a subsystem that has the blocks of `store`, whichever that is.
+fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotError> {
+    let (config, controllers) = server.view();
+    let shows = |nqn: &str| {
+        let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
+        let namespaces = subsystem.into_iter().flat_map(|subsystem| &subsystem.namespaces);
+        namespaces.into_iter().any(|namespace| {
+            server.store(nqn, namespace.nsid).is_some_and(|other| Arc::ptr_eq(&other, store))
+        })
+    };
+    match controllers.iter().find(|controller| shows(&controller.subnqn)) {
+        None => Ok(()),
+        Some(user) => Err(SnapshotError::Refused(format!(
+            "{} is connected to {}: what it uses is not rolled back. Disconnect its hosts first",
+            user.hostnqn, user.subnqn
+        ))),
+    }
+}
+
+fn act(
+    snapshots: &dyn Snapshots,
+    action: &SnapshotAction,
+    is_free: &dyn Fn() -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
     match action {
         SnapshotAction::List => Ok(()),
         SnapshotAction::Create { name } => snapshots.create(name),
@@ -50,7 +65,7 @@ fn act(snapshots: &dyn Snapshots, action: &SnapshotAction) -> Result<(), Snapsho
         SnapshotAction::Protect { name } => snapshots.protect(name),
         SnapshotAction::Unprotect { name } => snapshots.unprotect(name),
         SnapshotAction::Clone { name, to } => snapshots.clone_to(name, to),
-        SnapshotAction::Rollback { name } => snapshots.roll_back(name),
+        SnapshotAction::Rollback { name } => snapshots.roll_back(name, is_free),
     }
 }
 

@@ -15,6 +15,7 @@ use roadtrain_proto::host::procedure::{Answer, Ask, Driver, Failure, Procedure, 
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, opcode};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -66,7 +67,10 @@ impl Queues {
                 self.lanes.remove(qid);
                 let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
                 let is_express = usize::from(qid - 1) != *lane;
-                let config = if is_express { &hurried(config) } else { config };
+                let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
+                // For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
+                let within = keep_alive.filter(|_| is_express).unwrap_or(config.timeout);
+                let config = &*hurried(config, within);
                 let qpair = admin.connect_lane(config, *entries, *lane as u16)?;
                 let data_bytes_max = qpair.wire.data_bytes_max();
                 self.lanes.insert(*qid, qpair);
@@ -74,7 +78,12 @@ impl Queues {
             }
             Ask::Run { qid, command } => {
                 let mut data = vec![0; command.bytes_in as usize];
-                let cqe = self.queue(*qid)?.command(&command.sqe, &command.out, &mut data)?;
+                let queue = self.queue(*qid)?;
+                // A lane's keeps what it was opened with, if that is shorter.
+                let within =
+                    if *qid == 0 { config.timeout } else { config.timeout.min(queue.timeout()) };
+                queue.set_timeout(within);
+                let cqe = queue.command(&command.sqe, &command.out, &mut data)?;
                 Ok(Answer::Completed { cqe, data })
             }
             Ask::Random { bytes } => {
@@ -94,11 +103,12 @@ impl Queues {
     }
 }
 
-/// For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
-fn hurried(config: &HostConfig) -> HostConfig {
-    let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
-    let timeout = keep_alive.map_or(config.timeout, |time| config.timeout.min(time));
-    HostConfig { timeout, ..config.clone() }
+/// The same, with no answer waited for longer than that.
+pub(super) fn hurried(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
+    match within < config.timeout {
+        true => Cow::Owned(HostConfig { timeout: within, ..config.clone() }),
+        false => Cow::Borrowed(config),
+    }
 }
 
 /// A connected admin queue.
@@ -129,25 +139,7 @@ impl Admin {
     /// # Errors
     /// As [`Admin::connect`].
     pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
-        let deadline = Instant::now() + config.connect_timeout;
-        let mut pause = BUSY_PAUSE;
-        loop {
-            let error = match Admin::connect(config) {
-                Err(error) if error.is_busy() => error,
-                ended => return ended,
-            };
-            let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Err(error);
-            }
-            if pause == BUSY_PAUSE {
-                info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
-            }
-            if let Err(source) = stopping::poll(&mut [], pause.min(left)) {
-                return Err(HostError::System { what: "pause", source });
-            }
-            pause = (pause * 2).min(BUSY_PAUSE_MAX);
-        }
+        patiently(config, || Admin::connect(config))
     }
 
     /// Runs an admin command that must succeed.
@@ -166,16 +158,20 @@ impl Admin {
         ended(what, cqe)
     }
 
-    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]). What the controller can do.
+    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]), as patiently as
+    /// [`Admin::connect_patiently`]. What the controller can do.
     ///
     /// # Errors
     /// Anything that keeps it from being connected.
     pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
-        let (enabled, wants) = (self.enabled.clone(), self.config.wants());
-        self.go_through(|driver| async move {
-            let info = bringup::information(&driver, &enabled, 1, 0).await?;
-            bringup::connect_lane(&driver, &wants, &info, 1).await?;
-            Ok(info)
+        let config = self.config.clone();
+        patiently(&config, || {
+            let (enabled, wants) = (self.enabled.clone(), config.wants());
+            self.go_through(|driver| async move {
+                let info = bringup::information(&driver, &enabled, 1, 0).await?;
+                bringup::connect_lane(&driver, &wants, &info, 1).await?;
+                Ok(info)
+            })
         })
     }
 
@@ -261,6 +257,32 @@ impl Admin {
     /// The way it takes.
     pub(super) fn route(&self) -> Route {
         self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.wire.route())
+    }
+}
+
+/// Connects, again and again while the target is busy: for [`HostConfig::connect_timeout`].
+fn patiently<T>(
+    config: &HostConfig,
+    mut connect: impl FnMut() -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    let deadline = Instant::now() + config.connect_timeout;
+    let mut pause = BUSY_PAUSE;
+    loop {
+        let error = match connect() {
+            Err(error) if error.is_busy() => error,
+            ended => return ended,
+        };
+        let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(error);
+        }
+        if pause == BUSY_PAUSE {
+            info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
+        }
+        if let Err(source) = stopping::poll(&mut [], pause.min(left)) {
+            return Err(HostError::System { what: "pause", source });
+        }
+        pause = (pause * 2).min(BUSY_PAUSE_MAX);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::spin::Waiting;
 use roadtrain_proto::host::association::{self, Beside};
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::express::EXPRESSES_MAX;
+use roadtrain_proto::host::old_commands::OldCommands;
 use roadtrain_proto::host::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
@@ -271,7 +272,12 @@ impl HostConfig {
     }
 
     /// How an association with `lanes` lanes is kept.
-    pub(super) fn association(&self, lanes: u32, beside: Option<Beside>) -> association::Config {
+    pub(super) fn association(
+        &self,
+        lanes: u32,
+        beside: Option<Beside>,
+        old_commands: OldCommands,
+    ) -> association::Config {
         association::Config {
             wants: self.wants(),
             lanes,
@@ -281,6 +287,7 @@ impl HostConfig {
             controller_loss_timeout: self.controller_loss_timeout,
             fast_io_fail_timeout: self.fast_io_fail_timeout,
             beside,
+            old_commands,
         }
     }
 }

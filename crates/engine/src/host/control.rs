@@ -8,7 +8,7 @@ mod beside;
 mod leave;
 mod panicked;
 
-use super::admin::{Admin, Queues};
+use super::admin::{Admin, Queues, hurried};
 use super::blocking::wait_calmly;
 use super::config::HostConfig;
 use super::counters::LinkState;
@@ -26,8 +26,11 @@ use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::allocation::Allocation;
 use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, Reason};
 use roadtrain_proto::host::bringup::Fencing;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
+use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -74,6 +77,8 @@ pub(super) struct Control {
     discovery: Option<PathDiscovery>,
     /// What it has found, and the admin queue has not been told.
     found: Vec<Found>,
+    /// The slot of an Abort that the target has not answered.
+    aborting: Option<u16>,
     /// Of whose stale NSIDs users have been warned.
     warned: Barred,
     /// Whose each express connection is, by its number.
@@ -105,8 +110,8 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         (reports, inbox): (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules =
-            config.association(seat.lanes as u32, config.has_paths().then(|| of_first(&view)));
+        let beside = config.has_paths().then(|| of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
         let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
         let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
         Control { queues: admin.queues, ..control }
@@ -132,6 +137,7 @@ impl Control {
             reports,
             discovery: None,
             found: Vec::new(),
+            aborting: None,
             warned: Barred::default(),
             expresses: BTreeMap::new(),
             ended: 0,
@@ -140,14 +146,24 @@ impl Control {
         }
     }
 
-    /// Connects the lanes for the first time.
+    /// Connects the lanes for the first time. While the target is busy the association tries again, as long as the
+    /// [`HostConfig::connect_timeout`] lasts.
     ///
     /// # Errors
     /// What keeps that from working.
     pub(super) fn begin(&mut self) -> Result<(), HostError> {
+        let deadline = clock::now() + self.config.connect_timeout;
         while !self.association.is_live() {
             match self.association.poll(clock::now()) {
-                Some(Action::Reset { why, .. }) => return Err(self.error(why)),
+                Some(Action::Reset { path, why, .. }) => {
+                    let error = self.error(why);
+                    if !error.is_busy() || clock::now() >= deadline {
+                        return Err(error);
+                    }
+                    info!(target = %self.config.address, "the controller is busy; trying again");
+                    self.queues = Queues::default();
+                    self.association.reset(clock::now(), path);
+                }
                 Some(action) => {
                     let _ = self.carry_out(action);
                 }
@@ -208,6 +224,10 @@ impl Control {
             discovery.tell(survey);
         }
         match admin.next_event() {
+            Ok(Some((slot, _))) if self.aborting == Some(slot) => {
+                self.aborting = None;
+                self.association.aborted(PATH);
+            }
             Ok(Some((_, cqe))) => self.association.event(PATH, &cqe),
             Ok(None) => {}
             Err(error) => self.association.admin_lost(clock::now(), PATH, error),
@@ -283,17 +303,19 @@ impl Control {
                 if self.association.ends_in_order() {
                     stopping::begin_again();
                 }
-                let answer = self.queues.carry_out(&self.config, &mut self.fence, &ask);
+                let until = self.association.answer_by(path);
+                let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
+                let config = hurried(&self.config, within);
+                let answer = self.queues.carry_out(&config, &mut self.fence, &ask);
                 self.association.answer(clock::now(), path, answer);
             }
-            Action::Listen { path, sqe } => {
-                let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
-                if let Err(error) = admin.and_then(|admin| admin.post(&sqe)) {
-                    self.association.admin_lost(clock::now(), path, error);
-                }
-            }
-            Action::AttachExpress { lane, number, rules, barred, may_close, .. } => {
-                let express = |link| ExpressLink { link, number, rules, barred, may_close };
+            Action::Listen { sqe, .. } => _ = self.post(&sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
+            } => {
+                let express =
+                    |link| ExpressLink { link, number, rules, barred, writes, may_close, guard };
                 self.attach_express(lane, number, express);
             }
             Action::RefuseExpress { lane, why, .. } => {
@@ -304,7 +326,10 @@ impl Control {
                 }
                 self.tell(lane, |lane| Order::Express { lane, express: None });
             }
-            Action::Attach { path, rules, barred } => self.attach(path, rules, &barred),
+            Action::Attach { path, rules, barred, writes, guard } => {
+                self.attach(path, rules, &barred, (&writes, &guard));
+            }
+            Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
             Action::SetBarred(barred) => {
                 self.warn_of(&barred);
                 self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
@@ -346,7 +371,21 @@ impl Control {
         ControlFlow::Continue(())
     }
 
-    fn attach(&mut self, path: PathId, rules: RetryRules, barred: &Barred) {
+    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    fn post(&mut self, sqe: &Sqe) -> Option<u16> {
+        let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
+        let posted = admin.and_then(|admin| admin.post(sqe));
+        let lost = |error| self.association.admin_lost(clock::now(), PATH, error);
+        posted.map_err(lost).ok()
+    }
+
+    fn attach(
+        &mut self,
+        path: PathId,
+        rules: RetryRules,
+        barred: &Barred,
+        (writes, guard): (&PathWrites, &LaneGuard),
+    ) {
         if let Some(problem) = self.unlike_others() {
             return self.refuse(path, problem);
         }
@@ -370,7 +409,8 @@ impl Control {
             link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
             link.shift(self.seat.ports_before);
             let (link, barred) = (Box::new(link), barred.clone());
-            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred });
+            let (writes, guard) = (writes.clone(), guard.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred, writes, guard });
         }
         self.discover_paths();
         self.each_peer(|path| Report::IsBack { path });
@@ -421,13 +461,42 @@ impl Control {
             Fencing::Ended => {
                 info!(%target, cntlid, "the target has ended the controller that was lost")
             }
-            Fencing::Unknown => {
+            Fencing::Replaced => {
                 info!(%target, cntlid, "the target was started anew: the controller that was lost has ended");
             }
-            Fencing::NotOffered => {} // as most targets: see the guide for what holds then
-            Fencing::Refused(status) => {
-                warn!(%target, cntlid, %status, "the target does not end the controller that was lost");
-            }
+            Fencing::Unknown => warn!(
+                %target,
+                cntlid,
+                "another process answers than the one that had the controller that was lost: {}",
+                self.what_waits()
+            ),
+            // As most targets.
+            Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
+            Fencing::NotOffered => info!(
+                %target,
+                cntlid,
+                "the target cannot end the controller that was lost: {}",
+                self.what_waits()
+            ),
+            Fencing::Refused(status) => warn!(
+                %target,
+                cntlid,
+                %status,
+                "the target does not end the controller that was lost: {}",
+                self.what_waits()
+            ),
+        }
+    }
+
+    /// Which writes wait for controllers that are lost, and until when.
+    pub(super) fn what_waits(&self) -> String {
+        let open = self.view.old_commands().open(clock::now());
+        let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
+        match open.iter().map(|open| open.left).max_by_key(|left| left.map_or(Duration::MAX, |l| l))
+        {
+            None => "no write was under way".into(),
+            Some(None) => format!("{blocks}; without keep-alive no time ends that"),
+            Some(Some(left)) => format!("{blocks} for {left:.0?}"),
         }
     }
 
@@ -454,6 +523,7 @@ impl Control {
             }
         };
         let queues = std::mem::take(&mut self.queues);
+        self.aborting = None;
         self.expresses.clear();
         let is_ending = self.association.is_ending();
         if is_ending && self.leaving.is_some() {

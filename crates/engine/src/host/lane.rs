@@ -16,6 +16,7 @@ use super::requests::LaneRequests;
 use crate::connection::{Heard, Rest, RxBuffer};
 use crate::stats::LaneStats;
 use roadtrain_proto::host::express::{Express, Traffic};
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::paths::Offer;
 use roadtrain_proto::host::pins::Barred;
@@ -57,11 +58,16 @@ impl HostLane {
         }
     }
 
-    /// A new connection: what waits goes first, in order.
-    pub(crate) fn attach(&mut self, link: Link, rules: RetryRules, now: Instant) {
+    /// A new connection: what waits goes first, in order, as far as the guard lets it.
+    pub(crate) fn attach(
+        &mut self,
+        link: Link,
+        (rules, guard): (RetryRules, LaneGuard),
+        now: Instant,
+    ) {
         debug_assert!(self.link.is_none(), "attached twice");
         self.link = Some(link);
-        self.requests.core.attach(rules);
+        self.requests.core.attach(rules, guard);
         self.submit_waiting(now);
     }
 
@@ -70,7 +76,7 @@ impl HostLane {
         self.requests.core.set_barred(barred);
     }
 
-    /// Nothing that it has sent over lost connections can be executed any more.
+    /// A controller executes nothing any more of what was sent to it: what has waited for that may go on.
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         self.requests.core.release();
         if !self.is_blocked() {

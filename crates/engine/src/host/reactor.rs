@@ -28,9 +28,11 @@ use frames::Frames;
 use look_ups::LookUps;
 use paths::{NewLane, Paths};
 use roadtrain_proto::host::association::AskedBy;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::policy::{Auto, Pace};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
@@ -65,10 +67,17 @@ const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lanes are numbered over all reactors, and on from there over those of the next paths.
 pub(crate) enum Order {
     /// Use this connection for the lane, but not for requests to barred NSIDs.
-    Attach { lane: usize, link: Box<Link>, rules: RetryRules, barred: Barred },
+    Attach {
+        lane: usize,
+        link: Box<Link>,
+        rules: RetryRules,
+        barred: Barred,
+        writes: PathWrites,
+        guard: LaneGuard,
+    },
     /// What the lane has asked for; `None`: it does not get it.
     Express { lane: usize, express: Option<ExpressLink> },
-    /// The lane's path cannot execute anything any more of what was sent before it was lost.
+    /// A controller that was lost executes nothing any more: what has waited for it may go on.
     Release { lane: usize },
     /// What the controller of the lane's path can reach.
     SetAna { lane: usize, ana: AnaTable },
@@ -308,7 +317,7 @@ impl Reactor {
                 express.set_barred(barred);
             }
             Order::Express { lane, express } => self.express_came(lane, express),
-            Order::Attach { lane, mut link, rules, barred } => {
+            Order::Attach { lane, mut link, rules, barred, writes, guard } => {
                 let Some(index) = self.index_of(lane) else { return };
                 let (now, line) = (self.shared.now, self.line_of(lane));
                 link.set_line(line);
@@ -316,7 +325,8 @@ impl Reactor {
                 self.lanes.note(List::Ready, index);
                 let Some(lane) = self.lanes.get_mut(index) else { return };
                 lane.set_barred(barred.clone());
-                lane.attach(*link, rules, now);
+                lane.requests.core.set_writes(writes);
+                lane.attach(*link, (rules, guard), now);
                 self.paths.set_barred(index, &barred);
                 self.way_changed(index, WayState::Live);
             }

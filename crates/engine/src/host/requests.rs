@@ -4,8 +4,10 @@
 use super::api::{Completion, Op, Request};
 use crate::connection::Place;
 use roadtrain_proto::host::express::Traffic;
+use roadtrain_proto::host::old_commands::BlockRange;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Addressed, Ended, Outcome, Queue, Requests};
+use roadtrain_proto::host::write_verifier::Durability;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
@@ -76,6 +78,24 @@ impl Addressed for Request {
 
     fn has_effect(&self) -> bool {
         !matches!(self.op, Op::Read | Op::Compare | Op::Verify | Op::Flush)
+    }
+
+    fn changes(&self) -> BlockRange {
+        match self.op {
+            // Its blocks are the sum of what its list says.
+            Op::Copy => BlockRange { first: self.slba, ..BlockRange::all(self.nsid) },
+            _ => BlockRange { nsid: self.nsid, first: self.slba, count: self.blocks.into() },
+        }
+    }
+
+    #[inline]
+    fn durability(&self) -> Durability {
+        match self.op {
+            Op::Read | Op::Compare | Op::Verify => Durability::Unchanged,
+            Op::Flush => Durability::Flush,
+            _ if self.fua => Durability::Unchanged,
+            _ => Durability::NeedsFlush,
+        }
     }
 }
 

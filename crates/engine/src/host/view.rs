@@ -7,8 +7,10 @@ use crate::metrics::{Io, ReactorSample};
 use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
+use roadtrain_proto::host::old_commands::OldCommands;
 use roadtrain_proto::host::paths::AnaTable;
 use roadtrain_proto::host::pins::Pinned;
+use roadtrain_proto::host::write_verifier::WriteVerifiers;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,6 +22,10 @@ pub struct ControllerView {
     ways: Arc<[Way]>,
     /// What all paths mean by an NSID.
     pinned: Pinned,
+    /// Writes that may still be executed though their controller is lost, over all paths.
+    old_commands: OldCommands,
+    /// What was acknowledged over all paths.
+    writes: WriteVerifiers,
     /// The path whose controller tells of the namespaces.
     teller: Arc<AtomicUsize>,
     pub(super) counters: Arc<[LaneCounters]>,
@@ -65,6 +71,16 @@ impl ControllerView {
         self.pinned.clone()
     }
 
+    /// Writes that may still be executed though their controller is lost, over all paths.
+    pub(super) fn old_commands(&self) -> OldCommands {
+        self.old_commands.clone()
+    }
+
+    /// What was acknowledged over all paths.
+    pub(super) fn writes(&self) -> WriteVerifiers {
+        self.writes.clone()
+    }
+
     /// With a path to each address, of which `first` is connected, and places for those that come later.
     pub(super) fn new(
         info: ControllerInfo,
@@ -85,6 +101,8 @@ impl ControllerView {
             counters: (0..lanes * ways.len()).map(|_| LaneCounters::default()).collect(),
             ways,
             pinned: Pinned::default(),
+            old_commands: OldCommands::default(),
+            writes: WriteVerifiers::default(),
             teller: Arc::new(AtomicUsize::new(first)),
             meters: affinities.iter().map(|_| Arc::default()).collect(),
             reactors: affinities.iter().map(|_| Arc::default()).collect(),

@@ -1,7 +1,10 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
+mod expiry;
 mod reservations;
 mod standby;
+#[cfg(test)]
+pub(super) use standby::poll_custody;
 
 use super::export::{Export, Subsystem};
 use super::flushes::Unflushed;
@@ -20,6 +23,8 @@ use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
+#[cfg(feature = "ether")]
+use roadtrain_proto::target::FrameListener;
 use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
 use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
 use roadtrain_proto::target::{
@@ -106,8 +111,10 @@ pub(super) struct Answer {
     pub(super) completion: Option<(Status, u64)>,
     /// A store is to be looked at, which answers the command.
     pub(super) wanted: Option<LookUp>,
-    /// The lane's queue was connected.
+    /// A queue was connected.
     pub(super) connected: bool,
+    /// Its host was granted it.
+    pub(super) granted: bool,
     /// A Connect that is to be tried again at [`Order::Settled`].
     pub(super) postponed: bool,
     /// The connection ends after the answer.
@@ -256,7 +263,7 @@ impl Control {
             info!(peer = port.peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
             return Answer { completion: Some((status, 0)), ..Answer::default() };
         }
-        let Some(connected) = session.queue() else {
+        let Some(connected) = session.claim().or(session.queue()) else {
             return self.connect(now, session, port, sqe, data);
         };
         if request == Request::Authentication && connected.asked.is_some() {
@@ -292,7 +299,8 @@ impl Control {
         data: &[u8],
         page: &mut Vec<u8>,
     ) -> Answer {
-        let Some(connected) = session.queue().cloned() else { return Answer::default() };
+        let connected = session.claim().or(session.queue()).cloned();
+        let Some(connected) = connected else { return Answer::default() };
         let was_live = session.state() == Stage::Live;
         // A host that begins again is asked for what holds by now.
         let asked = if was_live { self.lock().target.asked(&connected) } else { None };
@@ -322,17 +330,17 @@ impl Control {
             let (host, why) = (host_name(&connected.hostnqn), explanation.text());
             warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
         }
-        let ends = session.authenticates(now, self.authentication_time);
-        if session.state() == Stage::Live && session.has_proved() {
+        let has_failed = session.authenticates(now, self.authentication_time);
+        if was_live && session.state() == Stage::Live && session.has_proved() {
             self.meters.authenticated(&connected, (hash, group));
         }
         if !was_live && session.state() == Stage::Live {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
-            if let Some(presence) = session.presence() {
-                self.lock().presences.proved(presence);
-            }
         }
+        let granted = self.grant(now, session, port);
+        let ends = has_failed || granted.is_err();
+        let granted = granted == Ok(true);
         if let Some(psk) = psk {
             let host = host_name(&connected.hostnqn);
             info!(peer = port.peer, host, subsystem = %connected.subnqn, by = agreed, "authenticated, to come again with TLS");
@@ -340,7 +348,7 @@ impl Control {
         }
         match reaction {
             Reaction::Answer(status) => {
-                Answer { completion: Some((status, 0)), ends, ..Answer::default() }
+                Answer { completion: Some((status, 0)), granted, ends, ..Answer::default() }
             }
             Reaction::Wait => Answer { postponed: true, ..Answer::default() },
             Reaction::Compute(work) => match self.compute(port.peer, work) {
@@ -348,6 +356,27 @@ impl Control {
                 Err(error) => failed(error),
             },
         }
+    }
+
+    /// The host of a connection is granted the queue that it has claimed, if it has proved who it is or need not:
+    /// whether that is so now. An error: it is refused, and the connection is to end.
+    pub(super) fn grant(
+        &self,
+        now: Instant,
+        session: &mut Session,
+        port: Port<'_>,
+    ) -> Result<bool, ()> {
+        let mut state = self.lock();
+        let State { target, presences, .. } = &mut *state;
+        let granted = session.take_granted(now, target, presences, port.socket);
+        self.publish(state);
+        granted.map_err(|error| {
+            let (field, value, status) = (error.field, &error.value, error.status);
+            info!(peer = port.peer, field, value, %status, "refused, though it has proved who it is");
+            let claim = session.claim();
+            let names = claim.map_or(("", ""), |claim| (&*claim.subnqn, &*claim.hostnqn));
+            self.meters.refused(names.0, names.1, error.field);
+        })
     }
 
     /// A host may come again with that PSK, unless its key has changed since it was asked for it.
@@ -409,11 +438,9 @@ impl Control {
             return Answer { completion: Some((Status::INTERNAL_ERROR, 0)), ..Answer::default() };
         };
         let mut state = self.lock();
-        let channel = session.channel();
-        if let Err(error) = state.target.admits_stream(channel, sqe, data) {
-            return self.refused(port, data, &error);
-        }
-        match state.presences.admit(now, sqe, data, port.since, any_hung_up) {
+        let State { target, presences, .. } = &mut *state;
+        let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
+        match presences.admit(now, sqe, data, port.since, any_hung_up, has_ended_lost) {
             Verdict::Go => {}
             Verdict::Sweep(hostnqn, lost) => {
                 lost.into_iter().for_each(|cntlid| state.target.end_queues(cntlid));
@@ -443,26 +470,29 @@ impl Control {
         }
         let State { target, presences, .. } = &mut *state;
         let (from, remains) = ((port.local, random), |cntlid| presences.remains_of_any(cntlid));
+        let channel = session.channel();
         let connected = target.connect_over(channel, now, sqe, data, from, remains);
-        let mut enter = |c: &Connected| presences.enter(now, c, port.socket);
-        let connected = connected.map(|connected| (enter(&connected), connected));
         self.publish(state);
-        match connected {
-            Ok((presence, connected)) => {
-                info!(
-                    peer = port.peer,
-                    cntlid = connected.cntlid,
-                    qid = connected.qid,
-                    host = host_name(&connected.hostnqn),
-                    subsystem = %connected.subnqn,
-                    "queue connected"
-                );
-                let completion = Some((Status::SUCCESS, connected.result.into()));
-                session.connected(connected, presence);
-                Answer { completion, connected: true, ..Answer::default() }
-            }
-            Err(error) => self.refused(port, data, &error),
+        let connected = match connected {
+            Ok(connected) => connected,
+            Err(error) => return self.refused(port, data, &error),
+        };
+        info!(
+            peer = port.peer,
+            cntlid = connected.cntlid,
+            qid = connected.qid,
+            host = host_name(&connected.hostnqn),
+            subsystem = %connected.subnqn,
+            "queue connected"
+        );
+        if let Some(ConnectRefused { field, value, status, .. }) = connected.refusal() {
+            info!(peer = port.peer, field, value, %status, "will be refused, and is not told before its proof");
         }
+        let completion = Some((Status::SUCCESS, connected.result.into()));
+        session.connected(connected);
+        // What was claimed a moment ago, and needs no proof, is granted.
+        let granted = self.grant(now, session, port) == Ok(true);
+        Answer { completion, connected: true, granted, ..Answer::default() }
     }
 
     /// The answer to a Connect that is refused.
@@ -492,13 +522,9 @@ impl Control {
 
     /// NQNs of the subsystems.
     pub(super) fn nqns(&self) -> Vec<String> {
-        self.lock()
-            .target
-            .config()
-            .subsystems
-            .iter()
-            .map(|subsystem| subsystem.nqn.clone())
-            .collect()
+        let state = self.lock();
+        let subsystems = state.target.config().subsystems.iter();
+        subsystems.map(|subsystem| subsystem.nqn.clone()).collect()
     }
 
     /// What is wrong with what is exported.
@@ -647,22 +673,6 @@ impl Control {
         }
     }
 
-    /// When [`Control::expire`] is to be called at the latest.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.watched.store(NEVER, SeqCst);
-        let timer = self.timer.load(SeqCst);
-        self.watched.store(timer, SeqCst);
-        (timer != NEVER).then_some(Instant(timer))
-    }
-
-    /// Ends controllers whose keep-alive timer has run out, and PSKs whose time is over.
-    pub(super) fn expire(&self, now: Instant) {
-        self.lock_psks().expire(now);
-        let mut state = self.lock();
-        state.target.handle_timeout(now);
-        self.publish(state);
-    }
-
     /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and
     /// namespace.
     pub(super) fn close(&self) -> Vec<(String, u32, io::Error)> {
@@ -710,6 +720,14 @@ impl Control {
     pub(super) fn set_tls_hosts(&self, hosts: TlsHosts) {
         let mut state = self.lock();
         state.target.set_tls_hosts(hosts);
+        self.publish(state);
+    }
+
+    /// The ports on Ethernet that are there now.
+    #[cfg(feature = "ether")]
+    pub(super) fn set_frame_listeners(&self, listeners: Vec<FrameListener>) {
+        let mut state = self.lock();
+        state.target.set_frame_listeners(listeners);
         self.publish(state);
     }
 

@@ -1,16 +1,17 @@
-//! Stores of tests: one whose flushes fail when told so, and one that takes its time to be opened.
+//! Stores of tests: one whose flushes fail when told so, one that takes its time to be opened, and one that keeps what it
+//! gets.
 
 use crate::buffer::Buffer;
 use roadtrain_store::{
-    Completion, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind, StoreSpec,
-    Then, Token,
+    Completion, Completions, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind,
+    StoreSpec, Then, Token,
 };
 use roadtrain_wire::status::Status;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A FIFO: a read ends when somebody has written as much.
 pub(super) fn fifo(path: &Path) -> Arc<dyn Store> {
@@ -123,5 +124,34 @@ impl Store for Slow {
 
     fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
         io.complete(Completion::new(token, Ok(()), buffer));
+    }
+}
+
+/// Keeps what it gets until it is told otherwise, aborts or not: a device that is dead.
+#[derive(Debug, Default)]
+pub(super) struct Stuck(Mutex<Vec<(Completions, Completion)>>);
+
+impl Stuck {
+    /// Fails everything that it has.
+    pub(super) fn release(&self) {
+        for (completions, completion) in self.0.lock().unwrap().drain(..) {
+            let result = Err(Status::INTERNAL_ERROR.dnr());
+            completions.send(Completion { result, ..completion });
+        }
+    }
+}
+
+impl Store for Stuck {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(8)
+    }
+
+    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let completion = Completion::new(token, Ok(()), buffer);
+        self.0.lock().unwrap().push((io.completions(), completion));
     }
 }

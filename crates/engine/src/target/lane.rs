@@ -31,6 +31,7 @@ use meter::Meter;
 use roadtrain_proto::error::QpairError;
 use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::target::buffer_shares::BufferShares;
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::qpair::Config;
 use roadtrain_proto::target::session::{Session, Settings};
@@ -55,6 +56,10 @@ pub(super) enum LaneError {
     Qpair(#[from] QpairError),
     #[error("{0}")]
     Ended(&'static str),
+    /// The host has broken the protocol of frames.
+    #[cfg_attr(not(feature = "ether"), allow(dead_code, reason = "of lanes over Ethernet"))]
+    #[error("{0}")]
+    Broken(String),
     #[error("{0} for {1:?}, while other connections wait for the buffer")]
     Overdue(&'static str, Duration),
 }
@@ -65,7 +70,7 @@ impl LaneError {
         match self {
             LaneError::Io(_) => "lost",
             LaneError::Closed => "closed",
-            LaneError::Qpair(_) => "protocol",
+            LaneError::Qpair(_) | LaneError::Broken(_) => "protocol",
             LaneError::Ended(_) => "ended",
             LaneError::Overdue(..) => "overdue",
         }
@@ -78,6 +83,8 @@ pub(super) struct Shared {
     pub(super) number: usize,
     pub(super) gather: Box<Gather>,
     pub(super) pool: Pool,
+    /// How much of it may wait for hosts.
+    pub(super) shares: BufferShares,
     /// What a lane whose socket is full may have unsent in buffers, and still be received from.
     pub(super) unsent_max: usize,
     /// Where the control plane writes a page before it goes to a buffer.
@@ -341,6 +348,13 @@ impl TargetLane {
     /// Sends what doorbells have released.
     pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
         self.transport.flush((&mut self.execution, &mut self.meter), shared)
+    }
+
+    /// Its host may have a part of the reactor's buffers wait for it.
+    pub(super) fn join_share(&mut self, shared: &Shared) {
+        if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
+            self.execution.set_share(shared.shares.join(&connected.hostnqn));
+        }
     }
 
     /// The connection is over: every buffer that the kernel does not use goes back to the pool.

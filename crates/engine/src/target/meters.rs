@@ -13,11 +13,13 @@ use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
 use roadtrain_proto::target::Connected;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hosts that are told apart; others are counted under no name, as anybody may make names up.
 const HOSTS_MAX: usize = 4096;
+/// Hosts that are told apart though they have no queue any more; what earlier ones have counted goes under no name.
+const GONE_HOSTS_MAX: usize = 512;
 /// Names of the classes, by their place in the cells of a namespace.
 const CLASSES: [&str; 3] = ["latency", "normal", "bulk"];
 const OPS: [&str; 2] = ["read", "write"];
@@ -91,6 +93,21 @@ struct Host {
     refusals: BTreeMap<&'static str, u64>,
     /// Of its queues that have ended.
     past: Io,
+    /// Its queues.
+    queues: u64,
+}
+
+impl Host {
+    /// Adds what another one has counted that is gone.
+    fn add(&mut self, gone: &Host) {
+        self.connects += gone.connects;
+        for (own, others) in
+            [(&mut self.losses, &gone.losses), (&mut self.refusals, &gone.refusals)]
+        {
+            others.iter().for_each(|(why, count)| *own.entry(why).or_default() += count);
+        }
+        self.past += &gone.past;
+    }
 }
 
 /// Subsystem and host.
@@ -103,6 +120,8 @@ struct Lanes {
     /// Of lanes that have ended on a reactor, or left it.
     past: Vec<Batching>,
     hosts: BTreeMap<HostKey, Host>,
+    /// Hosts that have no queue, the one that was here last at the end.
+    gone: VecDeque<HostKey>,
     connections: BTreeMap<(&'static str, &'static str), u64>,
     protocol_errors: BTreeMap<String, u64>,
 }
@@ -188,8 +207,11 @@ impl Meters {
         cells.reactor.set(reactor as u64);
         let mut lanes = lock(&self.lanes);
         *lanes.connections.entry((transport, "connected")).or_default() += 1;
-        let host = lanes.host(&connected.subnqn, &connected.hostnqn);
+        let key = (connected.subnqn.clone(), connected.hostnqn.clone());
+        lanes.gone.retain(|gone| *gone != key);
+        let host = lanes.host(key);
         host.connects += u64::from(connected.qid == 0);
+        host.queues += 1;
         let number = lanes.next;
         lanes.next += 1;
         lanes.live.insert(number, cells.clone());
@@ -224,16 +246,28 @@ impl Meters {
         let Some(cells) = lanes.live.remove(&number) else { return };
         let reactor = cells.reactor.get() as usize;
         lanes.past[reactor] = lanes.past[reactor] + cells.here();
-        let host = lanes.host(&cells.nqn, &cells.host_nqn);
+        let key = (cells.nqn.clone(), cells.host_nqn.clone());
+        let host = lanes.host(key.clone());
         *host.losses.entry(why).or_default() += 1;
         let in_flight = host.past.in_flight;
         cells.io.add_to(&mut host.past);
         host.past.in_flight = in_flight;
+        host.queues = host.queues.saturating_sub(1);
+        if host.queues == 0 {
+            lanes.forget_oldest(key);
+        }
     }
 
-    /// A Connect was refused because of that.
+    /// A Connect was refused because of that. Its names are told only if a host was let in under them: others would
+    /// stay for ever, and anybody can make them up.
     pub(crate) fn refused(&self, nqn: &str, host_nqn: &str, why: &'static str) {
-        *lock(&self.lanes).host(nqn, host_nqn).refusals.entry(why).or_default() += 1;
+        let mut lanes = lock(&self.lanes);
+        let key = (Arc::from(nqn), Arc::from(host_nqn));
+        let host = match lanes.hosts.contains_key(&key) {
+            true => lanes.host(key),
+            false => lanes.host(unnamed()),
+        };
+        *host.refusals.entry(why).or_default() += 1;
     }
 
     /// What has become of a connection.
@@ -247,11 +281,27 @@ impl Meters {
     }
 }
 
+/// The name under which hosts are counted that are not told apart.
+fn unnamed() -> HostKey {
+    ("".into(), "".into())
+}
+
 impl Lanes {
-    fn host(&mut self, nqn: &str, host_nqn: &str) -> &mut Host {
-        let key = (Arc::from(nqn), Arc::from(host_nqn));
+    fn host(&mut self, key: HostKey) -> &mut Host {
         let is_known = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&key);
-        self.hosts.entry(if is_known { key } else { ("".into(), "".into()) }).or_default()
+        self.hosts.entry(if is_known { key } else { unnamed() }).or_default()
+    }
+
+    /// A host has no queue any more: it stays for a while, the one that has been away for longest does not.
+    fn forget_oldest(&mut self, gone: HostKey) {
+        if gone != unnamed() && self.hosts.contains_key(&gone) {
+            self.gone.push_back(gone);
+        }
+        while self.gone.len() > GONE_HOSTS_MAX {
+            let Some(oldest) = self.gone.pop_front() else { return };
+            let Some(host) = self.hosts.remove(&oldest) else { continue };
+            self.hosts.entry(unnamed()).or_default().add(&host);
+        }
     }
 }
 
@@ -392,4 +442,62 @@ fn named(latencies: [[Latency; 2]; 3]) -> Vec<LatencyOf> {
         latency,
     };
     names.zip(latencies.into_iter().flatten()).map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(meters: &Meters, name: &str) -> u64 {
+        let key: HostKey = ("nqn.test:s".into(), name.into());
+        let mut lanes = lock(&meters.lanes);
+        lanes.gone.retain(|gone| *gone != key);
+        let host = lanes.host(key.clone());
+        (host.connects, host.queues) = (host.connects + 1, host.queues + 1);
+        let cells = LaneCells {
+            nqn: key.0,
+            host_nqn: key.1,
+            peer: String::new(),
+            transport: "tcp",
+            cntlid: 1,
+            qid: 0,
+            reactor: Counter::default(),
+            auth: Mutex::default(),
+            io: IoCells::default(),
+            batching: BatchCells::default(),
+            before: Mutex::default(),
+        };
+        lanes.next += 1;
+        let number = lanes.next;
+        lanes.live.insert(number, Arc::new(cells));
+        number
+    }
+
+    /// Names that anybody can make up do not stay, and keep nobody from being told apart.
+    #[test]
+    fn names_are_those_of_hosts_that_were_let_in() {
+        let meters = Meters::new(1);
+        let stays = lane(&meters, "stays");
+        for n in 0..5000 {
+            meters.refused("nqn.test:s", &format!("refused {n}"), "HOSTNQN");
+        }
+        meters.refused("nqn.test:s", "stays", "QID");
+        for n in 0..5000 {
+            meters.leave(lane(&meters, &format!("gone {n}")), "closed");
+        }
+        let hosts = meters.host_samples(&[]);
+        assert_eq!(hosts.len(), 2 + GONE_HOSTS_MAX);
+        let of = |name: &str| hosts.iter().find(|host| host.host_nqn == name).unwrap();
+        let refusals = |name: &str| of(name).refusals.iter().map(|why| why.count).sum::<u64>();
+        assert_eq!((refusals(""), refusals("stays")), (5000, 1));
+        assert_eq!(of("").connects, (5000 - GONE_HOSTS_MAX) as u64);
+        assert_eq!((of("gone 4999").connects, of("stays").connects), (1, 1));
+        // Who was away and comes again is the same.
+        let again = lane(&meters, "gone 4999");
+        meters.leave(again, "closed");
+        meters.leave(stays, "closed");
+        let hosts = meters.host_samples(&[]);
+        let again = hosts.iter().find(|host| host.host_nqn == "gone 4999").unwrap();
+        assert_eq!((again.connects, hosts.len()), (2, 1 + GONE_HOSTS_MAX));
+    }
 }

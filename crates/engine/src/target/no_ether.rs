@@ -21,6 +21,10 @@ impl EtherPorts {
         Ok(EtherPorts)
     }
 
+    pub(super) fn frame_listeners(&self) -> Vec<roadtrain_proto::target::FrameListener> {
+        Vec::new()
+    }
+
     pub(super) fn take(&mut self, _: usize) -> EtherParts {
         EtherParts
     }

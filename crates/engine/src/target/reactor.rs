@@ -34,6 +34,8 @@ pub(super) use moves::Balance;
 use moves::Moves;
 use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::target::buffer_shares::BufferShares;
+use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::Completions;
@@ -65,6 +67,7 @@ pub(super) struct Reactor {
     timers: Timers,
     moves: Moves,
     peers: Peers,
+    pauses: PauseDetector,
     /// When it shows next how much of its buffers is in use.
     buffers_at: Instant,
 }
@@ -109,10 +112,12 @@ impl Reactor {
         let cells = meters.reactor(parts.number).clone();
         cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
         let (ports, frames) = Frames::new(parts.ether);
+        let pool = Pool::new(parts.pool_bytes);
         let shared = Shared {
             number: parts.number,
             gather: Box::default(),
-            pool: Pool::new(parts.pool_bytes),
+            shares: BufferShares::new(pool.usage().budget_bytes),
+            pool,
             unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
             page: Vec::new(),
             ring: Ring::new(RING_ENTRIES)?,
@@ -127,6 +132,7 @@ impl Reactor {
             ports,
         };
         let hosts = Hosts::new(parts.pool_bytes);
+        let pauses = PauseDetector::new(shared.now);
         Ok(Reactor {
             core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
             lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
@@ -135,6 +141,7 @@ impl Reactor {
             timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
+            pauses,
             buffers_at: Instant::default(),
         })
     }
@@ -216,6 +223,9 @@ impl reactor::Reactor for Reactor {
 
     fn set_now(&mut self, now: Instant) {
         self.lanes.shared.now = now;
+        if self.pauses.begin_turn(now) {
+            self.lanes.check_after_pause();
+        }
     }
 
     fn completed(&mut self, data: &UserData, cqe: RingCqe) {
@@ -283,7 +293,8 @@ impl reactor::Reactor for Reactor {
                 let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
             }
             Order::Frames(reply) => {
-                let _ = reply.try_send((frames.drops, frames::counts(frames, lanes)));
+                let _ =
+                    reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
             }
             Order::Lanes(reply) => {
                 let core = peers.balance().core(peers.number);

@@ -174,6 +174,7 @@ impl ServerConfig {
             ana: self.ana.clone(),
             limits: self.limits,
             origin: machine::machine(),
+            network: machine::network(),
         }
     }
 
@@ -320,6 +321,7 @@ impl Server {
         prepared.stage()?;
         drop(near);
         let mut target = Target::new(clock::now(), &prepared.config(&exports, listeners))?;
+        target.set_frame_listeners(ports.frame_listeners());
         inherited.adopt_reservations(&mut target)?;
         inherited.keep_reservations(&target, &prepared.stores())?;
         let system = |source| ServerError::System { what: "thread", source };

@@ -1,9 +1,16 @@
 //! Namespaces whose blocks change hands: none waits for another one.
 
+use super::control::poll_custody;
+use super::kept_file::KeptPlace;
+use super::open_store::OpenStore;
 use super::tests::{NQN, eventually};
+use super::uncorrectable::{Uncorrectable, Waiter};
 use super::{Export, Server, ServerConfig, Subsystem};
 use crate::buffer::Buffer;
-use crate::store::{Completion, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token};
+use crate::store::{
+    ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
+};
+use roadtrain_proto::target::uncorrectable::Change;
 use roadtrain_proto::target::{AnaState, Authentication};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -178,4 +185,47 @@ fn an_image_is_opened_anew_to_be_shared() {
     assert!(!is_alike((true, "a"), (true, "b")), "other rights");
     // What is shared does for one alone; who has it alone would find its own lock.
     assert!(is_alike((true, "a"), (false, "a")) && is_alike((false, "a"), (false, "b")));
+}
+
+/// A store that has become another namespace's, or nobody's, may still have commands of hosts: it answers them when it is
+/// asked whose its blocks are.
+#[test]
+fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
+    let store = Handed::new(5, Custody::Ours);
+    let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
+    let open = Arc::new(OpenStore::new(store.clone(), marks));
+    let before = store.asked.load(Ordering::Relaxed);
+    let mut polled = Vec::new();
+    poll_custody(&mut polled, std::slice::from_ref(&open));
+    poll_custody(&mut polled, &[]);
+    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
+    drop(open);
+    poll_custody(&mut polled, &[]);
+    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
+}
+
+/// Marks are kept in a file of whoever has the blocks.
+#[test]
+fn marks_of_blocks_that_another_one_has_are_not_saved() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("marks");
+    let store = Handed::new(6, Custody::Ours);
+    let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
+    let open = Arc::new(OpenStore::new(store.clone(), marks));
+    let mark = |offset| {
+        let (told, answer) = std::sync::mpsc::channel();
+        let completions = Completions::new(move |completion| told.send(completion).is_ok());
+        let waiter = Waiter { token: Token::new(1, 1), completions };
+        let change = Change::Mark(ByteRange { offset, len: 512 });
+        Uncorrectable::change(&open, change, Some(waiter));
+        (answer.recv().unwrap().result.is_ok(), std::fs::read(&path).unwrap_or_default())
+    };
+    let (is_saved, ours) = mark(0);
+    assert!(is_saved && !ours.is_empty());
+    for custody in [Custody::Lost, Custody::CutOff] {
+        store.set(custody);
+        assert_eq!(mark(1024), (false, ours.clone()), "{custody:?}");
+    }
+    store.set(Custody::Ours);
+    assert!(mark(1024).0);
 }

@@ -355,6 +355,7 @@ impl Prepared {
             keeps_reservations: kept.is_some() || will_keep,
             ana,
             tenure,
+            write_verifier: store.write_verifier(),
             ..namespace_config(nsid, id, &geometry, store.limits())
         };
         let (export, place) = (export.clone(), store.place());
@@ -486,6 +487,7 @@ impl Prepared {
             ana: exports.ana.clone(),
             limits: exports.limits,
             origin: exports.origin,
+            network: exports.network,
         }
     }
 

@@ -123,6 +123,15 @@ impl Tasks {
         true
     }
 
+    /// Asks to end all commands of a lane.
+    pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
+        let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
+        let owners: Vec<Owner> = own.map(|(_, (owner, _))| *owner).collect();
+        for owner in owners {
+            self.cancel(ring, owner);
+        }
+    }
+
     /// A completion of the ring; the command's owner and outcome when one has ended.
     pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
         self.executor.resume(ring, index, result);

@@ -1,6 +1,6 @@
 //! A target whose store answers when it is told to.
 
-use super::flaky::{self, Slow};
+use super::flaky::{self, Slow, Stuck};
 use super::{Export, Server, ServerConfig, Subsystem};
 use crate::buffer::Buffer;
 use crate::host::{Admin, Class, Client, HostConfig, HostError, Op, Request};
@@ -225,10 +225,16 @@ impl Queue {
         self.send(&raw::command(cid, sqe, &[], raw::PLAIN));
     }
 
-    /// The next PDU must be a completion: of which command.
-    pub(super) fn completion(&mut self) -> (u16, Status) {
+    /// The next PDU, which is as short as a completion.
+    fn head(&mut self) -> [u8; 24] {
         let mut pdu = [0; 24];
         self.0.read_exact(&mut pdu).unwrap();
+        pdu
+    }
+
+    /// The next PDU must be a completion: of which command.
+    pub(super) fn completion(&mut self) -> (u16, Status) {
+        let pdu = self.head();
         assert_eq!(pdu[0], 5, "a response capsule");
         let field = |at: usize| u16::from_le_bytes([pdu[at], pdu[at + 1]]);
         (field(20), Status::from_field(field(22)))
@@ -262,6 +268,62 @@ fn an_abort_ends_a_command_in_the_store() {
         assert_eq!(queue.completion(), (2, Status::ABORT_REQUESTED));
         assert_eq!(server.usage().store_commands, 0);
     }
+}
+
+/// A store that keeps a command is not waited for: its host has other things to do on the admin queue.
+#[test]
+fn an_abort_of_what_a_store_keeps_is_answered_all_the_same() {
+    let stuck = Arc::new(Stuck::default());
+    let exports = vec![Export::with_store(1, stuck.clone())];
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
+    let any = vec!["127.0.0.1:0".parse().unwrap()];
+    let server = Server::start(ServerConfig::new(any, vec![subsystem])).unwrap();
+    let (mut admin, mut queue) = queues(&server);
+    queue.read(2, 0);
+    eventually("the read is in the store", || server.usage().store_commands == 1);
+    let mut abort = Sqe::new(opcode::ABORT, 0);
+    abort.cdw10 = (1 | 2 << 16).into();
+    for _ in 0..2 {
+        let cqe = admin.run("Abort", &abort, &[], &mut []).unwrap();
+        assert_eq!(cqe.dw0.get(), 1, "it was not aborted");
+        assert_eq!(server.usage().store_commands, 1);
+    }
+    stuck.release();
+    assert_eq!(queue.completion(), (2, Status::INTERNAL_ERROR.dnr()));
+}
+
+/// Whoever has every write wait for its data has a part of the buffers, however many lanes it has.
+#[test]
+fn a_host_that_sends_no_data_leaves_buffers_for_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let kind =
+        StoreKind::File { path: directory.path().join("disk"), size: Some(8 << 20), create: true };
+    let export = Export::new(1, StoreSpec { kind, lba_bytes: 512, read_only: false });
+    let subsystem = Subsystem { namespaces: vec![export], ..Subsystem::new(NQN) };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    (config.pool_bytes, config.transfer_timeout) = (16 << 20, LONG);
+    let server = Server::start(config).unwrap();
+    let (admin, first) = queues(&server);
+    let second = Queue::connect_as(&server, (2, admin.cntlid), "nqn.x:host");
+    let mut lanes = [first, second];
+    for lane in &mut lanes {
+        (1..=20).for_each(|cid| lane.send(&raw::write(cid, 2048)));
+    }
+    let is_bounded = || server.usage().buffer_bytes == 8 << 20;
+    eventually("half of the pool waits for the host", is_bounded);
+    let client = connect(&server, "nqn.x:other").unwrap();
+    let (done, ended) = channel();
+    client.submit_to(read(), &done);
+    assert!(ended.recv_timeout(LONG / 4).expect("a buffer is there").status.is_success());
+    eventually("its buffer is given back", is_bounded);
+    // When a write has ended, a deferred one has its turn.
+    let r2t = lanes[0].head();
+    let field = |at: usize| u16::from_le_bytes([r2t[at], r2t[at + 1]]);
+    assert_eq!(r2t[0], 9, "R2T");
+    lanes[0].send(&raw::h2c_data(field(8), field(10), 0, &vec![7; 1 << 20], true));
+    let mut others = (0..20).map(|_| lanes[0].head()[0]);
+    assert!(others.any(|kind| kind == 5), "the write was answered");
+    eventually("the next one waits", is_bounded);
 }
 
 /// With Force Unit Access what is read has to be on stable storage: a pipe cannot say so, and has no data either.

@@ -65,9 +65,9 @@ impl Office {
 }
 
 impl Ticket {
-    /// A queue was connected: it makes room for nobody any more.
-    pub(super) fn connected(&self) {
-        self.tickets.lock().admission.connected(self.number);
+    /// Its host was granted a queue: it makes room for nobody any more.
+    pub(super) fn granted(&self) {
+        self.tickets.lock().admission.granted(self.number);
     }
 }
 

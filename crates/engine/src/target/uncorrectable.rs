@@ -226,7 +226,9 @@ impl Uncorrectable {
         let work = move || {
             let (marks, mut image) = (kept.uncorrectable(), Some(image));
             while let Some(next) = image {
-                let is_saved = marks.write(&next);
+                // The file is that of whoever has the blocks.
+                let is_ours = kept.store().custody() == Custody::Ours;
+                let is_saved = is_ours && marks.write(&next);
                 image = marks.advance(|marks, steps| marks.saved(is_saved, steps));
             }
         };

@@ -2,7 +2,7 @@
 
 use super::abi::{
     ANY_DEVICE, DeviceInfo, F_CMD_IOCTL_ENCODE, F_USER_RECOVERY, F_USER_RECOVERY_REISSUE, Params,
-    STATE_LIVE, STATE_QUIESCED,
+    STATE_LIVE, STATE_QUIESCED, attr,
 };
 use super::control::{CONTROL_PATH, Control};
 use std::fs::{self, File};
@@ -114,6 +114,12 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
         return Err(failure("it was left in use, but shows another namespace"));
     }
     let told = control.params(id)?.basic;
+    if lacks_cache(told.attrs, wanted.params.basic.attrs) {
+        return Err(failure(
+            "it was made for a namespace without a volatile write cache, and the namespace has one now: the system \
+             would not flush it. Remove the device (detach) and attach anew",
+        ));
+    }
     if told.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {
         warn!(id, "the namespace's size has changed; the device keeps its own");
     }
@@ -130,6 +136,12 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
     }
     info!(id, "taking the device over");
     Ok(Prepared { info, recovered: true })
+}
+
+/// Whether a device of the attributes `has` never flushes though one of the attributes `wanted` has to: they are fixed
+/// when the device is made.
+fn lacks_cache(has: u32, wanted: u32) -> bool {
+    wanted & !has & (attr::VOLATILE_CACHE | attr::FUA) != 0
 }
 
 /// What became of device `id`, when that is settled.
@@ -234,6 +246,13 @@ mod tests {
         assert_eq!(judge(&device(STATE_LIVE), |_| true), Found::Used(7));
         assert_eq!(judge(&device(STATE_LIVE), |_| false), Found::Dying);
         assert_eq!(judge(&device(0), |_| true), Found::Dead);
+    }
+
+    #[test]
+    fn a_device_that_never_flushes_is_not_taken_for_a_namespace_with_a_cache() {
+        let cached = attr::VOLATILE_CACHE | attr::FUA;
+        assert!(lacks_cache(0, cached) && lacks_cache(attr::READ_ONLY, cached));
+        assert!(!lacks_cache(cached, cached) && !lacks_cache(cached, 0) && !lacks_cache(0, 0));
     }
 
     #[test]

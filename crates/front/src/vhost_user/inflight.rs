@@ -3,7 +3,8 @@
 //! One region for each queue, after the split virtqueue's layout in the vhost-user protocol: a header, then
 //! an entry for each descriptor that may be a head. A head is marked when it is taken and cleared after it
 //! was put into the used ring; `used_idx` repeats the used ring's index, so that a successor knows whether
-//! the last clearing was missed. The frontend may write there too: nothing read from it is trusted.
+//! the last clearing was missed. The frontend may write there too, at any time: nothing read from it is trusted, and
+//! each value is read once.
 
 use super::lost_memory::{Guard, is_set};
 use super::memory::map_file;
@@ -147,11 +148,11 @@ impl Inflight {
             self.store(header::USED_IDX, used_idx);
         }
         let is_marked = |head: &u16| self.load::<u8>(Self::entry(*head) + entry::INFLIGHT) == 1;
-        let order = |head: &u16| self.load::<u64>(Self::entry(*head) + entry::COUNTER);
-        let mut heads: Vec<u16> = (0..size).filter(is_marked).collect();
-        heads.sort_by_key(order);
-        self.counter = heads.last().map_or(0, |head| order(head).wrapping_add(1));
-        heads
+        let order = |head: u16| (self.load::<u64>(Self::entry(head) + entry::COUNTER), head);
+        let mut heads: Vec<(u64, u16)> = (0..size).filter(is_marked).map(order).collect();
+        heads.sort_unstable();
+        self.counter = heads.last().map_or(0, |(counter, _)| counter.wrapping_add(1));
+        heads.into_iter().map(|(_, head)| head).collect()
     }
 
     /// `head` is taken from the available ring.
@@ -217,6 +218,38 @@ mod tests {
             let mut inflight = Inflight::of(&again(&told, &file), 0, 8).unwrap();
             assert_eq!(inflight.recover(used_idx, 8), heads);
         }
+    }
+
+    /// A comparison of values that change is none, which sorting may not survive.
+    #[test]
+    fn a_frontend_that_writes_meanwhile_is_survived() {
+        const SIZE: u16 = 1024;
+        let (memory, told, file) = InflightMemory::create(1, SIZE).unwrap();
+        let mut inflight = Inflight::of(&Arc::new(memory), 0, SIZE).unwrap();
+        inflight.recover(0, SIZE);
+        (0..SIZE).for_each(|head| inflight.mark(head));
+        let (frontend, ended) = (again(&told, &file), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let frontend = Inflight::of(&frontend, 0, SIZE).unwrap();
+                let mut random = 1u64;
+                while !ended.load(Relaxed) {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let head = (random >> 32) as u16 % SIZE;
+                    frontend.store(Inflight::entry(head) + entry::COUNTER, random);
+                }
+            });
+            let recovered = std::panic::catch_unwind(|| {
+                for _ in 0..500 {
+                    let mut successor = Inflight::of(&again(&told, &file), 0, SIZE).unwrap();
+                    let mut heads = successor.recover(0, SIZE);
+                    heads.sort_unstable();
+                    assert!(heads.into_iter().eq(0..SIZE), "each once");
+                }
+            });
+            ended.store(true, Relaxed);
+            assert!(recovered.is_ok());
+        });
     }
 
     #[test]

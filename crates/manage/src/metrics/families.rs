@@ -298,7 +298,7 @@ fn transport(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
         .frames_dropped
         .iter()
         .map(|c| ([("interface", "all"), ("reason", c.status.as_str())], c.count));
-    out.counters(("roadtrain_frames_dropped", "Frames that were dropped"), dropped)
+    out.counters(("roadtrain_frames_dropped", "Frames and records that were dropped"), dropped)
 }
 
 fn process(out: &mut Out<'_>) -> fmt::Result {

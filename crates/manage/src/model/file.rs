@@ -45,13 +45,21 @@ pub fn read(path: &Path) -> Result<State, StateError> {
     toml::from_str(&text).map_err(|error| unfit(error.to_string()))
 }
 
-/// Opens everything that the file at `path` names. What else is opened is added, and then [`Model::order_devices`] called.
+/// Opens everything that the file at `path` names, all of it below one of `roots`. What else is opened is added, and then
+/// [`Model::order_devices`] called.
 ///
 /// # Errors
-/// It cannot be read or makes no sense, or something that it names cannot be opened.
-pub fn load(path: &Path) -> Result<Model, StateError> {
+/// It cannot be read or makes no sense, or something that it names cannot be opened, or is elsewhere.
+pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let state = read(path)?;
+    let elsewhere = state.paths().into_iter().find(|(_, path)| !may_be_opened(roots, path));
+    if let Some((what, path)) = elsewhere {
+        return Err(unfit(format!(
+            "{what}: {} is not below one of the file_roots of the configuration: add its folder (--file-root)",
+            path.display()
+        )));
+    }
     let mut model = Model {
         has_tcp: state.tcp,
         limits: state.limits,
@@ -77,6 +85,40 @@ pub fn load(path: &Path) -> Result<Model, StateError> {
         opened.map_err(|problem| unfit(format!("lvstore {}: {problem}", spec.name)))?;
     }
     Ok(model)
+}
+
+/// Whether RPC may open what is there. What is not there yet is in a folder; what has none cannot be opened anyway.
+fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
+    let real = path.canonicalize().or_else(|error| path.parent().ok_or(error)?.canonicalize());
+    let Ok(real) = real else { return true };
+    let roots = roots.iter().filter_map(|root| root.canonicalize().ok());
+    roots.into_iter().any(|root| real.starts_with(root))
+}
+
+impl State {
+    /// Files, devices and folders that it names, and what they are for.
+    fn paths(&self) -> Vec<(String, &Path)> {
+        let mut paths: Vec<(String, &Path)> = Vec::new();
+        paths.extend(self.keys.iter().map(|key| (format!("key {}", key.name), &*key.path)));
+        for device in &self.devices {
+            let own = device.path.as_deref().into_iter();
+            let of = device.rbd.iter().flat_map(|image| image.access.paths());
+            paths.extend(own.chain(of).map(|path| (format!("device {}", device.name), path)));
+        }
+        for cluster in &self.rbd_clusters {
+            let what = format!("cluster {}", cluster.name);
+            paths.extend(cluster.access.paths().map(|path| (what.clone(), path)));
+        }
+        for store in &self.lvstores {
+            let what = format!("lvstore {}", store.name);
+            paths.extend(store.path.as_deref().map(|path| (what, path)));
+        }
+        for subsystem in &self.subsystems {
+            let files = subsystem.namespaces.iter().filter_map(|one| one.reservations.as_deref());
+            paths.extend(files.map(|path| (format!("reservations of {}", subsystem.nqn), path)));
+        }
+        paths
+    }
 }
 
 /// Writes `state` down, so that it is there whatever happens afterwards.
@@ -167,10 +209,10 @@ mod tests {
     fn what_is_saved_is_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.toml");
-        assert_eq!(load(&path).unwrap().state(), State::default());
+        assert_eq!(load(&path, &[folder.path().to_owned()]).unwrap().state(), State::default());
         let state = model().state();
         save(&path, &state).unwrap();
-        let loaded = load(&path).unwrap();
+        let loaded = load(&path, &[folder.path().to_owned()]).unwrap();
         assert_eq!(loaded.state(), state);
         let exported = &loaded.exports()[0];
         assert_eq!(exported.namespaces.len(), 1);
@@ -222,7 +264,7 @@ mod tests {
         assert_eq!(state.order, order);
         save(&path, &state).unwrap();
         drop(model);
-        let mut model = load(&path).unwrap();
+        let mut model = load(&path, &[folder.path().to_owned()]).unwrap();
         opened(&mut model, "start", true);
         assert_ne!(names(&model), order);
         model.order_devices();
@@ -238,8 +280,32 @@ mod tests {
             ("[[device]]\nname = \"a\"\nkind = \"aio\"\nlba = 512\nuuid = \"1\"", "device a"),
         ] {
             fs::write(&path, text).unwrap();
-            let error = load(&path).unwrap_err().to_string();
+            let error = load(&path, &[folder.path().to_owned()]).unwrap_err().to_string();
             assert!(error.contains("state.toml") && error.contains(why), "{error}");
+        }
+    }
+
+    /// The file may be older than the configuration, or somebody else's.
+    #[test]
+    fn what_is_not_below_a_root_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [root, other] = ["root", "other"].map(|name| folder.path().join(name));
+        [&root, &other].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        let path = folder.path().join("state.toml");
+        fs::write(other.join("disk"), [0; 4096]).unwrap();
+        std::os::unix::fs::symlink(other.join("disk"), root.join("link")).unwrap();
+        let device = |file: PathBuf| {
+            let file = file.display();
+            format!(
+                "[[device]]\nname = \"a\"\nkind = \"aio\"\nlba = 512\nuuid = \"1\"\npath = \"{file}\""
+            )
+        };
+        let cluster =
+            format!("[[rbd_cluster]]\nname = \"a\"\nconf = \"{}\"", other.join("disk").display());
+        for text in [device(other.join("disk")), device(root.join("link")), cluster] {
+            fs::write(&path, text).unwrap();
+            let error = load(&path, std::slice::from_ref(&root)).unwrap_err().to_string();
+            assert!(error.contains("a: ") && error.contains("file_roots"), "{error}");
         }
     }
 }

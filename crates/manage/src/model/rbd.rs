@@ -3,7 +3,7 @@
 use super::{DeviceKind, Model};
 use roadtrain_engine::store::{OpenError, StoreKind};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A cluster that RPC has named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,13 @@ pub struct RbdAccess {
     pub keyring: Option<PathBuf>,
 }
 
+impl RbdAccess {
+    /// Files that it names.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.conf, &self.keyring].into_iter().filter_map(|path| path.as_deref())
+    }
+}
+
 /// An image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RbdOf {
@@ -56,6 +63,7 @@ impl RbdOf {
             image: self.image.clone(),
             id,
             conf,
+            conf_by_rpc: true,
             keyring,
             ..Default::default()
         }))

@@ -4,10 +4,11 @@ use super::framing::Framer;
 use super::manager::{Caller, Manager};
 use super::message::{self, Answered};
 use crate::bursts::Weight;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, OpenOptions, Permissions};
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener as Socket;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use tracing::warn;
 const CONNECTIONS_MAX: usize = 64;
 /// How long the rest of a request may take, and the reader of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 /// Pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -88,16 +91,19 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The socket is never there with another mode than 0600.
+/// The socket is never there with another mode than 0600: Linux gives it the mode that it has before.
 fn bind(path: &Path) -> io::Result<Socket> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     let _ = fs::remove_file(&new);
-    let socket = Socket::bind(&new)?;
-    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(&new)?)?;
+    net::listen(&socket, BACKLOG)?;
     fs::rename(&new, path)?;
-    Ok(socket)
+    Ok(socket.into())
 }
 
 /// Until `stopped` is dropped or told.
@@ -198,5 +204,29 @@ async fn connection(mut stream: UnixStream, manager: &Arc<Manager>, peer: Arc<st
             let _ = stream.shutdown().await;
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    /// Whatever the umask is: it is there with its mode before anything else is done to it.
+    #[test]
+    fn the_socket_comes_with_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, new) = (folder.path().join("rpc.sock"), folder.path().join("rpc.sock.new"));
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let socket = socket.unwrap();
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).unwrap();
+        net::bind(&socket, &SocketAddrUnix::new(&new).unwrap()).unwrap();
+        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o600, "this kernel does so");
+        let bound = bind(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert!(!new.exists());
+        bound.accept().unwrap();
     }
 }

@@ -4,7 +4,7 @@ use super::channel::Arrival;
 use super::frame_writer::FrameWriter;
 use super::links::Links;
 use super::pack::{Item, Loading, Packer, Requests, Tx};
-use super::rejected::Rejected;
+use super::rejected::{Broken, Rejected};
 use super::seal::{self, Cipher, Opened, Proofs, Refused, Seal, proves};
 use crate::policy::{Doorbells, Load, SendQueue};
 use crate::time::Instant;
@@ -33,12 +33,14 @@ pub struct End {
     pub(super) packer: Packer,
     pub(super) out: SendQueue<Tx>,
     ended: Option<Reason>,
+    broken: Option<Broken>,
     proofs: Option<Proofs>,
 }
 
 impl End {
     pub(super) fn new(links: Links<Item>, packer: Packer, out: SendQueue<Tx>) -> Self {
-        End { links, packer, out, rejected: Rejected::default(), ended: None, proofs: None }
+        let rejected = Rejected::default();
+        End { links, packer, out, rejected, ended: None, broken: None, proofs: None }
     }
 
     /// From now on the lane is sealed: frames leave room for a tag, and only proofs end it.
@@ -129,6 +131,9 @@ impl End {
         let arrival = self.links.receive(now, header, words, acked);
         match (kind, arrival) {
             (_, Arrival::Foreign) => self.rejected.foreign += 1,
+            (_, Arrival::Duplicate) => self.rejected.duplicates += 1,
+            (_, Arrival::Beyond) => self.rejected.beyond += 1,
+            (_, Arrival::Absurd) => self.rejected.absurd += 1,
             (FrameType::Cargo, Arrival::New) => return self.ended.is_none(),
             (FrameType::Cargo, Arrival::Unnumbered) => self.rejected.unnumbered += 1,
             _ => (),
@@ -162,6 +167,20 @@ impl End {
     #[must_use]
     pub fn ended(&self) -> Option<Reason> {
         self.ended
+    }
+
+    /// The record that has ended the lane, if one did.
+    #[must_use]
+    pub fn broken(&self) -> Option<Broken> {
+        self.broken
+    }
+
+    /// The peer has broken the protocol: the lane ends, and the peer is notified with Leave.
+    pub(super) fn break_off(&mut self, broken: Broken) {
+        if self.ended.is_none() {
+            self.broken = Some(broken);
+            self.leave(Reason::Broken);
+        }
     }
 
     /// This end is done: nothing but Leave is sent any more. May be repeated.

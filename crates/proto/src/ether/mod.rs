@@ -30,4 +30,4 @@ pub mod target;
 
 pub use end::{End, OpenFrame};
 pub use pack::{Item, Packing};
-pub use rejected::Rejected;
+pub use rejected::{Broken, Rejected};

@@ -1,11 +1,37 @@
-//! What was dropped of a lane's frames, by reason.
+//! What was dropped of a lane's frames, by reason, and what a lane cannot go on after.
 
-use core::ops::AddAssign;
+use core::fmt;
+use core::ops::{Add, AddAssign};
+
+/// A record that breaks the protocol. Its frame was acknowledged, so its sender does not send it again: the request that
+/// it is of would never end. So the lane ends instead, with [`Reason::Broken`](roadtrain_wire::ether::setup::Reason).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Reason, as [`Rejected::by_reason`] names it.
+    pub reason: &'static str,
+    /// Field that is wrong, as docs/reference/ethernet.md names it.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// SLOT of the record; `None` for one that cannot be read.
+    pub slot: Option<u16>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} of a record", self.field, self.value)?;
+        if let Some(slot) = self.slot {
+            write!(f, " in slot {slot}")?;
+        }
+        write!(f, " breaks the protocol ({})", self.reason)
+    }
+}
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Frames and records that made no sense and were dropped. `late` and `repeated` are normal after losses; the
-        /// others say that the peer, or somebody who forges its frames, breaks the protocol.
+        /// Frames and records that made no sense and were dropped. `duplicates`, `beyond`, `late` and `repeated` are
+        /// normal after losses; the others say that the peer, or a forger of its frames, breaks the protocol. A record of
+        /// such a reason ends the lane ([`Broken`]), but for one that is larger than MDTS.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Rejected {
             $($(#[$doc])* pub $name: u64,)*
@@ -16,6 +42,14 @@ macro_rules! counters {
             #[must_use]
             pub fn by_reason(&self) -> [(&'static str, u64); [$(stringify!($name)),*].len()] {
                 [$((stringify!($name), self.$name)),*]
+            }
+        }
+
+        impl Add for Rejected {
+            type Output = Rejected;
+            fn add(mut self, other: Rejected) -> Rejected {
+                self += other;
+                self
             }
         }
 
@@ -40,6 +74,12 @@ counters! {
     replayed,
     /// Cargo without a number.
     unnumbered,
+    /// Frames whose SEQ has arrived before, or is before BASE of a later frame.
+    duplicates,
+    /// Frames whose SEQ is beyond the window.
+    beyond,
+    /// Frames whose BASE is after SEQ, or too far ahead.
+    absurd,
     /// Records that cannot be read, or that this end never gets.
     records,
     /// Slots beyond the queue.

@@ -12,42 +12,48 @@
 //!   so that no old command overtakes its retry.
 //! - A lane may get one more connection later, an express ([`super::express`]). An attempt that fails harms nobody; one
 //!   that has succeeded is lost like the others.
-//! - Lanes get their connections when all of them are there, and when the target has ended the controller that they had
-//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost.
+//! - Lanes get their connections when all of them are there, and when the target has ended the controllers that they had
+//!   before (Cross-Controller Reset): a target may not have heard that its connections were lost. Where that is not to
+//!   be had, writes wait for those that may still be executed ([`super::old_commands`]).
 //! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
 //!   closer to each other than the first pause.
 //! - When no path has worked for the controller-loss timeout requests fail, until one works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
+mod answers;
 mod beside;
 mod ending;
 mod errands;
 mod express;
+mod fencing;
 mod look_ups;
 mod loss;
 mod transitions;
+mod writes;
 
 pub use beside::Beside;
 pub use look_ups::AskedBy;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
+use fencing::{Lost, is_claim};
 use look_ups::LookUps;
 use loss::Failed;
 use transitions::Transitions;
 
 use super::allocation::Allocation;
 use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
+use super::old_commands::{ControllerSerial, LaneGuard, OldCommands};
 use super::paths::AnaTable;
 use super::pins::{Barred, Pins};
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::retry::RetryRules;
+use super::write_verifier::PathWrites;
 use crate::security::TlsPsk;
 use crate::time::Instant;
 use core::time::Duration;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::ControllerInstance;
-use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::feature::AsyncEvent;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
@@ -77,6 +83,8 @@ pub struct Config {
     /// What another association of the host has, where both lead to the same namespaces ([`super::paths`]). `None`: there
     /// is no other association.
     pub beside: Option<Beside>,
+    /// What all associations and lanes of the host share.
+    pub old_commands: OldCommands,
 }
 
 /// Why a path is given up.
@@ -95,6 +103,8 @@ pub enum Action<E> {
     Ask { path: PathId, ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
     Listen { path: PathId, sqe: Sqe },
+    /// Send an Abort on the path's admin queue, and do not wait for its answer: [`Association::aborted`].
+    Abort { path: PathId, sqe: Sqe },
     /// Give a lane the express connection that was opened for it, as queue `number + 1`.
     AttachExpress {
         path: PathId,
@@ -103,8 +113,11 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
+        guard: LaneGuard,
     },
     /// The lane gets no express connection, for that reason; what was opened of it is to be ended.
     RefuseExpress { path: PathId, lane: usize, why: Option<Failure<E>> },
@@ -114,7 +127,14 @@ pub enum Action<E> {
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
+        /// What the path's acknowledged writes are noted in.
+        writes: PathWrites,
+        /// What writes have to wait for.
+        guard: LaneGuard,
     },
+    /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
+    /// of each fails.
+    WritesLost { path: PathId, nsids: Vec<u32> },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
     /// What the path's controller can reach, where there are other paths.
@@ -135,8 +155,8 @@ pub enum Action<E> {
     LookedUp { by: AskedBy, found: Option<Allocation> },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
     Reset { path: PathId, why: Reason<E>, was_live: bool },
-    /// Nothing that was sent over the path before it was lost is executed any more: its requests may go elsewhere.
-    /// Only with other paths ([`Config::beside`]).
+    /// A controller that this host has lost executes nothing any more: requests of the path's lanes that waited for it
+    /// may go on, or elsewhere ([`super::requests::Requests::release`]).
     Release { path: PathId },
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
@@ -167,7 +187,7 @@ enum State {
 
 /// What a procedure of a path has come to.
 enum Done<E> {
-    Information(Box<ControllerInfo>, Option<TlsPsk>, Option<(u16, Fencing)>),
+    Information(Box<ControllerInfo>, Option<TlsPsk>, Vec<(ControllerSerial, u16, Fencing)>),
     Lanes,
     /// Of that lane, with that number.
     Express(usize, usize, Result<(), Failure<E>>),
@@ -207,6 +227,8 @@ struct Path<E> {
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
     overdue: VecDeque<(usize, u16)>,
+    /// The target has not answered the last Abort.
+    is_aborting: bool,
     /// Lanes that want an express connection.
     wanting: VecDeque<usize>,
     /// Lanes that have one or are getting it; its number follows those of lanes.
@@ -218,15 +240,9 @@ struct Path<E> {
     /// The pause after the next attempt that fails.
     delay: Duration,
     /// The controller that the path has, ...
-    instance: Option<ControllerInstance>,
-    /// ... and the one that its lanes have lost: it may still have commands of theirs.
-    lost: Option<ControllerInstance>,
-    /// Others have not heard of that one yet.
-    is_untold: bool,
-    /// For how long its controller may go on with what was sent, once it is lost.
-    quiet: Option<Duration>,
-    /// Until then something may be executed that was sent before the path was lost.
-    held_until: Option<Instant>,
+    controller: Option<(ControllerSerial, Option<ControllerInstance>)>,
+    /// ... and those that its lanes have lost: they may still have commands of theirs.
+    lost: Lost,
     /// Namespaces that are between two ANA states.
     transitions: Transitions,
     /// The PSK that was made, for as long as attempts to connect with it succeed.
@@ -238,6 +254,7 @@ pub struct Association<E> {
     config: Config,
     paths: Vec<Path<E>>,
     pins: Pins,
+    writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
     /// Since when no path works.
     lost_at: Option<Instant>,
@@ -246,6 +263,8 @@ pub struct Association<E> {
     /// Controllers that others have lost.
     errands: Vec<Errand>,
     look_ups: LookUps,
+    /// [`OldCommands::ended_so_far`], when it was told last.
+    ended_so_far: u64,
     /// Those who submit requests have come to an end.
     has_ended: bool,
     /// Another association of the host is live while this one ends.
@@ -265,16 +284,14 @@ impl<E: Send + 'static> Association<E> {
             keep_alive_at: None,
             event: None,
             overdue: VecDeque::new(),
+            is_aborting: false,
             wanting: VecDeque::new(),
             expresses: Vec::new(),
             connecting: None,
             began_at: now,
             delay: config.reconnect_delay,
-            instance: None,
-            lost: None,
-            is_untold: false,
-            quiet: None,
-            held_until: None,
+            controller: None,
+            lost: Lost::default(),
             transitions: Transitions::default(),
             psk: None,
         };
@@ -282,16 +299,20 @@ impl<E: Send + 'static> Association<E> {
         let mut pins =
             beside.map_or_else(Pins::alone, |beside| Pins::beside(beside.pinned.clone()));
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
+        let ended_so_far = config.old_commands.ended_so_far();
+        let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         Association {
             config,
             paths: vec![path],
             pins,
+            writes: PathWrites::new(writes),
             info: None,
             lost_at: Some(now),
             failed: Failed::default(),
             ending: None,
             errands: Vec::new(),
             look_ups: LookUps::default(),
+            ended_so_far,
             has_ended: false,
             has_help: false,
             actions: VecDeque::new(),
@@ -338,6 +359,7 @@ impl<E: Send + 'static> Association<E> {
                 && path.asked.is_none()
                 && path.event.is_none()
                 && path.overdue.is_empty()
+                && !path.is_aborting
                 && path.wanting.is_empty()
                 && !self.look_ups.is_waiting()
                 && self.errand_at().is_none()
@@ -384,14 +406,10 @@ impl<E: Send + 'static> Association<E> {
             let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
             let errand = if is_free { self.errand_at() } else { None };
             let late = path.transitions.due().filter(|_| is_free);
-            own.into_iter().chain([retry, path.held_until, errand, late]).flatten()
+            own.into_iter().chain([retry, errand, late]).flatten()
         });
-        paths.chain(ending).chain(self.fast_failing_at()).min()
-    }
-
-    fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
-        let timeout = self.config.wants.keep_alive;
-        (!timeout.is_zero()).then(|| now + timeout / 2)
+        let old = self.config.old_commands.due();
+        paths.chain(ending).chain(old).chain(self.fast_failing_at()).min()
     }
 
     // ---- What happens ----
@@ -432,6 +450,11 @@ impl<E: Send + 'static> Association<E> {
         } // else the controller gives the request back: no more events
     }
 
+    /// The target has answered the path's last [`Action::Abort`], whatever it says: the aborted command's own answer counts.
+    pub fn aborted(&mut self, path: PathId) {
+        self.paths[usize::from(path.0)].is_aborting = false;
+    }
+
     /// The path's admin queue has lost its connection while nobody waited for an answer.
     pub fn admin_lost(&mut self, now: Instant, path: PathId, source: E) {
         let what = "admin queue";
@@ -468,9 +491,7 @@ impl<E: Send + 'static> Association<E> {
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
         }
-        if let Some(quiet) = path.quiet.take() {
-            path.held_until = Some(now + quiet);
-        }
+        path.lost.connections_gone(now, &self.config.old_commands);
         self.ask_others(id);
     }
 
@@ -484,14 +505,15 @@ impl<E: Send + 'static> Association<E> {
         let why = match (self.ending, why) {
             // Whether all that was written is stable was not said.
             (Some(Ending::ShuttingDown), Reason::Path(failure)) => {
-                return self.end(Some(Err(failure)));
+                return self.end(now, Some(Err(failure)));
             }
             (_, why) => why,
         };
         let until = if was_live {
             path.delay = first;
-            path.lost = path.instance.take();
-            path.is_untold = path.lost.is_some();
+            if let Some((serial, instance)) = path.controller.take() {
+                path.lost.push(serial, instance);
+            }
             (path.began_at + first).max(now)
         } else {
             let delay = path.delay;
@@ -500,6 +522,9 @@ impl<E: Send + 'static> Association<E> {
             path.psk = None;
             now + delay
         };
+        if is_claim(&why) {
+            self.config.old_commands.claim_all(now);
+        }
         path.abandon();
         path.state = State::Resetting { until };
         self.abandon_look_ups();
@@ -519,8 +544,10 @@ impl<E: Send + 'static> Association<E> {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
             }
+            self.check_old_commands(now);
             let has_changed = (0..self.paths.len()).any(|number| self.advance(now, number));
-            if !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
+            let has_come = !self.actions.is_empty();
+            if !has_come && !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
                 return None;
             }
         }
@@ -535,10 +562,6 @@ impl<E: Send + 'static> Association<E> {
     fn advance(&mut self, now: Instant, number: usize) -> bool {
         let (id, ending) = (PathId(number as u16), self.ending);
         let path = &mut self.paths[number];
-        if path.held_until.is_some_and(|until| until <= now) {
-            self.release(id);
-            return true;
-        }
         match path.state {
             State::Down { until } if until <= now && ending.is_none() => {
                 self.connect(now, number);
@@ -585,35 +608,14 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
-        let (what, is_connect) = match &ask {
-            Ask::Open { .. } => ("connection", false),
-            Ask::Run { qid, command } => {
-                let sqe = &command.sqe;
-                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
-                (command.what, *qid == 0 && is_connect)
-            }
-            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
-        };
-        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
-        let until = (!is_ours).then(|| now + self.config.wants.timeout);
-        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
-        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
-    }
-
-    fn keep_alive(&mut self, now: Instant, number: usize) {
-        self.paths[number].keep_alive_at = self.keep_alive_after(now);
-        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.ask(now, number, Ask::Run { qid: 0, command }, true);
-    }
-
     fn connect(&mut self, now: Instant, number: usize) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
         let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
         let path = &mut self.paths[number];
         (path.state, path.began_at) = (State::Connecting, now);
-        let (lost, before) = (path.lost, path.psk.clone());
+        let (lost, before) = (path.lost.to_end(), path.psk.clone());
+        let old = self.config.old_commands.clone();
         path.task = Some(Procedure::new(|driver| async move {
             let enabled = bringup::connect(&driver, &wants, before).await?;
             let info = bringup::information(&driver, &enabled, lanes, expresses).await?;
@@ -628,16 +630,24 @@ impl<E: Send + 'static> Association<E> {
                     format!("takes {least} octets at once, and other paths {transfer_bytes}");
                 return Err(Failure::Controller(text));
             }
-            let Some(lost) = lost else {
-                return Ok(Done::Information(Box::new(info), psk, None));
-            };
-            let fencing = bringup::end_controller(&driver, &wants, &info.identify, lost).await?;
-            Ok(Done::Information(Box::new(info), psk, Some((lost.cntlid, fencing))))
+            let mut fenced = Vec::new();
+            for (serial, lost) in lost {
+                let (identify, timeout) = (&info.identify, wants.timeout);
+                let fencing = bringup::try_to_end(&driver, timeout, identify, lost, &old).await?;
+                let text =
+                    || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
+                let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
+                let is_replaced = fencing == Fencing::Unknown && old.is_at(serial, identify);
+                let fencing = if is_replaced { Fencing::Replaced } else { fencing };
+                fenced.push((serial, lost.cntlid, fencing));
+            }
+            Ok(Done::Information(Box::new(info), psk, fenced))
         }));
     }
 
     fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
         self.pins.check(&info.namespaces); // lanes hear of it when they are attached
+        self.check_writes(number, &info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
@@ -654,19 +664,12 @@ impl<E: Send + 'static> Association<E> {
         let path = PathId(number as u16);
         match done {
             Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
-                self.end(Some(Err(failure)))
+                self.end(now, Some(Err(failure)))
             }
             Err(failure) => self.lose(now, path, Reason::Path(failure)),
             Ok(Done::Information(info, psk, fenced)) => {
                 self.paths[number].psk = psk;
-                if let Some((cntlid, fencing)) = fenced {
-                    self.paths[number].lost = None;
-                    self.actions.push_back(Action::Fenced { path, cntlid, fencing });
-                    // Who is not known where the controller was reached has ended with its process.
-                    if matches!(fencing, Fencing::Ended | Fencing::Unknown) {
-                        self.release(path);
-                    }
-                }
+                self.fenced_by_path(path, fenced);
                 self.connect_lanes(number, *info);
             }
             Ok(Done::Lanes) => self.attach(now, number),
@@ -675,7 +678,7 @@ impl<E: Send + 'static> Association<E> {
                 self.refuse_express(path, lane, Some(failure))
             }
             Ok(Done::Namespaces(namespaces, ana)) => {
-                self.check_namespaces(namespaces);
+                self.check_namespaces(number, namespaces);
                 if self.config.beside.is_some() {
                     self.set_ana(now, path, ana);
                 }
@@ -686,7 +689,7 @@ impl<E: Send + 'static> Association<E> {
             Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
             Ok(Done::LookedUp(found)) => self.looked_up(found),
             Ok(Done::Nothing) => {}
-            Ok(Done::ShutDown) => self.end(Some(Ok(()))),
+            Ok(Done::ShutDown) => self.end(now, Some(Ok(()))),
         }
     }
 
@@ -695,13 +698,16 @@ impl<E: Send + 'static> Association<E> {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
         let (path, barred) = (PathId(number as u16), self.pins.barred());
-        self.actions.push_back(Action::Attach { path, rules, barred });
+        let instance = bringup::instance(&info);
+        let serial = self.config.old_commands.begin(self.identity_of(&info));
+        self.paths[number].controller = Some((serial, instance));
+        let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
+        let writes = self.writes.clone();
+        self.actions.push_back(Action::Attach { path, rules, barred, writes, guard });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
-        let quiet = self.config.beside.is_some().then(|| self.quiet(&info)).flatten();
         let path = &mut self.paths[number];
-        (path.state, path.instance) = (State::Live, bringup::instance(&info));
-        (path.quiet, path.held_until) = (quiet, None);
+        path.state = State::Live;
         path.transitions = Transitions::new(info.identify.anatt);
         let has_others = self.config.beside.is_some();
         path.task = Some(Procedure::new(move |driver| async move {
@@ -722,11 +728,15 @@ impl<E: Send + 'static> Association<E> {
             return true;
         }
         let path = &mut self.paths[number];
-        if let Some((lane, cid)) = path.overdue.pop_front() {
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::abort(&driver, lane as u16 + 1, cid).await.map(|_| Done::Nothing)
-            }));
-        } else if let Some(event) = path.event.take() {
+        if !path.is_aborting
+            && let Some((lane, cid)) = path.overdue.pop_front()
+        {
+            path.is_aborting = true;
+            let (path, sqe) = (PathId(number as u16), bringup::abort(lane as u16 + 1, cid));
+            self.actions.push_back(Action::Abort { path, sqe });
+            return true;
+        }
+        if let Some(event) = path.event.take() {
             let others = self.info.clone().filter(|_| self.config.beside.is_some());
             path.task = Some(Procedure::new(|driver| async move {
                 bringup::acknowledge(&driver, &event).await?;
@@ -753,11 +763,12 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
+    fn check_namespaces(&mut self, number: usize, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
+        self.check_writes(number, &namespaces);
         if let Some(info) = &self.info
             && info.namespaces != namespaces
         {
@@ -774,6 +785,7 @@ impl<E> Path<E> {
         (self.task, self.asked, self.event) = (None, None, None);
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
+        self.is_aborting = false;
         self.wanting.clear();
         self.expresses.clear();
         self.connecting = None;

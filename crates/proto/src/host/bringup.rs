@@ -2,6 +2,7 @@
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
 use super::authenticate;
+use super::old_commands::OldCommands;
 use super::paths::AnaTable;
 use super::procedure::{Command, Driver, Failure};
 use crate::policy::Class;
@@ -110,6 +111,8 @@ pub struct NamespaceInfo {
     pub preferred_discard_blocks: u32,
     /// Optimal write size in blocks, likewise.
     pub optimal_write_blocks: u32,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
+    pub write_verifier: Option<u64>,
 }
 
 impl NamespaceInfo {
@@ -127,8 +130,10 @@ impl NamespaceInfo {
 pub enum Fencing {
     /// The target has ended it: nothing that was sent to it is executed any more.
     Ended,
-    /// The target does not have it, and has never had it. Where that controller was reached before, its process has ended
-    /// and another one is there; elsewhere it may live, in another process.
+    /// The target does not have it and has never had it, but its process has the place of the one that had it
+    /// ([`IdentifyController::endpoint`]): that one has ended.
+    Replaced,
+    /// The target does not have it, and has never had it: it may live in another process.
     Unknown,
     /// The target does not offer to end it.
     NotOffered,
@@ -394,6 +399,7 @@ async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceI
         preferred_write_blocks: blocks(identify.npwg),
         preferred_discard_blocks: blocks(identify.npdg),
         optimal_write_blocks: blocks(identify.nows),
+        write_verifier: identify.write_verifier(),
     }))
 }
 
@@ -445,23 +451,9 @@ pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option
     (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
 }
 
-/// [`try_to_end`] for as long as an answer is waited for.
-///
-/// # Errors
-/// The connection's, or the target has not done it in time.
-pub async fn end_controller<E>(
-    driver: &Driver<E>,
-    wants: &Wants,
-    identify: &IdentifyController,
-    lost: ControllerInstance,
-) -> Result<Fencing, Failure<E>> {
-    let fencing = try_to_end(driver, wants.timeout, identify, lost).await?;
-    let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
-    fencing.ok_or_else(|| Failure::Controller(text()))
-}
-
 /// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
-/// sent to that one can be executed any more. `None`: that was not so in time.
+/// sent to that one can be executed any more. `None`: that was not so in time. While the target says so, the controller
+/// is claimed.
 ///
 /// # Errors
 /// The connection's.
@@ -470,6 +462,7 @@ pub async fn try_to_end<E>(
     patience: Duration,
     identify: &IdentifyController,
     lost: ControllerInstance,
+    old: &OldCommands,
 ) -> Result<Option<Fencing>, Failure<E>> {
     if identify.ccrl == 0 {
         return Ok(Some(Fencing::NotOffered));
@@ -487,12 +480,13 @@ pub async fn try_to_end<E>(
         if !is_in_progress && status.is_dnr() {
             return Ok(Some(Fencing::Refused(status)));
         }
+        old.claim(driver.now(), lost);
         // The log is read in any case: what has ended leaves it, which makes room.
         while driver.now() < deadline {
             match reset_of(driver, lost).await? {
                 Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
                 Some((reset_status::SUCCEEDED, false)) => return Ok(Some(Fencing::Unknown)),
-                Some((reset_status::IN_PROGRESS, _)) => {}
+                Some((reset_status::IN_PROGRESS, _)) => old.claim(driver.now(), lost),
                 _ => break,
             }
             driver.pause(pause).await;
@@ -515,9 +509,16 @@ async fn reset_of<E>(
     let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
     let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
     let (_, page) = driver.run(command).await?;
+    Ok(find_reset(&page, lost))
+}
+
+/// The reset of a controller in a log page. Entries do not have its random number: of several that may be it, the one
+/// that says least counts.
+fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
     let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
-    let found = cross_reset::entries(&page).iter().find(is_it);
-    Ok(found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0)))
+    let found = cross_reset::entries(page).iter().filter(is_it);
+    let found = found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0));
+    found.min_by_key(|&(status, is_valid)| (status != reset_status::IN_PROGRESS, is_valid))
 }
 
 /// Connects I/O queue `qid`, ready for a lane.
@@ -573,7 +574,9 @@ async fn connect_io<E>(
                 return Err(Failure::Controller(text.into()));
             }
             // A target that insists on flow control.
-            Err(Failure::Refused { .. }) if flow_control != 0 => {
+            Err(Failure::Refused { status, .. })
+                if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
+            {
                 flow_control = 0;
                 continue;
             }
@@ -647,13 +650,11 @@ pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<()
     driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
 }
 
-/// Asks for the command `cid` of queue `qid` to be aborted. Whether it is, its own completion says: the controller may
-/// not know it, or not be able to.
-///
-/// # Errors
-/// The connection's.
-pub async fn abort<E>(driver: &Driver<E>, qid: u16, cid: u16) -> Result<Status, Failure<E>> {
+/// An Abort of the command `cid` of queue `qid`. Whether it is aborted, its own completion says: the controller may not know
+/// it, or not be able to.
+#[must_use]
+pub fn abort(qid: u16, cid: u16) -> Sqe {
     let mut sqe = Sqe::new(opcode::ABORT, 0);
     sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
-    Ok(driver.command(0, Command::new("Abort", sqe)).await?.0.status())
+    sqe
 }

@@ -11,16 +11,21 @@
 //!
 //! With several paths to the namespaces ([`super::paths`]) a lane has requests on each of them. Those that a path cannot
 //! carry now move to another one ([`Requests::take_free`]), but for those that the path's target may still execute.
+//!
+//! Writes that an old one may still overwrite are *held*, whatever connection there is ([`super::old_commands`]).
 
+mod held;
 mod moves;
 
 pub use moves::Moved;
 
 use super::express::Traffic;
+use super::old_commands::{BlockRange, ControllerSerial, LaneGuard};
 use super::overdue::{IoTimer, Watch};
 use super::paths::Meter;
 use super::pins::Barred;
 use super::retry::{RetryRules, Tries, is_of_path};
+use super::write_verifier::{Durability, LaneWrites, PathWrites};
 use crate::time::Instant;
 use core::cmp::Ordering;
 use core::time::Duration;
@@ -31,6 +36,8 @@ use std::collections::{BinaryHeap, VecDeque};
 const UNKNOWN: Status = Status::HOST_ABORTED;
 /// Of requests to a namespace that is there no more.
 const STALE: Status = Status::INVALID_NAMESPACE.dnr();
+/// Of a Flush after the target's machine has lost acknowledged writes.
+const LOST: Status = Status::WRITE_FAULT.dnr();
 
 /// What a request is for.
 pub trait Addressed {
@@ -51,6 +58,14 @@ pub trait Addressed {
     /// Whether it matters that it is executed once more, later.
     fn has_effect(&self) -> bool {
         true
+    }
+    /// Blocks that it changes, if it has an effect.
+    fn changes(&self) -> BlockRange {
+        BlockRange::all(self.nsid())
+    }
+    /// What its success means for written data.
+    fn durability(&self) -> Durability {
+        Durability::Unchanged
     }
 }
 
@@ -74,18 +89,20 @@ struct Entry<R> {
     tries: Tries,
     /// How long its command has been under way.
     watch: Watch,
-    /// It was sent over a connection that is lost, and may still be executed because of that.
-    at_risk: bool,
+    /// Controller that it was sent to and that may still execute it: its connection was lost before the answer.
+    at_risk: Option<ControllerSerial>,
     /// It was not answered in time too often: it is not tried again.
     given_up: bool,
     /// Commands of the path that were under way with its own, if that is measured.
     depth: u16,
+    /// Of a Flush: which writes it covers ([`LaneWrites::begin_flush`]).
+    round: u64,
 }
 
 impl<R: Addressed> Entry<R> {
     /// Nobody knows whether it was carried out, and it is not to be once more.
     fn is_unknown(&self) -> bool {
-        self.at_risk && (self.given_up || !self.request.may_repeat())
+        self.at_risk.is_some() && (self.given_up || !self.request.may_repeat())
     }
 }
 
@@ -149,6 +166,11 @@ pub struct Requests<R> {
     waiting: VecDeque<Entry<R>>,
     /// Requests that are tried again later.
     resting: BinaryHeap<Resting<R>>,
+    /// Requests that could be submitted, but old writes are in their way: in the order in which they began to wait.
+    held: VecDeque<Entry<R>>,
+    guard: LaneGuard,
+    /// [`LaneGuard::ended_so_far`], when what is held was checked last.
+    ended_so_far: u64,
     /// Requests that have failed, and nobody has been told.
     failed: VecDeque<Ended<R>>,
     rules: RetryRules,
@@ -164,6 +186,8 @@ pub struct Requests<R> {
     meter: Option<Box<Meter>>,
     /// Requests that the path cannot carry now, as its controller says.
     diverted: Vec<Moved<R>>,
+    /// Acknowledged writes that a power failure of the target may lose.
+    writes: LaneWrites,
 }
 
 impl<R: Addressed> Requests<R> {
@@ -174,6 +198,9 @@ impl<R: Addressed> Requests<R> {
             slots: std::iter::repeat_with(|| None).take(queue_entries.into()).collect(),
             waiting: VecDeque::new(),
             resting: BinaryHeap::new(),
+            held: VecDeque::new(),
+            guard: LaneGuard::default(),
+            ended_so_far: 0,
             failed: VecDeque::new(),
             rules: RetryRules::default(),
             timer: IoTimer::new(timeout),
@@ -183,6 +210,7 @@ impl<R: Addressed> Requests<R> {
             taken: 0,
             meter: None,
             diverted: Vec::new(),
+            writes: LaneWrites::default(),
         }
     }
 
@@ -194,7 +222,7 @@ impl<R: Addressed> Requests<R> {
     pub fn room<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
         match queue {
             Some(queue) if self.waiting.is_empty() => {
-                queue.room().saturating_sub(self.resting.len() as u32)
+                queue.room().saturating_sub(self.resting.len() as u32 + self.crowd_held())
             }
             _ => (self.slots.len() as u32 - 1).saturating_sub(self.outstanding(queue)),
         }
@@ -206,8 +234,11 @@ impl<R: Addressed> Requests<R> {
     pub fn outstanding<Q: Queue<R>>(&self, queue: Option<&Q>) -> u32 {
         let in_flight = queue.map_or(0, Queue::in_flight);
         in_flight
-            + (self.waiting.len() + self.resting.len() + self.failed.len() + self.diverted.len())
-                as u32
+            + (self.waiting.len()
+                + self.resting.len()
+                + self.held.len()
+                + self.failed.len()
+                + self.diverted.len()) as u32
     }
 
     /// Takes a request; there is [`Requests::room`]. `true`: its command is under way.
@@ -215,8 +246,11 @@ impl<R: Addressed> Requests<R> {
     pub fn take<Q: Queue<R>>(&mut self, now: Instant, request: R, queue: Option<&mut Q>) -> bool {
         self.taken += 1;
         let (tries, watch) = (Tries::default(), Watch::new(now));
-        let (number, at_risk, given_up, depth) = (self.taken, false, false, 0);
-        let entry = Entry { request, number, since: now, tries, watch, at_risk, given_up, depth };
+        let (number, at_risk, given_up, depth) = (self.taken, None, false, 0);
+        let is_flush = request.durability() == Durability::Flush;
+        let round = if is_flush { self.writes.begin_flush() } else { 0 };
+        let since = now;
+        let entry = Entry { request, number, since, tries, watch, at_risk, given_up, depth, round };
         match queue {
             Some(queue) if self.waiting.is_empty() => self.start(now, entry, queue),
             _ => {
@@ -235,18 +269,22 @@ impl<R: Addressed> Requests<R> {
         }
     }
 
-    /// Submits its command; `false`: that was not possible.
+    /// Submits its command, or has it wait for old ones; `false`: that was not possible.
     #[inline]
     fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
         if self.is_barred(entry.request.nsid()) {
             self.fail_one(entry, STALE);
             return true;
         }
+        if self.guard.is_closed() && self.is_blocked(&entry.request) {
+            self.hold(now, entry);
+            return true;
+        }
         let Some(slot) = queue.submit(now, &mut entry.request) else {
             self.waiting.push_front(entry);
             return false;
         };
-        (entry.watch, entry.at_risk) = (Watch::new(now), false);
+        (entry.watch, entry.at_risk) = (Watch::new(now), None);
         if let Some(meter) = &mut self.meter {
             entry.depth = meter.begin(now, entry.request.traffic());
         }
@@ -259,6 +297,9 @@ impl<R: Addressed> Requests<R> {
     /// Requests that wait get slots, and those whose time to be tried again has come.
     #[inline]
     pub fn resume<Q: Queue<R>>(&mut self, now: Instant, queue: &mut Q) {
+        if !self.held.is_empty() {
+            self.review_held(now);
+        }
         while self.rest_until().is_some_and(|until| until <= now)
             && let Some(Resting { entry, .. }) = self.resting.pop()
         {
@@ -306,6 +347,18 @@ impl<R: Addressed> Requests<R> {
         if status.is_success() && !data_intact {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
+        match entry.request.durability() {
+            Durability::NeedsFlush if status.is_success() => {
+                self.writes.acknowledged(entry.request.nsid());
+            }
+            Durability::Flush => {
+                let (nsid, round) = (entry.request.nsid(), entry.round);
+                if status.is_success() && !self.writes.end_flush(nsid, round) {
+                    status = LOST;
+                }
+            }
+            Durability::Unchanged | Durability::NeedsFlush => {}
+        }
         if !status.is_success() {
             return Some(self.end_badly(now, entry, status));
         }
@@ -341,10 +394,10 @@ impl<R: Addressed> Requests<R> {
         })
     }
 
-    /// Requests that wait for a slot.
+    /// Requests that wait for a slot, or for old writes.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.held.len()
     }
 
     fn rest_until(&self) -> Option<Instant> {
@@ -356,7 +409,8 @@ impl<R: Addressed> Requests<R> {
     /// When something is due, with so many commands under way.
     #[must_use]
     pub fn deadline(&self, in_flight: u32) -> Option<Instant> {
-        [self.rest_until(), self.timer.deadline(in_flight)].into_iter().flatten().min()
+        let due = [self.rest_until(), self.held_until(), self.timer.deadline(in_flight)];
+        due.into_iter().flatten().min()
     }
 
     /// Whether [`Requests::check_overdue`] is due.
@@ -376,28 +430,38 @@ impl<R: Addressed> Requests<R> {
 
     // ---- Connections ----
 
-    /// There is a connection again, to a controller with these `rules`: [`Requests::resume`] submits what waits.
-    pub fn attach(&mut self, rules: RetryRules) {
-        self.rules = rules;
+    /// There is a connection again, to a controller with these `rules`: [`Requests::resume`] submits what waits, as far as
+    /// `guard` lets it.
+    pub fn attach(&mut self, rules: RetryRules, guard: LaneGuard) {
+        (self.rules, self.guard) = (rules, guard);
         self.failing = false;
         self.release();
+    }
+
+    /// The path of the lane is to be connected once more after it was given up: requests wait for it again.
+    pub fn reopen(&mut self) {
+        self.failing = false;
     }
 
     /// The connection is gone for good: whatever had a slot waits again, in the order in which it was taken. What was
     /// not answered in time has a few tries; then it fails, but not before it can be executed no more.
     pub fn detach(&mut self) {
-        for slot in 0..self.slots.len() {
-            let Some(mut entry) = self.slots[slot].take() else { continue };
-            entry.at_risk = entry.request.has_effect();
+        let lost: Vec<Entry<R>> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let of_effect = lost.iter().filter(|entry| entry.request.has_effect());
+        let changed: Vec<BlockRange> = of_effect.map(|entry| entry.request.changes()).collect();
+        let at_risk = if changed.is_empty() { None } else { self.guard.record(changed) };
+        for mut entry in lost {
+            entry.at_risk = at_risk.filter(|_| entry.request.has_effect());
             let may_repeat = entry.request.may_repeat();
             entry.given_up = may_repeat && entry.watch.is_overdue() && !entry.tries.may_pass();
-            if entry.given_up && !entry.at_risk {
+            if entry.given_up && entry.at_risk.is_none() {
                 self.fail_one(entry, UNKNOWN);
             } else {
                 self.waiting.push_back(entry);
             }
         }
-        self.waiting.make_contiguous().sort_unstable_by_key(|entry| (entry.since, entry.number));
+        self.waiting.append(&mut self.held);
+        self.sort_waiting();
         if let Some(meter) = &mut self.meter {
             meter.lost();
         }
@@ -411,11 +475,11 @@ impl<R: Addressed> Requests<R> {
     pub fn absorb(&mut self, other: &mut Requests<R>) {
         debug_assert!(other.slots.iter().all(Option::is_none), "the other one is detached");
         self.waiting.append(&mut other.waiting);
+        self.waiting.append(&mut other.held);
         self.resting.append(&mut other.resting);
         self.diverted.append(&mut other.diverted);
         self.failed.append(&mut other.failed);
-        // Each connection counts its own, so time comes first.
-        self.waiting.make_contiguous().sort_by_key(|entry| (entry.since, entry.number));
+        self.sort_waiting();
         if self.failing {
             self.fail_waiting();
         }
@@ -427,7 +491,13 @@ impl<R: Addressed> Requests<R> {
         self.fail_waiting();
     }
 
+    /// In the order in which they were taken. Each connection counts its own, so time comes first.
+    fn sort_waiting(&mut self) {
+        self.waiting.make_contiguous().sort_by_key(|entry| (entry.since, entry.number));
+    }
+
     fn fail_waiting(&mut self) {
+        self.waiting.append(&mut self.held);
         while let Some(entry) = self.waiting.pop_front() {
             let status = if entry.is_unknown() { UNKNOWN } else { Status::HOST_PATH_ERROR };
             self.fail_one(entry, status);
@@ -441,6 +511,11 @@ impl<R: Addressed> Requests<R> {
     fn fail_one(&mut self, entry: Entry<R>, status: Status) {
         let Entry { request, since, .. } = entry;
         self.failed.push_back(Ended { request, status, since });
+    }
+
+    /// The path of its connection, whose writes are followed.
+    pub fn set_writes(&mut self, writes: PathWrites) {
+        self.writes.set_path(writes);
     }
 
     /// What is not submitted from now on.

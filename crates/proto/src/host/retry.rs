@@ -35,6 +35,12 @@ impl RetryRules {
         let delays = crdt.map(|units| (DELAY_UNIT * u32::from(units)).min(DELAY_MAX));
         RetryRules { delays, patience }
     }
+
+    /// How long a request is tried while its namespace cannot be reached; `None`: for ever.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.patience
+    }
 }
 
 /// What a status says about another try.

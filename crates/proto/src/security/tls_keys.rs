@@ -54,6 +54,12 @@ impl<const N: usize> From<[String; N]> for TlsHosts {
 }
 
 impl TlsHosts {
+    /// Whether a host has a key for any subsystem.
+    #[must_use]
+    pub fn knows(&self, hostnqn: &str) -> bool {
+        self.everywhere.contains(hostnqn) || self.at.iter().any(|(host, _)| host == hostnqn)
+    }
+
     /// Whether a host has a key for that subsystem.
     #[must_use]
     pub fn has(&self, hostnqn: &str, subnqn: &str) -> bool {

@@ -58,6 +58,7 @@ impl Target {
         data_in: &[u8],
         execute: impl FnOnce(&mut Context<'_>) -> Result<Reply, CommandError>,
     ) -> Outcome {
+        self.drop_missed(now, cntlid);
         let Some(controller) = self.controllers.get_mut(&cntlid) else {
             // The controller is gone and its connections are being closed.
             return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
@@ -72,11 +73,14 @@ impl Target {
             started: self.started,
             limits: &self.config.limits,
             origin: self.config.origin,
+            network: self.config.network,
             subsystem: self.subsystems.get(&controller.subnqn),
             discovery: Discovery {
                 // Nobody is to come to a target that is about to end.
                 listeners: if self.departing { &[] } else { &self.config.listeners },
+                frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
                 referrals: &self.config.referrals,
+                tls_at: &self.config.authentication.tls_at,
                 subsystems: &self.subsystems,
                 genctr: self.genctr,
             },

@@ -1,7 +1,7 @@
-//! Which connections there may be: so many in all, so many from one address. A connection that has not connected a
-//! queue is a newcomer: the oldest of them makes room when there is none.
+//! Which connections there may be: so many in all, so many from one source ([`source`]). A connection that was not
+//! granted a queue is a newcomer: the oldest of them makes room when there is none.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -9,8 +9,24 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub all: u32,
-    /// From one address.
+    /// From one source.
     pub per_address: u32,
+}
+
+/// Bits of an IPv6 address that its network has given: the others are the host's own to choose.
+const IPV6_NETWORK_BITS: u32 = 64;
+
+/// The source that limits and shares count an address as: an IPv4 address, or an IPv6 network of 64 bits, in which
+/// a host has as many addresses as it likes. On a link everybody is in the same network: there the address counts.
+#[must_use]
+pub fn source(address: IpAddr) -> IpAddr {
+    // Whether it comes by a socket for both versions makes no difference.
+    match address.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {
+            Ipv6Addr::from_bits(ip.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS).into()
+        }
+        ip => ip,
+    }
 }
 
 /// Why a connection may not be.
@@ -30,7 +46,7 @@ impl fmt::Display for Full {
             }
             Full::Address(limit) => write!(
                 f,
-                "{limit} connections from its address are there: --max-connections-per-address says how many may be"
+                "{limit} connections from its address, or its IPv6 network, are there: --max-connections-per-address says how many may be"
             ),
         }
     }
@@ -92,8 +108,7 @@ impl Admission {
     /// # Errors
     /// There is no room, and nobody who would have to make some.
     pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
-        // Whether it comes by a socket for both versions makes no difference.
-        let address = address.to_canonical();
+        let address = source(address);
         let instead_of = self.make_room(address)?;
         self.last += 1;
         let number = self.last;
@@ -123,8 +138,8 @@ impl Admission {
         Ok(oldest)
     }
 
-    /// It has connected a queue: it stays, whoever comes.
-    pub fn connected(&mut self, number: u64) {
+    /// Its host was granted a queue, having proved who it is if it has to: it stays, whoever comes.
+    pub fn granted(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_newcomer = false;
         self.newcomers.remove(&number);
@@ -164,12 +179,12 @@ mod tests {
     fn the_oldest_newcomer_makes_room() {
         let mut admission = admission(3, 3);
         let [a, b, c] = [1, 2, 3].map(|n| admission.enter(host(n)).unwrap().number);
-        admission.connected(a);
+        admission.granted(a);
         let d = admission.enter(host(4)).unwrap();
         assert_eq!(d.instead_of, Some(b), "the oldest has connected its queue");
         admission.leave(b); // its connection ends: it is not counted twice
-        admission.connected(c);
-        admission.connected(d.number);
+        admission.granted(c);
+        admission.granted(d.number);
         assert_eq!(admission.enter(host(5)), Err(Full::All(3)));
         admission.leave(a);
         assert_eq!(admission.enter(host(5)).unwrap().instead_of, None);
@@ -186,12 +201,32 @@ mod tests {
         let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
         assert!(admission.enter(mapped).unwrap().instead_of.is_some(), "the same address");
         for number in 0..=admission.last {
-            admission.connected(number);
+            admission.granted(number);
         }
         assert_eq!(admission.enter(host(1)), Err(Full::Address(2)));
         assert_eq!(admission.enter(host(2)).unwrap().instead_of, None);
         let text = Full::Address(2).to_string();
         assert!(text.contains("--max-connections-per-address"), "{text}");
+    }
+
+    #[test]
+    fn a_network_is_one_source() {
+        let of = |text: &str| source(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_ne!(of("fe80::1"), of("fe80::2"));
+        // Each of its addresses would otherwise have a limit of its own.
+        let mut admission = admission(100, 2);
+        let [first, second] = [1, 2].map(|host| {
+            let address = format!("2001:db8::{host}").parse().unwrap();
+            admission.enter(address).unwrap().number
+        });
+        [first, second].into_iter().for_each(|number| admission.granted(number));
+        let third = admission.enter("2001:db8::3".parse().unwrap());
+        assert_eq!(third, Err(Full::Address(2)));
+        assert!(admission.enter("2001:db8:1::1".parse().unwrap()).is_ok());
     }
 
     proptest! {
@@ -217,7 +252,7 @@ mod tests {
                     },
                     2 if !there.is_empty() => {
                         let connection = which.get(&there).0;
-                        admission.connected(connection);
+                        admission.granted(connection);
                         there.iter_mut().filter(|c| c.0 == connection).for_each(|c| c.2 = true);
                     }
                     3 if !there.is_empty() => {

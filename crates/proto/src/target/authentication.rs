@@ -1,18 +1,16 @@
 //! Authentication of hosts: who has to, with which keys, and the commands that carry its messages.
 
-use super::connect::{ConnectRefused, Connected};
+use super::connect::Connected;
+use super::grant::Carrier;
 use super::target_event::CloseReason;
 use crate::security::dhchap::{
     Concatenation, Controller, Group, Keys, Offer, Parties, Progress, Random, State, Work,
 };
-use crate::security::{
-    Channel, DhchapKey, FrameSecret, GeneratedPsk, Hash, SealUse, Secret, TlsHosts,
-};
+use crate::security::{DhchapKey, FrameSecret, GeneratedPsk, Hash, SealUse, Secret, TlsHosts};
 use roadtrain_wire::auth::{Explanation, RECEIVE_BYTES};
-use roadtrain_wire::fabrics::{self, Connect, ConnectData, DISCOVERY_NQN, fctype, parse_nqn};
+use roadtrain_wire::fabrics::{self, fctype};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::FromBytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which hosts authenticate, and with what.
@@ -42,7 +40,7 @@ impl Authentication {
         own.map(|keys| (keys, None)).or_else(everywhere)
     }
 
-    fn has_key(&self, hostnqn: &str, subnqn: &str) -> bool {
+    pub(super) fn has_key(&self, hostnqn: &str, subnqn: &str) -> bool {
         self.keys_of(hostnqn, subnqn).is_some()
     }
 
@@ -78,17 +76,12 @@ impl Authentication {
     }
 
     /// Whether a queue's host may, or has to, make a PSK, to come again with TLS.
-    pub(super) fn concatenation(
-        &self,
-        channel: Channel<'_>,
-        qid: u16,
-        subnqn: &str,
-    ) -> Concatenation {
-        match channel {
-            Channel::Securable if qid == 0 && self.tls_at.contains(subnqn) => {
+    pub(super) fn concatenation(&self, carrier: Carrier, qid: u16, subnqn: &str) -> Concatenation {
+        match carrier {
+            Carrier::Securable if qid == 0 && self.tls_at.contains(subnqn) => {
                 Concatenation::Required
             }
-            Channel::Securable if qid == 0 => Concatenation::Offered,
+            Carrier::Securable if qid == 0 => Concatenation::Offered,
             _ => Concatenation::Refused,
         }
     }
@@ -116,6 +109,14 @@ pub struct Asked {
     pub offer: Offer,
     /// Whether it makes a PSK for TLS.
     pub concatenation: Concatenation,
+}
+
+impl Asked {
+    /// The same for a host that is not let in, whatever it proves: it cannot prove it.
+    pub(super) fn in_vain(self) -> Self {
+        let parties = Parties { host_key: None, controller_key: None, ..self.parties };
+        Asked { parties, former: None, ..self }
+    }
 }
 
 /// What a command of an authentication comes to.
@@ -281,11 +282,15 @@ impl super::Target {
 /// Keys of hosts that go.
 impl super::Target {
     /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
-    /// that were secured and are not any controller's yet.
+    /// that were secured and are not any controller's yet, and plain ones of hosts that have to use TLS now.
     pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
         let had = std::mem::replace(&mut self.tls_hosts, hosts);
         let have = self.tls_hosts.clone();
         self.end_hosts(|host, subnqn| had.has(host, subnqn) && !have.has(host, subnqn));
+        let (authentication, listeners) =
+            (self.config.authentication.clone(), self.config.listeners.clone());
+        self.host_ids.retain(|host| authentication.knows(host) || have.knows(host));
+        self.end_unadmitted(&authentication, &listeners);
     }
 
     /// Ends the controllers of hosts that have a key now, and none in `next`.
@@ -295,6 +300,7 @@ impl super::Target {
             had.has_key(host, subnqn) && !next.has_key(host, subnqn)
         });
         self.end(ended);
+        self.host_ids.retain(|host| next.knows(host) || self.tls_hosts.knows(host));
     }
 
     fn end_hosts(&mut self, is_gone: impl Fn(&str, &str) -> bool) {
@@ -313,58 +319,5 @@ impl super::Target {
         for cntlid in ended {
             self.drop_controller(cntlid, CloseReason::KeyRemoved);
         }
-    }
-
-    /// Whether a connection over such a channel may be its host's and its subsystem's.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn admits_stream(
-        &self,
-        channel: Channel<'_>,
-        sqe: &Sqe,
-        data: &[u8],
-    ) -> Result<(), ConnectRefused> {
-        let refused =
-            |field, value| Err(ConnectRefused::new(Status::CONNECT_INVALID_HOST, field, value));
-        let authentication = &self.config.authentication;
-        if let Channel::Secured(by) = channel {
-            let has_key = match by.by_generated {
-                true => authentication.has_key(&by.hostnqn, &by.subnqn),
-                false => self.tls_hosts.has(&by.hostnqn, &by.subnqn),
-            };
-            return match has_key {
-                true => Ok(()),
-                false => refused("HOSTNQN", format!("{}, whose key was removed", by.hostnqn)),
-            };
-        }
-        let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
-        let (host, subsystem) = (parse_nqn(&data.hostnqn), parse_nqn(&data.subnqn));
-        match (host, subsystem) {
-            (_, Some(nqn)) if authentication.tls_at.contains(nqn) => {
-                // Without TLS only to make the PSK that is for it.
-                let qid = Connect::parse(sqe).qid;
-                let concatenation = authentication.concatenation(channel, qid, nqn);
-                let has_keys =
-                    !authentication.keys.is_empty() || authentication.keys_at.contains_key(nqn);
-                match concatenation == Concatenation::Required && has_keys {
-                    true => Ok(()),
-                    false => refused("SUBNQN", format!("{nqn}, which needs TLS")),
-                }
-            }
-            (Some(nqn), Some(subnqn))
-                if channel == Channel::Securable && self.needs_tls(nqn, subnqn) =>
-            {
-                refused("HOSTNQN", format!("{nqn}, which has a TLS key, without TLS"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a host has to prove by TLS that it is the one it says. It need not where it proves that by another key,
-    /// nor to look which listeners have TLS.
-    fn needs_tls(&self, hostnqn: &str, subnqn: &str) -> bool {
-        let proves_itself = self.config.authentication.has_key(hostnqn, subnqn);
-        self.tls_hosts.has(hostnqn, subnqn) && !proves_itself && subnqn != DISCOVERY_NQN
     }
 }

@@ -73,6 +73,9 @@ pub struct TargetConfig<N = NamespaceConfig> {
     /// A number that tells this target's machine from others: serial numbers are derived from it, so that two
     /// machines with the same NQN do not look like one subsystem. Fixed when the target starts.
     pub origin: u128,
+    /// A number that tells the network namespace in which the target listens, and the boot of its machine, from others;
+    /// 0: not known. Fixed when the target starts.
+    pub network: u128,
 }
 
 impl<N> TargetConfig<N> {
@@ -100,6 +103,7 @@ impl<N> Default for TargetConfig<N> {
             ana,
             limits,
             origin: 0,
+            network: 0,
         }
     }
 }
@@ -203,6 +207,17 @@ impl Listener {
     }
 }
 
+/// A port on Ethernet that the target is reached at without TCP (docs/reference/ethernet.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameListener {
+    /// MAC address.
+    pub address: [u8; 6],
+    /// EtherType of its frames.
+    pub ethertype: u16,
+    /// VLAN whose tag its frames carry.
+    pub vlan: Option<u16>,
+}
+
 /// An NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemConfig<N = NamespaceConfig> {
@@ -253,6 +268,8 @@ pub struct NamespaceConfig {
     pub id: Option<NamespaceId>,
     /// Writes may sit in a volatile cache until they are flushed.
     pub volatile_cache: bool,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: hosts are not told.
+    pub write_verifier: Option<u64>,
     /// Deallocated blocks read as zeroes until they are written.
     pub deallocated_reads_zero: bool,
     /// How to use the blocks well.
@@ -278,6 +295,7 @@ impl NamespaceConfig {
             read_only: false,
             id: None,
             volatile_cache: true,
+            write_verifier: None,
             deallocated_reads_zero: true,
             limits: BlockLimits::default(),
             keeps_reservations: false,

@@ -1,20 +1,12 @@
 //! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
 
-use super::aborts::Aborts;
-use super::ana::AnaOfController;
 use super::authentication::Asked;
 use super::control::Target;
-use super::controller::{Controller, ControllerShared};
-use super::events::Events;
-use super::feature_values::Features;
-use super::identify;
+use super::controller::ControllerShared;
+use super::grant::{Carrier, Claim};
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::listen;
-use super::property::{Issuer, Properties};
-use super::removed::RemovedNamespaces;
-use super::reservations::Notices;
-use super::resets::Resets;
 use super::stability::User;
 use crate::policy::Class;
 use crate::security::dhchap::{Concatenation, context_of};
@@ -30,14 +22,13 @@ use roadtrain_wire::fabrics::{
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
 
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
 
-/// A queue that was connected.
+/// A queue as its Connect has named it. It exists from [`Target::grant`] on.
 #[derive(Clone, Debug)]
 pub struct Connected {
     pub cntlid: u16,
@@ -67,6 +58,8 @@ pub struct Connected {
     pub context: [u8; 32],
     /// DW0 of the completion.
     pub result: u32,
+    /// What it is granted after the proof.
+    pub(super) claim: Claim,
 }
 
 impl Connected {
@@ -119,6 +112,11 @@ fn show_name(field: &[u8; 256]) -> String {
     format!("\"{}\"", field[..end.min(NQN_BYTES_MAX)].escape_ascii())
 }
 
+/// A name that is an NQN, in quotation marks.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.as_bytes().escape_ascii())
+}
+
 /// How logs call a host.
 #[must_use]
 pub fn host_name(hostnqn: &str) -> &str {
@@ -135,12 +133,12 @@ fn requirements(asked: Option<&Asked>) -> u32 {
 }
 
 /// Connect data whose names are well formed.
-struct Names<'a> {
-    subnqn: &'a str,
+pub(super) struct Names<'a> {
+    pub(super) subnqn: &'a str,
     /// Empty for an anonymous host: some hosts have no name unless they are given one.
-    hostnqn: &'a str,
-    hostid: [u8; 16],
-    cntlid: u16,
+    pub(super) hostnqn: &'a str,
+    pub(super) hostid: [u8; 16],
+    pub(super) cntlid: u16,
 }
 
 impl<'a> Names<'a> {
@@ -152,6 +150,44 @@ impl<'a> Names<'a> {
         };
         Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
     }
+
+    /// A queue with these names.
+    fn queue(&self, cntlid: u16, qid: u16) -> Connected {
+        Connected {
+            cntlid,
+            qid,
+            entries: 0,
+            sq_flow_control: false,
+            class: Class::Normal,
+            kind: ControllerKind::Io,
+            keep_alive: Duration::ZERO,
+            subnqn: self.subnqn.into(),
+            hostnqn: self.hostnqn.into(),
+            hostid: self.hostid,
+            other_hostid: None,
+            shared: Arc::default(),
+            asked: None,
+            context: [0; 32],
+            result: 0,
+            claim: Claim::default(),
+        }
+    }
+
+    pub(super) fn bad_subnqn(&self) -> ConnectRefused {
+        ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", quoted(self.subnqn))
+    }
+
+    fn bad_hostnqn(&self) -> ConnectRefused {
+        ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", quoted(self.hostnqn))
+    }
+}
+
+/// Every controller that there may be is there.
+pub(super) fn no_controller_left(count: usize) -> ConnectRefused {
+    // Another try may find one free: no Do Not Retry.
+    let status = Status::CONNECT_CONTROLLER_BUSY;
+    let value = format!("{count}, --max-controllers and --cntlid-range say how many may be");
+    ConnectRefused { status, ..ConnectRefused::new(status, "controllers in use", value) }
 }
 
 fn bad_subnqn(data: &ConnectData) -> ConnectRefused {
@@ -189,7 +225,8 @@ pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), Con
 }
 
 impl Target {
-    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others.
+    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others, and [`Target::grant`]
+    /// without a proof.
     ///
     /// # Errors
     /// As that one.
@@ -201,12 +238,19 @@ impl Target {
         local: SocketAddr,
         random: u64,
     ) -> Result<Connected, ConnectRefused> {
-        self.connect_over(Channel::Plain, now, sqe, data, (local, random), |_| false)
+        let connected =
+            self.connect_over(Channel::Plain, now, sqe, data, (local, random), |_| false)?;
+        self.grant(now, &connected)?;
+        Ok(connected)
     }
 
     /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
     /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess. `remains`
     /// says whether there is a connection of a controller that may be gone; see [`Presences::remains_of_any`].
+    ///
+    /// Nothing is granted by this: the queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
+    /// is called at once where no proof is required. Where one is, the reason of a refusal comes after it, so that no
+    /// status tells which subsystems, hosts and controllers there are.
     ///
     /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
     ///
@@ -238,114 +282,100 @@ impl Target {
         if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
-        self.check_listener(local, &names, data)?;
-        let (cntlid, other_hostid) = match connect.qid {
-            0 => {
-                let from = (local, random);
-                (self.connect_admin(now, &connect, (data, &names), from, remains)?, None)
-            }
-            qid => self.connect_io(now, qid, data, &names)?,
+        let carrier = Carrier::from(channel);
+        let hides = self.hides(carrier, connect.qid, names.subnqn);
+        let checked = self.check_carrier(carrier, connect.qid, &names);
+        let checked = checked.and_then(|()| self.check_place(connect.qid, &names, local));
+        let refusal = match checked {
+            Err(refused) if hides => Some(refused),
+            checked => checked.map(|()| None)?,
         };
-        // The two functions above return controllers that are there.
-        let missing = || ConnectRefused::new(Status::INTERNAL_ERROR, "CNTLID", cntlid);
-        let controller = self.controllers.get(&cntlid).ok_or_else(missing)?;
-        let asked = self.asks(controller, channel, connect.qid);
-        let result = u32::from(cntlid) | requirements(asked.as_ref());
-        let context = match asked {
-            Some(_) => context_of(sqe, data.as_bytes(), result),
-            None => [0; 32],
+        let mut claim = Claim { carrier, local, random, refusal, ..Claim::default() };
+        let mut connected = match connect.qid {
+            0 => self.claim_controller(now, &connect, &names, (&mut claim, remains))?,
+            qid => self.claim_queue(qid, &names),
         };
-        Ok(Connected {
-            cntlid,
-            qid: connect.qid,
-            entries: connect.sqsize + 1,
-            sq_flow_control: connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0,
-            class: Class::from_cattr(connect.cattr),
-            kind: controller.kind,
-            keep_alive: Duration::from_millis(controller.keep_alive.kato_ms().into()),
-            subnqn: controller.subnqn.clone(),
-            hostnqn: controller.hostnqn.clone(),
-            hostid: controller.hostid,
-            other_hostid,
-            shared: controller.shared.clone(),
-            result,
-            context,
-            asked,
-        })
+        let asked = self.asks(&connected, carrier);
+        let asked = if claim.refusal.is_some() { asked.map(Asked::in_vain) } else { asked };
+        connected.entries = connect.sqsize + 1;
+        connected.sq_flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
+        connected.class = Class::from_cattr(connect.cattr);
+        connected.result = u32::from(connected.cntlid) | requirements(asked.as_ref());
+        if asked.is_some() {
+            connected.context = context_of(sqe, data.as_bytes(), connected.result);
+        }
+        Ok(Connected { asked, claim, ..connected })
     }
 
-    /// What a new queue's host is asked for. One that has made its PSK has proved who it is.
-    fn asks(&self, controller: &Controller, channel: Channel<'_>, qid: u16) -> Option<Asked> {
-        if matches!(channel, Channel::Secured(by) if by.by_generated) {
+    /// What a new queue's host has to prove. One that has made its PSK has proved who it is.
+    pub(super) fn asks(&self, queue: &Connected, carrier: Carrier) -> Option<Asked> {
+        if carrier == Carrier::Generated {
             return None;
         }
-        let is_discovery = controller.kind == ControllerKind::Discovery;
-        let (authentication, subnqn) = (&self.config.authentication, &controller.subnqn);
-        let concatenation = authentication.concatenation(channel, qid, subnqn);
-        authentication.asks(&controller.hostnqn, subnqn, is_discovery, concatenation)
+        let is_discovery = queue.kind == ControllerKind::Discovery;
+        let (authentication, subnqn) = (&self.config.authentication, &queue.subnqn);
+        let concatenation = authentication.concatenation(carrier, queue.qid, subnqn);
+        authentication.asks(&queue.hostnqn, subnqn, is_discovery, concatenation)
     }
 
-    fn connect_admin(
+    /// A controller's identifier, which is the host's until it is granted the controller.
+    fn claim_controller(
         &mut self,
         now: Instant,
         connect: &Connect,
-        (data, names): (&ConnectData, &Names<'_>),
-        (local, random): (SocketAddr, u64),
-        remains: impl Fn(u16) -> bool,
-    ) -> Result<u16, ConnectRefused> {
-        let kind = self.kind_of(data, names)?;
+        names: &Names<'_>,
+        (claim, remains): (&mut Claim, impl Fn(u16) -> bool),
+    ) -> Result<Connected, ConnectRefused> {
+        let count = self.controllers.len();
+        let cntlid = self.allocate_cntlid(remains).ok_or_else(|| no_controller_left(count))?;
+        let kind = match names.subnqn {
+            DISCOVERY_NQN => ControllerKind::Discovery,
+            _ => ControllerKind::Io,
+        };
+        (claim.kato_ms, claim.number) = (connect.kato_ms, self.claims.enter(cntlid));
+        let keep_alive = KeepAlive::of(kind, now, connect.kato_ms).kato_ms();
+        let keep_alive = Duration::from_millis(keep_alive.into());
+        Ok(Connected { kind, keep_alive, ..names.queue(cntlid, 0) })
+    }
+
+    /// An I/O queue of a controller, which need not be there. The admin queue's HOSTID counts: some hosts make one for each
+    /// Connect, and other targets take them.
+    fn claim_queue(&self, qid: u16, names: &Names<'_>) -> Connected {
+        let queue = names.queue(names.cntlid, qid);
+        let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
+        let keep_alive = Duration::from_millis(controller.keep_alive.kato_ms().into());
+        let is_new = controller.hostid != names.hostid && !controller.has_other_hostids;
+        let (hostid, other_hostid) = (controller.hostid, is_new.then_some(names.hostid));
+        Connected { keep_alive, hostid, other_hostid, shared: controller.shared.clone(), ..queue }
+    }
+
+    /// Whether the queue can be granted as far as its host, its subsystem and its controller are concerned.
+    pub(super) fn check_place(
+        &self,
+        qid: u16,
+        names: &Names<'_>,
+        local: SocketAddr,
+    ) -> Result<(), ConnectRefused> {
+        self.check_listener(local, names)?;
+        match qid {
+            0 => self.check_admin(names),
+            qid => self.check_io(qid, names),
+        }
+    }
+
+    fn check_admin(&self, names: &Names<'_>) -> Result<(), ConnectRefused> {
+        if names.subnqn != DISCOVERY_NQN {
+            let subsystem = self.subsystems.get(names.subnqn);
+            let subsystem = subsystem.ok_or_else(|| names.bad_subnqn())?;
+            if !subsystem.allows(names.hostnqn) {
+                let status = Status::CONNECT_INVALID_HOST.dnr();
+                return Err(ConnectRefused { status, ..names.bad_hostnqn() });
+            }
+        }
         if names.cntlid != CNTLID_DYNAMIC {
             return Err(bad_cntlid(names.cntlid));
         }
-        // Another try may find a controller free: no Do Not Retry.
-        let status = Status::CONNECT_CONTROLLER_BUSY;
-        let count = self.controllers.len();
-        let busy = || ConnectRefused {
-            status,
-            ..ConnectRefused::new(
-                status,
-                "controllers in use",
-                format!("{count}, --max-controllers and --cntlid-range say how many may be"),
-            )
-        };
-        self.check_share(names.hostnqn, true)?;
-        let cntlid = self.allocate_cntlid(remains).ok_or_else(busy)?;
-        let keep_alive = match kind {
-            ControllerKind::Io => KeepAlive::new(now, connect.kato_ms),
-            ControllerKind::Discovery => KeepAlive::of_discovery(now, connect.kato_ms),
-        };
-        let issuer = *self.issuer.get_or_insert_with(|| Issuer::new(random));
-        let controller = Controller {
-            cntlid,
-            kind,
-            subnqn: names.subnqn.into(),
-            hostnqn: names.hostnqn.into(),
-            hostid: names.hostid,
-            has_other_hostids: false,
-            local,
-            shared: Arc::default(),
-            properties: Properties::new(cntlid, random, issuer),
-            keep_alive,
-            features: Features::default(),
-            events: Events::new(identify::optional_events(kind)),
-            changed: BTreeSet::new(),
-            removed: RemovedNamespaces::default(),
-            genctr_seen: 0,
-            queues: BTreeSet::new(),
-            draining: 0,
-            quiescing: None,
-            aborts: Aborts::default(),
-            resets: Resets::default(),
-            notices: Notices::default(),
-            persisting: BTreeMap::new(),
-            ana: AnaOfController::new(self.ana_of(names.subnqn, local)),
-        };
-        if let Some(subsystem) = self.subsystems.get_mut(names.subnqn) {
-            subsystem.attach(cntlid, controller.shared.clone());
-        }
-        self.set_timer(controller.keep_alive.deadline());
-        self.controllers.insert(cntlid, controller);
-        Ok(cntlid)
+        self.check_share(names.hostnqn, true)
     }
 
     /// Whether a host may have one more queue, for a new controller or an old one. Hosts without a name are not one
@@ -371,60 +401,28 @@ impl Target {
         Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
     }
 
-    /// The kind of controller the subsystem has, if the host may connect to it.
-    fn kind_of(
-        &self,
-        data: &ConnectData,
-        names: &Names<'_>,
-    ) -> Result<ControllerKind, ConnectRefused> {
-        if names.subnqn == DISCOVERY_NQN {
-            return Ok(ControllerKind::Discovery);
-        }
-        let subsystem = self.subsystems.get(names.subnqn);
-        let subsystem = subsystem.ok_or_else(|| bad_subnqn(data))?;
-        if !subsystem.allows(names.hostnqn) {
-            let status = Status::CONNECT_INVALID_HOST.dnr();
-            return Err(ConnectRefused { status, ..bad_hostnqn(data) });
-        }
-        Ok(ControllerKind::Io)
-    }
-
     /// Whether the host's subsystem can be reached where the host has come in.
-    fn check_listener(
-        &self,
-        local: SocketAddr,
-        names: &Names<'_>,
-        data: &ConnectData,
-    ) -> Result<(), ConnectRefused> {
+    fn check_listener(&self, local: SocketAddr, names: &Names<'_>) -> Result<(), ConnectRefused> {
         let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
         let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
         if way.is_some() {
             return Ok(());
         }
         let status = Status::CONNECT_INVALID_HOST.dnr();
-        let value = format!("{}, which has no listener at {local}", show_name(&data.subnqn));
-        Err(ConnectRefused { status, value, ..bad_subnqn(data) })
+        let value = format!("{}, which has no listener at {local}", quoted(names.subnqn));
+        Err(ConnectRefused { status, value, ..names.bad_subnqn() })
     }
 
-    /// The controller, and the HOSTID if that is another one than the controller's for the first time: some hosts make
-    /// one for each Connect, and other targets take them. What counts is the admin queue's.
-    fn connect_io(
-        &mut self,
-        now: Instant,
-        qid: u16,
-        data: &ConnectData,
-        names: &Names<'_>,
-    ) -> Result<(u16, Option<[u8; 16]>), ConnectRefused> {
-        let io_queues_max = self.config.limits.io_queues_max;
-        let controller = self.controllers.get_mut(&names.cntlid);
+    fn check_io(&self, qid: u16, names: &Names<'_>) -> Result<(), ConnectRefused> {
+        let controller = self.controllers.get(&names.cntlid);
         let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
         if *controller.subnqn != *names.subnqn {
-            return Err(bad_subnqn(data));
+            return Err(names.bad_subnqn());
         }
         if *controller.hostnqn != *names.hostnqn {
-            return Err(bad_hostnqn(data));
+            return Err(names.bad_hostnqn());
         }
-        if controller.kind == ControllerKind::Discovery || qid > io_queues_max {
+        if controller.kind == ControllerKind::Discovery || qid > self.config.limits.io_queues_max {
             return Err(ConnectRefused::command(OCTET_QID, "QID", qid));
         }
         let sequence = Status::COMMAND_SEQUENCE_ERROR;
@@ -436,15 +434,7 @@ impl Target {
             let value = format!("{qid}, which is connected");
             return Err(ConnectRefused::new(sequence, "QID", value));
         }
-        self.check_share(names.hostnqn, false)?;
-        let Some(controller) = self.controllers.get_mut(&names.cntlid) else {
-            return Err(bad_cntlid(names.cntlid));
-        };
-        controller.queues.insert(qid);
-        controller.keep_alive.restart(now);
-        let is_other = controller.hostid != names.hostid;
-        let is_first = is_other && !core::mem::replace(&mut controller.has_other_hostids, true);
-        Ok((controller.cntlid, is_first.then_some(names.hostid)))
+        self.check_share(names.hostnqn, false)
     }
 
     /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
@@ -458,11 +448,13 @@ impl Target {
             Some(next) if limits.has_cntlid(next) => next,
             _ => limits.cntlid_min,
         };
-        let is_free = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
-        let mut all =
-            core::iter::successors(Some(next(self.cntlid_last)), |last| Some(next(*last)));
+        let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
+        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
+        let all = core::iter::successors(Some(next(self.cntlid_last)), |last| Some(next(*last)));
         let there = usize::from(limits.cntlid_max - limits.cntlid_min) + 1;
-        self.cntlid_last = all.by_ref().take(there).find(is_free)?;
-        Some(self.cntlid_last)
+        // Hosts that have proved nothing keep no identifier from others: the oldest claim makes room.
+        let free = all.take(there).find(is_free).or_else(|| self.claims.oldest(is_nobodys))?;
+        self.cntlid_last = free;
+        Some(free)
     }
 }

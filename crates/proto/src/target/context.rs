@@ -47,6 +47,7 @@ pub(super) struct Context<'a> {
     pub(super) started: Instant,
     pub(super) limits: &'a Limits,
     pub(super) origin: u128,
+    pub(super) network: u128,
     pub(super) controller: &'a mut Controller,
     /// `None` for discovery controllers.
     pub(super) subsystem: Option<&'a Subsystem>,

@@ -1,9 +1,10 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::admin::Outcome;
-use super::config::{Limits, NamespaceConfig, TargetConfig};
+use super::config::{FrameListener, Limits, NamespaceConfig, TargetConfig};
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
+use super::grant::{Claims, HostIds};
 use super::kind::ControllerKind;
 use super::namespace::NamespaceTable;
 use super::operations::{ConfigError, Operation};
@@ -29,9 +30,13 @@ pub struct Target {
     pub(super) config: TargetConfig,
     pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
     pub(super) controllers: BTreeMap<u16, Controller>,
+    /// Ports on Ethernet, which come and go with their interfaces.
+    pub(super) frame_listeners: Vec<FrameListener>,
     /// Generation of the discovery log.
     pub(super) genctr: u64,
     pub(super) cntlid_last: u16,
+    pub(super) claims: Claims,
+    pub(super) host_ids: HostIds,
     /// From its first controller on.
     pub(super) issuer: Option<Issuer>,
     /// Those that have a key for TLS.
@@ -60,8 +65,11 @@ impl Target {
                 .map(|subsystem| (subsystem.nqn.clone(), subsystem))
                 .collect(),
             controllers: BTreeMap::new(),
+            frame_listeners: Vec::new(),
             genctr: 1,
             cntlid_last: 0,
+            claims: Claims::default(),
+            host_ids: HostIds::default(),
             issuer: None,
             tls_hosts: TlsHosts::default(),
             started: now,
@@ -112,6 +120,14 @@ impl Target {
     #[must_use]
     pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
         Some(self.subsystems.get(nqn)?.table.clone())
+    }
+
+    /// The ports on Ethernet that are there now. Hosts that read the log over Ethernet find them in it.
+    pub fn set_frame_listeners(&mut self, listeners: Vec<FrameListener>) {
+        if self.frame_listeners != listeners {
+            self.frame_listeners = listeners;
+            self.discovery_changed();
+        }
     }
 
     /// The discovery log has other content: tells the discovery controllers.
@@ -200,8 +216,13 @@ impl Target {
         }
         let Some(controller) = self.controllers.get(&cntlid) else { return done };
         if let Some(other) = self.controllers.get(&named.cntlid) {
-            if !other.is_of_host(controller) || other.properties.instance() != named {
-                return done;
+            if other.properties.instance() != named {
+                return done; // that life of it is over
+            }
+            if !other.is_of_host(controller) {
+                // It lives, and is another host's to end.
+                let status = Status::INVALID_FIELD.dnr();
+                return Outcome::Complete { status, result: 0 };
             }
             self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
         }
@@ -236,6 +257,12 @@ impl Target {
         }
     }
 
+    /// Whether the controller has had another one ended that its host had lost, and nothing is left of that.
+    #[must_use]
+    pub fn has_ended_lost(&self, cntlid: u16) -> bool {
+        self.controllers.get(&cntlid).is_some_and(|controller| controller.resets.has_ended())
+    }
+
     /// Answers Cross-Controller Resets that have waited for long enough.
     fn answer_resets(&mut self, now: Instant) {
         for controller in self.controllers.values_mut() {
@@ -256,6 +283,9 @@ impl Target {
 
     pub(super) fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {
         let Some(controller) = self.controllers.remove(&cntlid) else { return };
+        if reason == CloseReason::KeepAliveExpired {
+            controller.shared.expire();
+        }
         if let Some(subsystem) = self.subsystems.get_mut(&controller.subnqn) {
             subsystem.detach(cntlid);
         }
@@ -277,12 +307,24 @@ impl Target {
         self.timer = self.timer.into_iter().chain(deadline).min();
     }
 
-    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, lets namespaces appear that
-    /// hosts have had time for, and answers resets of other controllers that take long.
+    /// Drops the controller if nobody has checked its keep-alive timer for two periods; `true`: it is gone.
+    pub(super) fn drop_missed(&mut self, now: Instant, cntlid: u16) -> bool {
+        let controller = self.controllers.get(&cntlid);
+        let is_missed = controller.is_some_and(|c| c.keep_alive.was_missed(now));
+        if is_missed {
+            self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
+        }
+        is_missed
+    }
+
+    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, or whose timers were not checked
+    /// for two; lets namespaces appear that hosts have had time for, and answers resets of other controllers that take
+    /// long.
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
-            if controller.shared.take_traffic() {
+            let was_missed = controller.keep_alive.was_missed(now);
+            if controller.shared.take_traffic() && !was_missed {
                 controller.keep_alive.restart(now);
             } else {
                 expired.push(controller.cntlid);
@@ -310,6 +352,7 @@ impl Target {
         // Who may stay is decided by the end, so that a host that is named again is not sent away.
         self.admit(&next);
         self.end_keyless(&next.authentication);
+        self.end_unadmitted(&next.authentication, &next.listeners);
         operations.iter().for_each(|operation| self.execute(operation));
         let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
         let is_another_log = log(&self.config) != log(&next);

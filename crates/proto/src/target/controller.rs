@@ -5,6 +5,7 @@ use super::ana::{AnaOfController, AnaState};
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::feature_values::Features;
+use super::grant::Admission;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
@@ -59,6 +60,8 @@ pub(super) struct Controller {
     /// Generation of the discovery log when the host last read its head.
     pub(super) genctr_seen: u64,
     pub(super) queues: BTreeSet<u16>,
+    /// How its queues were let in, the admin queue too; with those of some that have ended.
+    pub(super) admissions: BTreeMap<u16, Admission>,
     /// I/O queues given up whose lanes may still have commands in a store.
     pub(super) draining: u32,
     /// Shutdown: I/O queues that may still have commands in a store; `None` when there was none.
@@ -130,6 +133,8 @@ pub(super) const NOT_ABORTED: u64 = 1;
 #[derive(Debug, Default)]
 pub struct ControllerShared {
     traffic: AtomicBool,
+    /// The keep-alive timer has expired, and the controller is gone.
+    expired: AtomicBool,
     write_through: AtomicBool,
     errors: ErrorLog,
     read_commands: AtomicU64,
@@ -150,6 +155,17 @@ impl ControllerShared {
     /// Whether there was traffic since the last call.
     pub(super) fn take_traffic(&self) -> bool {
         self.traffic.swap(false, Relaxed)
+    }
+
+    /// The keep-alive timer has expired.
+    pub(super) fn expire(&self) {
+        self.expired.store(true, Relaxed);
+    }
+
+    /// Whether the keep-alive timer has expired: nothing more is executed.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.expired.load(Relaxed)
     }
 
     /// Adds the failure of a command of I/O queue `qid` to the error log.

@@ -1,33 +1,39 @@
 //! The discovery log as one host sees it.
 
-use super::config::{Limits, Listener, TlsUse};
+use super::config::{FrameListener, Limits, Listener, TlsUse};
 use super::controller::Controller;
 use super::listen;
 use super::subsystem::Subsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{
-    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
+    DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq, trtype,
 };
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN};
 use roadtrain_wire::zerocopy::IntoBytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the log is made of.
 #[derive(Clone, Copy)]
 pub(super) struct Discovery<'a> {
     pub(super) listeners: &'a [Listener],
+    pub(super) frame_listeners: &'a [FrameListener],
     pub(super) referrals: &'a [SocketAddr],
     pub(super) subsystems: &'a BTreeMap<Arc<str>, Subsystem>,
+    /// Subsystems that have no connections but those secured by TLS.
+    pub(super) tls_at: &'a BTreeSet<String>,
     pub(super) genctr: u64,
 }
 
 impl<'a> Discovery<'a> {
     /// The whole log page for the host of `controller`: at every address the discovery subsystem
-    /// itself, then the subsystems the host may use; after all these, other discovery controllers.
+    /// itself, then the subsystems the host may use; after all these, other discovery controllers. A subsystem that needs
+    /// TLS is not listed to a host that has proved nothing and asks in the clear.
     pub(super) fn log(&self, controller: &Controller, limits: &Limits) -> Vec<u8> {
+        let is_proved = controller.has_proved();
         let allowed = self.subsystems.values().filter(|s| s.allows(&controller.hostnqn));
-        let allowed: Vec<&Subsystem> = allowed.collect();
+        let listed = allowed.filter(|one| is_proved || !self.tls_at.contains(&*one.nqn));
+        let allowed: Vec<&Subsystem> = listed.collect();
         let mut entries = Vec::new();
         for (known, listener) in self.listeners_for(controller.local) {
             let nqns = allowed.iter().filter(|one| listen::is_at(one.listeners.as_ref(), known));
@@ -36,9 +42,25 @@ impl<'a> Discovery<'a> {
             entries.push(current);
             entries.extend(nqns.map(|one| entry(subtype::NVM, &one.nqn, &listener, limits)));
         }
+        if controller.local.port() == 0 {
+            entries.extend(self.frame_entries(&allowed, limits));
+        }
         entries.extend(self.referrals.iter().map(|address| referral(*address, limits)));
         let header = DiscoveryLogHeader::new(self.genctr, entries.len() as u64);
         [header.as_bytes(), entries.as_bytes()].concat()
+    }
+
+    /// The ports on Ethernet, for a host that has come over one of them. Subsystems that name addresses are not there.
+    fn frame_entries(&self, allowed: &[&Subsystem], limits: &Limits) -> Vec<DiscoveryEntry> {
+        let nqns = allowed.iter().filter(|one| one.listeners.is_none()).map(|one| &*one.nqn);
+        let nqns: Vec<&str> = nqns.collect();
+        let mut entries = Vec::new();
+        for (portid, port) in (FRAME_PORTID..).zip(self.frame_listeners) {
+            let mut add = |kind, nqn| entries.push(frame_entry(kind, nqn, (portid, port), limits));
+            add(subtype::CURRENT_DISCOVERY, DISCOVERY_NQN);
+            nqns.iter().for_each(|nqn| add(subtype::NVM, nqn));
+        }
+        entries
     }
 
     /// Where a host that has reached us at `local` can connect to: listeners, and how they are shown.
@@ -48,6 +70,8 @@ impl<'a> Discovery<'a> {
         let shown = |listener: &'a Listener| {
             let mut address = listener.address;
             if address.ip().is_unspecified() {
+                // A host on Ethernet has no address of this kind.
+                (local.port() != 0).then_some(())?;
                 known.contains(&address.is_ipv4()).then(|| address.set_ip(local.ip()))?;
             }
             Some((listener, Listener { address, ..*listener }))
@@ -67,6 +91,28 @@ fn entry(subtype: u8, nqn: &str, listener: &Listener, limits: &Limits) -> Discov
     entry.tsas[0] = sectype;
     entry.portid = listener.portid.into();
     set_place(&mut entry, listener.address, limits);
+    entry
+}
+
+/// PORTID of the first port on Ethernet; addresses of TCP count from 1.
+const FRAME_PORTID: u16 = 0xf000;
+
+fn frame_entry(
+    subtype: u8,
+    nqn: &str,
+    (portid, port): (u16, &FrameListener),
+    limits: &Limits,
+) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::new(subtype, nqn);
+    let [a, b, c, d, e, f] = port.address;
+    let address = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+    let vlan = port.vlan.map(|vlan| format!(".{vlan}")).unwrap_or_default();
+    entry.set_address(0, &address, &format!("{:04x}{vlan}", port.ethertype));
+    entry.trtype = trtype::FRAMES;
+    entry.treq = treq::DISABLE_SQ_FLOW_CONTROL;
+    entry.portid = portid.into();
+    entry.cntlid = CNTLID_DYNAMIC.into();
+    entry.asqsz = limits.queue_entries_max.into();
     entry
 }
 

@@ -33,6 +33,7 @@ pub use environment::{Environment, FusedOutcome, Job, Namespace, Outcome, Payloa
 pub use slot::{Admin, Data};
 pub use task::{Flushes, Step, Store, Task};
 
+use crate::target::buffer_shares::BufferShare;
 use crate::time::Instant;
 use core::ops::DerefMut;
 use fused::Fused;
@@ -48,6 +49,10 @@ pub struct Execution<N: Namespace, B> {
     slots: Vec<Slot<N, B>>,
     /// Commands that wait for a buffer, first come first served.
     starved: VecDeque<u16>,
+    /// Writes whose host has enough buffers that wait for its data.
+    deferred: VecDeque<u16>,
+    /// What may wait for the host's data; `None`: anything.
+    share: Option<BufferShare>,
     /// Data has arrived for the last of them, since when: nothing is received meanwhile.
     stalled: Option<Instant>,
     /// How long it was so before.
@@ -83,6 +88,8 @@ impl<N: Namespace, B> Default for Execution<N, B> {
         Execution {
             slots: Vec::new(),
             starved: VecDeque::new(),
+            deferred: VecDeque::new(),
+            share: None,
             stalled: None,
             stalled_ns: 0,
             unsent: 0,
@@ -133,6 +140,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         slot: u16,
         intact: bool,
     ) -> Option<u16> {
+        self.end_wait(slot);
         let status = match &self.slots[usize::from(slot)].command {
             Command::Failing(status) => *status,
             _ if !intact && self.fused.has(slot) => {
@@ -214,7 +222,10 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         self.forget_waiting();
         for slot in &mut self.slots {
             slot.release(&mut give);
+            slot.awaited_bytes = 0;
         }
+        self.share = None;
+        self.deferred.clear();
         self.starved.clear();
         self.fused = Fused::default();
         (self.unsent, self.stalled) = (0, None);

@@ -196,6 +196,7 @@ fn controller(context: &Context<'_>) -> IdentifyController {
                 page.fuses = fuses::COMPARE_AND_WRITE.into(); // of one block: ACWU is 0
             }
             (page.ciu, page.cirn, page.ccrl) = (instance.ciu, instance.cirn.into(), RESETS_MAX);
+            page.set_endpoint(identity::endpoint(context.network, controller.local));
         }
         None => {
             page.sn = ascii_field(&identity::serial(context.origin, &controller.subnqn));

@@ -3,6 +3,8 @@
 //! Hosts take two namespaces with the same UUID or NGUID for two ways to the same blocks. So both belong to the
 //! blocks: whoever keeps them says which they are (the *store*), and its number becomes a UUID and an NGUID here.
 
+use core::net::SocketAddr;
+
 /// What tells a namespace from every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceId {
@@ -49,6 +51,15 @@ pub(super) fn serial(origin: u128, nqn: &str) -> String {
     let origin = if origin == 0 { Vec::new() } else { origin.to_be_bytes().to_vec() };
     let digest = digest(&[b"serial\0", &origin, nqn.as_bytes(), &[0; 4]]);
     format!("{digest:032x}")[..20].to_owned()
+}
+
+/// What tells a place where a target listens from others: its address in a network namespace of a machine that runs, where
+/// one process listens at a time. 0: not known.
+pub(super) fn endpoint(network: u128, local: SocketAddr) -> u64 {
+    if network == 0 || local.port() == 0 {
+        return 0;
+    }
+    digest(&[b"endpoint\0", &network.to_be_bytes(), local.to_string().as_bytes()]) as u64
 }
 
 /// A number that stands for `parts`, put together: FNV-1a of 128 bits, then mixed so that every input bit

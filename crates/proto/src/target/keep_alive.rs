@@ -1,5 +1,9 @@
 //! Keep Alive Timer, traffic based (NVMe Base 2.1, section 3.9).
+//!
+//! A target that stood still did not check the timer, and its host goes on elsewhere meanwhile. So a timer that nobody
+//! has checked for two periods has expired, whatever was received ([`super::pauses`]).
 
+use super::kind::ControllerKind;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -17,15 +21,23 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
+    /// The timer of a controller of that kind.
+    pub(super) fn of(kind: ControllerKind, now: Instant, kato_ms: u32) -> Self {
+        match kind {
+            ControllerKind::Io => KeepAlive::new(now, kato_ms),
+            ControllerKind::Discovery => KeepAlive::of_discovery(now, kato_ms),
+        }
+    }
+
     /// The timer of an I/O controller; `kato_ms` 0 disables it.
-    pub(super) fn new(now: Instant, kato_ms: u32) -> Self {
+    fn new(now: Instant, kato_ms: u32) -> Self {
         let mut timer = KeepAlive { kato_ms: 0, deadline: None };
         timer.set(now, kato_ms);
         timer
     }
 
     /// The timer of a discovery controller: idle ones always end.
-    pub(super) fn of_discovery(now: Instant, kato_ms: u32) -> Self {
+    fn of_discovery(now: Instant, kato_ms: u32) -> Self {
         KeepAlive::new(now, if kato_ms == 0 { DISCOVERY_MS } else { kato_ms })
     }
 
@@ -45,6 +57,12 @@ impl KeepAlive {
     pub(super) fn restart(&mut self, now: Instant) {
         let timeout = Duration::from_millis(self.kato_ms.into());
         self.deadline = (self.kato_ms > 0).then(|| now + timeout);
+    }
+
+    /// Whether nobody has checked the timer for two periods.
+    pub(super) fn was_missed(&self, now: Instant) -> bool {
+        let timeout = Duration::from_millis(self.kato_ms.into());
+        self.deadline.is_some_and(|deadline| deadline + timeout <= now)
     }
 
     /// When the timer expires, unless there is traffic.

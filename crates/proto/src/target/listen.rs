@@ -35,7 +35,7 @@ pub(super) fn way(
 }
 
 /// Whether a connection that has come in at `local` can have come to a listener at `address`.
-fn is_reached(address: SocketAddr, local: SocketAddr) -> bool {
+pub(super) fn is_reached(address: SocketAddr, local: SocketAddr) -> bool {
     let (there, here) = (plain(address), plain(local));
     let is_ip = there.ip() == here.ip()
         || there.ip().is_unspecified() && (there.is_ipv6() || here.is_ipv4());

@@ -5,8 +5,8 @@
 //! lane needs for I/O it takes along once: the [`NamespaceTable`] of its subsystem (again after
 //! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
 //!
-//! 1. `connect` for the first command of a connection, then `admin_command` (queue 0) or
-//!    `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
+//! 1. `connect_over` for the first command of a connection, `grant` when its host has proved who it is, or need not
+//!    ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
 //! 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event requests and
 //!    queues to close may concern other connections than the one that called;
 //! 3. `handle_timeout` at `poll_timeout`;
@@ -20,6 +20,7 @@ pub mod execution;
 pub mod flows;
 pub mod gateways;
 pub mod io;
+pub mod pauses;
 pub mod presence;
 pub mod qpair;
 pub mod rate;
@@ -36,6 +37,7 @@ mod ana;
 mod appearance;
 mod authentication;
 mod block_limits;
+pub mod buffer_shares;
 mod config;
 mod connect;
 mod context;
@@ -47,6 +49,7 @@ mod events;
 mod fabrics;
 mod feature_values;
 mod features;
+mod grant;
 mod identify;
 mod identity;
 mod image;
@@ -65,13 +68,13 @@ mod subsystem;
 mod target_event;
 
 pub use admin::Outcome;
-pub use admission::{Admission, Admitted, ConnectionLimits, Full};
+pub use admission::{Admission, Admitted, ConnectionLimits, Full, source};
 pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use block_limits::BlockLimits;
 pub use config::{
-    BLOCKS_MAX, Description, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig,
-    TargetConfig, TlsUse, is_nqn,
+    BLOCKS_MAX, Description, FrameListener, Limits, Listener, NAMESPACES_MAX, NamespaceConfig,
+    SubsystemConfig, TargetConfig, TlsUse, is_nqn,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::Target;

@@ -73,6 +73,9 @@ impl Namespace {
         page.anagrpid = ana_group(self.config.nsid).into();
         page.nsattr = self.nsattr();
         page.nguid = self.id.nguid;
+        if let Some(verifier) = self.config.write_verifier {
+            page.set_write_verifier(verifier);
+        }
         page.lbaf[0] = LbaFormat { ms: 0.into(), lbads: self.config.lba_shift, rp: 0 };
         page
     }

@@ -6,8 +6,12 @@
 //! connects a new controller, and one that does not answer has lost it. A host that knows Cross-Controller Reset names
 //! the controller that it has lost: then no doubt is left ([`Presences::remains_of`]).
 //!
+//! Commands in a store hold up I/O queues only, of the same subsystem: admin queues move no data, and by one of them the
+//! host can have its lost controller ended. Once that reset is complete, nothing holds up its new controller: what others
+//! with its name have in stores is not its own.
+//!
 //! Order of calls: [`Presences::admit`] for each Connect. What it wants to be done first is done, and the Connect is
-//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when it succeeds,
+//! tried again after [`Presences::settled`] has said so. [`Presences::enter`] when its queue is granted,
 //! [`Presences::drain`] when the connection is over with commands in a store, [`Presences::leave`] when nothing is left.
 
 use super::{Connected, Target, TargetEvent};
@@ -28,11 +32,10 @@ pub struct Presence {
 #[derive(Debug)]
 struct Entry<C> {
     number: u64,
+    subnqn: Arc<str>,
     /// Controller and queue.
     queue: (u16, u16),
     proof: Proof<C>,
-    /// The host has proved who it is, if it has to.
-    is_proved: bool,
     /// The control plane has it closed.
     closes: bool,
     /// The connection is over, but commands are in a store.
@@ -71,7 +74,7 @@ pub enum Verdict<'a> {
     Ask(&'a str),
     /// Try again when [`Presences::settled`] says so.
     Wait,
-    /// Commands of the host's lost connections are in a store: the host is to try again.
+    /// Commands of the host's lost connections to this subsystem are in a store: the host is to try again.
     Busy(&'a str),
 }
 
@@ -85,8 +88,6 @@ enum Remains {
     Closing,
     /// Lanes that the host may have lost: it is to be asked, or is being asked.
     Doubtful,
-    /// Commands in a store.
-    Commands,
 }
 
 /// All of them. `C` names a connection that can be looked at; those named here are open: a connection leaves before
@@ -107,7 +108,8 @@ impl<C> Default for Presences<C> {
 
 impl<C: Copy> Presences<C> {
     /// Whether the Connect `sqe` with `data`, which came at `since`, may be answered. `any_lost` says whether the host
-    /// has ended one of its connections, though what it sent before may be unread.
+    /// has ended one of its connections, though what it sent before may be unread; `has_ended_lost` whether a controller
+    /// has had the one ended that its host had lost ([`Target::has_ended_lost`]).
     pub fn admit<'a>(
         &mut self,
         now: Instant,
@@ -115,15 +117,20 @@ impl<C: Copy> Presences<C> {
         data: &'a [u8],
         since: Instant,
         any_lost: impl Fn(&[C]) -> bool,
+        has_ended_lost: impl Fn(u16) -> bool,
     ) -> Verdict<'a> {
         let data = ConnectData::ref_from_bytes(data).ok();
         let hostnqn = data.and_then(|data| parse_nqn(&data.hostnqn)).unwrap_or_default();
         // A host has its lanes when it goes on with a controller.
         let is_admin = Connect::parse(sqe).qid == 0;
         let asked_since = if is_admin { since } else { Instant::default() };
+        let subnqn = data.and_then(|data| parse_nqn(&data.subnqn)).unwrap_or_default();
+        let has_ended = data.is_some_and(|data| has_ended_lost(data.cntlid.get()));
+        if !is_admin && !has_ended && self.has_commands(hostnqn, subnqn) {
+            return Verdict::Busy(hostnqn);
+        }
         let verdict = match self.remains(hostnqn, asked_since, &any_lost) {
             Remains::Nothing => return Verdict::Go,
-            Remains::Commands => return Verdict::Busy(hostnqn),
             Remains::Lanes if is_admin => Verdict::Sweep(hostnqn, self.lost(hostnqn, any_lost)),
             Remains::Lanes => Verdict::Sweep(hostnqn, Vec::new()),
             Remains::Closing => Verdict::Wait,
@@ -145,7 +152,8 @@ impl<C: Copy> Presences<C> {
         core::mem::take(&mut self.is_waited_for)
     }
 
-    /// A queue was connected; without a connection of its own the host is asked.
+    /// A queue was granted: its host has proved who it is, or need not. Without a connection of its own the host is
+    /// asked.
     pub fn enter(
         &mut self,
         now: Instant,
@@ -159,8 +167,9 @@ impl<C: Copy> Presences<C> {
             (None, 0) => Proof::Harmless,
             (None, _) => Proof::Asked(Question { proven: now, asked: None }),
         };
-        let (is_proved, closes, drains) = (connected.asked.is_none(), false, false);
-        let entry = Entry { number: self.last, queue, proof, is_proved, closes, drains };
+        let (number, subnqn) = (self.last, connected.subnqn.clone());
+        let (closes, drains) = (false, false);
+        let entry = Entry { number, subnqn, queue, proof, closes, drains };
         self.hosts.entry(hostnqn.clone()).or_default().push(entry);
         Presence { hostnqn: hostnqn.clone(), number: self.last }
     }
@@ -245,18 +254,11 @@ impl<C: Copy> Presences<C> {
         }
     }
 
-    /// The host of a connection has proved who it is.
-    pub fn proved(&mut self, presence: &Presence) {
-        if let Some(entry) = self.find(presence) {
-            entry.is_proved = true;
-        }
-    }
-
     /// Controllers of which the host has ended a connection. A host that loses one ends them all, and the target may not
-    /// have heard of the others: the network can lose a reset. Somebody who only says to be the host ends nothing.
+    /// have heard of the others: the network can lose a reset.
     fn lost(&self, hostnqn: &str, any_lost: impl Fn(&[C]) -> bool) -> Vec<u16> {
         let present = self.hosts.get(hostnqn).into_iter().flatten();
-        let lost = present.filter(|entry| entry.is_proved).filter_map(|entry| match entry.proof {
+        let lost = present.filter_map(|entry| match entry.proof {
             Proof::Connection(connection) => any_lost(&[connection]).then_some(entry.queue.0),
             _ => None,
         });
@@ -266,17 +268,21 @@ impl<C: Copy> Presences<C> {
         lost
     }
 
-    /// What is left of connections that the host, which connects since then, has lost.
+    /// Whether commands of the host's lost connections to the subsystem are in a store.
+    fn has_commands(&self, hostnqn: &str, subnqn: &str) -> bool {
+        let mut present = self.hosts.get(hostnqn).into_iter().flatten();
+        present.any(|entry| entry.drains && *entry.subnqn == *subnqn)
+    }
+
+    /// What is left of connections that the host, which connects since then, has lost, and that may execute more.
     fn remains(&self, hostnqn: &str, since: Instant, any_lost: impl Fn(&[C]) -> bool) -> Remains {
-        let Some(present) = self.hosts.get(hostnqn) else { return Remains::Nothing };
-        if present.iter().any(|entry| entry.drains) {
-            return Remains::Commands;
-        }
-        let connection = |entry: &Entry<C>| match entry.proof {
+        let present = self.hosts.get(hostnqn).into_iter().flatten();
+        let present: Vec<&Entry<C>> = present.filter(|entry| !entry.drains).collect();
+        let connection = |entry: &&Entry<C>| match entry.proof {
             Proof::Connection(connection) => Some(connection),
             _ => None,
         };
-        let is_doubtful = |entry: &Entry<C>| match entry.proof {
+        let is_doubtful = |entry: &&Entry<C>| match entry.proof {
             Proof::Asked(question) => question.proven < since,
             _ => false,
         };
@@ -300,13 +306,14 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::policy::Class;
-    use crate::security::dhchap::{Concatenation, Keys, Offer};
-    use crate::target::Asked;
     use crate::target::ControllerKind;
+    use crate::target::grant::Claim;
     use core::time::Duration;
 
     const NOW: Instant = Instant(1_000_000_000);
     const HOST: &str = "nqn.x:h";
+    /// A controller of [`HOST`] that has had the lost one ended.
+    const ENDED: u16 = 9;
 
     fn second(n: u64) -> Instant {
         NOW + Duration::from_secs(n)
@@ -330,10 +337,12 @@ mod tests {
             context: [0; 32],
             shared: Arc::default(),
             result: 0,
+            claim: Claim::default(),
         }
     }
 
-    /// A Connect of `host`, with the connections that it has lost.
+    /// A Connect of `host`, with the connections that it has lost; "ended" and "elsewhere" are [`HOST`] with [`ENDED`], and at
+    /// another subsystem.
     fn connect(
         presences: &mut Presences<u32>,
         host: &str,
@@ -342,10 +351,15 @@ mod tests {
         lost: &[u32],
     ) -> String {
         let sqe = Connect { recfmt: 0, qid, sqsize: 1, cattr: 0, kato_ms: 0 }.emit();
-        let data = ConnectData::new([0; 16], 0, "nqn.x:s", host);
+        let (host, cntlid, subsystem) = match host {
+            "ended" => (HOST, ENDED, "nqn.x:s"),
+            "elsewhere" => (HOST, 0, "nqn.x:t"),
+            host => (host, 0, "nqn.x:s"),
+        };
+        let data = ConnectData::new([0; 16], cntlid, subsystem, host);
         let data = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
         let any_lost = |all: &[u32]| all.iter().any(|connection| lost.contains(connection));
-        format!("{:?}", presences.admit(at, &sqe, data, at, any_lost))
+        format!("{:?}", presences.admit(at, &sqe, data, at, any_lost, |cntlid| cntlid == ENDED))
     }
 
     #[test]
@@ -364,28 +378,16 @@ mod tests {
         assert!(!presences.settled(), "told once");
         assert_eq!(connect(&mut presences, "nqn.x:other", 0, NOW, &[7]), "Go");
         presences.drain(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), format!("Busy({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), format!("Busy({HOST:?})"));
+        // What is closed already may be in a store for ever.
+        presences.close((1, 1));
+        for (host, qid) in [(HOST, 0), ("elsewhere", 0), ("elsewhere", 1), ("ended", 1)] {
+            assert_eq!(connect(&mut presences, host, qid, NOW, &[7]), "Go", "{host} {qid}");
+        }
+        assert!(presences.remains_of(HOST, 1));
         presences.leave(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[7]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 1, NOW, &[7]), "Go");
         presences.leave(&stays);
-        assert_eq!(presences.count(), 0);
-    }
-
-    /// Somebody else can take a host's name as long as nothing is proved: the host's queues are not ended by that.
-    #[test]
-    fn a_lost_connection_that_has_proved_nothing_ends_no_queues() {
-        let mut presences = Presences::default();
-        let of_host = presences.enter(NOW, &queue(1, 1), Some(7));
-        let (parties, concatenation) =
-            (Keys::default().parties(HOST, "nqn.x:s"), Concatenation::Refused);
-        let asked = Asked { parties, former: None, offer: Offer::default(), concatenation };
-        let asked = Some(asked);
-        let other = presences.enter(NOW, &Connected { asked, ..queue(1, 2) }, Some(8));
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [])"));
-        presences.proved(&other);
-        assert_eq!(connect(&mut presences, HOST, 0, NOW, &[8]), format!("Sweep({HOST:?}, [1])"));
-        presences.leave(&other);
-        presences.leave(&of_host);
         assert_eq!(presences.count(), 0);
     }
 
@@ -425,7 +427,8 @@ mod tests {
         // That was no answer to a later question.
         assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Ask({HOST:?})"));
         presences.drain(&presence);
-        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), format!("Busy({HOST:?})"));
+        assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
+        assert_eq!(connect(&mut presences, HOST, 1, second(2), &[]), format!("Busy({HOST:?})"));
         presences.leave(&presence);
         assert_eq!(connect(&mut presences, HOST, 0, second(2), &[]), "Go");
     }

@@ -40,7 +40,11 @@ struct Reset {
 
 /// The resets of a controller.
 #[derive(Debug, Default)]
-pub(super) struct Resets(Vec<Reset>);
+pub(super) struct Resets {
+    all: Vec<Reset>,
+    /// One was complete.
+    has_ended: bool,
+}
 
 impl Resets {
     /// Whether one more may begin.
@@ -48,12 +52,12 @@ impl Resets {
     /// # Errors
     /// The status to answer with. Another try may be welcome: no Do Not Retry.
     pub(super) fn admit(&self, named: ControllerInstance) -> Result<(), CommandError> {
-        let in_progress = || self.0.iter().filter(|reset| !reset.is_done);
+        let in_progress = || self.all.iter().filter(|reset| !reset.is_done);
         let status = if in_progress().any(|reset| reset.named == named) {
             Status::CROSS_RESET_IN_PROGRESS
         } else if in_progress().count() >= usize::from(RESETS_MAX) {
             Status::CROSS_RESET_LIMIT_EXCEEDED
-        } else if self.0.len() >= ENTRIES_MAX {
+        } else if self.all.len() >= ENTRIES_MAX {
             Status::CROSS_RESET_LOG_FULL
         } else {
             return Ok(());
@@ -69,56 +73,71 @@ impl Resets {
         named: ControllerInstance,
         kato: Duration,
     ) {
+        self.forget_alike(named);
         let part = if kato.is_zero() { PATIENCE } else { kato / KEEP_ALIVE_PART };
         let until = now + part.min(PATIENCE);
-        self.0.push(Reset { named, cid: Some(cid), until, is_done: false, is_known: true });
+        self.all.push(Reset { named, cid: Some(cid), until, is_done: false, is_known: true });
     }
 
     /// There is no such controller, and never was one here.
     pub(super) fn note_unknown(&mut self, now: Instant, named: ControllerInstance) {
-        self.0.push(Reset { named, cid: None, until: now, is_done: true, is_known: false });
+        self.forget_alike(named);
+        self.all.push(Reset { named, cid: None, until: now, is_done: true, is_known: false });
+    }
+
+    /// Entries of the log do not have the random number: an older one of another instance must not answer for `named`.
+    fn forget_alike(&mut self, named: ControllerInstance) {
+        let is_alike =
+            |other: &ControllerInstance| (other.cntlid, other.ciu) == (named.cntlid, named.ciu);
+        self.all.retain(|reset| !reset.is_done || !is_alike(&reset.named));
     }
 
     /// Resets that are not complete: their controllers.
     pub(super) fn in_progress(&self) -> impl Iterator<Item = u16> {
-        self.0.iter().filter(|reset| !reset.is_done).map(|reset| reset.named.cntlid)
+        self.all.iter().filter(|reset| !reset.is_done).map(|reset| reset.named.cntlid)
     }
 
     /// Nothing is left of controller `cntlid`: the command that is to be answered with the result, if it waits.
     pub(super) fn complete(&mut self, cntlid: u16) -> Option<(u16, u64)> {
         let is_it = |reset: &Reset| !reset.is_done && reset.named.cntlid == cntlid;
-        let index = self.0.iter().position(is_it)?;
-        self.0[index].is_done = true;
-        let cid = self.0[index].cid?;
-        self.0.remove(index);
+        let index = self.all.iter().position(is_it)?;
+        self.has_ended = true;
+        self.all[index].is_done = true;
+        let cid = self.all[index].cid?;
+        self.all.remove(index);
         Some((cid, IMMEDIATE.into()))
+    }
+
+    /// Whether nothing is left of a controller that was named here.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// The next command that has waited for long enough: it is to be answered.
     pub(super) fn expire(&mut self, now: Instant) -> Option<u16> {
-        let mut waiting = self.0.iter_mut().filter(|reset| reset.until <= now);
+        let mut waiting = self.all.iter_mut().filter(|reset| reset.until <= now);
         waiting.find_map(|reset| reset.cid.take())
     }
 
     /// When one has.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let waiting = self.0.iter().filter(|reset| reset.cid.is_some());
+        let waiting = self.all.iter().filter(|reset| reset.cid.is_some());
         waiting.map(|reset| reset.until).min()
     }
 
     /// Controller reset: commands that wait.
     pub(super) fn reset(&mut self) -> Vec<u16> {
-        self.0.drain(..).filter_map(|reset| reset.cid).collect()
+        self.all.drain(..).filter_map(|reset| reset.cid).collect()
     }
 
     /// Forgets what is complete.
     pub(super) fn forget_complete(&mut self) {
-        self.0.retain(|reset| !reset.is_done);
+        self.all.retain(|reset| !reset.is_done);
     }
 
     /// The log page: resets whose commands were answered before they were complete.
     pub(super) fn log(&self) -> Vec<u8> {
-        let answered = self.0.iter().filter(|reset| reset.cid.is_none());
+        let answered = self.all.iter().filter(|reset| reset.cid.is_none());
         let entries: Vec<CrossResetEntry> = answered.map(entry).collect();
         let head = CrossResetLog { entries: (entries.len() as u16).into(), reserved2: [0; 6] };
         let mut page = [head.as_bytes(), entries.as_bytes()].concat();

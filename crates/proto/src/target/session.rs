@@ -46,6 +46,9 @@ pub struct Session {
     secured_as: Option<SecuredAs>,
     /// It could have been secured, and is not.
     declined_tls: bool,
+    /// The queue that its Connect has claimed, until it is granted.
+    claim: Option<Connected>,
+    /// The queue, once it was granted.
     connected: Option<Connected>,
     /// The proof that its host is asked for.
     authenticator: Option<Box<Authenticator>>,
@@ -112,7 +115,9 @@ impl Computing {
 /// What is left to be told when nothing of a connection is left.
 #[derive(Debug)]
 pub struct Leaving {
-    presence: Presence,
+    presence: Option<Presence>,
+    /// A queue that was never granted.
+    claim: Option<Connected>,
     /// Its queue, which the controller still knows.
     connected: Option<Connected>,
     /// The controller that waits for its end.
@@ -122,7 +127,8 @@ pub struct Leaving {
 impl Leaving {
     /// Tells it.
     pub fn tell<C: Copy>(&self, target: &mut Target, presences: &mut Presences<C>) {
-        presences.leave(&self.presence);
+        self.presence.iter().for_each(|presence| presences.leave(presence));
+        self.claim.iter().for_each(|claim| target.withdraw(claim));
         if let Some(connected) = &self.connected {
             target.disconnect(connected.cntlid, connected.qid);
         }
@@ -141,6 +147,7 @@ impl Session {
             is_io: false,
             secured_as: None,
             declined_tls: settings.declined_tls,
+            claim: None,
             connected: None,
             authenticator: None,
             seals: settings.seals,
@@ -200,20 +207,46 @@ impl Session {
         }
     }
 
-    /// Connect has succeeded.
-    pub fn connected(&mut self, connected: Connected, presence: Presence) {
+    /// Connect has succeeded: the queue is claimed. [`Session::take_granted`] follows.
+    pub fn connected(&mut self, connected: Connected) {
         self.is_io = connected.qid > 0;
         self.user = Some(Arc::new(connected.user()));
         self.authenticator = connected
             .asked
             .as_ref()
             .map(|asked| Box::new(Authenticator::new(asked, self.seals, connected.context)));
-        (self.connected, self.presence, self.connecting) = (Some(connected), Some(presence), None);
+        (self.claim, self.connecting) = (Some(connected), None);
         self.step(State::Connecting, State::Authenticating);
         // Where frames have to be sealed somebody who cannot is never believed.
         if self.authenticator.is_none() && self.seals != SealUse::Required {
             self.authenticated();
         }
+    }
+
+    /// The host is granted the queue that it has claimed, if it has proved who it is or need not. Called after
+    /// [`Session::connected`], [`Session::authenticates`] and [`Session::sealed`]; `true` once, when the queue exists.
+    /// `connection` is what its host's loss of it is seen by.
+    ///
+    /// # Errors
+    /// The reason for which it is refused: the connection is to end.
+    pub fn take_granted<C: Copy>(
+        &mut self,
+        now: Instant,
+        target: &mut Target,
+        presences: &mut Presences<C>,
+        connection: Option<C>,
+    ) -> Result<bool, ConnectRefused> {
+        if self.state != State::Live {
+            return Ok(false);
+        }
+        let Some(claim) = self.claim.take() else { return Ok(false) };
+        if let Err(refused) = target.grant(now, &claim) {
+            (self.state, self.claim) = (State::Refused, Some(claim));
+            return Err(refused);
+        }
+        self.presence = Some(presences.enter(now, &claim, connection));
+        self.connected = Some(claim);
+        Ok(true)
     }
 
     /// The host has proved who it is.
@@ -332,8 +365,9 @@ impl Session {
     /// connects again never overtakes its own old commands.
     #[must_use]
     pub fn leave(self) -> Option<Leaving> {
-        let Session { presence, connected, given_up_by, .. } = self;
-        presence.map(|presence| Leaving { presence, connected, given_up_by })
+        let Session { presence, claim, connected, given_up_by, .. } = self;
+        let has_any = presence.is_some() || claim.is_some();
+        has_any.then_some(Leaving { presence, claim, connected, given_up_by })
     }
 
     /// Whether the connection is over.
@@ -386,17 +420,35 @@ impl Session {
     /// The status to answer with.
     pub fn admits(&self, request: Request) -> Result<(), Status> {
         let expects_queue = !matches!(self.state, State::Connecting);
-        if expects_queue && self.connected.is_none() {
+        if expects_queue && !self.is_connected() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
         self.state.admits(request)
     }
 
-    /// Its queue.
+    /// Whether a queue was connected, granted or not.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connected.is_some() || self.claim.is_some()
+    }
+
+    /// The queue that its host has claimed and was not granted: whatever there is by that name is another one.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Connected> {
+        self.claim.as_ref()
+    }
+
+    /// Its queue, once its host was granted it.
     #[inline]
     #[must_use]
     pub fn queue(&self) -> Option<&Connected> {
         self.connected.as_ref()
+    }
+
+    /// Whether its controller's keep-alive timer has expired.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.connected.as_ref().is_some_and(|connected| connected.shared.has_expired())
     }
 
     /// Its controller, as stores know it.

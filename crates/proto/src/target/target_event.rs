@@ -52,6 +52,8 @@ pub enum CloseReason {
     HostNotAllowed,
     /// The host has no key any more.
     KeyRemoved,
+    /// The host has to prove who it is by now, or to use TLS, and has not.
+    ProofRequired,
     /// The host has had the controller reset by another one.
     CrossControllerReset,
     /// The host has ended another connection of the controller, and comes again.
@@ -69,6 +71,7 @@ impl CloseReason {
             CloseReason::SubsystemRemoved => "subsystem_removed",
             CloseReason::HostNotAllowed => "host_not_allowed",
             CloseReason::KeyRemoved => "key_removed",
+            CloseReason::ProofRequired => "proof_required",
             CloseReason::CrossControllerReset => "cross_reset",
             CloseReason::ConnectionLost => "connection_lost",
         }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use proptest::prelude::*;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::requests::{Addressed, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
@@ -164,7 +165,7 @@ impl Lane {
         if self.connection.is_some() {
             return;
         }
-        self.requests.attach(RetryRules::new([1, 0, 0], None));
+        self.requests.attach(RetryRules::new([1, 0, 0], None), LaneGuard::default());
         let connection = self.connection.insert(Connection::default());
         self.requests.resume(self.now, connection);
         let numbers = connection.submitted.iter().filter(|number| !self.rested.contains(number));

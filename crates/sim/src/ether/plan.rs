@@ -139,7 +139,7 @@ fn faults(rng: &mut Rng, plan: &Plan, links: u64) -> Vec<(Instant, Fault)> {
             55..63 => Fault::Move,
             63..71 => Fault::Narrow { end, credits: rng.pick(&[0, 1, 5, 60]), time },
             71..77 => Fault::Leave(end),
-            77..81 => Fault::Kill { time },
+            77..81 => Fault::Kill { target: 0, time },
             81..85 => Fault::PowerLoss { time },
             85..89 => Fault::StallDisk { time },
             89..92 => Fault::KillHost { host: rng.below(plan.hosts.into()) as u8, time },

@@ -379,13 +379,13 @@ impl Transport for Ether {
         now: Instant,
         fault: &Fault,
         hosts: &mut [Host<Self>],
-        target: &mut Target<Self>,
+        targets: &mut [Target<Self>],
     ) {
-        faults::strike(self, now, fault, hosts, target);
+        faults::strike(self, now, fault, hosts, &mut targets[0]);
     }
 
-    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Self>], target: &mut Target<Self>) {
-        faults::relieve(self, now, hosts, target);
+    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Self>], targets: &mut [Target<Self>]) {
+        faults::relieve(self, now, hosts, &mut targets[0]);
     }
 
     fn behave(&mut self, now: Instant) {
@@ -410,7 +410,7 @@ impl Transport for Ether {
         self.last += 1;
         let id = ConnId(self.last);
         let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
-        let Opening { hostid, qid, entries } = queue;
+        let Opening { hostid, qid, entries, .. } = queue;
         // The others go where the admin queue has gone.
         let is_its = |lane: &&Lane| lane.hostid == hostid && lane.host.is_there;
         let endpoint = self.lanes.values().rfind(is_its).map(|lane| lane.endpoint);
@@ -425,7 +425,7 @@ impl Transport for Ether {
         HostLink::new(id, qid == 0)
     }
 
-    fn accept(&mut self, now: Instant) -> Option<ConnId> {
+    fn accept(&mut self, now: Instant, _target: u8) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
         let is_due =
             |lane: &Lane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);

@@ -7,8 +7,10 @@ use crate::network::Lost;
 use crate::plan::Sabotage;
 use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::express::Wish;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.
@@ -23,7 +25,8 @@ pub(super) struct Express<L> {
 impl<T: Transport> Host<T> {
     /// A request goes its way: by the express connection, if it has one and takes it.
     pub(super) fn take(&mut self, now: Instant, number: usize, load: &mut Load) {
-        let request = load.request(self.hostid[0]);
+        let mut request = load.request(self.hostid[0]);
+        request.hides_blocks = self.plan.sabotage == Some(Sabotage::OpenBlocks);
         let lane = &mut self.lanes[number];
         let requests = &lane.requests;
         let is_bulk = |least| requests.is_bulk(least);
@@ -97,7 +100,12 @@ impl<T: Transport> Host<T> {
         now: Instant,
         network: &mut T,
         (home, number): (usize, usize),
-        (rules, barred, may_close): (RetryRules, Barred, bool),
+        (rules, (barred, writes), may_close, guard): (
+            RetryRules,
+            (Barred, PathWrites),
+            bool,
+            LaneGuard,
+        ),
     ) {
         let qid = number as u16 + 1;
         let Some(mut link) = self.queues.remove(&qid) else { return };
@@ -106,7 +114,8 @@ impl<T: Transport> Host<T> {
         link.set_policy(self.plan.host.policy);
         let mut lane = Lane::new(&self.plan);
         lane.requests.set_barred(barred);
-        lane.attach(now, link, rules);
+        lane.requests.set_writes(writes);
+        lane.attach(now, link, (rules, self.guard(guard)));
         self.lanes[home].express.opened(now, may_close);
         self.expresses.push(Express { number, home, lane });
         if is_lost {

@@ -5,6 +5,7 @@ use crate::network::Lost;
 use crate::plan::Plan;
 use crate::transport::HostEnd;
 use roadtrain_proto::host::express::Express;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::qpair::Data;
 use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
 use roadtrain_proto::host::retry::RetryRules;
@@ -80,9 +81,14 @@ impl<L: HostEnd> Lane<L> {
     }
 
     /// A new connection; how many requests go over it first.
-    pub(super) fn attach(&mut self, now: Instant, link: L, rules: RetryRules) -> u64 {
+    pub(super) fn attach(
+        &mut self,
+        now: Instant,
+        link: L,
+        (rules, guard): (RetryRules, LaneGuard),
+    ) -> u64 {
         let waiting = self.requests.waiting() as u64;
-        self.requests.attach(rules);
+        self.requests.attach(rules, guard);
         self.requests.resume(now, self.link.insert(link));
         waiting
     }

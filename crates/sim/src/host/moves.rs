@@ -6,6 +6,7 @@ use crate::load::{Load, Request};
 use crate::transport::{HostEnd, Transport};
 use roadtrain_proto::host::association::{Association, Beside, Config};
 use roadtrain_proto::host::express::Traffic;
+use roadtrain_proto::host::old_commands::OldCommands;
 use roadtrain_proto::host::paths::{Offer, WayState};
 use roadtrain_proto::host::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
@@ -14,8 +15,8 @@ use roadtrain_wire::cross_reset::ControllerInstance;
 /// What other paths of a host are to hear.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// A controller that this path has lost.
-    pub(super) lost: Option<ControllerInstance>,
+    /// Controllers that this path has lost.
+    pub(super) lost: Vec<ControllerInstance>,
     /// Controllers of other paths that have ended, as the target says.
     pub(super) ended: Vec<(usize, ControllerInstance)>,
     /// This path is connected again.
@@ -32,20 +33,18 @@ pub(crate) fn exchange<T: Transport>(
     let mut has_news = false;
     for from in 0..paths.len() {
         let News { lost, ended, is_back } = std::mem::take(&mut paths[from].news);
-        has_news |= lost.is_some() || !ended.is_empty();
+        has_news |= !lost.is_empty() || !ended.is_empty();
         for (path, other) in paths.iter_mut().enumerate().filter(|(path, _)| *path != from) {
             if is_back {
                 other.association.withdraw(from);
             }
-            if let Some(lost) = lost {
-                other.association.end_for(now, from, lost);
-            }
+            lost.iter().for_each(|lost| other.association.end_for(now, from, *lost));
             let own = ended.iter().filter(|(owner, _)| *owner == path);
             own.for_each(|(_, lost)| other.association.fenced(PATH, *lost));
         }
     }
     if has_news {
-        for path in paths {
+        for path in paths.iter_mut().filter(|path| !path.waits_for_first) {
             path.act(now, network, load);
             path.links().for_each(|link| link.end_turn(now, network));
         }
@@ -73,21 +72,29 @@ impl<T: Transport> Host<T> {
     }
 
     /// What further paths of the host have to lead to, once it has been connected.
-    pub(crate) fn of_first(&self) -> Option<Beside> {
+    pub(crate) fn of_first(&self) -> Option<(Beside, OldCommands)> {
         let info = self.association.info()?;
         let transfer_bytes = info.transfer_bytes_max;
-        let pinned = self.pinned.clone();
-        Some(Beside { namespaces: info.namespaces.clone(), pinned, transfer_bytes })
+        let (pinned, writes) = (self.pinned.clone(), self.writes.clone());
+        let beside = Beside { namespaces: info.namespaces.clone(), pinned, writes, transfer_bytes };
+        Some((beside, self.old.clone()))
     }
 
     /// A further path begins to connect, as the first one has; it has begun before, or begins now.
-    pub(crate) fn begin(&mut self, now: Instant, first: Beside) {
+    pub(crate) fn begin(&mut self, now: Instant, (first, old): (Beside, OldCommands)) {
         if std::mem::take(&mut self.waits_for_first) {
-            self.pinned = first.pinned.clone();
-            let rules = rules(&self.plan, self.hostid, &self.pinned);
+            (self.pinned, self.writes) = (first.pinned.clone(), first.writes.clone());
+            self.old = old;
+            let rules = rules(&self.plan, self.hostid, &self.pinned, (&self.old, &self.writes));
             self.association = Association::new(now, Config { beside: Some(first), ..rules });
             self.lanes.iter_mut().for_each(|lane| lane.next_at = now);
         }
+    }
+
+    /// Others have begun to connect: they may have controllers ended that this one has lost, or inherited.
+    pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+        self.association.remind(PATH);
+        self.act(now, network, load);
     }
 
     /// Whether it has not begun to connect.

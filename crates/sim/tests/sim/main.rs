@@ -14,4 +14,5 @@ mod paths;
 mod seeds;
 mod taking;
 mod target_faults;
+mod targets;
 mod tls;

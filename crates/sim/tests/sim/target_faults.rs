@@ -4,7 +4,9 @@ use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
 use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::{Scenario, resizing, stalling, unheard, unheard_stalling};
+use roadtrain_sim::scenario::{
+    Scenario, power_loss, resizing, stalling, unheard, unheard_stalling,
+};
 
 #[test]
 fn nothing_overtakes_what_a_stalled_store_still_has() {
@@ -89,4 +91,24 @@ fn a_namespace_is_resized_under_load() {
 #[test]
 fn a_namespace_that_takes_the_place_of_another_appears() {
     run_changed(2134, resizing).expect("it appears in the end");
+}
+
+#[test]
+fn a_flush_fails_once_after_a_power_loss_that_took_acknowledged_writes() {
+    let Some(sum) = sum_of("power-loss", Lanes::Tcp, 100) else { return };
+    sum.at_least([(sum.past.writes_lost, 300), (sum.tally.lost, 200)]);
+}
+
+/// The judge sees what is wrong about a target that does not say that it was without power.
+#[test]
+fn a_power_loss_that_no_flush_reports_is_found() {
+    let found = (0..100).find_map(|seed| {
+        let wrong = |plan: &mut Plan| {
+            power_loss(plan);
+            plan.sabotage = Some(Sabotage::SameVerifier);
+        };
+        run_changed(seed, wrong).err()
+    });
+    let what = found.expect("it goes wrong with some seed").what;
+    assert!(what.contains("the power took acknowledged writes"), "{what}");
 }

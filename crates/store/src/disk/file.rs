@@ -376,8 +376,9 @@ fn check_is_file(path: &Path) -> Result<(), OpenError> {
     Err(OpenError::WrongType { path: path.into(), expected: "regular file", advice })
 }
 
+/// A new file is for its owner only, whatever the umask is: it is a disk, with everything that is on it.
 fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Takes a new file away that cannot be used. Another one may have been faster to lock it: then it is that one's.

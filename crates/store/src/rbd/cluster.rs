@@ -1,5 +1,6 @@
 //! Connections to Ceph clusters, which images share, and pools that they are in.
 
+use super::conf::Checked;
 use super::library::{Ceph, Handle, ceph, text};
 use super::{Failure, RbdImage};
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ const SETTINGS: [(&str, &str); 8] = [
 ];
 
 /// Who connects, and where.
-type Client = (Option<PathBuf>, Option<String>, Option<PathBuf>);
+type Client = (Option<PathBuf>, Option<String>, Option<PathBuf>, bool);
 
 /// Connections of this process that images share.
 static SHARED: Mutex<Option<HashMap<Client, Vec<Weak<Connection>>>>> = Mutex::new(None);
@@ -65,7 +66,8 @@ impl fmt::Debug for Connection {
 impl Connection {
     /// One that others use, too: at most as many of the same user as there are cores, the one with the fewest images.
     fn shared(image: &RbdImage) -> Result<Arc<Connection>, Failure> {
-        let client = (image.conf.clone(), image.id.clone(), image.keyring.clone());
+        let client =
+            (image.conf.clone(), image.id.clone(), image.keyring.clone(), image.conf_by_rpc);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = shared.get_or_insert_default().entry(client).or_default();
         known.retain(|one| one.upgrade().is_some_and(|one| !one.is_refused()));
@@ -100,7 +102,10 @@ impl Connection {
     }
 
     fn configure(&self, image: &RbdImage) -> Result<(), Failure> {
-        let file = image.conf.as_deref().map(c_path).transpose()?;
+        let checks = image.conf.as_deref().filter(|_| image.conf_by_rpc);
+        let checked = checks.map(Checked::read).transpose().map_err(Failure::text)?;
+        let path = checked.as_ref().map(Checked::path).or_else(|| image.conf.clone());
+        let file = path.as_deref().map(c_path).transpose()?;
         let place = file.as_ref().map_or(null(), |file| file.as_ptr());
         // SAFETY: handle and name are valid; without a name the usual files are read ($CEPH_CONF, /etc/ceph).
         let result = unsafe { (self.ceph.rados.rados_conf_read_file)(self.cluster, place) };

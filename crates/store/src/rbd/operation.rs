@@ -58,7 +58,7 @@ impl Operation {
             unsafe { (rbd.rbd_aio_create_completion)(this.cast(), ended, &mut completion) };
         if result >= 0 {
             // SAFETY: it is ours until librbd has taken it.
-            result = unsafe { (*this).submit(handle, completion) };
+            result = unsafe { Self::submit(this, handle, completion) };
             if result >= 0 {
                 return;
             }
@@ -70,35 +70,29 @@ impl Operation {
     }
 
     /// # Safety
-    /// What it refers to has to stay until the end.
-    unsafe fn submit(&mut self, image: Handle, completion: Handle) -> c_int {
-        let rbd = self.image.rbd();
-        let buffer = self.buffer.as_deref_mut().unwrap_or_default();
+    /// `this` and what it refers to have to stay until the end, and nobody else may have them before.
+    unsafe fn submit(this: *mut Operation, image: Handle, completion: Handle) -> c_int {
+        let place = |octets: &mut [u8]| (octets.as_mut_ptr().cast(), octets.len());
+        // librbd may end it, which frees it, before its function returns: no reference to it is left by then.
+        let (rbd, op, (buffer, length), (stored, stored_length)) = {
+            // SAFETY: as the caller says, and librbd does not have it yet.
+            let this = unsafe { &mut *this };
+            let buffer = place(this.buffer.as_deref_mut().unwrap_or_default());
+            (this.image.rbd(), this.op, buffer, place(&mut this.stored))
+        };
         // SAFETY: the image is open, and the memory stays, as the caller says.
         unsafe {
-            match self.op {
-                Op::Read { offset } => (rbd.rbd_aio_read)(
-                    image,
-                    offset,
-                    buffer.len(),
-                    buffer.as_mut_ptr().cast(),
-                    completion,
-                ),
-                Op::Compare { offset } => (rbd.rbd_aio_read)(
-                    image,
-                    offset,
-                    self.stored.len(),
-                    self.stored.as_mut_ptr().cast(),
-                    completion,
-                ),
+            match op {
+                Op::Read { offset } => {
+                    (rbd.rbd_aio_read)(image, offset, length, buffer, completion)
+                }
+                Op::Compare { offset } => {
+                    (rbd.rbd_aio_read)(image, offset, stored_length, stored, completion)
+                }
                 // Without a cache what was answered is on stable storage.
-                Op::Write { offset, fua: _ } => (rbd.rbd_aio_write)(
-                    image,
-                    offset,
-                    buffer.len(),
-                    buffer.as_ptr().cast(),
-                    completion,
-                ),
+                Op::Write { offset, fua: _ } => {
+                    (rbd.rbd_aio_write)(image, offset, length, buffer.cast_const(), completion)
+                }
                 Op::Flush => (rbd.rbd_aio_flush)(image, completion),
                 Op::Discard { range: ByteRange { offset, len } } => {
                     (rbd.rbd_aio_discard)(image, offset, len, completion)

@@ -78,14 +78,21 @@ impl Snapshots for RbdStore {
         }
     }
 
-    fn roll_back(&self, name: &str) -> Result<(), SnapshotError> {
+    fn roll_back(
+        &self,
+        name: &str,
+        check: &dyn Fn() -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
         self.is_resting.store(true, Ordering::SeqCst);
-        // What was submitted before is in the image before this begins.
-        let flushed = self.image.flush();
-        let rolled = match flushed {
-            Ok(()) => call(&self.image, name, self.image.rbd().rbd_snap_rollback),
-            Err(failure) => Err(SnapshotError::Failed(failure.to_string())),
+        let roll_back = || {
+            // Whoever comes after this is refused, and nobody was there before.
+            check()?;
+            // What was submitted before is in the image before this begins.
+            self.image.flush().map_err(|failure| SnapshotError::Failed(failure.to_string()))?;
+            check()?;
+            call(&self.image, name, self.image.rbd().rbd_snap_rollback)
         };
+        let rolled = roll_back();
         self.is_resting.store(false, Ordering::SeqCst);
         rolled
     }

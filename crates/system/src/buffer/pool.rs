@@ -77,11 +77,12 @@ impl Pool {
         let class = class_of(len);
         let index = match self.open[class].last() {
             Some(&index) => index,
-            None => self.open_chunk(class)?,
+            None => self.open_chunk(class).or_else(|| self.larger_chunk(class))?,
         };
         let chunk = &mut self.chunks[index as usize];
         let mut buffer = chunk.take(index);
         if chunk.is_spent() {
+            let class = chunk.class;
             self.open[class].pop();
         }
         buffer.set_len(len);
@@ -171,6 +172,11 @@ impl Pool {
         self.chunks[index as usize].class = class;
         self.open[class].push(index);
         Some(index)
+    }
+
+    /// A chunk of a larger class, for want of others: few large buffers that are out must not keep small ones waiting.
+    fn larger_chunk(&self, class: usize) -> Option<u32> {
+        self.open[class + 1..].iter().find_map(|open| open.last().copied())
     }
 
     fn idle_chunk(&mut self) -> Option<u32> {
@@ -322,6 +328,21 @@ mod tests {
         assert!(pool.take(4096).is_none());
         large.into_iter().for_each(|b| pool.give(b));
         assert_eq!(take_all(&mut pool, 4096).len(), CHUNK / 4096);
+    }
+
+    #[test]
+    fn a_small_buffer_is_taken_from_a_larger_class_for_want_of_others() {
+        let mut pool = Pool::new(2 * CHUNK);
+        let mut large = take_all(&mut pool, 64 << 10);
+        let kept = large.pop().unwrap();
+        let other = large.remove(0);
+        large.into_iter().for_each(|buffer| pool.give(buffer));
+        let small = take_all(&mut pool, 4096);
+        assert_eq!(small.len(), 2 * CHUNK / (64 << 10) - 2);
+        assert!(small.iter().all(|buffer| (buffer.len(), buffer.capacity()) == (4096, 64 << 10)));
+        assert!(pool.take(128 << 10).is_none(), "both chunks have a buffer out");
+        small.into_iter().chain([kept, other]).for_each(|buffer| pool.give(buffer));
+        assert_eq!((pool.usage().taken_bytes, take_all(&mut pool, 1 << 20).len()), (0, 4));
     }
 
     #[test]

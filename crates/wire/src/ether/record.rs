@@ -1,6 +1,5 @@
 //! Records: what a Cargo frame carries.
 
-use super::RECORDS_MAX;
 use crate::cqe::Cqe;
 use crate::sqe::Sqe;
 use zerocopy::little_endian::{U16, U32};
@@ -127,14 +126,18 @@ pub enum Record<'a> {
 
 /// Why a body's rest cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordError;
+pub struct RecordError {
+    /// Field that is wrong: KIND or LENGTH.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+}
 
 /// The records of a Cargo body, up to the first that makes no sense.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     body: &'a [u8],
     at: usize,
-    count: usize,
 }
 
 /// Octets of a record of `length` with its padding.
@@ -147,7 +150,19 @@ impl<'a> Records<'a> {
     /// Of that body.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
-        Records { body, at: 0, count: 0 }
+        Records { body, at: 0 }
+    }
+
+    /// The field that makes the next record unreadable.
+    fn error(&self) -> RecordError {
+        let rest = &self.body[self.at..];
+        match RecordHead::ref_from_prefix(rest) {
+            Ok((head, _)) if !(1..=3).contains(&head.kind) => {
+                RecordError { field: "KIND", value: head.kind.into() }
+            }
+            Ok((head, _)) => RecordError { field: "LENGTH", value: head.length.get().into() },
+            Err(_) => RecordError { field: "LENGTH", value: rest.len() as u64 },
+        }
     }
 
     fn read(&self) -> Option<(Record<'a>, usize)> {
@@ -179,12 +194,11 @@ impl<'a> Iterator for Records<'a> {
         if self.at >= self.body.len() || self.body[self.at] == 0 {
             return None;
         }
-        let read = if self.count < RECORDS_MAX { self.read() } else { None };
-        let Some((record, length)) = read else {
+        let Some((record, length)) = self.read() else {
+            let error = self.error();
             self.at = self.body.len();
-            return Some(Err(RecordError));
+            return Some(Err(error));
         };
-        self.count += 1;
         self.at = (self.at + padded(length)).min(self.body.len());
         Some(Ok(record))
     }

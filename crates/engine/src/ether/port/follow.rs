@@ -25,6 +25,12 @@ impl Port {
         Ok(Port { interface, socket_number, shape, way, counts: PortCounts::default(), config })
     }
 
+    /// EtherType of its frames, and the VLAN whose tag they carry.
+    #[must_use]
+    pub fn protocol(&self) -> (u16, Option<u16>) {
+        (self.config.ethertype, self.config.vlan)
+    }
+
     /// Whether its interface is not there, or of no use.
     #[must_use]
     pub fn is_absent(&self) -> bool {

@@ -167,6 +167,16 @@ impl BlockingQpair {
         self.wire.scope()
     }
 
+    /// Longest wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sets it from now on.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// Runs a command: sends `out`, receives into `input`, waits for the completion.
     ///
     /// # Errors

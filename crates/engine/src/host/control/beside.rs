@@ -24,7 +24,8 @@ pub(in crate::host) struct Welcome {
 pub(in crate::host) fn of_first(view: &ControllerView) -> Beside {
     let info = view.info();
     let transfer_bytes = info.transfer_bytes_max;
-    Beside { namespaces: info.namespaces.clone(), pinned: view.pinned(), transfer_bytes }
+    let namespaces = info.namespaces.clone();
+    Beside { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
 }
 
 impl Control {
@@ -36,7 +37,8 @@ impl Control {
         reactors: Vec<ReactorHandle>,
         mailbox: (Outbox<Report>, Inbox<Report>),
     ) -> Self {
-        let rules = config.association(seat.lanes as u32, Some(of_first(&view)));
+        let beside = Some(of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
         let association = Association::new(clock::now(), rules);
         Control::with(config, seat, view, association, reactors, mailbox)
     }
@@ -72,12 +74,27 @@ impl Control {
                     peer.send(Report::HasEnded { lost });
                 }
             }
-            Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => info!(
+            Fencing::Replaced | Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => {
+                info!(
+                    %target,
+                    cntlid,
+                    "the target cannot end the controller that another path has lost: {}",
+                    self.what_waits()
+                )
+            }
+        }
+    }
+
+    /// A Flush of each will fail: whoever looks for the reason finds it here.
+    pub(super) fn warn_of_lost_writes(&self, nsids: &[u32]) {
+        let target = &self.config.address;
+        for nsid in nsids {
+            warn!(
                 %target,
-                cntlid,
-                "the target cannot end the controller that another path has lost: writes under way there wait until it \
-                 must have noticed"
-            ),
+                nsid,
+                "the target's write verifier has changed: its machine, or its memory, was lost with writes that were not \
+                 flushed; the next Flush of the namespace fails"
+            );
         }
     }
 

@@ -10,6 +10,7 @@ use roadtrain_proto::ether::asking::Pace;
 use roadtrain_proto::ether::fence::Route;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::time::{Duration, Instant};
 
 /// Most links of a lane.
@@ -121,6 +122,8 @@ pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffe
     ports.report();
     let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
     let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
+    // Each target has one; what is looked for are subsystems.
+    found.retain(|found| found.nqn != DISCOVERY_NQN || found.nqn == nqn);
     found.sort_by(|a, b| {
         let key = |found: &Found| (found.nqn.clone(), found.endpoint, found.route.port);
         key(a).cmp(&key(b))

@@ -182,6 +182,9 @@ impl EtherLane {
     /// # Errors
     /// Why it does not.
     pub(crate) fn check(&self, now: Instant) -> Result<(), LinkError> {
+        if let Some(broken) = self.qpair.end.broken() {
+            return Err(LinkError::Broken(broken.to_string()));
+        }
         match (self.qpair.end.ended(), self.liveness.gone(now)) {
             (Some(reason), _) => Err(LinkError::Left(reason)),
             (None, Some(Gone::Unknown)) => Err(LinkError::Left(Reason::UnknownToken)),

@@ -110,7 +110,7 @@ fn receive(lane: &mut HostLane, shared: &mut Shared) {
 fn requests_keep_their_order_over_a_lost_connection() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (first, mut peer) = link(PolicyConfig::none());
-    lane.attach(first, RetryRules::default(), shared.now);
+    lane.attach(first, Default::default(), shared.now);
     submit(&mut lane, &mut shared, 1..=6);
     let sent = commands(&mut peer, 6);
     assert!(sent.is_sorted_by_key(|&(number, _)| number));
@@ -133,7 +133,7 @@ fn requests_keep_their_order_over_a_lost_connection() {
     lane.detach(&mut shared);
     submit(&mut lane, &mut shared, [9]);
     let (second, mut peer) = link(PolicyConfig::none());
-    lane.attach(second, RetryRules::default(), shared.now);
+    lane.attach(second, Default::default(), shared.now);
     lane.end_turn(&mut shared).unwrap();
     let order: Vec<u32> = commands(&mut peer, 7).iter().map(|&(number, _)| number).collect();
     assert_eq!(order, [3, 4, 5, 6, 7, 8, 9]);
@@ -144,7 +144,7 @@ fn caravans_are_counted_by_their_requests() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     shared.cells.begin();
     let (link, mut peer) = link(PolicyConfig::none());
-    lane.attach(link, RetryRules::default(), shared.now);
+    lane.attach(link, Default::default(), shared.now);
     submit(&mut lane, &mut shared, [1]); // with what opens the connection
     commands(&mut peer, 1);
     let sizes = |shared: &Shared| shared.cells.sample(0).caravan_sizes;
@@ -161,7 +161,7 @@ fn caravans_are_counted_by_their_requests() {
 fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (first, mut peer) = link(PolicyConfig::none());
-    lane.attach(first, RetryRules::default(), shared.now);
+    lane.attach(first, Default::default(), shared.now);
     submit(&mut lane, &mut shared, [1]);
     let (_, cid) = commands(&mut peer, 1)[0];
     answer(&mut peer, cid, Status::NAMESPACE_NOT_READY);
@@ -174,7 +174,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
     lane.end_turn(&mut shared).unwrap(); // says what was wrong
     lane.detach(&mut shared);
     let (second, mut peer) = link(PolicyConfig::none());
-    lane.attach(second, RetryRules::default(), shared.now);
+    lane.attach(second, Default::default(), shared.now);
     lane.end_turn(&mut shared).unwrap();
     assert_eq!(commands(&mut peer, 1)[0].0, 1);
     assert!(shared.completions.is_empty());
@@ -184,7 +184,7 @@ fn what_is_due_when_the_connection_breaks_waits_for_the_next() {
 fn waits(status: Status, rules: RetryRules, limit: usize) -> Vec<Duration> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     let (link, mut peer) = link(PolicyConfig::none());
-    lane.attach(link, rules, shared.now);
+    lane.attach(link, (rules, LaneGuard::default()), shared.now);
     submit(&mut lane, &mut shared, [1]);
     let mut waits = Vec::new();
     while shared.completions.is_empty() && waits.len() < limit {
@@ -229,7 +229,7 @@ fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
     let mut giving_up = 0;
     while shared.completions.is_empty() {
         let (link, mut peer) = link(PolicyConfig::none());
-        lane.attach(link, RetryRules::default(), shared.now);
+        lane.attach(link, Default::default(), shared.now);
         if giving_up == 0 {
             submit(&mut lane, &mut shared, [1]);
         }
@@ -260,7 +260,7 @@ fn a_command_without_answer_is_aborted_and_then_ends_its_connection() {
 fn an_aborted_command_is_submitted_again() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, Some(TIMEOUT)), shared());
     let (link, mut peer) = link(PolicyConfig::none());
-    lane.attach(link, RetryRules::default(), shared.now);
+    lane.attach(link, Default::default(), shared.now);
     submit(&mut lane, &mut shared, [1]);
     shared.now += TIMEOUT;
     lane.end_turn(&mut shared).unwrap();
@@ -281,7 +281,7 @@ fn an_aborted_command_is_submitted_again() {
 fn reads(lane_class: Class, classes: &[Class]) -> Vec<(u64, u32)> {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, lane_class, None), shared());
     let (link, mut peer) = link(PolicyConfig::auto());
-    lane.attach(link, RetryRules::default(), shared.now);
+    lane.attach(link, Default::default(), shared.now);
     for (number, &class) in (0..).zip(classes) {
         let request = Request {
             op: Op::Read,
@@ -325,7 +325,7 @@ fn a_refused_write_stays_while_its_data_is_being_sent() {
     let (mut lane, mut shared) = (HostLane::new(ENTRIES, Class::Normal, None), shared());
     lane.requests.core.share();
     let (link, mut peer) = link_with_capsules_of(OCTETS as u32, PolicyConfig::none());
-    lane.attach(link, RetryRules::default(), shared.now);
+    lane.attach(link, Default::default(), shared.now);
     let write = Request {
         op: Op::Write,
         nsid: 1,

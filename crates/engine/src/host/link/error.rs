@@ -56,6 +56,9 @@ pub enum LinkError {
     /// The target still holds lanes of before.
     #[error("the target does not give up this host's earlier lanes")]
     Clinging,
+    /// What has come from the target breaks the protocol of frames.
+    #[error("lane ended here: {0}")]
+    Broken(String),
     /// The target has ended the lane.
     #[error("lane ended by the target: {hint}", hint = left_hint(*.0))]
     Left(Reason),

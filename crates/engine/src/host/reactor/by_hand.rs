@@ -13,6 +13,7 @@ use crate::reactor::{self, RxBuffers};
 use roadtrain_proto::ether::fence::Fence;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::os::fd::RawFd;
@@ -88,7 +89,8 @@ impl HandHost {
         let mut reactor = Reactor::new(parts).unwrap();
         for (lane, link) in connected.links.into_iter().enumerate() {
             let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
-            reactor.obey(Order::Attach { lane, link, rules, barred });
+            let (writes, guard) = (PathWrites::default(), Default::default());
+            reactor.obey(Order::Attach { lane, link, rules, barred, writes, guard });
         }
         let mut idle = Idle;
         let mut running = Running { reactor: &mut reactor, front: &mut idle };

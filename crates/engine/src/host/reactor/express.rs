@@ -8,8 +8,10 @@ use crate::host::link::Link;
 use crate::reactor::List;
 use crate::recorded::Line;
 use roadtrain_proto::host::express::Wish;
+use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 
@@ -20,8 +22,11 @@ pub(crate) struct ExpressLink {
     pub(crate) number: usize,
     pub(crate) rules: RetryRules,
     pub(crate) barred: Barred,
+    pub(crate) writes: PathWrites,
     /// The controller knows Disconnect.
     pub(crate) may_close: bool,
+    /// What writes have to wait for.
+    pub(crate) guard: LaneGuard,
 }
 
 /// The number of a place that has no lane.
@@ -40,7 +45,9 @@ impl Reactor {
             }
             return;
         }
-        let Some(ExpressLink { mut link, number, rules, barred, may_close }) = express else {
+        let Some(ExpressLink { mut link, number, rules, barred, writes, may_close, guard }) =
+            express
+        else {
             return of.express.refused(now);
         };
         let mut lane = of.beside();
@@ -52,7 +59,8 @@ impl Reactor {
         });
         link.move_to(now, &self.shared.ports, self.lanes_of_path());
         lane.set_barred(barred);
-        lane.attach(*link, rules, now);
+        lane.requests.core.set_writes(writes);
+        lane.attach(*link, (rules, guard), now);
         let (index, _) = self.lanes.reserve();
         self.lanes.put(index, lane);
         self.set_number(index, self.layout().of(path, number));

@@ -13,7 +13,6 @@ use roadtrain_proto::host::express::Traffic;
 use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, Selector, WayState};
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::requests::{Addressed, Moved};
-use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
@@ -239,7 +238,7 @@ impl Reactor {
             // What an earlier path at this place has come to is over.
             let index = self.paths.places[path * per_path as usize + home];
             if let Some(lane) = self.lanes.get_mut(index) {
-                lane.requests.core.attach(RetryRules::default());
+                lane.requests.core.reopen();
             }
         }
     }
@@ -297,7 +296,7 @@ impl Reactor {
         }
     }
 
-    /// Nothing can be executed any more of what the lane has sent.
+    /// A controller executes nothing any more of what was sent to it.
     pub(super) fn release(&mut self, index: u32) {
         let Some(lane) = self.lanes.get_mut(index) else { return };
         lane.release(&mut self.shared);

@@ -35,7 +35,10 @@ impl Control {
             (0..).all(|turn| look(&control, turn, &mut pauses));
             drop(life);
         };
-        let ask = move || while alive.strong_count() > 0 && ask(&asked) {};
+        let ask = move || {
+            let mut polled = Vec::new();
+            while (alive.strong_count() > 0 || !polled.is_empty()) && ask(&asked, &mut polled) {}
+        };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run).map(drop)
         };
@@ -146,14 +149,31 @@ fn look(control: &Weak<Control>, turn: u32, pauses: &mut Pauses) -> bool {
 }
 
 /// Asks stores whose their blocks are. One that is cut off answers then what it was asked: hosts must not wait for that
-/// as long as another namespace is opened. Whether to go on.
-fn ask(control: &Weak<Control>) -> bool {
+/// as long as another namespace is opened. So it is with one that was replaced and still has commands. Whether to go on.
+fn ask(control: &Weak<Control>, polled: &mut Vec<Weak<OpenStore>>) -> bool {
     thread::sleep(LOOK);
     let Some(control) = control.upgrade() else { return false };
     let state = control.lock();
     let stores: Vec<Arc<OpenStore>> =
         state.stores.changing_hands().map(|(_, open)| open.store.clone()).collect();
     drop(state);
-    stores.iter().for_each(|open| _ = open.store().custody());
+    drop(control);
+    poll_custody(polled, &stores);
     true
+}
+
+/// Asks these stores, and those that were asked before for as long as somebody uses them.
+pub(in crate::target) fn poll_custody(
+    polled: &mut Vec<Weak<OpenStore>>,
+    stores: &[Arc<OpenStore>],
+) {
+    for store in stores {
+        if !polled.iter().any(|known| known.ptr_eq(&Arc::downgrade(store))) {
+            polled.push(Arc::downgrade(store));
+        }
+    }
+    for open in polled.iter().filter_map(Weak::upgrade) {
+        let _ = open.store().custody();
+    }
+    polled.retain(|store| store.strong_count() > 0);
 }

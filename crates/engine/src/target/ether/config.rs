@@ -4,6 +4,7 @@ use crate::ether::port::{Port, PortConfig, PortKind, is_missing, is_socket_numbe
 use crate::target::ServerError;
 use roadtrain_proto::ether::Packing;
 use roadtrain_proto::security::SealUse;
+use roadtrain_proto::target::FrameListener;
 use roadtrain_system::random;
 use std::io;
 use std::mem;
@@ -68,6 +69,17 @@ pub(in crate::target) struct EtherPorts {
     seals: SealUse,
 }
 
+/// Ports whose interfaces are there.
+pub(in crate::target) fn frame_listeners(ports: &[Port]) -> Vec<FrameListener> {
+    let there = ports.iter().filter(|port| !port.is_absent());
+    there
+        .map(|port| {
+            let (ethertype, vlan) = port.protocol();
+            FrameListener { address: port.mac().0, ethertype, vlan }
+        })
+        .collect()
+}
+
 impl EtherPorts {
     /// Opens them for so many reactors.
     pub(in crate::target) fn open(
@@ -88,6 +100,11 @@ impl EtherPorts {
                 result => return result,
             }
         }
+    }
+
+    /// Those that hosts find the target at.
+    pub(in crate::target) fn frame_listeners(&self) -> Vec<FrameListener> {
+        frame_listeners(&self.listening)
     }
 
     /// Those of a reactor; the first also gets those for who looks for a target.

@@ -1,5 +1,6 @@
-//! What was dropped on its way to a lane, by reason. What a lane itself drops, its queue pair counts.
+//! What was dropped, by reason: frames on their way to a lane, and what lanes themselves have dropped.
 
+use roadtrain_proto::ether::Rejected;
 use std::fmt;
 use std::ops::Add;
 
@@ -42,38 +43,48 @@ const NAMES: [&str; 10] = [
     "rate",
 ];
 
-/// Counters of dropped frames. They only grow.
+/// Counters of dropped frames and records. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; NAMES.len()]);
+pub struct Drops {
+    before: [u64; NAMES.len()],
+    /// Those of lanes.
+    lanes: Rejected,
+}
 
 impl Drops {
     /// One more.
     pub(in crate::target) fn count(&mut self, drop: Drop) {
-        self.0[drop as usize] += 1;
+        self.before[drop as usize] += 1;
     }
 
-    /// Those of one reason.
+    /// The same with what lanes have dropped.
+    pub(in crate::target) fn with_lanes(self, lanes: Rejected) -> Drops {
+        Drops { lanes, ..self }
+    }
+
+    /// Those of one reason, on their way to a lane.
     #[must_use]
     pub fn of(&self, drop: Drop) -> u64 {
-        self.0[drop as usize]
+        self.before[drop as usize]
     }
 
     /// All of them.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.by_reason().map(|(_, count)| count).sum()
     }
 
     /// Each reason's name and count.
     pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NAMES.into_iter().zip(self.0)
+        NAMES.into_iter().zip(self.before).chain(self.lanes.by_reason())
     }
 }
 
 impl Add for Drops {
     type Output = Drops;
     fn add(self, other: Drops) -> Drops {
-        Drops(std::array::from_fn(|reason| self.0[reason] + other.0[reason]))
+        let before = std::array::from_fn(|reason| self.before[reason] + other.before[reason]);
+        Drops { before, lanes: self.lanes + other.lanes }
     }
 }
 
@@ -97,8 +108,11 @@ mod tests {
         let mut drops = Drops::default();
         drops.count(Drop::Rate);
         drops.count(Drop::Truncated);
+        drops.lanes.beyond = 3;
         let sum = drops + drops;
-        assert_eq!((sum.of(Drop::Rate), sum.of(Drop::Token), sum.total()), (2, 0, 4));
-        assert_eq!(sum.to_string(), "truncated 2, rate 2");
+        assert_eq!((sum.of(Drop::Rate), sum.of(Drop::Token), sum.total()), (2, 0, 10));
+        assert_eq!(sum.to_string(), "truncated 2, rate 2, beyond 6");
+        let names: std::collections::BTreeSet<_> = sum.by_reason().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), sum.by_reason().count(), "one row for each reason");
     }
 }

@@ -9,7 +9,7 @@ use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
 use roadtrain_wire::ether::{
     DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress,
 };
-use roadtrain_wire::fabrics::NQN_BYTES_MAX;
+use roadtrain_wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
 
@@ -95,7 +95,7 @@ impl Listener {
         if wanted.len() > NQN_BYTES_MAX {
             return Err(Drop::Setup);
         }
-        for nqn in control.nqns() {
+        for nqn in control.nqns().into_iter().chain([DISCOVERY_NQN.to_owned()]) {
             if !wanted.is_empty() && *nqn != *wanted {
                 continue;
             }

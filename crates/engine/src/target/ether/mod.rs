@@ -26,7 +26,7 @@ mod tests;
 pub(super) use crate::ether::port::Port;
 pub(super) use bucket::Bucket;
 pub use config::EtherConfig;
-pub(super) use config::{EtherParts, EtherPorts};
+pub(super) use config::{EtherParts, EtherPorts, frame_listeners};
 pub use drops::{Drop, Drops};
 pub(super) use ports::Reply;
 pub(super) use request::{JoinRequest, QueryRequest, Request};

@@ -2,7 +2,7 @@
 
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
-use roadtrain_proto::target::session::Session;
+use roadtrain_proto::target::session::{Session, State};
 use roadtrain_proto::target::{Connected, TargetEvent};
 use roadtrain_proto::time::Instant;
 use tracing::warn;
@@ -37,15 +37,13 @@ impl TargetLane {
         }
         self.session.answered();
         if answer.connected
-            && let Some(connected) = self.session.queue()
+            && let Some(connected) = self.session.claim().or(self.session.queue())
         {
-            self.ticket.iter().for_each(Ticket::connected);
-            log_other_hostid(&self.peer, connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
-            let account = (&*shared.meters, shared.number);
-            self.meter.connected(account, connected, (&self.peer, self.transport.name()));
-            self.refresh(&control);
+        }
+        if answer.granted {
+            self.granted(shared);
         }
         let (execution, mut env) = self.parts(shared);
         match answer.wanted {
@@ -59,6 +57,21 @@ impl TargetLane {
             return Err(LaneError::Ended(why_ended(&self.session)));
         }
         Ok(())
+    }
+
+    /// The host has its queue: from now on the connection makes room for no other, and counts.
+    pub(in crate::target) fn granted(&mut self, shared: &Shared) {
+        self.ticket.iter().for_each(Ticket::granted);
+        let proved = self.session.has_proved();
+        let agreed = self.session.authenticator().filter(|_| proved).map(|one| one.agreed());
+        if let Some(connected) = self.session.queue() {
+            log_other_hostid(&self.peer, connected);
+            let account = (&*shared.meters, shared.number);
+            self.meter.connected(account, connected, (&self.peer, self.transport.name()));
+            agreed.into_iter().for_each(|agreed| shared.meters.authenticated(connected, agreed));
+        }
+        self.refresh(&shared.control);
+        self.join_share(shared);
     }
 
     /// The controller shuts down.
@@ -109,8 +122,8 @@ fn log_other_hostid(peer: &str, connected: &Connected) {
 
 /// Why the connection ends after an answer.
 fn why_ended(session: &Session) -> &'static str {
-    match session.queue() {
-        Some(_) => "not authenticated",
-        None => "disconnected by the host",
+    match session.state() {
+        State::Draining => "disconnected by the host",
+        _ => "not authenticated",
     }
 }

@@ -440,6 +440,12 @@ impl TargetLane {
         }
         if is_first && self.session.sealed() {
             info!(peer = self.peer, "authenticated; frames are sealed");
+            let port = Transport::port(&self.transport, &self.peer, shared.now);
+            match shared.control.clone().grant(shared.now, &mut self.session, port) {
+                Ok(true) => self.granted(shared),
+                Ok(false) => {}
+                Err(()) => return Err(LaneError::Ended("refused, though it has proved who it is")),
+            }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)
     }
@@ -486,6 +492,9 @@ impl TargetLane {
         });
         if let Some(piece) = last.take() {
             piece.put(now, damq, body);
+        }
+        if let Some(broken) = ether.qpair.end.broken() {
+            return Err(LaneError::Broken(broken.to_string()));
         }
         if ether.qpair.end.ended().is_some() {
             return Err(LaneError::Closed);

@@ -90,6 +90,7 @@ impl Parcel {
             shared.pool.give(buffer);
             own
         });
+        lane.execution.leave_share();
         Parcel(lane)
     }
 
@@ -104,6 +105,7 @@ impl Parcel {
                 own
             }
         });
+        lane.join_share(shared);
         lane.flow.is_leaving = false;
         lane.flow.is_arriving = true;
         lane.flow.moves += 1;

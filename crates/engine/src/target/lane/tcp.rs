@@ -270,7 +270,7 @@ impl TargetLane {
             let data = range(self.execution.data_mut(slot), offset, length)?;
             Some(Place { data, length: length as usize })
         });
-        let limit = if self.execution.is_starved() { STALLED_RX_BYTES } else { limit };
+        let limit = if self.execution.lacks_buffers() { STALLED_RX_BYTES } else { limit };
         // SAFETY: `place` is in the command's own buffer, or in a namespace whose blocks nobody is promised while a
         // write to them is under way; they come whole.
         let received = unsafe { tcp.connection.receive(rx, place, limit) }?;

@@ -14,8 +14,8 @@ use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply,
 use crate::target::lane::ether::{Ether, Link};
 use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
-use roadtrain_proto::ether::Packing;
 use roadtrain_proto::ether::setup::{Inquiry, Verdict};
+use roadtrain_proto::ether::{Packing, Rejected};
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
@@ -42,11 +42,18 @@ pub(super) struct Hosts {
     damq_left: usize,
     /// Frames that lanes had given up which have ended, by port.
     lost: Vec<u64>,
+    /// What these lanes have dropped.
+    rejected: Rejected,
 }
 
 impl Hosts {
     pub(super) fn new(damq_left: usize) -> Self {
-        Hosts { by_token: HashMap::new(), damq_left, lost: Vec::new() }
+        Hosts {
+            by_token: HashMap::new(),
+            damq_left,
+            lost: Vec::new(),
+            rejected: Rejected::default(),
+        }
     }
 
     /// The lane ends.
@@ -55,6 +62,7 @@ impl Hosts {
             self.by_token.remove(&ether.qpair.end.links.peer_token());
             self.damq_left += ether.damq.len();
             count_lost(&mut self.lost, ether);
+            self.rejected += ether.qpair.end.rejected;
         }
     }
 }
@@ -93,7 +101,7 @@ pub(super) struct Frames {
     pub(super) has_more: bool,
     joins: Bucket,
     leaves: Bucket,
-    pub(super) drops: Drops,
+    drops: Drops,
     drops_logged: (Instant, Drops),
     /// While ports are receiving: lanes that are to end, links that lead elsewhere, and what is to be answered.
     failed: Vec<(u32, LaneError)>,
@@ -146,6 +154,15 @@ pub(super) fn flush_ports(lanes: &mut Lanes) {
 /// System calls that sent frames.
 pub(super) fn port_sends(lanes: &mut Lanes) -> u64 {
     lanes.shared.ports.iter_mut().map(|port| port.counts().send_calls).sum()
+}
+
+/// What was dropped at the reactor's ports, and by its lanes.
+pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
+    let mut rejected = lanes.hosts.rejected;
+    for lane in lanes.table.iter_mut() {
+        lane.ether().into_iter().for_each(|ether| rejected += ether.qpair.end.rejected);
+    }
+    frames.drops.with_lanes(rejected)
 }
 
 /// What has come and gone at each of the reactor's ports. Several may be of one interface.
@@ -388,14 +405,18 @@ impl Frames {
                 lanes.use_lane(index, |_, _| Err::<(), _>(error));
             }
         }
-        self.log_drops(now);
+        self.log_drops(now, lanes);
     }
 
-    fn log_drops(&mut self, now: Instant) {
+    fn log_drops(&mut self, now: Instant, lanes: &mut Lanes) {
         let (at, before) = self.drops_logged;
-        if now.since(at) >= DROPS_LOGGED && before != self.drops {
-            tracing::info!(drops = %self.drops, "frames were dropped");
-            self.drops_logged = (now, self.drops);
+        if now.since(at) < DROPS_LOGGED {
+            return;
+        }
+        let drops = dropped(self, lanes);
+        if before != drops {
+            tracing::info!(%drops, "frames were dropped");
+            self.drops_logged = (now, drops);
         }
     }
 }

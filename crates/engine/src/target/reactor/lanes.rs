@@ -14,7 +14,7 @@ use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Newcomers;
-use roadtrain_proto::target::{TargetEvent, TurnOf};
+use roadtrain_proto::target::{CloseReason, TargetEvent, TurnOf};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::any::Any;
@@ -361,6 +361,7 @@ impl Lanes {
         if self.stopping {
             return self.close(id.0, "stopped");
         }
+        self.end_expired(id.0);
         // Perhaps access was taken away while it was on its way: nothing of it is in a store.
         self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
         self.use_lane(id.0, |lane, shared| {
@@ -371,6 +372,29 @@ impl Lanes {
         self.use_lane(id.0, TargetLane::connect_again);
         self.set_ready(id.0);
         self.end_turn(id.0);
+    }
+
+    /// The thread may have stood still: ends lanes whose keep-alive timers have expired meanwhile. Nothing more of what
+    /// they have received is executed.
+    #[cold]
+    pub(super) fn check_after_pause(&mut self) {
+        self.shared.control.expire_due(self.shared.now);
+        self.table.indices().for_each(|index| self.end_expired(index));
+    }
+
+    /// Ends the lane if its controller's keep-alive timer has expired.
+    fn end_expired(&mut self, index: u32) {
+        let Some(lane) = self.table.get(index) else { return };
+        let (has_ended, has_expired) = (lane.session.is_ended(), lane.session.has_expired());
+        let queue = lane.session.queue().map(|connected| (connected.cntlid, connected.qid));
+        if has_ended || has_expired {
+            let id = (index, self.table.generation(index));
+            self.shared.tasks.cancel_all(&mut self.shared.ring, id);
+        }
+        if let Some((cntlid, qid)) = queue.filter(|_| has_expired) {
+            let reason = CloseReason::KeepAliveExpired;
+            self.hear(index, &TargetEvent::Close { cntlid, qid, reason });
+        }
     }
 
     /// Tells a lane of an event, if it concerns that.

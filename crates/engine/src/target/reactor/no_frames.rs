@@ -23,7 +23,6 @@ impl Hosts {
 pub(super) struct Frames {
     /// Never.
     pub(super) has_more: bool,
-    pub(super) drops: Drops,
 }
 
 impl Frames {
@@ -52,6 +51,10 @@ pub(super) fn ask(_: &mut Lanes, _: &str) {}
 
 pub(super) fn port_sends(_: &mut Lanes) -> u64 {
     0
+}
+
+pub(super) fn dropped(_: &Frames, _: &mut Lanes) -> Drops {
+    Drops::default()
 }
 
 pub(super) fn counts(_: &mut Frames, _: &mut Lanes) -> Vec<FrameCount> {

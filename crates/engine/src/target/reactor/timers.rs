@@ -5,8 +5,10 @@ use crate::reactor::List;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 
-/// Longest time between two checks of keep-alive timers.
-const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(500);
+/// Longest time between two checks of keep-alive timers: half of their granularity.
+const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(50);
+/// Shortest time between two tries of listeners that pause.
+const ACCEPT_CHECK: Duration = Duration::from_millis(500);
 /// Looks for buffers held too long within the time that they may be held.
 const TRANSFER_CHECKS: u32 = 8;
 /// Shortest time between two of them.
@@ -14,6 +16,7 @@ const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 
 pub(super) struct Timers {
     keep_alive_at: Instant,
+    accepts_at: Instant,
     transfer_timeout: Duration,
     /// When buffers held too long are looked for at the earliest.
     transfers_at: Instant,
@@ -24,8 +27,9 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) fn new(transfer_timeout: Duration, buffer_idle: Duration) -> Self {
-        let (keep_alive_at, transfers_at) = (Instant::default(), Instant::default());
-        Timers { keep_alive_at, transfer_timeout, transfers_at, buffer_idle, trim_at: None }
+        let [keep_alive_at, accepts_at, transfers_at] = [Instant::default(); 3];
+        let trim_at = None;
+        Timers { keep_alive_at, accepts_at, transfer_timeout, transfers_at, buffer_idle, trim_at }
     }
 
     /// The first that is due of what concerns all lanes.
@@ -39,10 +43,11 @@ impl Timers {
     /// When keep-alive timers, and listeners that pause, are to be checked.
     pub(super) fn keep_alive_at(&self, lanes: &Lanes, pauses: bool) -> Option<Instant> {
         let deadline = lanes.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
-        if pauses { Some(self.keep_alive_at) } else { deadline }
+        let accepts = pauses.then(|| self.accepts_at.max(self.keep_alive_at));
+        deadline.into_iter().chain(accepts).min()
     }
 
-    /// Looks after keep-alive timers, without asking the control plane every turn; whether that was done.
+    /// Checks keep-alive timers, but the control plane not every turn. `true`: listeners that pause may try again.
     pub(super) fn check_keep_alive(&mut self, lanes: &Lanes) -> bool {
         let (control, now) = (&lanes.shared.control, lanes.shared.now);
         if now < self.keep_alive_at {
@@ -53,7 +58,11 @@ impl Timers {
         }
         let next = now + KEEP_ALIVE_CHECK;
         self.keep_alive_at = control.deadline().map_or(next, |d| d.min(next));
-        true
+        let accepts = self.accepts_at <= now;
+        if accepts {
+            self.accepts_at = now + ACCEPT_CHECK;
+        }
+        accepts
     }
 
     /// Gives the memory of buffers back that were not used for long.

@@ -394,7 +394,7 @@ fn keys_come_and_go_by_their_names() {
     assert_eq!(used["error"]["code"], -16, "{used}");
     let calls = ask(&manager, "framework_get_config", json!({"name": "keyring"}));
     assert_eq!(calls["result"], json!([{"method": "keyring_file_add_key", "params": add}]));
-    let kept = model::load(&folder.path().join("state.toml")).unwrap();
+    let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
     assert_eq!((kept.state(), kept.keys_at()), (manager.model().state(), keys_at()));
     ask(&manager, "nvmf_subsystem_set_keys", json!({"nqn": nqn, "host": host}));
     assert!(keys_at().is_empty());
@@ -430,7 +430,7 @@ fn referrals_are_in_the_log() {
     assert_eq!(manager.server().view().0.referrals, expected);
     let shown = ask(&manager, "nvmf_discovery_get_referrals", Value::Null);
     assert_eq!(shown["result"][0]["address"]["trsvcid"], "8009", "{shown}");
-    let kept = model::load(&folder.path().join("state.toml")).unwrap();
+    let kept = model::load(&folder.path().join("state.toml"), &[folder.path().to_owned()]).unwrap();
     assert_eq!(kept.state(), manager.model().state());
     let remove = || ask(&manager, "nvmf_discovery_remove_referral", other.clone());
     assert_eq!(remove()["result"], true);

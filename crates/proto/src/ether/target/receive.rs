@@ -2,6 +2,7 @@
 
 use super::slots::{Slot, State};
 use super::{Qpair, RxEvent};
+use crate::ether::Broken;
 use crate::ether::pack::Item;
 use crate::target::qpair::urgency_of;
 use crate::time::Instant;
@@ -41,9 +42,30 @@ impl Qpair {
                     self.handle_data(data, start, octets.len(), event);
                 }
                 Ok(Record::Command(command)) => self.handle_command(command, event),
-                Ok(Record::Completion(_)) | Err(_) => self.end.rejected.records += 1,
+                Ok(Record::Completion(completion)) => {
+                    self.end.rejected.records += 1;
+                    self.broken("records", "KIND", 3u64, Some(completion.head.slot.get()));
+                }
+                Err(error) => {
+                    self.end.rejected.records += 1;
+                    self.broken("records", error.field, error.value, None);
+                }
+            }
+            if self.end.ended().is_some() {
+                return;
             }
         }
+    }
+
+    /// The lane ends: what this record is of would never be answered.
+    fn broken(
+        &mut self,
+        reason: &'static str,
+        field: &'static str,
+        value: impl Into<u64>,
+        slot: Option<u16>,
+    ) {
+        self.end.break_off(Broken { reason, field, value: value.into(), slot });
     }
 
     /// The slot of a record whose request is arriving; its first record begins it.
@@ -51,6 +73,7 @@ impl Qpair {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
             self.end.rejected.slots += 1;
+            self.broken("slots", "SLOT", number, Some(number));
             return None;
         };
         let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
@@ -70,6 +93,7 @@ impl Qpair {
             State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
             _ => {
                 self.end.rejected.busy += 1;
+                self.broken("busy", "GENERATION", generation, Some(number));
                 return None;
             }
         }
@@ -85,23 +109,29 @@ impl Qpair {
         event: &mut impl FnMut(RxEvent),
     ) {
         let (octets, position) = (data.octets.get(), data.position.get());
-        if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
+        let at = Some(data.head.slot.get());
+        if octets > self.data_bytes_max && !self.has_begun(&data.head) {
+            // Its command is answered with Invalid Field, and tells the host that the data was not taken.
             self.end.rejected.shapes += 1;
             return;
         }
+        if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
+            self.end.rejected.shapes += 1;
+            return self.broken("shapes", "INDEX", data.index.get(), at);
+        }
         if !self.is_in_damq(position, octets) {
             self.end.rejected.places += 1;
-            return;
+            return self.broken("places", "POSITION", position, at);
         }
         let Some(number) = self.receiving(&data.head, event) else { return };
         let slot = self.slots.get_mut(number);
         if (slot.has_command || slot.has_data) && slot.octets != octets {
             self.end.rejected.shapes += 1;
-            return;
+            return self.broken("shapes", "OCTETS", octets, at);
         }
         if (slot.has_command || slot.has_data) && slot.position != position {
             self.end.rejected.places += 1;
-            return;
+            return self.broken("places", "POSITION", position, at);
         }
         if !slot.has_data {
             (slot.has_data, slot.octets, slot.position) = (true, octets, position);
@@ -117,6 +147,14 @@ impl Qpair {
         self.execute_if_all(number, event);
     }
 
+    /// Whether something of the record's request has come, and not all of it.
+    fn has_begun(&self, head: &RecordHead) -> bool {
+        let slot = self.slots.slots.get(usize::from(head.slot.get()));
+        slot.is_some_and(|slot| {
+            slot.generation == head.generation() && slot.state == State::Receiving
+        })
+    }
+
     fn is_in_damq(&self, position: u32, octets: u32) -> bool {
         u64::from(position) * PAGE_BYTES as u64 + u64::from(octets) <= self.damq_bytes
     }
@@ -125,17 +163,15 @@ impl Qpair {
         let (octets, position) = (command.octets.get(), command.position.get());
         let (room, octets) =
             if octets & DATA_IN != 0 { (octets & !DATA_IN, 0) } else { (0, octets) };
-        if octets.max(room) > self.data_bytes_max {
-            self.end.rejected.shapes += 1;
-            return;
-        }
-        if octets > 0 && !self.is_in_damq(position, octets) {
-            self.end.rejected.places += 1;
-            return;
-        }
-        if command.sqe.cid != command.head.slot {
+        let (cid, number) = (command.sqe.cid.get(), command.head.slot.get());
+        if cid != number {
             self.end.rejected.unexpected += 1;
-            return;
+            return self.broken("unexpected", "CID", cid, Some(number));
+        }
+        let is_too_large = octets.max(room) > self.data_bytes_max;
+        if octets > 0 && !is_too_large && !self.is_in_damq(position, octets) {
+            self.end.rejected.places += 1;
+            return self.broken("places", "POSITION", position, Some(number));
         }
         let Some(number) = self.receiving(&command.head, event) else { return };
         let slot = self.slots.get_mut(number);
@@ -143,12 +179,15 @@ impl Qpair {
             self.end.rejected.repeated += 1;
         } else if slot.has_data && slot.octets != octets {
             self.end.rejected.shapes += 1;
+            self.broken("shapes", "OCTETS", octets, Some(number));
         } else if slot.has_data && slot.position != position {
             self.end.rejected.places += 1;
+            self.broken("places", "POSITION", position, Some(number));
         } else {
             slot.has_command = true;
-            (slot.sqe, slot.octets, slot.position, slot.room) =
-                (command.sqe, octets, position, room);
+            (slot.sqe, slot.position, slot.room) = (command.sqe, position, room);
+            // More than MDTS: executed without its data, which ends it with Invalid Field.
+            slot.octets = if is_too_large { 0 } else { octets };
             (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
             self.execute_if_all(number, event);
         }

@@ -1,17 +1,12 @@
-//! An association beside others that lead to the same namespaces: when requests may leave its path once it is lost, and
-//! how well its controller reaches the namespaces.
-//!
-//! Requests may leave when nothing is executed any more that was sent before, as one of these says: the path's next
-//! controller has had the lost one ended; somebody else has ([`Association::fenced`]); so much time has passed that the
-//! controller has noticed ([`bringup::quiet_time`]).
+//! An association beside others that lead to the same namespaces: how well its controller reaches them.
 
 use super::{Action, Association, Done, PathId};
-use crate::host::bringup::{self, ControllerInfo, NamespaceInfo};
+use crate::host::bringup::{self, NamespaceInfo};
 use crate::host::paths::AnaTable;
 use crate::host::pins::Pinned;
 use crate::host::procedure::{Driver, Failure};
+use crate::host::write_verifier::WriteVerifiers;
 use crate::time::Instant;
-use core::time::Duration;
 use roadtrain_wire::identify::IdentifyController;
 
 /// What an association of the host has beside which another one is kept.
@@ -21,18 +16,13 @@ pub struct Beside {
     pub namespaces: Vec<NamespaceInfo>,
     /// So are others than those that any of them has seen first.
     pub pinned: Pinned,
+    /// Acknowledged writes over all paths.
+    pub writes: WriteVerifiers,
     /// A controller that takes less data in a command is not used.
     pub transfer_bytes: u32,
 }
 
 impl<E: Send + 'static> Association<E> {
-    pub(super) fn release(&mut self, path: PathId) {
-        if self.config.beside.is_some() {
-            self.paths[usize::from(path.0)].held_until = None;
-            self.actions.push_back(Action::Release { path });
-        }
-    }
-
     /// The path's ANA log has said so.
     pub(super) fn set_ana(&mut self, now: Instant, path: PathId, ana: AnaTable) {
         let (ana, late) = self.paths[usize::from(path.0)].transitions.read(now, ana);
@@ -40,11 +30,6 @@ impl<E: Send + 'static> Association<E> {
         if !late.is_empty() {
             self.actions.push_back(Action::LateTransition { path, nsids: late });
         }
-    }
-
-    /// For how long a controller may go on after its host has fallen silent; `None`: for ever.
-    pub(super) fn quiet(&self, info: &ControllerInfo) -> Option<Duration> {
-        bringup::quiet_time(self.config.wants.keep_alive, &info.identify)
     }
 }
 

@@ -71,7 +71,7 @@ impl<E: Send + 'static> Association<E> {
                 }));
                 self.ending = Some(Ending::ShuttingDown);
             } else {
-                self.end(None);
+                self.end(now, None);
             }
             return true;
         }
@@ -83,8 +83,9 @@ impl<E: Send + 'static> Association<E> {
         true
     }
 
-    pub(super) fn end(&mut self, shut_down: Option<Result<(), Failure<E>>>) {
+    pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), Failure<E>>>) {
         self.ending = Some(Ending::Over);
+        self.controllers_end(now, matches!(shut_down, Some(Ok(()))));
         self.paths.iter_mut().for_each(Path::abandon);
         self.abandon_look_ups();
         self.actions.push_back(Action::End { shut_down });

@@ -32,39 +32,38 @@ pub(super) type Attempt = (usize, ControllerInstance, Option<Fencing>);
 impl<E: Send + 'static> Association<E> {
     /// Association `owner` has lost that controller: it is to be ended over this one's path, as soon as that lives.
     pub fn end_for(&mut self, now: Instant, owner: usize, lost: ControllerInstance) {
-        self.withdraw(owner);
+        self.errands.retain(|errand| (errand.owner, errand.lost) != (owner, lost));
         self.errands.push(Errand { owner, lost, at: Some(now) });
     }
 
-    /// Association `owner` needs no help any more.
+    /// Association `owner` has a connection again: it needs no help with controllers that have ended.
     pub fn withdraw(&mut self, owner: usize) {
-        self.errands.retain(|errand| errand.owner != owner);
+        let old = &self.config.old_commands;
+        self.errands.retain(|errand| errand.owner != owner || old.has_instance(errand.lost));
     }
 
     /// The controller that the path has lost was ended, as another association has heard ([`Action::EndedFor`]):
     /// nothing that was sent to it is executed any more.
     pub fn fenced(&mut self, path: PathId, ended: ControllerInstance) {
-        let of = &mut self.paths[usize::from(path.0)];
-        let is_lost = !matches!(of.state, State::Live);
-        if is_lost && of.lost.take_if(|lost| *lost == ended).is_some() {
-            self.release(path);
+        if let Some(serial) = self.paths[usize::from(path.0)].lost.take(ended) {
+            self.config.old_commands.end(serial);
+            self.check_release();
         }
     }
 
     /// The connections of a path are gone: others may have the controller ended that it has lost.
     pub(super) fn ask_others(&mut self, path: PathId) {
-        let of = &mut self.paths[usize::from(path.0)];
-        let is_untold = core::mem::take(&mut of.is_untold) && self.config.beside.is_some();
-        if let Some(lost) = of.lost.filter(|_| is_untold) {
-            self.actions.push_back(Action::EndElsewhere { path, lost });
+        if self.config.beside.is_some() {
+            let untold = self.paths[usize::from(path.0)].lost.take_untold().into_iter();
+            self.actions.extend(untold.map(|lost| Action::EndElsewhere { path, lost }));
         }
     }
 
     /// Another path has come: it may have the controller ended that this one has lost.
     pub fn remind(&mut self, path: PathId) {
         let of = &mut self.paths[usize::from(path.0)];
-        if matches!(of.state, State::Down { .. } | State::Connecting) {
-            of.is_untold = true;
+        if !matches!(of.state, State::Resetting { .. }) {
+            of.lost.renew();
             self.ask_others(path);
         }
     }
@@ -86,8 +85,9 @@ impl<E: Send + 'static> Association<E> {
             return false;
         };
         let Some(info) = self.info.clone() else { return false };
+        let old = self.config.old_commands.clone();
         self.paths[number].task = Some(Procedure::new(move |driver| async move {
-            let fencing = bringup::try_to_end(&driver, LOOK, &info.identify, lost).await?;
+            let fencing = bringup::try_to_end(&driver, LOOK, &info.identify, lost, &old).await?;
             Ok(Done::Errand((owner, lost, fencing)))
         }));
         true

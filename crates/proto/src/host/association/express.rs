@@ -2,6 +2,7 @@
 
 use super::{Action, Association, Done, Path, PathId, State};
 use crate::host::bringup;
+use crate::host::old_commands::LaneGuard;
 use crate::host::procedure::{Failure, Procedure};
 use roadtrain_wire::identify::ofcs;
 
@@ -51,14 +52,18 @@ impl<E: Send + 'static> Association<E> {
         self.paths[usize::from(path.0)].connecting = None;
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
-        let barred = self.pins.barred();
+        let (barred, writes) = (self.pins.barred(), self.writes.clone());
+        let Some((serial, _)) = self.paths[usize::from(path.0)].controller else { return };
+        let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         self.actions.push_back(Action::AttachExpress {
             path,
             lane,
             number,
             rules,
             barred,
+            writes,
             may_close,
+            guard,
         });
     }
 

@@ -5,7 +5,7 @@
 //! request that has an effect stays until nothing can be executed any more ([`Requests::release`]), or until its own
 //! path is connected again, which has the same condition. What was never sent moves, and what changes nothing.
 
-use super::{Addressed, Entry, Requests, Resting, UNKNOWN};
+use super::{Addressed, Entry, Requests, Resting};
 use crate::host::paths::Meter;
 use crate::time::Instant;
 
@@ -43,28 +43,10 @@ impl<R: Addressed> Requests<R> {
         self.meter.as_deref()
     }
 
-    /// Nothing that was sent over lost connections can be executed any more. What may not be tried again fails, see
-    /// [`Requests::next_failed`].
-    pub fn release(&mut self) {
-        for mut entry in std::mem::take(&mut self.waiting) {
-            if entry.is_unknown() {
-                self.fail_one(entry, UNKNOWN);
-            } else {
-                entry.at_risk = false;
-                self.waiting.push_back(entry);
-            }
-        }
-    }
-
-    /// Requests that wait here because what was sent of them may still be executed.
-    #[must_use]
-    pub fn at_risk(&self) -> usize {
-        self.waiting.iter().filter(|entry| entry.at_risk).count()
-    }
-
     /// All requests that have no slot here and may go elsewhere, in their order.
     pub fn take_free(&mut self) -> Vec<Moved<R>> {
-        let (held, free) = std::mem::take(&mut self.waiting).into_iter().partition(|e| e.at_risk);
+        let (held, free) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|e| e.at_risk.is_some());
         self.waiting = held;
         let free: std::collections::VecDeque<Entry<R>> = free;
         let resting = std::mem::take(&mut self.resting).into_iter();

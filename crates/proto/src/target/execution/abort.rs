@@ -1,8 +1,9 @@
 //! Abort of I/O commands: whatever waits, for a buffer, for its data, for the store, can be aborted.
 //!
 //! Data that was asked for still comes, as hosts do not expect otherwise: it passes, then the command is answered. So
-//! a command is never executed once its data phase was aborted. The Abort itself is answered when the command was; one
-//! that waits too long for data is told that the command was not aborted, as nothing else can be said of it yet.
+//! a command is never executed once its data phase was aborted. The Abort itself is answered when the command was, and
+//! after a second at the latest, whatever its data or the store does: then the command was not aborted, as nothing else can
+//! be said of it yet.
 
 use super::Execution;
 use super::environment::{Environment, Namespace};
@@ -12,8 +13,8 @@ use core::ops::DerefMut;
 use core::time::Duration;
 use roadtrain_wire::status::Status;
 
-/// Longest wait of an Abort for its command's data: a host may have nothing else to do meanwhile.
-const DATA_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait of an Abort for its command: a host may have nothing else to do meanwhile.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// Aborts the command `cid` if it can be. [`Execution::end_turn`] tells the control plane, maybe a later one.
@@ -22,14 +23,17 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             let (slot, outcome, until) = (0, Some(false), None);
             return self.aborts.push(Abort { slot, id, outcome, until });
         };
-        let until = awaits_data.then(|| env.now() + DATA_WAIT);
+        let until = Some(env.now() + WAIT_MAX);
         self.aborts.push(Abort { slot, id, outcome: None, until });
         if self.abort_fused(env, slot) || self.abort_waiting(env, slot) {
             return;
         }
-        let starved = self.starved.iter().position(|&starved| starved == slot);
+        let has_waited = !awaits_data && self.leave_queues(slot);
+        if awaits_data {
+            self.end_wait(slot);
+        }
         let s = &mut self.slots[usize::from(slot)];
-        match (&s.command, starved) {
+        match (&s.command, has_waited) {
             (Command::Failing(_), _) => {} // its data passes already
             (Command::Admin(_), _) => self.resolve_aborts(slot, false),
             _ if awaits_data => {
@@ -37,13 +41,12 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 s.command = Command::Failing(Status::ABORT_REQUESTED);
                 s.data = Data::Discarded;
             }
-            (_, Some(index)) => {
-                self.starved.remove(index);
+            (_, true) => {
                 s.command = Command::None;
                 env.respond(slot, Status::ABORT_REQUESTED, 0);
                 self.resolve_aborts(slot, true);
             }
-            (_, None) => {
+            (_, false) => {
                 if !env.cancel(slot) {
                     self.resolve_aborts(slot, false);
                 }
@@ -51,7 +54,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         }
     }
 
-    /// When the next Abort has waited for data long enough, a command begins, or a store has taken too long.
+    /// When the next Abort has waited long enough, a command begins, or a store has taken too long.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let aborts = self.aborts.iter().filter_map(|abort| abort.until);

@@ -178,7 +178,7 @@ where
     let returns_data = direction & 2 != 0;
     let bytes = sqe.sgl.length.get();
     let fits = bytes <= E::BUFFER_BYTES_MAX;
-    if returns_data && fits && env.session().queue().is_some() { bytes } else { 0 }
+    if returns_data && fits && env.session().is_connected() { bytes } else { 0 }
 }
 
 /// Whether it is the host's to end its controller: on the admin queue, and when it has proved who it is.

@@ -3,6 +3,7 @@
 use super::environment::{Environment, Namespace};
 use super::slot::{Command, Data, Slot};
 use super::{Execution, Held};
+use crate::target::buffer_shares::BufferShare;
 use crate::time::Instant;
 use core::ops::DerefMut;
 use core::time::Duration;
@@ -25,6 +26,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 return Some(Fed::Receiving);
             }
         }
+        self.admit_deferred(env);
         loop {
             if self.end_stall(env) {
                 return Some(Fed::Receiving);
@@ -48,6 +50,70 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
                 self.execute(env, slot);
             }
         }
+    }
+
+    /// The lane's share of the buffers that wait for data of hosts. Those that wait already count.
+    pub fn set_share(&mut self, mut share: BufferShare) {
+        let waiting = self.slots.iter().map(|slot| slot.awaited_bytes);
+        waiting.filter(|&bytes| bytes > 0).for_each(|bytes| share.begin(bytes));
+        self.share = Some(share);
+    }
+
+    /// The lane goes to another pool: see [`Execution::set_share`].
+    pub fn leave_share(&mut self) {
+        self.share = None;
+    }
+
+    /// Whether a buffer for the command may wait for its data, in turn; it is counted then, and deferred otherwise.
+    pub(super) fn may_wait(&mut self, slot: u16, bytes: u32) -> bool {
+        if !self.deferred.is_empty() || !self.count_wait(slot, bytes) {
+            self.deferred.push_back(slot);
+            return false;
+        }
+        true
+    }
+
+    fn count_wait(&mut self, slot: u16, bytes: u32) -> bool {
+        if let Some(share) = &mut self.share {
+            if !share.may_wait(bytes) {
+                return false;
+            }
+            share.begin(bytes);
+            self.slots[usize::from(slot)].awaited_bytes = bytes;
+        }
+        true
+    }
+
+    /// The command's data is here, or is not waited for any more.
+    #[inline]
+    pub(super) fn end_wait(&mut self, slot: u16) {
+        let bytes = core::mem::take(&mut self.slots[usize::from(slot)].awaited_bytes);
+        if bytes > 0
+            && let Some(share) = &mut self.share
+        {
+            share.end(bytes);
+        }
+    }
+
+    /// Deferred writes get buffers, as far as their data may be waited for.
+    fn admit_deferred(&mut self, env: &mut impl Environment<N, B>) {
+        while let Some(&slot) = self.deferred.front() {
+            let bytes = self.slots[usize::from(slot)].command.buffer_bytes();
+            if !self.count_wait(slot, bytes) {
+                return;
+            }
+            self.deferred.pop_front();
+            self.begin_with_buffer(env, slot, 0);
+        }
+    }
+
+    /// The command waits no longer; whether it has waited, for a buffer or for others' data.
+    pub(super) fn leave_queues(&mut self, slot: u16) -> bool {
+        let waiting = self.starved.len() + self.deferred.len();
+        self.starved.retain(|&starved| starved != slot);
+        self.deferred.retain(|&deferred| deferred != slot);
+        self.end_wait(slot);
+        self.starved.len() + self.deferred.len() < waiting
     }
 
     /// Ends a stall, if there is a buffer. The last one to starve is the one whose data is here already.
@@ -142,7 +208,14 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     #[must_use]
     pub fn is_starved(&self) -> bool {
         let was_held = self.held == Held::WasSo || self.waiting.held == Held::WasSo;
-        was_held || !self.starved.is_empty()
+        was_held || !self.starved.is_empty() || !self.deferred.is_empty()
+    }
+
+    /// Whether a command waits because the pool is used up.
+    #[inline]
+    #[must_use]
+    pub fn lacks_buffers(&self) -> bool {
+        !self.starved.is_empty()
     }
 
     /// Somebody is alone with what `is_closed` names, or nobody is any more: data of writes in place is received only

@@ -127,8 +127,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// A command that waits for a buffer or for its data is not executed any more. One that has neither to wait for is
     /// answered already.
     fn fail_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
-        let starved = self.starved.iter().position(|&starved| starved == slot);
         let awaits_data = env.awaits_data(slot);
+        let has_waited = !awaits_data && self.leave_queues(slot);
+        if awaits_data {
+            self.end_wait(slot);
+        }
         let s = &mut self.slots[usize::from(slot)];
         if awaits_data {
             let command = mem::replace(&mut s.command, Command::Failing(CONFLICT));
@@ -137,8 +140,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             }
             s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
             s.data = Data::Discarded;
-        } else if let Some(index) = starved {
-            self.starved.remove(index);
+        } else if has_waited {
             let command = mem::replace(&mut s.command, Command::None);
             if let Command::Io { sqe, .. } = &command {
                 env.session().record_error(sqe, CONFLICT);

@@ -119,6 +119,8 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) held_since: Instant,
     /// Octets of its buffer that wait to be sent.
     pub(super) unsent_bytes: u32,
+    /// Bytes of a buffer that waits, or is going to wait, for data of the host: counted in the lane's share.
+    pub(super) awaited_bytes: u32,
     /// A store has the command, also when its connection is over.
     pub(super) in_store: bool,
     /// Its rate is limited, and its time is taken.
@@ -136,6 +138,7 @@ impl<N: Namespace, B> Default for Slot<N, B> {
             data: Data::None,
             held_since: Instant::default(),
             unsent_bytes: 0,
+            awaited_bytes: 0,
             in_store: false,
             is_due: false,
             buffered: Instant::default(),

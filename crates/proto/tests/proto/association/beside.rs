@@ -165,7 +165,8 @@ fn a_controller_ends_with_the_process_that_had_it() {
     harness.now += LONGEST;
     harness.association.lane_lost(harness.now, PATH, 0, "cut");
     let log = harness.act();
-    assert_eq!((count(&log, "fenced: Unknown"), count(&log, "release")), (1, 1), "{log:?}");
+    assert_eq!((count(&log, "fenced: Replaced"), count(&log, "release")), (1, 1), "{log:?}");
+    assert!(!harness.guard.is_closed());
 }
 
 #[test]

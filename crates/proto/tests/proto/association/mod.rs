@@ -1,13 +1,18 @@
 //! An association against the target's control plane, without a network: each action is carried out at once.
 
+mod answers;
 mod beside;
 mod bring_up;
 mod look_ups;
+mod old_commands;
+mod power;
 
 use core::time::Duration;
 use roadtrain_proto::host::association::{Action, Association, Config, PathId, Reason};
 use roadtrain_proto::host::bringup::{self, Wants};
+use roadtrain_proto::host::old_commands::{BlockRange, LaneGuard, OldCommands};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command, Failure};
+use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{SealUse, Secret};
@@ -34,6 +39,10 @@ const LONGEST: Duration = Duration::from_secs(10);
 const LOSS: Duration = Duration::from_secs(60);
 /// What nobody can guess.
 const RANDOM: u64 = 0x0123_4567_89ab_cdef;
+/// Where targets listen.
+const NETWORK: u128 = 5;
+/// What a lane was about to write when its path was lost.
+const BLOCKS: BlockRange = BlockRange { nsid: 1, first: 8, count: 8 };
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
 fn config(store: u128) -> TargetConfig {
@@ -41,11 +50,18 @@ fn config(store: u128) -> TargetConfig {
     namespace.id = Some(NamespaceId::of_store(store));
     let mut subsystem = SubsystemConfig::new(NQN);
     subsystem.namespaces.push(namespace);
-    TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() }
+    TargetConfig { subsystems: vec![subsystem], network: NETWORK, ..TargetConfig::default() }
 }
 
 fn target(store: u128) -> Target {
-    Target::new(Instant(0), &config(store)).expect("the configuration is valid")
+    booted(store, None)
+}
+
+/// A target whose namespace has that write verifier.
+fn booted(store: u128, write_verifier: Option<u64>) -> Target {
+    let mut config = config(store);
+    config.subsystems[0].namespaces[0].write_verifier = write_verifier;
+    Target::new(Instant(0), &config).expect("the configuration is valid")
 }
 
 /// How a target treats Cross-Controller Resets.
@@ -60,6 +76,10 @@ enum Resets {
 struct Harness {
     association: Association<&'static str>,
     target: Option<Target>,
+    /// Another one, which the path does not lead to now.
+    first: Option<Target>,
+    /// The target refuses Connect: the controller is busy.
+    is_busy: bool,
     /// Connections of earlier controllers have commands in a store.
     remains: bool,
     /// How the target treats Cross-Controller Resets.
@@ -70,7 +90,12 @@ struct Harness {
     random: u64,
     now: Instant,
     cntlid: u16,
+    /// What the lanes' requests go by: they have lost a write whenever the path is lost.
+    guard: LaneGuard,
     listening: bool,
+    answers_aborts: bool,
+    /// Where lanes note acknowledged writes.
+    writes: PathWrites,
     log: Vec<String>,
 }
 
@@ -97,18 +122,24 @@ impl Harness {
             controller_loss_timeout: Some(LOSS),
             fast_io_fail_timeout: None,
             beside: None,
+            old_commands: OldCommands::default(),
         };
         change(&mut config);
         Harness {
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
+            first: None,
+            is_busy: false,
             remains: false,
             resets: Resets::Done,
             takes: Duration::ZERO,
             random: RANDOM,
             now: Instant(0),
             cntlid: 0,
+            guard: LaneGuard::default(),
             listening: false,
+            answers_aborts: true,
+            writes: PathWrites::default(),
             log: Vec::new(),
         }
     }
@@ -157,8 +188,16 @@ impl Harness {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Attach { barred, .. } => {
-                self.log.push(format!("attach, stale {:?}", barred.stale()))
+            Action::Abort { path, sqe } => {
+                let cid = sqe.cdw10.get() >> 16;
+                self.log.push(format!("Abort of {cid}"));
+                if self.answers_aborts {
+                    self.association.aborted(path);
+                }
+            }
+            Action::Attach { barred, writes, guard, .. } => {
+                (self.writes, self.guard) = (writes, guard);
+                self.log.push(format!("attach, stale {:?}", barred.stale()));
             }
             Action::SetBarred(barred) => self.log.push(format!("stale {:?}", barred.stale())),
             Action::Changed => self.log.push("changed".into()),
@@ -173,6 +212,7 @@ impl Harness {
                     Reason::Path(failure) => failure.to_string(),
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
+                let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
                 self.association.reset(self.now, PATH);
             }
             Action::AttachExpress { lane, number, may_close, .. } => {
@@ -192,6 +232,7 @@ impl Harness {
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::FailFast => self.log.push("fail fast".into()),
             Action::Finish => self.log.push("finish".into()),
+            Action::WritesLost { nsids, .. } => self.log.push(format!("writes lost {nsids:?}")),
             Action::End { shut_down } => self.log.push(format!("end {shut_down:?}")),
         }
     }
@@ -208,6 +249,9 @@ impl Harness {
             (bytes, _) => sqe.set_in_capsule(bytes),
         }
         let sqe = &sqe;
+        if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT && self.is_busy {
+            return Some(completed(Status::CONNECT_CONTROLLER_BUSY, 0, Vec::new()));
+        }
         if sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT {
             let (status, result) = match target.connect(now, sqe, &command.out, LOCAL, self.random)
             {
@@ -552,7 +596,8 @@ fn a_silent_controller_is_given_up() {
     harness.now = harness.association.deadline().unwrap();
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
-    assert_eq!(harness.association.deadline(), Some(harness.now + TIMEOUT));
+    assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
+    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
     let log = harness.act_when_due();
     assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
     harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
@@ -565,7 +610,7 @@ fn overdue_commands_are_aborted_one_by_one() {
     let mut harness = Harness::live(|_| ());
     harness.association.overdue(PATH, 2, [5, 6]);
     assert!(!harness.association.is_idle());
-    assert_eq!(harness.act(), ["Abort 0", "Abort 0"]);
+    assert_eq!(harness.act(), ["Abort of 5", "Abort of 6"]);
     assert!(harness.association.is_idle());
 }
 

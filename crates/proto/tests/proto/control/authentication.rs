@@ -1,22 +1,18 @@
 //! Who is asked to prove who he is, at which queues, and what becomes of hosts whose keys go.
 
-use super::concatenation::{authenticated, keys, receive, send};
-use super::script::{
-    HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe, local,
-};
+use super::concatenation::{authenticated, authenticated_at, keys, receive, send};
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
 use roadtrain_proto::security::dhchap::{Concatenation, Host, Keys, Offer, Work};
 use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
-use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::session::{Newcomers, Session, Settings, State};
 use roadtrain_proto::target::{
     Authentication, CloseReason, Connected, Operation, Reaction, TargetConfig, TargetEvent,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::auth::RECEIVE_BYTES;
-use roadtrain_wire::fabrics::{self, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, fctype};
+use roadtrain_wire::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
-use roadtrain_wire::zerocopy::IntoBytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,7 +38,8 @@ fn script(authentication: Authentication) -> Script {
 }
 
 fn admin(script: &mut Script, channel: Channel<'_>, nqn: &str, host: &str) -> Connected {
-    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, nqn, host);
+    let hostid = if host == STRANGER { [9; 16] } else { HOSTID };
+    let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
     script.connect_over(channel, 0, &data).unwrap()
 }
 
@@ -205,9 +202,7 @@ fn authenticating() -> Session {
     let connected = admin(&mut script(authentication(1)), Channel::Plain, NQN, HOST);
     let mut session = Session::new(Settings::default());
     session.initialized();
-    let mut presences = Presences::<u32>::default();
-    let presence = presences.enter(Instant(0), &connected, Some(1));
-    session.connected(connected, presence);
+    session.connected(connected);
     assert_eq!(session.state(), State::Authenticating);
     session
 }
@@ -382,26 +377,18 @@ fn who_begins_again_is_given_back_that_time_as_well() {
 #[test]
 fn who_waits_for_us_is_kept_alive() {
     let mut script = script(authentication(1));
-    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
-    let sqe = Connect { kato_ms: 5000, ..connect_sqe(0, 31) }.emit();
-    let from = (local(), RANDOM);
-    let (channel, data) = (Channel::Plain, data.as_bytes());
-    let connected = script.target.connect_over(channel, at(0), &sqe, data, from, |_| false);
-    let connected = connected.unwrap();
-    let mut session = Session::new(Settings::default());
-    session.initialized();
-    let presence = Presences::<u32>::default().enter(at(0), &connected, Some(1));
-    session.connected(connected, presence);
-    let waiting = begin(&mut session, at(1), host_of(8).negotiate());
-    script.target.handle_timeout(at(5));
+    let (mut session, _) = authenticated_at(&mut script, NQN, false);
+    let after = |seconds| Instant(1_000_000_000) + Duration::from_secs(seconds);
+    let waiting = begin(&mut session, after(1), host_of(8).negotiate());
+    script.target.handle_timeout(after(5));
     assert_eq!(ended(&mut script), [0; 0]);
     // It is asked whether its turn has come whenever something was computed.
     let (reaction, _) = command(&mut session, &waiting.0, &waiting.1);
     assert!(matches!(reaction, Reaction::Wait));
-    session.authenticates(at(6), TIME);
-    script.target.handle_timeout(at(10));
+    session.authenticates(after(6), TIME);
+    script.target.handle_timeout(after(10));
     assert_eq!(ended(&mut script), [0; 0]);
-    waiting.end(&mut session, at(11));
-    script.target.handle_timeout(at(15));
+    waiting.end(&mut session, after(11));
+    script.target.handle_timeout(after(15));
     assert_eq!(ended(&mut script).len(), 1, "it has its answer, and says nothing");
 }

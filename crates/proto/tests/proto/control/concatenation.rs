@@ -43,7 +43,7 @@ fn the_answer_to_connect_says_what_is_wanted() {
     const BOTH: u32 = AUTHREQ_ATR | AUTHREQ_ASCR;
     let (hostnqn, subnqn) = (HOST.to_owned(), PRIVATE_NQN.to_owned());
     let generated = SecuredAs { hostnqn, subnqn, by_generated: true };
-    let invalid = Err(Status::CONNECT_INVALID_HOST.dnr());
+    let invalid = Err(Status::CONNECT_INVALID_PARAMETERS.dnr()); // as if it were not there
     for (channel, nqn, host, expected) in [
         (Channel::Plain, NQN, HOST, Ok(AUTHREQ_ATR)),
         (Channel::Securable, NQN, HOST, Ok(AUTHREQ_ATR)),
@@ -54,18 +54,18 @@ fn the_answer_to_connect_says_what_is_wanted() {
         (Channel::Secured(&generated), PRIVATE_NQN, HOST, Ok(0)),
     ] {
         let mut script = script(authentication());
-        let answer = script.connect_over(channel, 0, &data(nqn, host, CNTLID_DYNAMIC));
-        let answer = answer.map(|connected| connected.result & BOTH);
+        let answer = script.claim_over(channel, 0, &data(nqn, host, CNTLID_DYNAMIC));
+        let answer = answer.map(|connected| connected.result & BOTH).map_err(|error| error.status);
         assert_eq!(answer, expected, "{channel:?} {nqn} {host}");
     }
     // Nobody has a key: nobody could make a PSK.
     let mut without = script(Authentication { keys: BTreeMap::new(), ..authentication() });
-    for channel in [Channel::Securable, Channel::Secured(&generated)] {
+    for (channel, status) in [
+        (Channel::Securable, Status::CONNECT_INVALID_PARAMETERS),
+        (Channel::Secured(&generated), Status::CONNECT_INVALID_HOST),
+    ] {
         let answer = without.connect_over(channel, 0, &data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC));
-        assert_eq!(
-            answer.map(|connected| connected.cntlid),
-            Err(Status::CONNECT_INVALID_HOST.dnr())
-        );
+        assert_eq!(answer.map(|connected| connected.cntlid), Err(status.dnr()));
     }
 }
 
@@ -76,7 +76,7 @@ fn queues_of_io_make_no_psk() {
     let admin = data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC);
     let cntlid = script.connect_over(Channel::Securable, 0, &admin).unwrap().cntlid;
     let lane = script.connect_over(Channel::Securable, 1, &data(PRIVATE_NQN, HOST, cntlid));
-    assert_eq!(lane.unwrap_err(), Status::CONNECT_INVALID_HOST.dnr());
+    assert_eq!(lane.unwrap_err(), Status::CONNECT_INVALID_PARAMETERS.dnr());
 }
 
 /// A session of the host, authenticated in the way that it wants.
@@ -84,16 +84,21 @@ pub(crate) fn authenticated(
     subsystem: &str,
     concatenates: bool,
 ) -> (Session, Option<GeneratedPsk>) {
-    let mut script = script(authentication());
-    let connected =
-        script.connect_over(Channel::Securable, 0, &data(subsystem, HOST, CNTLID_DYNAMIC));
-    let connected = connected.unwrap();
+    authenticated_at(&mut script(authentication()), subsystem, concatenates)
+}
+
+/// The same, of that target.
+pub(crate) fn authenticated_at(
+    script: &mut Script,
+    subsystem: &str,
+    concatenates: bool,
+) -> (Session, Option<GeneratedPsk>) {
+    let data = data(subsystem, HOST, CNTLID_DYNAMIC);
+    let connected = script.claim_over(Channel::Securable, 0, &data).unwrap();
     let mut session = Session::new(Settings { declined_tls: true, ..Settings::default() });
     assert_eq!(session.channel(), Channel::Securable);
     session.initialized();
-    let mut presences = Presences::<u32>::default();
-    let presence = presences.enter(Instant(0), &connected, Some(1));
-    session.connected(connected, presence);
+    session.connected(connected);
     let host = Host::new(keys().parties(HOST, subsystem), Offer::default(), 7);
     let mut host = if concatenates { host.concatenating() } else { host };
     let mut random = |place: &mut [u8]| place.fill(0x5a);
@@ -109,6 +114,9 @@ pub(crate) fn authenticated(
     let psk = session.authenticator().unwrap().take_psk();
     assert_eq!(psk, host.take_psk());
     session.authenticates(Instant(0), Duration::ZERO);
+    let presences = &mut Presences::<u32>::default();
+    let granted = session.take_granted(script.now, &mut script.target, presences, Some(1));
+    assert_eq!(granted, Ok(session.state() == State::Live));
     (session, psk)
 }
 

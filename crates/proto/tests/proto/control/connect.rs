@@ -240,7 +240,8 @@ fn an_identifier_is_nobodys_while_something_remains_of_its_last_owner() {
         let (target, now) = (&mut script.target, script.now);
         let connected =
             target.connect_over(Channel::Plain, now, &sqe, data.as_bytes(), ends, remains);
-        connected.map(|connected| connected.cntlid).map_err(|refused| refused.status)
+        let granted = connected.and_then(|queue| target.grant(now, &queue).map(|()| queue.cntlid));
+        granted.map_err(|refused| refused.status)
     };
     let first = script.controller(NQN);
     let lane = script.connect_io(first, 1).unwrap();
@@ -252,7 +253,9 @@ fn an_identifier_is_nobodys_while_something_remains_of_its_last_owner() {
         script.target.disconnect(expected, 0);
     }
     let others = [2, 3].map(|cntlid| {
-        presences.enter(script.now, &Connected { cntlid, ..lane.clone() }, Some(cntlid.into()))
+        let mut other = lane.clone();
+        other.cntlid = cntlid;
+        presences.enter(script.now, &other, Some(cntlid.into()))
     });
     let busy = Err(Status::CONNECT_CONTROLLER_BUSY);
     assert_eq!(connect(&mut script, &presences), busy, "something remains of each");

@@ -4,8 +4,10 @@ use super::script::{
     HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, STRANGER, Script, config, connect_sqe,
     remove_subsystem, resize,
 };
+use roadtrain_proto::security::{Channel, SecuredAs};
 use roadtrain_proto::target::{
-    ConfigError, Listener, Operation, Place, SubsystemConfig, TargetConfig, TargetEvent, TlsUse,
+    Authentication, ConfigError, FrameListener, Listener, Operation, Place, SubsystemConfig,
+    TargetConfig, TargetEvent, TlsUse,
 };
 use roadtrain_wire::discovery::{
     DiscoveryEntry, DiscoveryLogHeader, adrfam, eflags, sectype, subtype, treq,
@@ -89,6 +91,24 @@ fn every_listener_is_shown_as_the_host_can_reach_it() {
     assert_eq!(entries.len(), 6, "the discovery subsystem is at every address too");
 }
 
+/// Whoever asks in the clear, and has proved nothing, does not learn of what is there with TLS only.
+#[test]
+fn what_needs_tls_is_not_listed_in_the_clear() {
+    let authentication =
+        Authentication { tls_at: [NQN.to_owned()].into(), ..Authentication::default() };
+    let mut script = Script::with(&TargetConfig { authentication, ..config() });
+    script.target.set_tls_hosts([HOST.to_owned()].into());
+    let by = SecuredAs { hostnqn: HOST.into(), subnqn: DISCOVERY_NQN.into(), by_generated: false };
+    for (channel, is_listed) in [(Channel::Plain, false), (Channel::Secured(&by), true)] {
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
+        let cntlid = script.connect_over(channel, 0, &data).unwrap().cntlid;
+        script.enable(cntlid);
+        let (_, entries) = log(&mut script, cntlid);
+        let lists = |nqn| entries.iter().any(|entry| entry.subnqn() == Some(nqn));
+        assert_eq!((lists(NQN), lists(PRIVATE_NQN)), (is_listed, true), "{channel:?}");
+    }
+}
+
 #[test]
 fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
     let mut config = config();
@@ -117,6 +137,48 @@ fn any_address_of_the_other_family_is_not_shown_as_one_of_this() {
             assert_eq!(entry.trsvcid(), port);
         }
     }
+}
+
+/// A host on Ethernet finds the ports there, and addresses that it could use as well.
+#[test]
+fn ports_on_ethernet_are_shown_to_hosts_on_ethernet() {
+    let mut config = config();
+    config.subsystems.truncate(1);
+    let tcp = |address: &str, portid| Listener {
+        portid,
+        address: address.parse().unwrap(),
+        tls: TlsUse::Off,
+        named_only: false,
+    };
+    config.listeners = vec![tcp("192.0.2.7:4420", 1), tcp("0.0.0.0:4421", 2)];
+    let mut script = Script::with(&config);
+    let [one, two] = [1, 2].map(|last| [2, 0, 0, 0, 0xab, last]);
+    let port = |address, vlan| FrameListener { address, ethertype: 0x88b5, vlan };
+    script.target.set_frame_listeners(vec![port(one, None), port(two, Some(7))]);
+    let mut connect = |local: &str| {
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, DISCOVERY_NQN, HOST);
+        let (sqe, local) = (connect_sqe(0, 31).emit(), local.parse().unwrap());
+        let connected = script.target.connect(script.now, &sqe, data.as_bytes(), local, RANDOM);
+        let cntlid = connected.unwrap().cntlid;
+        script.enable(cntlid);
+        let shown = |entry: &DiscoveryEntry| {
+            let place = format!("{} {} {}", entry.trtype, entry.traddr(), entry.trsvcid());
+            (place, entry.subnqn().unwrap().to_owned())
+        };
+        (log(&mut script, cntlid).1.iter().map(shown).collect::<Vec<_>>(), cntlid)
+    };
+    let places = ["3 192.0.2.7 4420", "240 02:00:00:00:ab:01 88b5", "240 02:00:00:00:ab:02 88b5.7"];
+    let both = |place: &str| [DISCOVERY_NQN, NQN].map(|nqn| (place.to_owned(), nqn.to_owned()));
+    let (shown, cntlid) = connect("0.0.0.0:0");
+    assert_eq!(shown, places.map(both).concat());
+    let (over_tcp, _) = connect("192.0.2.7:4420");
+    assert!(over_tcp.iter().all(|(place, _)| place.starts_with("3 ")), "{over_tcp:?}");
+    // An interface goes.
+    let before = log(&mut script, cntlid).0;
+    script.target.set_frame_listeners(vec![port(two, Some(7))]);
+    let (after, entries) = log(&mut script, cntlid);
+    assert!(after > before);
+    assert_eq!(entries.len(), 4);
 }
 
 #[test]

@@ -77,6 +77,38 @@ fn io_traffic_keeps_the_controller_alive() {
     assert_eq!(wait_for_timeout(&mut script), [expired(cntlid, 1), expired(cntlid, 0)]);
 }
 
+/// A target that stood still has not checked the timer: what was received before does not count.
+#[test]
+fn a_timer_that_was_not_checked_for_two_periods_has_expired() {
+    for (periods, lives) in [(5 * SECOND, true), (10 * SECOND, false)] {
+        let mut script = Script::new();
+        let cntlid = script.controller(NQN);
+        let shared = script.connect_io(cntlid, 1).unwrap().shared;
+        shared.mark_traffic();
+        script.wait(periods);
+        script.target.handle_timeout(script.now);
+        let ended = [expired(cntlid, 1), expired(cntlid, 0)];
+        assert_eq!(script.events(), if lives { &[][..] } else { &ended });
+        assert_eq!(shared.has_expired(), !lives);
+    }
+}
+
+/// Nor does a command whose lane has not checked the timers.
+#[test]
+fn a_command_after_two_periods_does_not_restart_the_timer() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    script.connect_io(cntlid, 1).unwrap();
+    script.wait(10 * SECOND);
+    assert!(script.connect_io(cntlid, 2).is_err());
+    assert_eq!(script.events(), [expired(cntlid, 1), expired(cntlid, 0)]);
+    let cntlid = script.controller(NQN);
+    script.wait(10 * SECOND);
+    let answer = script.submit(cntlid, Sqe::new(opcode::KEEP_ALIVE, 0)).unwrap();
+    assert_eq!(answer.status, Status::ABORTED_SQ_DELETION);
+    assert_eq!(script.events(), [expired(cntlid, 0)]);
+}
+
 #[test]
 fn the_timer_can_be_changed_and_left_out() {
     let mut script = Script::new();

@@ -10,6 +10,7 @@ mod connect;
 mod discovery;
 mod events;
 mod features;
+mod grant;
 mod identify;
 mod keep_alive;
 mod lba_status;

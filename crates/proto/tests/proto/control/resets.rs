@@ -232,6 +232,22 @@ fn a_controller_that_was_never_here_is_not_said_to_have_been() {
     assert_eq!(script.completion(other, cid), Some(DONE));
 }
 
+/// The log has no random numbers: an older entry must not be taken for the reset of another instance.
+#[test]
+fn the_log_has_one_entry_for_what_it_cannot_tell_apart() {
+    let mut script = Script::new();
+    let next = script.controller(NQN);
+    let elsewhere = ControllerInstance { cntlid: 500, ciu: 9, cirn: !RANDOM };
+    assert_eq!(script.submit(next, elsewhere.emit()).map(|a| a.result), Some(0));
+    let here = ControllerInstance { cirn: RANDOM >> 32 << 32 | 5, ..elsewhere };
+    assert_eq!(script.submit(next, here.emit()), None);
+    script.wait(PATIENCE);
+    script.settle(true);
+    script.target.handle_timeout(script.now);
+    let log = script.log_of_resets(next, 0);
+    assert_eq!((log.len(), log[0].status), (1, reset_status::IN_PROGRESS));
+}
+
 #[test]
 fn a_reset_forgets_what_was_asked_for() {
     let (mut script, next, named) = two();
@@ -263,8 +279,8 @@ fn the_queues_of_a_host_that_comes_again_are_given_up_and_waited_for() {
 }
 
 proptest! {
-    /// Only a host that has been told a controller's numbers has it ended, and only its own. Nobody learns from the
-    /// answer what is there.
+    /// Only a host that has been told a controller's numbers has it ended, and only its own. Another one that knows them all
+    /// is refused, as that controller lives; else nobody learns from the answer what is there.
     #[test]
     fn nobody_ends_a_controller_of_somebody_else(
         same_host in any::<bool>(),
@@ -291,7 +307,9 @@ proptest! {
         let answer = script.reset(next, guess);
         let is_known = guess == named && same_host && same_hostid && nqn == NQN;
         prop_assert_eq!(script.is_there(victim), !is_known);
-        let is_done = matches!(answer, Some(DONE | NOT_YET));
+        let refused = Some((Status::INVALID_FIELD.dnr(), 0));
+        prop_assert_eq!(answer == refused, guess == named && !is_known);
+        let is_done = matches!(answer, Some(DONE | NOT_YET)) || answer == refused;
         prop_assert!(is_done || is_known || guess.cntlid != named.cntlid);
         script.settle(false);
         script.events();

@@ -120,19 +120,29 @@ impl Script {
         self.target.connect(self.now, &connect.emit(), data.as_bytes(), local(), RANDOM)
     }
 
-    /// What the target does with a Connect over such a connection: its queue, or the status.
+    /// What the target does with a Connect over such a connection, whose host proves what it has to: its queue, or the
+    /// status.
     pub(crate) fn connect_over(
         &mut self,
         channel: Channel<'_>,
         qid: u16,
         data: &ConnectData,
     ) -> Result<Connected, Status> {
+        let claimed = self.claim_over(channel, qid, data).map_err(|error| error.status)?;
+        self.target.grant(self.now, &claimed).map_err(|error| error.status)?;
+        Ok(claimed)
+    }
+
+    /// The same, before the host has proved anything.
+    pub(crate) fn claim_over(
+        &mut self,
+        channel: Channel<'_>,
+        qid: u16,
+        data: &ConnectData,
+    ) -> Result<Connected, ConnectRefused> {
         let (sqe, octets) = (connect_sqe(qid, 31).emit(), data.as_bytes());
-        let admitted = self.target.admits_stream(channel, &sqe, octets);
-        admitted.map_err(|error| error.status)?;
         let ends = (local(), RANDOM);
-        let connected = self.target.connect_over(channel, self.now, &sqe, octets, ends, |_| false);
-        connected.map_err(|error| error.status)
+        self.target.connect_over(channel, self.now, &sqe, octets, ends, |_| false)
     }
 
     /// Connects an admin queue as `host`.

@@ -1,17 +1,17 @@
 //! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
 
-use super::script::{HOST, HOSTID, NQN, Script, connect_sqe};
-use roadtrain_proto::security::SecuredAs;
-use roadtrain_proto::security::dhchap::{Concatenation, Keys, Offer};
+use super::script::{HOST, HOSTID, NQN, Script, config};
+use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
 use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::session::{Request, Session, Settings, State};
-use roadtrain_proto::target::{Asked, Connected};
-use roadtrain_proto::time::Instant;
-use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype, nqn_field};
+use roadtrain_proto::target::{Authentication, ConnectRefused, Connected, TargetConfig};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype, nqn_field};
 use roadtrain_wire::pdu::PduType;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+use std::cell::RefCell;
 use std::fmt::Write;
 
 const PDUS: [PduType; 9] = [
@@ -32,37 +32,42 @@ fn secured(session: &mut Session) {
     session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
 }
 
-/// A queue that was connected.
-fn queue(qid: u16) -> Connected {
-    let mut script = Script::new();
-    let cntlid = script.controller(NQN);
-    let data = match qid {
-        0 => return script.connect_as(HOST, NQN).unwrap(),
-        _ => ConnectData::new(HOSTID, cntlid, NQN, HOST),
-    };
-    script.connect(connect_sqe(qid, 31), &data).unwrap()
+/// A queue that the host has claimed, which has to prove who it is if `proves`.
+fn claimed(qid: u16, proves: bool) -> (Script, Connected) {
+    let keys = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
+    let keys = proves.then(|| (HOST.to_owned(), keys)).into_iter().collect();
+    let authentication = Authentication { keys, ..Authentication::default() };
+    let mut script = Script::with(&TargetConfig { authentication, ..config() });
+    let mut cntlid = CNTLID_DYNAMIC;
+    if qid > 0 {
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+        cntlid = script.connect_over(Channel::Plain, 0, &data).unwrap().cntlid;
+        script.enable(cntlid);
+    }
+    let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
+    let claimed = script.claim_over(Channel::Plain, qid, &data).unwrap();
+    (script, claimed)
 }
 
-/// The host is asked for a proof.
-fn asked() -> Asked {
-    let parties = Keys::default().parties(HOST, NQN);
-    let concatenation = Concatenation::default();
-    Asked { parties, former: None, offer: Offer::default(), concatenation }
+/// The host has proved who it is, and the queue is there.
+fn granted(session: &mut Session, script: &mut Script) -> Result<bool, ConnectRefused> {
+    session.authenticated();
+    let presences = &mut Presences::<u32>::default();
+    session.take_granted(script.now, &mut script.target, presences, Some(1))
 }
 
 /// A session that has gone through what leads to the state.
 fn session_in(state: State, qid: u16) -> Session {
     let mut session = Session::new(Settings { secures: true, ..Settings::default() });
-    let connect = |session: &mut Session| {
-        let mut connected = queue(qid);
-        connected.asked = Some(asked());
-        let mut presences = Presences::<u32>::default();
-        let presence = presences.enter(Instant(0), &connected, Some(1));
-        session.connected(connected, presence);
+    let (script, connected) = claimed(qid, true);
+    let script = RefCell::new(script);
+    let connect = |session: &mut Session| session.connected(connected.clone());
+    let grant = |session: &mut Session| {
+        assert_eq!(granted(session, &mut script.borrow_mut()), Ok(true));
     };
     // A controller that shuts down waits for no proof.
     let proves: &dyn Fn(&mut Session) =
-        if state == State::Refused { &Session::quiesce } else { &Session::authenticated };
+        if state == State::Refused { &Session::quiesce } else { &grant };
     let steps: [&dyn Fn(&mut Session); 6] =
         [&secured, &Session::initialized, &connect, proves, &Session::quiesce, &|session| {
             _ = session.end()
@@ -161,10 +166,11 @@ fn states_that_are_not_asked_for_are_passed_through() {
     let mut session = Session::new(Settings::default());
     assert_eq!(session.state(), State::Initializing);
     session.initialized();
-    let connected = queue(1);
-    let presence = Presences::enter(&mut Presences::default(), Instant(0), &connected, Some(1));
-    session.connected(connected, presence);
+    let (mut script, connected) = claimed(1, false);
+    session.connected(connected);
     assert_eq!(session.state(), State::Live);
+    assert_eq!(granted(&mut session, &mut script), Ok(true));
+    assert_eq!(granted(&mut session, &mut script), Ok(false), "once");
 }
 
 /// What comes late or twice changes nothing.

@@ -1,4 +1,5 @@
-//! Records that make no sense are dropped and counted, and do nothing else.
+//! Records that make no sense: those that came late are dropped and counted, others end the lane, because their frame
+//! was acknowledged and is not sent again.
 
 use super::world::{Setup, World};
 use roadtrain_proto::ether::channel::ChannelConfig;
@@ -121,40 +122,110 @@ impl TargetUnderTest {
         events
     }
 
-    /// `body` is refused for one reason: its name.
-    fn refuses(&mut self, body: &[u8]) -> &'static str {
+    /// `body` is dropped for one reason, and the lane goes on: its name.
+    fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
         assert_eq!(self.hear(body), []);
+        assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
+    }
+
+    /// A lane that has received `before` ends with `body`: the reason.
+    fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
+        let mut target = TargetUnderTest::new();
+        before.iter().for_each(|body| _ = target.hear(body));
+        let rejected = target.qpair.end.rejected;
+        assert_eq!(target.hear(body), []);
+        assert_eq!(target.qpair.end.ended(), Some(Reason::Broken));
+        let reason = reason(rejected, target.qpair.end.rejected);
+        assert_eq!(target.qpair.end.broken().map(|broken| broken.reason), Some(reason));
+        assert_eq!(target.hear(&command(7, 1, 0, 0)), [], "nothing more is taken");
+        reason
     }
 }
 
+/// All commands that a target has received, with the octets of data that came with each.
+fn commands(events: &[target::RxEvent]) -> Vec<(u16, u32)> {
+    let command = |event: &target::RxEvent| match *event {
+        target::RxEvent::Command { slot, data_bytes, .. } => Some((slot, data_bytes)),
+        _ => None,
+    };
+    events.iter().filter_map(command).collect()
+}
+
 #[test]
-fn a_target_refuses_records_that_make_no_sense_by_themselves() {
+fn a_command_of_more_than_mdts_is_executed_without_data() {
+    const TOO_MUCH: u32 = (1 << 20) + 512;
     let mut target = TargetUnderTest::new();
-    assert_eq!(target.refuses(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
-    assert_eq!(target.refuses(&command(8, 1, 0, 0)), "slots");
-    assert_eq!(target.refuses(&Piece { position: 15, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(target.refuses(&Piece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(target.refuses(&command(0, 1, 15, 2 * PIECE)), "places");
-    assert_eq!(target.refuses(&command(0, 1, 0, (1 << 20) + 1)), "shapes");
-    assert_eq!(target.refuses(&command(0, 1, 0, ((1 << 20) + 1) | DATA_IN)), "shapes");
-    assert_eq!(target.refuses(&completion(0, 1, 0)), "records");
-    assert_eq!(target.refuses(&[9; 40]), "records");
-    for generation in [0, 2, 0xff_ffff] {
-        assert_eq!(target.refuses(&command(0, generation, 0, 0)), "late");
-        assert_eq!(target.refuses(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+    for (slot, octets) in [(0, TOO_MUCH), (1, TOO_MUCH | DATA_IN), (2, 4 << 20), (3, u32::MAX)] {
+        assert_eq!(commands(&target.hear(&command(slot, 1, 0, octets))), [(slot, 0)]);
     }
+    // Its pieces, before the command and after it.
+    let piece = Piece { octets: TOO_MUCH, slot: 4, ..PIECE_0 };
+    assert_eq!(target.drops(&piece.bytes()), "shapes");
+    assert_eq!(commands(&target.hear(&command(4, 1, 0, TOO_MUCH))), [(4, 0)]);
+    assert_eq!(target.drops(&piece.bytes()), "shapes");
+    target.qpair.respond(NOW, 4, Status::INVALID_FIELD, 0);
+    target.qpair.batcher().drained(NOW);
+    let mut writer = MemoryWriter::new(9, |_, _, _| ());
+    assert!(target.qpair.poll_tx(NOW, &mut writer));
+    assert_eq!(commands(&target.hear(&command(4, 2, 0, 0))), [(4, 0)], "the slot is free again");
+}
+
+#[test]
+fn all_commands_of_a_frame_are_executed_however_many() {
+    let mut target = TargetUnderTest {
+        forger: Forger::new(1, 2),
+        qpair: World::new(Setup { entries: 101, pages: 16, ..Setup::default() }).target,
+    };
+    let body: Vec<u8> = (0..100).flat_map(|slot| command(slot, 1, 0, 0)).collect();
+    assert_eq!(commands(&target.hear(&body)).len(), 100);
+}
+
+#[test]
+fn a_target_ends_with_records_that_make_no_sense_by_themselves() {
+    let breaks = |body: &[u8]| TargetUnderTest::breaks(&[], body);
+    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&command(8, 1, 0, 0)), "slots");
+    assert_eq!(breaks(&Piece { position: 15, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&Piece { position: u32::MAX, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&command(0, 1, 15, 2 * PIECE)), "places");
+    assert_eq!(breaks(&completion(0, 1, 0)), "records");
+    assert_eq!(breaks(&[9; 40]), "records");
+    assert_eq!(breaks(&command(0, 1, 0, 0)[..72]), "records");
     let mut other = command(0, 1, 0, 0);
     other[8 + 2] ^= 1; // CID
-    assert_eq!(target.refuses(&other), "unexpected");
+    assert_eq!(breaks(&other), "unexpected");
+}
+
+#[test]
+fn the_reason_names_the_slot_the_field_and_the_value() {
+    let mut target = TargetUnderTest::new();
+    target.hear(&Piece { slot: 3, position: 77, ..PIECE_0 }.bytes());
+    let broken = target.qpair.end.broken().expect("a place outside of the damq");
+    assert_eq!(
+        broken.to_string(),
+        "POSITION 77 of a record in slot 3 breaks the protocol (places)"
+    );
+    let mut target = TargetUnderTest::new();
+    target.hear(&[9; 40]);
+    let broken = target.qpair.end.broken().expect("no such KIND");
+    assert_eq!(broken.to_string(), "KIND 9 of a record breaks the protocol (records)");
+}
+
+#[test]
+fn a_target_drops_records_of_other_generations() {
+    let mut target = TargetUnderTest::new();
+    for generation in [0, 2, 0xff_ffff] {
+        assert_eq!(target.drops(&command(0, generation, 0, 0)), "late");
+        assert_eq!(target.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+    }
     assert_eq!(target.qpair.in_flight(), 0);
     assert_eq!(target.hear(&command(0, 1, 0, 0)).len(), 1, "the slot is as it was");
 }
 
 #[test]
-fn a_target_refuses_pieces_that_are_not_cut_as_agreed() {
-    let mut target = TargetUnderTest::new();
+fn a_target_ends_with_pieces_that_are_not_cut_as_agreed() {
     let right = PIECE_0.record();
     let wrong = [
         ether::Data { offset: 8.into(), ..right },
@@ -164,35 +235,44 @@ fn a_target_refuses_pieces_that_are_not_cut_as_agreed() {
         ether::Data { pieces: 3.into(), ..right },
         ether::Data { octets: 0.into(), ..right },
         ether::Data { octets: PIECE.into(), ..right },
-        ether::Data { octets: u32::MAX.into(), ..right },
         ether::Data { head: RecordHead::new(RecordKind::Data, 24 + 4088, 0, 1), ..right },
         ether::Data { head: RecordHead::new(RecordKind::Data, 24, 0, 1), ..right },
     ];
     for record in wrong {
-        assert_eq!(target.refuses(&with_data(&record)), "shapes", "{record:?}");
+        assert_eq!(TargetUnderTest::breaks(&[], &with_data(&record)), "shapes", "{record:?}");
     }
 }
 
 #[test]
-fn a_target_refuses_records_that_contradict_their_request() {
+fn a_target_ends_with_records_that_contradict_their_request() {
+    let piece = PIECE_0.bytes();
+    let breaks = |body: &[u8]| TargetUnderTest::breaks(&[&piece], body);
+    // The first record wins, even where it is the wrong one: the lane ends with the second.
+    assert_eq!(breaks(&command(0, 1, 1, 2 * PIECE)), "places");
+    assert_eq!(breaks(&command(0, 1, 0, PIECE)), "shapes");
+    assert_eq!(breaks(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
+    assert_eq!(breaks(&command(0, 1, 0, (1 << 20) + 512)), "shapes");
+    assert_eq!(breaks(&Piece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
+    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&Piece { octets: 4 << 20, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&Piece { generation: 2, ..PIECE_0 }.bytes()), "busy");
+    let flush = command(0, 1, 0, 0);
+    assert_eq!(TargetUnderTest::breaks(&[&flush], &command(0, 2, 0, 0)), "busy");
+}
+
+#[test]
+fn a_target_drops_records_that_came_before() {
     let mut target = TargetUnderTest::new();
     assert_eq!(target.hear(&PIECE_0.bytes()).len(), 1);
-    assert_eq!(target.refuses(&PIECE_0.bytes()), "repeated");
-    assert_eq!(target.refuses(&command(0, 1, 1, 2 * PIECE)), "places");
-    assert_eq!(target.refuses(&command(0, 1, 0, PIECE)), "shapes");
-    assert_eq!(target.refuses(&command(0, 1, 0, (2 * PIECE) | DATA_IN)), "shapes");
-    assert_eq!(target.refuses(&Piece { index: 1, position: 1, ..PIECE_0 }.bytes()), "places");
-    assert_eq!(target.refuses(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(target.refuses(&Piece { generation: 2, ..PIECE_0 }.bytes()), "busy");
+    assert_eq!(target.drops(&PIECE_0.bytes()), "repeated");
     assert_eq!(target.hear(&command(0, 1, 0, 2 * PIECE)), []);
-    assert_eq!(target.refuses(&command(0, 1, 0, 2 * PIECE)), "repeated");
+    assert_eq!(target.drops(&command(0, 1, 0, 2 * PIECE)), "repeated");
     let events = target.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], target::RxEvent::Command { data_bytes: 8192, .. }), "{events:?}");
-    assert_eq!(target.refuses(&Piece { index: 1, ..PIECE_0 }.bytes()), "late");
-    assert_eq!(target.refuses(&command(0, 2, 0, 0)), "busy");
+    assert_eq!(target.drops(&Piece { index: 1, ..PIECE_0 }.bytes()), "late");
     // Data for a read.
     assert_eq!(target.hear(&command(1, 1, 0, PIECE | DATA_IN)).len(), 1);
-    assert_eq!(target.refuses(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
+    assert_eq!(target.drops(&Piece { slot: 1, ..PIECE_0 }.bytes()), "late");
 }
 
 /// A host does not send again what was acknowledged, however long the rest is under way: the memory must not be given
@@ -217,7 +297,6 @@ fn a_target_takes_the_next_request_when_the_last_is_answered() {
     let mut target = TargetUnderTest::new();
     assert_eq!(target.hear(&command(3, 1, 0, PIECE | DATA_IN)).len(), 1);
     target.qpair.respond_with_data(NOW, 3, PIECE, 0);
-    assert_eq!(target.refuses(&command(3, 2, 0, 0)), "busy", "its answer has not left");
     target.qpair.batcher().drained(NOW);
     let mut writer = MemoryWriter::new(9, |_, _, _| ());
     assert!(target.qpair.poll_tx(NOW, &mut writer));
@@ -255,49 +334,71 @@ impl HostUnderTest {
         events
     }
 
-    fn refuses(&mut self, body: &[u8]) -> &'static str {
+    fn drops(&mut self, body: &[u8]) -> &'static str {
         let before = self.qpair.end.rejected;
         assert_eq!(self.hear(body), []);
+        assert_eq!(self.qpair.end.ended(), None);
         reason(before, self.qpair.end.rejected)
     }
+
+    /// A lane that has received `before` ends with `body`: the reason.
+    fn breaks(before: &[&[u8]], body: &[u8]) -> &'static str {
+        let mut host = HostUnderTest::new();
+        before.iter().for_each(|body| _ = host.hear(body));
+        let rejected = host.qpair.end.rejected;
+        assert_eq!(host.hear(body), []);
+        assert_eq!(host.qpair.end.ended(), Some(Reason::Broken));
+        reason(rejected, host.qpair.end.rejected)
+    }
 }
 
 #[test]
-fn a_host_refuses_records_that_it_does_not_wait_for() {
-    let mut host = HostUnderTest::new();
-    assert_eq!(host.refuses(&completion(8, 1, 0)), "slots");
-    assert_eq!(host.refuses(&completion(u16::MAX, 1, 0)), "slots");
-    assert_eq!(host.refuses(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
-    assert_eq!(host.refuses(&completion(2, 1, 0)), "unexpected");
-    for generation in [0, 2] {
-        assert_eq!(host.refuses(&completion(0, generation, 0)), "late");
-        assert_eq!(host.refuses(&Piece { generation, ..PIECE_0 }.bytes()), "late");
-    }
-    assert_eq!(host.refuses(&completion(3, 0, 0)), "late", "of a slot that was never used");
-    assert_eq!(host.refuses(&command(0, 1, 0, 0)), "records");
-    assert_eq!(host.refuses(&Piece { slot: 1, ..PIECE_0 }.bytes()), "directions");
-    assert_eq!(host.refuses(&completion(1, 1, 1)), "shapes", "data that belongs to a write");
+fn a_host_ends_with_records_that_no_request_has() {
+    let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
+    assert_eq!(breaks(&completion(8, 1, 0)), "slots");
+    assert_eq!(breaks(&completion(u16::MAX, 1, 0)), "slots");
+    assert_eq!(breaks(&Piece { slot: 8, ..PIECE_0 }.bytes()), "slots");
+    assert_eq!(breaks(&completion(2, 1, 0)), "unexpected", "it has not left");
+    assert_eq!(breaks(&command(0, 1, 0, 0)), "records");
+    assert_eq!(breaks(&Piece { slot: 1, ..PIECE_0 }.bytes()), "directions");
+    assert_eq!(breaks(&completion(1, 1, 1)), "shapes", "data that belongs to a write");
     let mut other = completion(1, 1, 0);
     other[8 + 12] ^= 1; // CID
-    assert_eq!(host.refuses(&other), "unexpected");
-    assert_eq!(host.qpair.in_flight(), 3);
-    assert!(matches!(host.hear(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
-    assert_eq!(host.refuses(&completion(1, 1, 0)), "late");
+    assert_eq!(breaks(&other), "unexpected");
 }
 
 #[test]
-fn a_host_refuses_data_that_contradicts_its_request() {
+fn a_host_drops_records_of_other_generations() {
     let mut host = HostUnderTest::new();
-    let right = PIECE_0.record();
-    assert_eq!(host.refuses(&Piece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(host.refuses(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
-    assert_eq!(host.refuses(&completion(0, 1, 3)), "shapes");
+    for generation in [0, 2] {
+        assert_eq!(host.drops(&completion(0, generation, 0)), "late");
+        assert_eq!(host.drops(&Piece { generation, ..PIECE_0 }.bytes()), "late");
+    }
+    assert_eq!(host.drops(&completion(3, 0, 0)), "late", "of a slot that was never used");
+    assert_eq!(host.qpair.in_flight(), 3);
+    assert!(matches!(host.hear(&completion(1, 1, 0))[..], [host::RxEvent::Complete { .. }]));
+    assert_eq!(host.drops(&completion(1, 1, 0)), "late");
+}
+
+#[test]
+fn a_host_ends_with_data_that_contradicts_its_request() {
+    let (right, piece) = (PIECE_0.record(), PIECE_0.bytes());
+    let breaks = |body: &[u8]| HostUnderTest::breaks(&[], body);
+    assert_eq!(breaks(&Piece { octets: 3 * PIECE, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&with_data(&ether::Data { offset: 8.into(), ..right })), "shapes");
+    assert_eq!(breaks(&completion(0, 1, 3)), "shapes");
+    let breaks = |body: &[u8]| HostUnderTest::breaks(&[&piece], body);
+    assert_eq!(breaks(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
+    assert_eq!(breaks(&completion(0, 1, 1)), "shapes");
+}
+
+#[test]
+fn a_host_drops_records_that_came_before() {
+    let mut host = HostUnderTest::new();
     assert_eq!(host.hear(&PIECE_0.bytes()).len(), 1);
-    assert_eq!(host.refuses(&PIECE_0.bytes()), "repeated");
-    assert_eq!(host.refuses(&Piece { index: 1, octets: PIECE + 8, ..PIECE_0 }.bytes()), "shapes");
-    assert_eq!(host.refuses(&completion(0, 1, 1)), "shapes");
+    assert_eq!(host.drops(&PIECE_0.bytes()), "repeated");
     assert_eq!(host.hear(&completion(0, 1, 2)), []);
-    assert_eq!(host.refuses(&completion(0, 1, 2)), "repeated");
+    assert_eq!(host.drops(&completion(0, 1, 2)), "repeated");
     let events = host.hear(&Piece { index: 1, ..PIECE_0 }.bytes());
     assert!(matches!(events[1], host::RxEvent::Complete { data_intact: true, .. }), "{events:?}");
 }

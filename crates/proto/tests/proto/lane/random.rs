@@ -75,7 +75,8 @@ proptest! {
         let (host, target) = (world.host.end.rejected, world.target.end.rejected);
         for rejected in [host, target] {
             // Late and repeated records are what lost acknowledgements leave behind.
-            let normal = rejected.late + rejected.repeated;
+            let lost = rejected.duplicates + rejected.beyond;
+            let normal = rejected.late + rejected.repeated + lost;
             let all: u64 = rejected.by_reason().iter().map(|&(_, count)| count).sum();
             prop_assert_eq!(all, normal, "{:?}", rejected);
         }

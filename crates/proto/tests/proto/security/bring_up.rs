@@ -125,6 +125,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         controller_loss_timeout: None,
         fast_io_fail_timeout: None,
         beside: None,
+        old_commands: Default::default(),
     };
     let (mut now, mut computed) = (Instant(0), 0);
     let mut association = Association::<&'static str>::new(now, config);

@@ -4,6 +4,7 @@ use crate::ether::carrier::CarrierWatch;
 use crate::ether::port::Port;
 use crate::reactor::event::{self, mark};
 use crate::ring::UserData;
+use crate::target::ether::frame_listeners;
 use crate::target::ether::ports::PortState;
 use crate::target::lane::TargetLane;
 use crate::target::reactor::frames::Frames;
@@ -127,6 +128,9 @@ impl Frames {
         }
         let mut ports = lanes.shared.ports.iter().chain(&self.listening);
         watched.has_absent = ports.any(Port::is_absent);
+        if !self.listening.is_empty() {
+            lanes.shared.control.set_frame_listeners(frame_listeners(&self.listening));
+        }
         let states: Vec<PortState> = lanes.shared.ports.iter().map(PortState::of).collect();
         mem::replace(&mut watched.states, states) != watched.states
     }

@@ -1,0 +1,62 @@
+//! How long answers are waited for: silence ends a path after the keep-alive timeout, and is noticed before requests are to
+//! fail.
+
+use super::{Action, Ask, Asked, Association, Command, Instant, PathId, Sqe, State};
+use core::time::Duration;
+use roadtrain_wire::fabrics::fctype;
+use roadtrain_wire::sqe::opcode;
+
+/// Shortest wait for an answer.
+const ANSWER_MIN: Duration = Duration::from_millis(500);
+
+impl<E: Send + 'static> Association<E> {
+    pub(super) fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
+        let timeout = self.config.wants.keep_alive;
+        (!timeout.is_zero()).then(|| now + timeout / 2)
+    }
+
+    /// When the answer to the path's last [`Action::Ask`] comes too late; `None`: never.
+    #[must_use]
+    pub fn answer_by(&self, path: PathId) -> Option<Instant> {
+        self.paths[usize::from(path.0)].asked.as_ref()?.until
+    }
+
+    /// Longest wait for an answer. A Keep Alive leaves half a keep-alive timeout after the last sign of life, so another
+    /// half is left for its answer. Other commands keep the next Keep Alive waiting. An attempt to connect ends when
+    /// requests fail anyway.
+    fn patience(&self, now: Instant, number: usize, is_keep_alive: bool) -> Duration {
+        let longest = self.config.wants.timeout;
+        let keep_alive = self.config.wants.keep_alive;
+        let is_live = self.paths[number].state == State::Live;
+        let limit = match (is_live, is_keep_alive) {
+            _ if self.ending.is_some() => None,
+            (true, _) if keep_alive.is_zero() => None,
+            (true, true) => Some(keep_alive / 2),
+            (true, false) => Some(keep_alive),
+            (false, _) => self.fast_failing_at().map(|at| at.since(now)),
+        };
+        limit.map_or(longest, |limit| longest.min(limit.max(ANSWER_MIN)))
+    }
+
+    pub(super) fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
+        let (what, is_connect) = match &ask {
+            Ask::Open { .. } => ("connection", false),
+            Ask::Run { qid, command } => {
+                let sqe = &command.sqe;
+                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
+                (command.what, *qid == 0 && is_connect)
+            }
+            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
+        };
+        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
+        let until = (!is_ours).then(|| now + self.patience(now, number, is_keep_alive));
+        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
+        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
+    }
+
+    pub(super) fn keep_alive(&mut self, now: Instant, number: usize) {
+        self.paths[number].keep_alive_at = self.keep_alive_after(now);
+        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
+        self.ask(now, number, Ask::Run { qid: 0, command }, true);
+    }
+}

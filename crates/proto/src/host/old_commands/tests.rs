@@ -1,0 +1,124 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const QUIET: Duration = Duration::from_secs(15);
+
+fn known(cntlid: u16, quiet: Option<Duration>) -> ControllerIdentity {
+    let instance = ControllerInstance { cntlid, ciu: 1, cirn: cntlid.into() };
+    ControllerIdentity { instance: Some(instance), endpoint: 0, quiet }
+}
+
+fn range(first: u64, count: u64) -> BlockRange {
+    BlockRange { nsid: 1, first, count }
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant(0) + Duration::from_secs(seconds)
+}
+
+/// A controller that has lost a write to blocks 8 to 15.
+fn lost(old: &OldCommands, known: ControllerIdentity) -> LaneGuard {
+    let serial = old.begin(known);
+    let guard = LaneGuard::new(old.clone(), serial);
+    assert_eq!(guard.record(vec![range(8, 8)]), Some(serial));
+    old.lost(at(0), serial);
+    guard
+}
+
+#[test]
+fn what_may_be_executed_blocks_its_blocks_until_it_has_ended() {
+    let old = OldCommands::default();
+    let guard = lost(&old, known(1, Some(QUIET)));
+    let other = LaneGuard::new(old.clone(), old.begin(known(2, Some(QUIET))));
+    assert!(guard.is_closed() && other.is_closed());
+    for (blocks, is_blocked) in
+        [(range(0, 8), false), (range(0, 9), true), (range(15, 1), true), (range(16, 9), false)]
+    {
+        assert_eq!((guard.blocks(&blocks), other.blocks(&blocks)), (is_blocked, is_blocked));
+    }
+    assert!(!other.blocks(&BlockRange { nsid: 2, ..range(8, 8) }));
+    let serial = guard.serial.expect("it has one");
+    let before = old.ended_so_far();
+    old.end(serial);
+    assert!(!guard.is_closed() && !other.blocks(&range(8, 8)) && !guard.may_execute(serial));
+    assert_ne!(old.ended_so_far(), before);
+    assert_eq!(guard.record(vec![range(8, 8)]), None, "it cannot be executed any more");
+    assert!(!guard.is_closed());
+}
+
+#[test]
+fn each_claim_begins_the_quiet_time_anew() {
+    let old = OldCommands::default();
+    let guard = lost(&old, known(1, Some(QUIET)));
+    let instance = known(1, None).instance.expect("it has one");
+    assert_eq!(old.due(), Some(at(15)));
+    old.expire(at(14));
+    for seconds in 1..100 {
+        old.claim(at(seconds), instance);
+        old.expire(at(seconds + 14));
+        assert!(guard.is_closed(), "claimed {seconds} s after the loss");
+    }
+    old.claim(at(99), ControllerInstance { cirn: 7, ..instance });
+    old.claim_all(at(100));
+    assert_eq!(old.due(), Some(at(115)));
+    old.claim_all(at(50)); // late
+    assert_eq!(old.open(at(105))[0].left, Some(Duration::from_secs(10)));
+    old.expire(at(115));
+    assert!(!guard.is_closed());
+}
+
+#[test]
+fn no_time_ends_a_controller_without_a_timer_or_with_connections() {
+    let old = OldCommands::default();
+    let guard = lost(&old, known(1, None));
+    let live = LaneGuard::new(old.clone(), old.begin(known(2, Some(QUIET))));
+    // One of its lanes is lost, and the others are not yet.
+    let _ = live.record(vec![range(100, 1)]);
+    old.claim_all(at(1));
+    assert_eq!(old.due(), None);
+    old.expire(at(1_000_000));
+    assert!(guard.blocks(&range(8, 1)) && live.blocks(&range(100, 1)));
+}
+
+#[test]
+fn too_many_ranges_are_the_whole_namespace() {
+    let old = OldCommands::default();
+    let serial = old.begin(known(1, None));
+    let guard = LaneGuard::new(old.clone(), serial);
+    let many = |count: u64| (0..count).map(|n| range(n * 2, 1)).collect::<Vec<_>>();
+    let _ = guard.record(many(RANGES_MAX as u64));
+    assert!(!guard.blocks(&range(1, 1)) && !guard.blocks(&range(1 << 40, 1)));
+    let _ = guard.record(many(RANGES_MAX as u64 + 1));
+    assert!(guard.blocks(&range(1, 1)) && guard.blocks(&range(1 << 40, 1)));
+    assert_eq!(old.open(at(0))[0].ranges, [BlockRange::all(1)]);
+}
+
+#[test]
+fn what_an_earlier_process_has_lost_counts_from_now() {
+    let old = OldCommands::default();
+    let serial = old.inherit(at(3), known(1, Some(QUIET)), [range(8, 8)]);
+    assert!(old.has(serial) && old.blocks(&range(9, 1)));
+    assert_eq!(old.due(), Some(at(18)));
+}
+
+proptest! {
+    /// The set has the blocks of all ranges, and no others.
+    #[test]
+    fn ranges_are_a_set_of_blocks(added in prop::collection::vec((0..60u64, 0..9u64), 0..40)) {
+        let (mut ranges, mut model) = (Ranges::default(), BTreeSet::new());
+        for (first, count) in added {
+            ranges.add(range(first, count));
+            model.extend(first..first + count);
+        }
+        prop_assert_eq!(ranges.is_empty(), model.is_empty());
+        for first in 0..70 {
+            for count in 0..5 {
+                let is_in = (first..first + count).any(|block| model.contains(&block));
+                prop_assert_eq!(ranges.overlap(&range(first, count)), is_in);
+            }
+        }
+        let listed: BTreeSet<u64> = ranges.iter().flat_map(|r| r.first..r.first + r.count).collect();
+        prop_assert_eq!(listed, model);
+    }
+}

@@ -1,0 +1,181 @@
+//! How much of a buffer pool may wait for hosts: so that one that takes Ready to Transfer and sends nothing leaves
+//! buffers for the others.
+//!
+//! A write whose data is not in its capsule gets a buffer first; then the host is told to send (R2T). From then on the
+//! buffer depends on the host. So each lane and each host may have a part of the pool in this state, and all hosts
+//! together leave a reserve: reads and writes with data in the capsule always find buffers there, which come back by
+//! themselves. A write that is over the limit waits for its R2T, and nothing else waits behind it. A lane that has no such
+//! write may have one of any size, as far as the reserve allows.
+//!
+//! One value for each pool. Bytes are counted as the pool does: in powers of two.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+/// Smallest buffer of a pool, in bytes.
+const BUFFER_MIN: usize = 4096;
+/// Divisors of the pool: parts for a lane, for a host, and for those who wait for no host.
+const LANE_PART: usize = 4;
+const HOST_PART: usize = 2;
+const RESERVE_PART: usize = 8;
+
+/// Bytes that a buffer of that length takes of its pool.
+fn rounded(bytes: u32) -> usize {
+    (bytes as usize).next_power_of_two().max(BUFFER_MIN)
+}
+
+/// The pool's buffers that wait for data.
+#[derive(Debug)]
+pub struct BufferShares {
+    /// Bytes of the pool.
+    pool: usize,
+    /// Bytes that wait for any host.
+    total: Rc<Cell<usize>>,
+    /// Bytes that wait for each host, by its NQN.
+    hosts: RefCell<BTreeMap<Arc<str>, Weak<Cell<usize>>>>,
+}
+
+impl BufferShares {
+    /// Of a pool of so many bytes.
+    #[must_use]
+    pub fn new(pool: usize) -> Self {
+        BufferShares { pool, total: Rc::default(), hosts: RefCell::default() }
+    }
+
+    /// The share of a lane of that host.
+    #[must_use]
+    pub fn join(&self, hostnqn: &Arc<str>) -> BufferShare {
+        let mut hosts = self.hosts.borrow_mut();
+        hosts.retain(|_, host| host.strong_count() > 0);
+        let known = hosts.get(hostnqn).and_then(Weak::upgrade);
+        let host = known.unwrap_or_default();
+        hosts.insert(hostnqn.clone(), Rc::downgrade(&host));
+        BufferShare { pool: self.pool, total: self.total.clone(), host, own: 0 }
+    }
+
+    /// Bytes that wait for any host.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.total.get()
+    }
+}
+
+/// A lane's share. Dropping it gives back what it has.
+#[derive(Debug)]
+pub struct BufferShare {
+    pool: usize,
+    total: Rc<Cell<usize>>,
+    host: Rc<Cell<usize>>,
+    own: usize,
+}
+
+impl BufferShare {
+    /// Whether a buffer of so many bytes may wait for its data.
+    #[must_use]
+    pub fn may_wait(&self, bytes: u32) -> bool {
+        let bytes = rounded(bytes);
+        let fits = |has: usize, limit: usize| has == 0 || has + bytes <= limit;
+        fits(self.total.get(), self.pool - self.pool / RESERVE_PART)
+            && fits(self.host.get(), self.pool / HOST_PART)
+            && fits(self.own, self.pool / LANE_PART)
+    }
+
+    /// A buffer waits for its data.
+    pub fn begin(&mut self, bytes: u32) {
+        let bytes = rounded(bytes);
+        self.own += bytes;
+        self.total.update(|total| total + bytes);
+        self.host.update(|host| host + bytes);
+    }
+
+    /// Its data is here, or the buffer was given back.
+    pub fn end(&mut self, bytes: u32) {
+        self.give_back(rounded(bytes));
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.own, "{bytes} of {} bytes", self.own);
+        self.own -= bytes;
+        self.total.update(|total| total - bytes);
+        self.host.update(|host| host - bytes);
+    }
+}
+
+impl Drop for BufferShare {
+    fn drop(&mut self) {
+        self.give_back(self.own);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u32 = 1 << 20;
+
+    /// Begins writes of so many bytes as long as that is allowed: how many.
+    fn fill(share: &mut BufferShare, bytes: u32) -> usize {
+        let mut count = 0;
+        while share.may_wait(bytes) {
+            share.begin(bytes);
+            count += 1;
+        }
+        count
+    }
+
+    fn nqn(number: usize) -> Arc<str> {
+        format!("nqn.x:{number}").into()
+    }
+
+    #[test]
+    fn a_lane_a_host_and_all_hosts_leave_something() {
+        let shares = BufferShares::new(64 << 20);
+        let mut of_one: Vec<BufferShare> = (0..8).map(|_| shares.join(&nqn(1))).collect();
+        let counts: Vec<usize> = of_one.iter_mut().map(|lane| fill(lane, MIB)).collect();
+        assert_eq!(counts, [16, 16, 0, 0, 0, 0, 0, 0], "a quarter, and a half");
+        let mut others: Vec<BufferShare> = (2..10).map(|host| shares.join(&nqn(host))).collect();
+        let counts: Vec<usize> = others.iter_mut().map(|lane| fill(lane, MIB)).collect();
+        assert_eq!(counts.iter().sum::<usize>(), 24, "an eighth is left: {counts:?}");
+        assert_eq!(shares.total(), 56 << 20);
+        others[0].end(MIB);
+        assert!(others[7].may_wait(MIB) && !of_one[7].may_wait(4096));
+    }
+
+    #[test]
+    fn bytes_are_counted_as_the_pool_has_them() {
+        let shares = BufferShares::new(16 << 20);
+        let mut share = shares.join(&nqn(1));
+        assert_eq!(fill(&mut share, 513 << 10), 4, "a buffer of 1 MiB each");
+        assert_eq!(fill(&mut share, 1), 0);
+        (0..4).for_each(|_| share.end(513 << 10));
+        assert_eq!(fill(&mut share, 1), (4 << 20) / BUFFER_MIN);
+    }
+
+    #[test]
+    fn a_pool_that_is_small_takes_one_write_after_the_other() {
+        let shares = BufferShares::new(2 << 20);
+        let (mut one, other) = (shares.join(&nqn(1)), shares.join(&nqn(2)));
+        assert!(one.may_wait(MIB));
+        one.begin(MIB);
+        assert!(!one.may_wait(4096) && !other.may_wait(MIB));
+        assert!(other.may_wait(512 << 10), "another host is not held up by that one");
+        one.end(MIB);
+        assert!(one.may_wait(MIB) && other.may_wait(MIB));
+    }
+
+    #[test]
+    fn a_lane_that_goes_gives_back_what_it_has() {
+        let shares = BufferShares::new(16 << 20);
+        let (mut one, mut other) = (shares.join(&nqn(1)), shares.join(&nqn(1)));
+        assert_eq!((fill(&mut one, MIB), fill(&mut other, MIB)), (4, 4));
+        drop(one);
+        assert_eq!(shares.total(), 4 << 20);
+        let mut third = shares.join(&nqn(1));
+        assert_eq!(fill(&mut third, MIB), 4, "the host's is counted on");
+        drop((other, third));
+        assert_eq!((shares.total(), shares.join(&nqn(2)).may_wait(MIB)), (0, true));
+        assert_eq!(shares.hosts.borrow().len(), 1, "hosts that have gone are forgotten");
+    }
+}
