@@ -13,10 +13,10 @@ test_a_host_detaches_as_spdk_does() {
     ! grep -q 'not shut down' target.log
 }
 
-# wrong TEXT COMMAND...: fails and says that
-wrong() {
-    ! "${@:2}" >wrong.log 2>&1 || fail "${*:2}: has not failed"
-    grep -qF "$1" wrong.log || fail "$(cat wrong.log)"
+# fails_saying TEXT COMMAND...: fails and says that
+fails_saying() {
+    ! "${@:2}" >failed.log 2>&1 || fail "${*:2}: has not failed"
+    grep -qF "$1" failed.log || fail "$(cat failed.log)"
 }
 
 # shellcheck source=../lib/links.sh
@@ -39,14 +39,14 @@ test_discovery_of_link_local_addresses() {
         --namespace mem:16MiB --mdns --rpc "$work/rpc.sock" --state "$work/state.toml"
     target=$pid
     until_line target.log '^ready' "$target"
-    wrong 'needs the name of its interface' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    fails_saying 'needs the name of its interface' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2", "trsvcid": "4421"}}'
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem '{"nqn": "nqn.2026-11.test:other", "allow_any_host": true}'
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2%lan0", "trsvcid": "4421"}}'
     in_host "$lab" "$ROADTRAIN" discover -a 'fe80::77:2%lan0' -s 4421 --json >discover.json
     holds discover.json '[.. | strings] | index("nqn.2026-11.test:other") != null'
-    wrong 'needs the name of its interface' in_host "$lab" "$ROADTRAIN" identify -a fe80::77:2 -n "$nqn"
+    fails_saying 'needs the name of its interface' in_host "$lab" "$ROADTRAIN" identify -a fe80::77:2 -n "$nqn"
     background attach.log ip netns exec "rt-$lab-h" "$ROADTRAIN" attach -a 'fe80::77:2%lan0' --discover -n "$nqn" \
         --as "nbd:unix:$work/n.sock"
     attached=$pid
@@ -62,7 +62,7 @@ test_spellings_of_one_address_are_one_path() {
     grep -q "127.0.0.1:$port" target.log
     local other
     for other in ::ffff:127.0.0.1 "[::ffff:7f00:1]:$port" localhost; do
-        wrong 'is there twice' "$ROADTRAIN" attach -a 127.0.0.1 -a "$other" -s "$port" -n "$nqn" --as "nbd:unix:$work/n.sock"
+        fails_saying 'is there twice' "$ROADTRAIN" attach -a 127.0.0.1 -a "$other" -s "$port" -n "$nqn" --as "nbd:unix:$work/n.sock"
     done
 }
 
@@ -75,7 +75,7 @@ test_a_listener_at_a_port_that_the_system_chose() {
     port=$(grep -o '127.0.0.1:[0-9]*' target.log | head -n 1 | cut -d: -f2)
     local other=nqn.2026-11.test:other
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
-    wrong 'does not require TLS there' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    fails_saying 'does not require TLS there' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}, \"secure_channel\": true}"
     "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"

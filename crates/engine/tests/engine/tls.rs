@@ -5,7 +5,9 @@ use crate::proxy::{Fate, Proxy};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
 use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
-use roadtrain_proto::security::{Derivation, Hash, IdentityVersion, Keyring, TlsKey, TlsKeys};
+use roadtrain_proto::security::{
+    Derivation, Hash, IdentityVersion, Keyring, Secret, Suite, TlsKey, TlsKeys, TlsPsk,
+};
 use roadtrain_wire::discovery::{sectype, treq};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use socket2::{Domain, Socket, Type};
@@ -109,6 +111,25 @@ fn a_key_is_offered_by_the_identity_that_the_target_knows() {
         }
         assert_nothing_left(&server);
     }
+}
+
+/// A host whose key was made by authentication, and is forgotten, authenticates again when it receives that alone.
+#[test]
+fn a_generated_key_that_is_forgotten_is_not_known() {
+    let server = required(vec![memory(1, MIB, 512)], key(Hash::Sha256, 7));
+    for (kind, alert) in [('G', 115), ('R', 51)] {
+        let identity = format!("NVMe1{kind}01 {HOST_NQN} {NQN} digest");
+        let psk = Secret::new(&[1; 32]);
+        let psk = TlsPsk { identity, psk, suite: Suite::Aes128GcmSha256 };
+        let mut hello = roadtrain_tls::Handshake::connect(psk).unwrap();
+        let mut stream = TcpStream::connect(address(&server)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(hello.outgoing()).unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, alert]);
+    }
+    assert_nothing_left(&server);
 }
 
 #[test]
