@@ -502,7 +502,8 @@ impl<E: Send + 'static> Association<E> {
             path.delay = (delay * 2).min(longest);
             // The target may not know it any more: the next attempt makes another one.
             path.psk = None;
-            now + delay
+            path.lost.missed(now, &self.config.old_commands);
+            now + self.config.old_commands.ask_within().map_or(delay, |most| delay.min(most))
         };
         if is_claim(&why) {
             self.config.old_commands.claim_all(now);

@@ -38,6 +38,11 @@ impl Lost {
         self.0.iter().for_each(|lost| old.lost(now, lost.serial));
     }
 
+    /// The path could not be connected.
+    pub(super) fn missed(&self, now: Instant, old: &OldCommands) {
+        self.0.iter().for_each(|lost| old.missed(now, lost.serial));
+    }
+
     /// Those that a target can be told to end.
     pub(super) fn to_end(&self) -> Vec<(ControllerSerial, ControllerInstance)> {
         self.0.iter().filter_map(|lost| Some((lost.serial, lost.instance?))).collect()
@@ -93,8 +98,9 @@ impl<E: Send + 'static> Association<E> {
     ) {
         let old = self.config.old_commands.clone();
         for (serial, cntlid, fencing) in fenced {
-            if matches!(fencing, Fencing::Ended | Fencing::Replaced) {
-                old.end(serial);
+            match fencing {
+                Fencing::Ended | Fencing::Replaced => old.end(serial),
+                Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => old.absent(serial),
             }
             self.actions.push_back(Action::Fenced { path, cntlid, fencing });
         }
@@ -124,5 +130,8 @@ impl<E: Send + 'static> Association<E> {
         for (serial, _) in self.paths.iter_mut().filter_map(|path| path.controller.take()) {
             if is_shut_down { old.end(serial) } else { old.lost(now, serial) }
         }
+        // Nobody connects there any more.
+        let lost = self.paths.iter().flat_map(|path| &path.lost.0);
+        lost.for_each(|lost| old.absent(lost.serial));
     }
 }
