@@ -18,7 +18,9 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
-use roadtrain_proto::host::old_commands::{LaneGuard, OldCommands, OpenController};
+use roadtrain_proto::host::old_commands::{
+    ControllerSerial, LaneGuard, OldCommands, OpenController,
+};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
@@ -27,7 +29,6 @@ use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
@@ -134,7 +135,7 @@ pub struct Host<T: Transport> {
     /// Writes that may still be executed, over all paths.
     old: OldCommands,
     /// When lost controllers would have ended if nobody claimed to have them.
-    quiet_until: Vec<(ControllerInstance, Instant)>,
+    quiet_until: BTreeMap<ControllerSerial, Instant>,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
     queues: BTreeMap<u16, T::Host>,
     /// Queue and slot of the command that the association waits for; without a slot, for the connection.
@@ -180,7 +181,7 @@ impl<T: Transport> Host<T> {
             pinned,
             old,
             waits_for_first: !number.is_multiple_of(plan.paths),
-            quiet_until: Vec::new(),
+            quiet_until: BTreeMap::new(),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
@@ -243,17 +244,11 @@ impl<T: Transport> Host<T> {
 
     /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
     fn ignore_claims(&mut self, now: Instant) {
-        let open = self.old.open(now);
-        for OpenController { controller, left, .. } in &open {
-            let (Some(instance), Some(left)) = (controller.instance, *left) else { continue };
-            let known = self.quiet_until.iter().find(|(of, _)| *of == instance);
-            let until = known.map_or(now + left, |(_, until)| *until);
-            if known.is_none() {
-                self.quiet_until.push((instance, until));
-            }
-            let is_first = open.iter().filter(|of| of.left.is_some_and(|l| l <= left)).count() == 1;
-            if until <= now && is_first {
-                self.old.expire(now + left);
+        for (serial, quiet) in self.old.lost_controllers() {
+            let Some(quiet) = quiet else { continue };
+            let until = *self.quiet_until.entry(serial).or_insert(now + quiet);
+            if until <= now {
+                self.old.end(serial);
             }
         }
     }

@@ -269,6 +269,14 @@ impl OldCommands {
         state.controllers.values().filter(|of| !of.ranges.is_empty()).map(open).collect()
     }
 
+    /// Lost controllers, and their quiet times.
+    #[must_use]
+    pub fn lost_controllers(&self) -> Vec<(ControllerSerial, Option<Duration>)> {
+        let state = self.state();
+        let lost = state.controllers.iter().filter(|(_, of)| of.claimed_at.is_some());
+        lost.map(|(&serial, of)| (serial, of.known.quiet)).collect()
+    }
+
     // ---- Blocks ----
 
     /// The controller's connection was lost before it had answered writes to these blocks. `false`: it has ended before.
