@@ -14,7 +14,7 @@ mod snapshot;
 
 use crate::args::{AttachArgs, GlobalArgs};
 use crate::failure::{Failure, Outcome};
-use crate::registry::{Claim, DeviceEntry, Registration, Registry};
+use crate::registry::{Claim, DeviceEntry, Registration, Registry, Sender};
 use crate::signals::Signals;
 use crate::{connect, logs, notify, output};
 use keep::{Facts, Kept};
@@ -49,6 +49,9 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     let signals = Signals::block()?;
     let signals = if args.daemon { signals } else { signals.of_terminal() };
     let mut place = claim(args, &spec, &config)?;
+    let sender = Sender { nqn: args.nqn.clone(), host_nqn: config.host_nqn.clone() };
+    let (inherited, left) = Registry::of_user().open_writes(&sender);
+    let config = HostConfig { inherited, ..config };
     let log = start_log(args, global, &mut place)?;
     let spec = recover(spec, &mut place);
     let address = config.address.to_string();
@@ -71,7 +74,9 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     notify::tell(notify::NotifyState::Stopping);
     info!("stopping");
     let stopped = signals.guard_with(GRACE, || give_up(&place), || kept.stop());
-    end.and(stopped)
+    let open = kept.view().open_writes();
+    let noted = Registry::of_user().leave_open_writes(place.id(), &sender, &open, &left);
+    end.and(stopped).and(noted)
 }
 
 /// It can be used: tells everybody.

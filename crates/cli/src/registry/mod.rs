@@ -4,24 +4,28 @@
 //! /run/roadtrain/nbd0/entry.json     what it is, and which process keeps it
 //!                    /control.sock   where that process answers
 //!                    /log            its log, if it runs in the background
+//!              /.open-nbd0.json       writes that it has left and that may still be executed, when it has ended
 //! ```
 //!
 //! | file | purpose |
 //! |---|---|
 //! | `place` | where that folder is |
 //! | `entry` | what is written about an attachment |
+//! | `open_writes` | writes that may still be executed after their attachment has ended |
 //! | `process` | whether the one that wrote it still runs |
 //! | `claim` | a place of its own for a new attachment |
 //! | `target` | the same for what is served here |
 
 mod claim;
 mod entry;
+mod open_writes;
 mod place;
 mod process;
 mod target;
 
 pub(crate) use claim::{Claim, Registration};
 pub(crate) use entry::{DeviceEntry, Entry, Phase, write_entry};
+pub(crate) use open_writes::Sender;
 pub(crate) use process::Process;
 pub(crate) use target::{TargetClaim, TargetEntry, TargetPlace, Targets};
 

@@ -6,7 +6,7 @@ use crate::spin::Waiting;
 use roadtrain_proto::host::association::{self, Beside};
 use roadtrain_proto::host::bringup::Wants;
 use roadtrain_proto::host::express::EXPRESSES_MAX;
-use roadtrain_proto::host::old_commands::OldCommands;
+use roadtrain_proto::host::old_commands::{OldCommands, OpenController};
 use roadtrain_proto::host::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
@@ -40,6 +40,8 @@ pub struct HostConfig {
     pub keys: Keys,
     /// Lanes (I/O queues), each with its own connection.
     pub lanes: u32,
+    /// Controllers that an earlier process of this host has lost, and that may still execute writes.
+    pub inherited: Vec<OpenController>,
     /// Cores of the reactors, which are dealt out to them in turn. Empty: not pinned.
     pub cores: Vec<usize>,
     /// Reactors, to which lanes are dealt out in turn. `None`: one for each core, one without cores.
@@ -140,6 +142,7 @@ impl HostConfig {
             host_id,
             keys: Keys::default(),
             lanes: 1,
+            inherited: Vec::new(),
             cores: Vec::new(),
             reactors: None,
             placement: Placement::default(),

@@ -69,6 +69,7 @@ impl Controller {
         let mut names: Vec<_> = config.addresses().map(|to| Some(to.to_string())).collect();
         names.resize(config.paths_max(), None);
         let view = ControllerView::new(info, lanes, names, first, affinities.clone());
+        view.inherit(&config.inherited);
         let system = |what| move |source| HostError::System { what, source };
         let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
         let mailboxes = mailboxes.map_err(system("mailbox"))?;

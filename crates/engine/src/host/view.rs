@@ -3,11 +3,12 @@
 use super::counters::{
     LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport, ReactorCounters,
 };
+use crate::clock;
 use crate::metrics::{Io, ReactorSample};
 use crate::platform::Affinity;
 use crate::spin::{Learnt, Meter};
 use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
-use roadtrain_proto::host::old_commands::OldCommands;
+use roadtrain_proto::host::old_commands::{BlockRange, OldCommands, OpenController};
 use roadtrain_proto::host::paths::AnaTable;
 use roadtrain_proto::host::pins::Pinned;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -57,6 +58,30 @@ impl Way {
     }
 }
 
+/// Ranges that are named; there may be thousands.
+const RANGES_TOLD: usize = 8;
+
+/// Blocks that a lost controller may still write, for people to read.
+fn open_text(open: &OpenController) -> String {
+    let name = match open.controller.instance {
+        Some(instance) => format!("controller {}, which was lost,", instance.cntlid),
+        None => "a controller that was lost".into(),
+    };
+    let range = |&BlockRange { nsid, first, count }: &BlockRange| match count {
+        BlockRange::ALL => format!("namespace {nsid} from block {first} on"),
+        count => format!("namespace {nsid} blocks {first} to {}", first + (count - 1)),
+    };
+    let mut ranges: Vec<String> = open.ranges.iter().take(RANGES_TOLD).map(range).collect();
+    if let Some(more) = open.ranges.len().checked_sub(RANGES_TOLD).filter(|more| *more > 0) {
+        ranges.push(format!("{more} more ranges"));
+    }
+    let until = match open.left {
+        Some(left) => format!("for {left:.0?}"),
+        None => "at any time, as there is no keep-alive timeout".into(),
+    };
+    format!("{name} may still execute writes {until}: {}", ranges.join(", "))
+}
+
 /// Of all lanes of a path.
 fn sum(lanes: &[LaneCounters]) -> LaneReading {
     lanes.iter().map(LaneCounters::read).reduce(LaneReading::and).unwrap_or_default()
@@ -71,6 +96,19 @@ impl ControllerView {
     /// Writes that may still be executed though their controller is lost, over all paths.
     pub(super) fn old_commands(&self) -> OldCommands {
         self.old_commands.clone()
+    }
+
+    /// Controllers that an earlier process of this host has lost.
+    pub(super) fn inherit(&self, open: &[OpenController]) {
+        for open in open {
+            self.old_commands.inherit(clock::now(), open.clone());
+        }
+    }
+
+    /// Controllers of this host that may still write, because they were lost before they had answered.
+    #[must_use]
+    pub fn open_writes(&self) -> Vec<OpenController> {
+        self.old_commands.open(clock::now())
     }
 
     /// With a path to each address, of which `first` is connected, and places for those that come later.
@@ -246,7 +284,8 @@ impl ControllerView {
                 "{count} requests that the target did not answer have failed: what they wrote may be lost"
             )),
         };
-        requests.into_iter().chain(lost).collect()
+        let open = self.open_writes();
+        requests.into_iter().chain(lost).chain(open.iter().map(open_text)).collect()
     }
 
     /// Why a reactor has ended, if that was a failure: the controller has ended then, too.

@@ -34,7 +34,7 @@ pub use look_ups::AskedBy;
 
 use ending::Ending;
 use errands::{Attempt, Errand};
-use fencing::{Lost, is_claim};
+use fencing::{Lost, end_lost, is_claim};
 use look_ups::LookUps;
 use loss::Failed;
 use transitions::Transitions;
@@ -276,7 +276,7 @@ impl<E: Send + 'static> Association<E> {
             began_at: now,
             delay: config.reconnect_delay,
             controller: None,
-            lost: Lost::default(),
+            lost: Lost::inherited(&config.old_commands),
             transitions: Transitions::default(),
             psk: None,
         };
@@ -315,7 +315,10 @@ impl<E: Send + 'static> Association<E> {
         association.paths[0].psk = psk;
         association.paths[0].state = State::Connecting;
         association.paths[0].keep_alive_at = association.keep_alive_after(now);
-        association.connect_lanes(0, info);
+        match association.paths[0].lost.to_end() {
+            lost if lost.is_empty() => association.connect_lanes(0, info),
+            lost => association.end_lost_first(info, lost),
+        }
         association
     }
 
@@ -635,17 +638,7 @@ impl<E: Send + 'static> Association<E> {
                     format!("takes {least} octets at once, and other paths {transfer_bytes}");
                 return Err(Failure::Controller(text));
             }
-            let mut fenced = Vec::new();
-            for (serial, lost) in lost {
-                let (identify, timeout) = (&info.identify, wants.timeout);
-                let fencing = bringup::try_to_end(&driver, timeout, identify, lost, &old).await?;
-                let text =
-                    || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
-                let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
-                let is_replaced = fencing == Fencing::Unknown && old.is_at(serial, identify);
-                let fencing = if is_replaced { Fencing::Replaced } else { fencing };
-                fenced.push((serial, lost.cntlid, fencing));
-            }
+            let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
             Ok(Done::Information(Box::new(info), psk, fenced))
         }));
     }

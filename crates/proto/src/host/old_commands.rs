@@ -80,6 +80,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
+    /// See [`OldCommands::inherit`].
+    inherited: Vec<ControllerSerial>,
     controllers: BTreeMap<ControllerSerial, Controller>,
 }
 
@@ -130,17 +132,21 @@ impl OldCommands {
     }
 
     /// A controller that an earlier process of this host has lost, with blocks that it may still write; its quiet time
-    /// begins now.
-    pub fn inherit(
-        &self,
-        now: Instant,
-        known: ControllerIdentity,
-        ranges: impl IntoIterator<Item = BlockRange>,
-    ) -> ControllerSerial {
-        let serial = self.begin(known);
-        self.record(serial, ranges);
+    /// begins now. The first association to be made has it ended.
+    pub fn inherit(&self, now: Instant, open: OpenController) -> ControllerSerial {
+        let serial = self.begin(open.controller);
+        self.record(serial, open.ranges);
         self.lost(now, serial);
+        self.state().inherited.push(serial);
         serial
+    }
+
+    /// Controllers that no association has to have ended yet.
+    pub(super) fn take_inherited(&self) -> Vec<(ControllerSerial, Option<ControllerInstance>)> {
+        let mut state = self.state();
+        let inherited = std::mem::take(&mut state.inherited).into_iter();
+        let named = |serial| Some((serial, state.controllers.get(&serial)?.known.instance));
+        inherited.filter_map(named).collect()
     }
 
     /// All connections of the controller are gone: its quiet time begins.

@@ -1,10 +1,10 @@
 //! What an association does so that no old command is executed behind a newer one: it has the controllers ended that its
 //! paths have lost, and says which have ended ([`crate::host::old_commands`]).
 
-use super::{Action, Association, PathId, Reason};
-use crate::host::bringup::{self, ControllerInfo, Fencing};
+use super::{Action, Association, Done, PathId, Reason};
+use crate::host::bringup::{self, ControllerInfo, Fencing, Wants};
 use crate::host::old_commands::{ControllerIdentity, ControllerSerial, OldCommands};
-use crate::host::procedure::Failure;
+use crate::host::procedure::{Driver, Failure, Procedure};
 use crate::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::status::Status;
@@ -26,6 +26,12 @@ struct LostController {
 pub(super) struct Lost(Vec<LostController>);
 
 impl Lost {
+    /// Those that an earlier process of this host has lost, for the first path that there is.
+    pub(super) fn inherited(old: &OldCommands) -> Self {
+        let lost = |(serial, instance)| LostController { serial, instance, is_untold: true };
+        Lost(old.take_inherited().into_iter().map(lost).collect())
+    }
+
     pub(super) fn push(&mut self, serial: ControllerSerial, instance: Option<ControllerInstance>) {
         if self.0.len() >= LOST_MAX {
             self.0.remove(0);
@@ -68,6 +74,27 @@ impl Lost {
     }
 }
 
+/// Has a target end controllers that were lost, as long as it says that one may still execute something.
+pub(super) async fn end_lost<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    lost: Vec<(ControllerSerial, ControllerInstance)>,
+    old: &OldCommands,
+) -> Result<Vec<(ControllerSerial, u16, Fencing)>, Failure<E>> {
+    let mut fenced = Vec::new();
+    for (serial, lost) in lost {
+        let (identify, timeout) = (&info.identify, wants.timeout);
+        let fencing = bringup::try_to_end(driver, timeout, identify, lost, old).await?;
+        let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
+        let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
+        let is_replaced = fencing == Fencing::Unknown && old.is_at(serial, identify);
+        let fencing = if is_replaced { Fencing::Replaced } else { fencing };
+        fenced.push((serial, lost.cntlid, fencing));
+    }
+    Ok(fenced)
+}
+
 /// Whether a target that has given this reason has something of this host that it may still execute.
 pub(super) fn is_claim<E>(why: &Reason<E>) -> bool {
     let busy = Status::CONNECT_CONTROLLER_BUSY;
@@ -84,10 +111,18 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    /// A controller of an earlier process of this host that may still execute something: the first connection has it
-    /// ended, before there are lanes.
-    pub fn inherit(&mut self, serial: ControllerSerial, instance: Option<ControllerInstance>) {
-        self.paths[0].lost.push(serial, instance);
+    /// Has the controllers ended that an earlier process has lost, before there are lanes.
+    pub(super) fn end_lost_first(
+        &mut self,
+        info: ControllerInfo,
+        lost: Vec<(ControllerSerial, ControllerInstance)>,
+    ) {
+        let (wants, old) = (self.config.wants.clone(), self.config.old_commands.clone());
+        let psk = self.paths[0].psk.clone();
+        self.paths[0].task = Some(Procedure::new(|driver| async move {
+            let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
+            Ok(Done::Information(Box::new(info), psk, fenced))
+        }));
     }
 
     /// What the path's new controller has said of those that were lost.

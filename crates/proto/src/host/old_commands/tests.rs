@@ -125,9 +125,13 @@ fn too_many_ranges_are_the_whole_namespace() {
 #[test]
 fn what_an_earlier_process_has_lost_counts_from_now() {
     let old = OldCommands::default();
-    let serial = old.inherit(at(3), known(1, Some(QUIET)), [range(8, 8)]);
+    let open =
+        OpenController { controller: known(1, Some(QUIET)), ranges: vec![range(8, 8)], left: None };
+    let serial = old.inherit(at(3), open);
     assert!(old.has(serial) && old.blocks(&range(9, 1)));
     assert_eq!(old.due(), Some(at(18)));
+    assert_eq!(old.take_inherited(), [(serial, known(1, None).instance)]);
+    assert_eq!(old.take_inherited(), [], "one association has it ended");
 }
 
 proptest! {

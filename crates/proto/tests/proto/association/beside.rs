@@ -80,7 +80,7 @@ fn instance_of(harness: &Harness) -> ControllerInstance {
 }
 
 /// Another controller of the same host, which nobody serves any more.
-fn another(harness: &mut Harness) -> ControllerInstance {
+pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
     let (target, now) = (harness.target.as_mut().expect("it is there"), harness.now);
     let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, "nqn.2026-11.test:host");
     let sqe = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();

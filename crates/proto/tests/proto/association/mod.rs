@@ -80,6 +80,8 @@ struct Harness {
     random: u64,
     now: Instant,
     cntlid: u16,
+    /// What the host shares.
+    old: OldCommands,
     /// What the lanes' requests go by: they have lost a write whenever the path is lost.
     guard: LaneGuard,
     listening: bool,
@@ -112,7 +114,9 @@ impl Harness {
             old_commands: OldCommands::default(),
         };
         change(&mut config);
+        let old = config.old_commands.clone();
         Harness {
+            old,
             association: Association::new(Instant(0), config),
             target: Some(target(1)),
             first: None,

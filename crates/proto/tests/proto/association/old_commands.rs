@@ -206,28 +206,33 @@ fn a_path_that_is_given_up_has_not_ended() {
     assert!(old.open(lost_at).is_empty());
 }
 
-/// A process that comes after another one has its controllers ended first.
+/// A process that comes after another one has its controllers ended first, also where its admin queue is there before.
 #[test]
 fn a_later_process_has_the_controller_ended_first() {
-    let mut first = Harness::live(|_| ());
-    let open = |old: &OldCommands, now| old.open(now);
-    let guard = first.guard.clone();
-    let _ = guard.record(vec![BLOCKS]);
-    let instance = bringup::instance(first.association.info().expect("it is live"));
-    let old = OldCommands::default();
-    let shared = old.clone();
-    let mut next = Harness::new(|config| config.old_commands = shared);
-    next.target = first.target.take();
-    let known = roadtrain_proto::host::old_commands::ControllerIdentity {
-        instance,
-        endpoint: 0,
-        quiet: None,
-    };
-    let serial = old.inherit(next.now, known, [BLOCKS]);
-    next.association.inherit(serial, instance);
-    assert_eq!(open(&old, next.now)[0].ranges, [BLOCKS]);
-    let log = next.act();
-    let reset = position(&log, "Cross-Controller Reset 0");
-    assert!(reset < position(&log, "fenced: Ended") && reset < position(&log, "open 1"), "{log:?}");
-    assert!(open(&old, next.now).is_empty());
+    for is_brought_up in [false, true] {
+        let mut first = Harness::live(|_| ());
+        let _ = first.guard.record(vec![BLOCKS]);
+        let open = first.old.open(first.now);
+        assert_eq!((open.len(), &open[0].ranges[..]), (1, &[BLOCKS][..]));
+        let (old, mut config) = (OldCommands::default(), None);
+        old.inherit(first.now, open[0].clone());
+        let shared = old.clone();
+        let mut next = Harness::new(|of| {
+            of.old_commands = shared;
+            config = Some(of.clone());
+        });
+        if is_brought_up {
+            let info = first.association.info().expect("it is live");
+            let info = bringup::ControllerInfo::clone(info);
+            let config = config.expect("there is one");
+            old.inherit(first.now, open[0].clone());
+            next.association = Association::brought_up(next.now, config, info, None);
+            next.cntlid = super::beside::another(&mut first).cntlid;
+        }
+        next.target = first.target.take();
+        let log = next.act();
+        let reset = position(&log, "Cross-Controller Reset 0");
+        let ended = position(&log, "fenced: Ended");
+        assert!(reset < ended && ended < position(&log, "open 1"), "{log:?}");
+    }
 }
