@@ -18,9 +18,7 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
-use roadtrain_proto::host::old_commands::{
-    ControllerSerial, LaneGuard, OldCommands, OpenController,
-};
+use roadtrain_proto::host::old_commands::{ControllerSerial, LaneGuard, OldCommands};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
@@ -171,8 +169,13 @@ impl<T: Transport> Host<T> {
     /// A host that is about to connect.
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
+        Host::after(now, plan, number, rng, OldCommands::default())
+    }
+
+    /// The same, after one that has left controllers behind.
+    fn after(now: Instant, plan: &Plan, number: u8, rng: Rng, old: OldCommands) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let (pinned, old) = (Pinned::default(), OldCommands::default());
+        let pinned = Pinned::default();
         Host {
             hostid,
             number,
@@ -271,15 +274,12 @@ impl<T: Transport> Host<T> {
     /// Another process attaches in its place at `until`.
     pub fn attach_again(&mut self, now: Instant, until: Instant) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
-        let open = self.old.open(now);
-        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
-        if !self.waits_for_first {
+        let old = OldCommands::default();
+        if number.is_multiple_of(self.plan.paths) {
             // What the first process has left in its entry.
-            for OpenController { controller, ranges, .. } in open {
-                let serial = self.old.inherit(until, controller, ranges);
-                self.association.inherit(serial, controller.instance);
-            }
+            self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
         }
+        *self = Host { past, ..Host::after(until, &self.plan.clone(), number, rng, old) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.detached += 1;
     }
@@ -407,12 +407,10 @@ impl<T: Transport> Host<T> {
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
             Action::SetBarred(barred) => {
-                self.barred = barred.clone();
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
-                self.lanes
-                    .iter_mut()
-                    .chain(expresses)
-                    .for_each(|lane| lane.requests.set_barred(barred.clone()));
+                let lanes = self.lanes.iter_mut().chain(expresses);
+                lanes.for_each(|lane| lane.requests.set_barred(barred.clone()));
+                self.barred = barred;
             }
             Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
@@ -430,7 +428,6 @@ impl<T: Transport> Host<T> {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }
-            Action::EndedFor { .. } => {}
             Action::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
@@ -442,8 +439,8 @@ impl<T: Transport> Host<T> {
                 self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
+            Action::EndedFor { .. } | Action::LookedUp { .. } => {}
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::LookedUp { .. } => {}
             Action::Finish => self.ending = Ending::Finishing,
             Action::End { shut_down } => {
                 self.ending = Ending::Over;

@@ -497,7 +497,7 @@ impl<E: Send + 'static> Association<E> {
         let until = if was_live {
             path.delay = first;
             if let Some((serial, instance)) = path.controller.take() {
-                path.lost.push(serial, instance);
+                path.lost.push(&self.config.old_commands, serial, instance);
             }
             (path.began_at + first).max(now)
         } else {

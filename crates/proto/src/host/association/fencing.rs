@@ -32,9 +32,14 @@ impl Lost {
         Lost(old.take_inherited().into_iter().map(lost).collect())
     }
 
-    pub(super) fn push(&mut self, serial: ControllerSerial, instance: Option<ControllerInstance>) {
+    pub(super) fn push(
+        &mut self,
+        old: &OldCommands,
+        serial: ControllerSerial,
+        instance: Option<ControllerInstance>,
+    ) {
         if self.0.len() >= LOST_MAX {
-            self.0.remove(0);
+            old.absent(self.0.remove(0).serial); // nobody asks for it any more
         }
         self.0.push(LostController { serial, instance, is_untold: true });
     }
@@ -162,10 +167,15 @@ impl<E: Send + 'static> Association<E> {
     /// The end: whether the path's controller was shut down, or may still have something.
     pub(super) fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
         let old = &self.config.old_commands;
-        for (serial, _) in self.paths.iter_mut().filter_map(|path| path.controller.take()) {
-            if is_shut_down { old.end(serial) } else { old.lost(now, serial) }
-        }
         // Nobody connects there any more.
+        for (serial, _) in self.paths.iter_mut().filter_map(|path| path.controller.take()) {
+            if is_shut_down {
+                old.end(serial);
+            } else {
+                old.lost(now, serial);
+                old.absent(serial);
+            }
+        }
         let lost = self.paths.iter().flat_map(|path| &path.lost.0);
         lost.for_each(|lost| old.absent(lost.serial));
     }
