@@ -18,7 +18,7 @@ use lane::Lane;
 use moves::News;
 use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
 use roadtrain_proto::host::bringup::{Fencing, Wants};
-use roadtrain_proto::host::old_commands::{LaneGuard, OldCommands, OpenController};
+use roadtrain_proto::host::old_commands::{ControllerSerial, LaneGuard, OldCommands};
 use roadtrain_proto::host::pins::{Barred, Pinned};
 use roadtrain_proto::host::procedure::{Answer, Ask, Command};
 use roadtrain_proto::host::qpair::Data;
@@ -28,7 +28,6 @@ use roadtrain_proto::host::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
@@ -138,7 +137,7 @@ pub struct Host<T: Transport> {
     /// Writes that may still be executed, over all paths.
     old: OldCommands,
     /// When lost controllers would have ended if nobody claimed to have them.
-    quiet_until: Vec<(ControllerInstance, Instant)>,
+    quiet_until: BTreeMap<ControllerSerial, Instant>,
     /// What was acknowledged over all paths.
     writes: WriteVerifiers,
     /// Its connections that lanes do not have: the admin queue, and what is being connected for them.
@@ -178,8 +177,13 @@ impl<T: Transport> Host<T> {
     /// A host that is about to connect.
     #[must_use]
     pub fn new(now: Instant, plan: &Plan, number: u8, rng: Rng) -> Self {
+        Host::after(now, plan, number, rng, OldCommands::default())
+    }
+
+    /// The same, after one that has left controllers behind.
+    fn after(now: Instant, plan: &Plan, number: u8, rng: Rng, old: OldCommands) -> Self {
         let hostid = [number / plan.paths + 1; 16];
-        let (pinned, old, writes) = Default::default();
+        let (pinned, writes) = Default::default();
         let rules = rules(plan, hostid, &pinned, (&old, &writes));
         Host {
             hostid,
@@ -190,7 +194,7 @@ impl<T: Transport> Host<T> {
             old,
             writes,
             waits_for_first: !number.is_multiple_of(plan.paths),
-            quiet_until: Vec::new(),
+            quiet_until: BTreeMap::new(),
             queues: BTreeMap::new(),
             running: None,
             listening: None,
@@ -254,17 +258,11 @@ impl<T: Transport> Host<T> {
 
     /// Lets each lost controller have its quiet time, and no more. Wrong: a target may say that it still has it.
     fn ignore_claims(&mut self, now: Instant) {
-        let open = self.old.open(now);
-        for OpenController { controller, left, .. } in &open {
-            let (Some(instance), Some(left)) = (controller.instance, *left) else { continue };
-            let known = self.quiet_until.iter().find(|(of, _)| *of == instance);
-            let until = known.map_or(now + left, |(_, until)| *until);
-            if known.is_none() {
-                self.quiet_until.push((instance, until));
-            }
-            let is_first = open.iter().filter(|of| of.left.is_some_and(|l| l <= left)).count() == 1;
-            if until <= now && is_first {
-                self.old.expire(now + left);
+        for (serial, quiet) in self.old.lost_controllers() {
+            let Some(quiet) = quiet else { continue };
+            let until = *self.quiet_until.entry(serial).or_insert(now + quiet);
+            if until <= now {
+                self.old.end(serial);
             }
         }
     }
@@ -287,15 +285,12 @@ impl<T: Transport> Host<T> {
     /// Another process attaches in its place at `until`.
     pub fn attach_again(&mut self, now: Instant, until: Instant) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
-        let open = self.old.open(now);
-        *self = Host { past, ..Host::new(until, &self.plan.clone(), number, rng) };
-        if !self.waits_for_first {
+        let old = OldCommands::default();
+        if number.is_multiple_of(self.plan.paths) {
             // What the first process has left in its entry.
-            for OpenController { controller, ranges, .. } in open {
-                let serial = self.old.inherit(until, controller, ranges);
-                self.association.inherit(serial, controller.instance);
-            }
+            self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
         }
+        *self = Host { past, ..Host::after(until, &self.plan.clone(), number, rng, old) };
         self.lanes.iter_mut().for_each(|lane| lane.next_at = until);
         self.past.detached += 1;
     }
@@ -429,12 +424,10 @@ impl<T: Transport> Host<T> {
             }
             Action::RefuseExpress { lane, .. } => self.refuse_express(now, network, lane),
             Action::SetBarred(barred) => {
-                self.barred = barred.clone();
                 let expresses = self.expresses.iter_mut().map(|express| &mut express.lane);
-                self.lanes
-                    .iter_mut()
-                    .chain(expresses)
-                    .for_each(|lane| lane.requests.set_barred(barred.clone()));
+                let lanes = self.lanes.iter_mut().chain(expresses);
+                lanes.for_each(|lane| lane.requests.set_barred(barred.clone()));
+                self.barred = barred;
             }
             Action::Changed => {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
@@ -452,7 +445,6 @@ impl<T: Transport> Host<T> {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }
-            Action::EndedFor { .. } => {}
             Action::Fenced { fencing, .. } => {
                 self.past.fenced += u64::from(fencing == Fencing::Ended);
             }
@@ -464,8 +456,8 @@ impl<T: Transport> Host<T> {
                 self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
             }
+            Action::EndedFor { .. } | Action::LookedUp { .. } => {}
             Action::SetAna { .. } | Action::LateTransition { .. } => {}
-            Action::LookedUp { .. } => {}
             Action::Finish => self.ending = Ending::Finishing,
             Action::End { shut_down } => {
                 self.ending = Ending::Over;

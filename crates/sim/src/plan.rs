@@ -386,6 +386,15 @@ fn rates(mut rng: Rng) -> Rates {
     }
 }
 
+fn manners(rng: &mut Rng, latency: u64) -> Manners {
+    Manners {
+        latency_us: (latency, latency * rng.between(1, 5)),
+        slow_percent: rng.pick(&[0, 2, 20]),
+        failing_per_mille: rng.pick(&[0, 0, 20]),
+        losing_percent: 0,
+    }
+}
+
 fn digests(rng: &mut Rng) -> Digests {
     Digests { header: rng.chance(50), data: rng.chance(50) }
 }
@@ -452,12 +461,7 @@ impl Plan {
                 piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
                 window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
             },
-            manners: Manners {
-                latency_us: (latency, latency * rng.between(1, 5)),
-                slow_percent: rng.pick(&[0, 2, 20]),
-                failing_per_mille: rng.pick(&[0, 0, 20]),
-                losing_percent: 0,
-            },
+            manners: manners(rng, latency),
             keep_alive: Duration::from_millis(keep_alive_ms),
             timeout: Duration::from_millis(100),
             reconnect_delay: Duration::from_millis(rng.pick(&[1, 10])),

@@ -4,7 +4,7 @@ use crate::scenario::{ALL, Scenario, mixing};
 use crate::world::{Failure, Summary};
 
 /// Scenarios without an effect of their own over Ethernet.
-const TCP_ONLY: [&str; 12] = [
+const TCP_ONLY: [&str; 16] = [
     "losing-paths",
     "forging",
     "renewing",
@@ -16,6 +16,10 @@ const TCP_ONLY: [&str; 12] = [
     "taking-paths",
     "fence",
     "marking-paths",
+    "targets",
+    "sticking",
+    "failing-fast",
+    "moving",
     "standing-still",
 ];
 

@@ -16,8 +16,8 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 32] = [
-    ("drawn", |_| {}),
+pub const ALL: [(&str, Scenario); 36] = [
+    ("drawn", drawn),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
     ("losing-paths", losing_paths),
@@ -48,6 +48,10 @@ pub const ALL: [(&str, Scenario); 32] = [
     ("fence", fence),
     ("marking", marking),
     ("marking-paths", marking_paths),
+    ("targets", targets),
+    ("sticking", sticking),
+    ("failing-fast", failing_fast),
+    ("moving", moving),
     ("standing-still", standing_still),
 ];
 

@@ -515,7 +515,7 @@ impl<E: Send + 'static> Association<E> {
         let until = if was_live {
             path.delay = first;
             if let Some((serial, instance)) = path.controller.take() {
-                path.lost.push(serial, instance);
+                path.lost.push(&self.config.old_commands, serial, instance);
             }
             (path.began_at + first).max(now)
         } else {
@@ -523,7 +523,8 @@ impl<E: Send + 'static> Association<E> {
             path.delay = (delay * 2).min(longest);
             // The target may not know it any more: the next attempt makes another one.
             path.psk = None;
-            now + delay
+            path.lost.missed(now, &self.config.old_commands);
+            now + self.config.old_commands.ask_within().map_or(delay, |most| delay.min(most))
         };
         if is_claim(&why) {
             self.config.old_commands.claim_all(now);

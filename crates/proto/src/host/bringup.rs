@@ -489,11 +489,12 @@ pub async fn try_to_end<E>(
                 Some((reset_status::IN_PROGRESS, _)) => old.claim(driver.now(), lost),
                 _ => break,
             }
-            driver.pause(pause).await;
+            driver.pause(pause.min(deadline.since(driver.now()))).await;
             pause = (pause * 2).min(RESET_PAUSE_MAX);
         }
-        driver.pause(pause).await;
+        driver.pause(pause.min(deadline.since(driver.now()))).await;
     }
+    old.claim(driver.now(), lost);
     Ok(None)
 }
 

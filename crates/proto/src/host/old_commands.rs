@@ -9,7 +9,9 @@
 //!   nobody has claimed to have it during that time. A controller without a keep-alive timer has no such time.
 //!
 //! A **claim** is an answer by which a target says that something of the controller may still be executed: its reset is in
-//! progress, or Connect is refused because the controller is busy. Each claim begins the quiet time anew.
+//! progress, or Connect is refused because the controller is busy. Each claim begins the quiet time anew. Nobody may
+//! have heard a claim because nobody asked: after one, the time ends only if the place that had the controller was tried
+//! in its second half ([`OldCommands::missed`]), or cannot be asked ([`OldCommands::absent`]).
 //!
 //! What is blocked is a range of blocks: a request that was sent and not answered blocks its own retry as well as others.
 //! Whether the program has heard of its failure does not matter. Reads pass, and so do writes to other blocks.
@@ -33,6 +35,9 @@ use roadtrain_wire::identify::IdentifyController;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A place that had a controller is tried so often in its quiet time.
+const ASKED_TIMES: u32 = 4;
 
 /// Number of a controller that a host has or had, unique among all of its paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,12 +90,20 @@ struct Controller {
     known: ControllerIdentity,
     /// Last time at which it was known to be there: its connections were lost, or it was claimed. `None`: it is connected.
     claimed_at: Option<Instant>,
+    /// A target has claimed it.
+    is_claimed: bool,
+    /// Last time at which the place that had it was tried without a claim.
+    missed_at: Option<Instant>,
+    /// That place cannot be asked.
+    is_absent: bool,
     ranges: Ranges,
 }
 
 impl Controller {
     fn quiet_at(&self) -> Option<Instant> {
-        Some(self.claimed_at? + self.known.quiet?)
+        let (claimed_at, quiet) = (self.claimed_at?, self.known.quiet?);
+        let was_asked = self.missed_at.is_some_and(|at| at >= claimed_at + quiet / 2);
+        (!self.is_claimed || self.is_absent || was_asked).then(|| claimed_at + quiet)
     }
 }
 
@@ -106,7 +119,14 @@ impl OldCommands {
         let mut state = self.state();
         state.last += 1;
         let serial = ControllerSerial(state.last);
-        let controller = Controller { known, claimed_at: None, ranges: Ranges::default() };
+        let controller = Controller {
+            known,
+            claimed_at: None,
+            is_claimed: false,
+            missed_at: None,
+            is_absent: false,
+            ranges: Ranges::default(),
+        };
         state.controllers.insert(serial, controller);
         serial
     }
@@ -149,7 +169,32 @@ impl OldCommands {
     fn claim_where(&self, now: Instant, is_it: impl Fn(&ControllerIdentity) -> bool) {
         for controller in self.state().controllers.values_mut().filter(|of| is_it(&of.known)) {
             controller.claimed_at = controller.claimed_at.map(|before| before.max(now));
+            controller.is_claimed = true;
         }
+    }
+
+    /// The place that had the controller was tried, and nobody there has claimed it.
+    pub fn missed(&self, now: Instant, serial: ControllerSerial) {
+        if let Some(controller) = self.state().controllers.get_mut(&serial) {
+            controller.missed_at = Some(now);
+        }
+    }
+
+    /// The place that had the controller cannot be asked: another process answers there, or one that does not know such
+    /// questions, or nobody connects there any more.
+    pub fn absent(&self, serial: ControllerSerial) {
+        if let Some(controller) = self.state().controllers.get_mut(&serial) {
+            controller.is_absent = true;
+        }
+    }
+
+    /// Longest pause between two tries of a place that had a controller: so a claim is not missed.
+    #[must_use]
+    pub fn ask_within(&self) -> Option<Duration> {
+        let state = self.state();
+        let claimed =
+            state.controllers.values().filter(|of| of.is_claimed && !of.ranges.is_empty());
+        claimed.filter_map(|of| Some(of.known.quiet? / ASKED_TIMES)).min()
     }
 
     /// Nothing that was sent to the controller is executed any more.
@@ -228,6 +273,14 @@ impl OldCommands {
         };
         let state = self.state();
         state.controllers.values().filter(|of| !of.ranges.is_empty()).map(open).collect()
+    }
+
+    /// Lost controllers, and their quiet times.
+    #[must_use]
+    pub fn lost_controllers(&self) -> Vec<(ControllerSerial, Option<Duration>)> {
+        let state = self.state();
+        let lost = state.controllers.iter().filter(|(_, of)| of.claimed_at.is_some());
+        lost.map(|(&serial, of)| (serial, of.known.quiet)).collect()
     }
 
     // ---- Blocks ----

@@ -1,10 +1,42 @@
 //! Several targets over one disk: whatever becomes of one, nothing old comes behind what is newer.
 
+use crate::cases::is_thorough;
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
 use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::standing_still;
+use roadtrain_sim::scenario::{Scenario, drawn, failing_fast, moving, standing_still, sticking};
+use std::ops::Range;
+
+#[test]
+fn hosts_of_several_targets_end_well() {
+    let Some(sum) = sum_of("targets", Lanes::Tcp, 200) else { return };
+    sum.at_least([
+        (sum.expired, 100),
+        (sum.past.moved, 200),
+        (sum.past.surrenders, 50),
+        (sum.past.detached, 20),
+        (sum.tally.succeeded, 10_000),
+    ]);
+}
+
+#[test]
+fn a_write_that_a_target_claims_is_waited_for() {
+    let Some(sum) = sum_of("sticking", Lanes::Tcp, 60) else { return };
+    sum.at_least([(sum.fence.busy, 60), (sum.past.moved, 100)]);
+}
+
+#[test]
+fn a_write_that_has_failed_is_not_executed_behind_a_newer_one() {
+    let Some(sum) = sum_of("failing-fast", Lanes::Tcp, 60) else { return };
+    sum.at_least([(sum.past.surrenders, 60), (sum.past.detached, 10), (sum.tally.failed, 60)]);
+}
+
+#[test]
+fn another_target_at_the_address_proves_nothing() {
+    let Some(sum) = sum_of("moving", Lanes::Tcp, 60) else { return };
+    sum.at_least([(sum.past.associations, 100), (sum.tally.succeeded, 3_000)]);
+}
 
 #[test]
 fn a_target_that_stood_still_executes_nothing_old() {
@@ -12,16 +44,44 @@ fn a_target_that_stood_still_executes_nothing_old() {
     sum.at_least([(sum.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
 }
 
-/// The judge finds a target that executes what it has received before it checks keep-alive timers.
-#[test]
-fn a_target_that_checks_its_timers_too_late_is_found() {
-    let found = (0..300).find_map(|seed| {
+/// Each rule, the scenario that is made for it, and a seed behind which one is soon found that goes wrong without it.
+const RULES: [(Sabotage, Scenario, u64); 4] = [
+    (Sabotage::IgnoredClaim, sticking, 0),
+    (Sabotage::OpenBlocks, failing_fast, 14),
+    (Sabotage::OnePlace, moving, 147),
+    (Sabotage::LateCheck, standing_still, 21),
+];
+
+/// The first of these seeds that goes wrong without the rule, and what.
+fn first_failure(sabotage: Sabotage, scenario: Scenario, seeds: Range<u64>) -> (u64, String) {
+    let found = seeds.clone().find_map(|seed| {
         let wrong = |plan: &mut Plan| {
-            standing_still(plan);
-            plan.sabotage = Some(Sabotage::LateCheck);
+            scenario(plan);
+            plan.sabotage = Some(sabotage);
         };
-        run_changed(seed, wrong).err()
+        Some((seed, run_changed(seed, wrong).err()?.what))
     });
-    let what = found.expect("it goes wrong with some seed").what;
-    assert!(what.contains("which is none of"), "{what}");
+    found.unwrap_or_else(|| panic!("{sabotage:?} is not found in seeds {seeds:?}"))
+}
+
+#[test]
+fn each_rule_is_missed_when_it_is_left_out() {
+    for (sabotage, scenario, first) in RULES {
+        let (seed, what) = first_failure(sabotage, scenario, first..first + 400);
+        println!("{sabotage:?}: seed {seed}: {what}");
+        assert!(what.contains("which is none of"), "{sabotage:?}: {what}");
+    }
+}
+
+/// Drawn seeds find the same: some of them have several targets.
+#[test]
+fn drawn_seeds_miss_each_rule_that_is_left_out() {
+    if !is_thorough() {
+        return;
+    }
+    for (sabotage, ..) in RULES {
+        let (seed, what) = first_failure(sabotage, drawn, 0..2_000);
+        println!("{sabotage:?}: drawn seed {seed}: {what}");
+        assert!(what.contains("which is none of"), "{sabotage:?}: {what}");
+    }
 }

@@ -32,9 +32,14 @@ impl Lost {
         Lost(old.take_inherited().into_iter().map(lost).collect())
     }
 
-    pub(super) fn push(&mut self, serial: ControllerSerial, instance: Option<ControllerInstance>) {
+    pub(super) fn push(
+        &mut self,
+        old: &OldCommands,
+        serial: ControllerSerial,
+        instance: Option<ControllerInstance>,
+    ) {
         if self.0.len() >= LOST_MAX {
-            self.0.remove(0);
+            old.absent(self.0.remove(0).serial); // nobody asks for it any more
         }
         self.0.push(LostController { serial, instance, is_untold: true });
     }
@@ -42,6 +47,11 @@ impl Lost {
     /// All of their connections are gone.
     pub(super) fn connections_gone(&self, now: Instant, old: &OldCommands) {
         self.0.iter().for_each(|lost| old.lost(now, lost.serial));
+    }
+
+    /// The path could not be connected.
+    pub(super) fn missed(&self, now: Instant, old: &OldCommands) {
+        self.0.iter().for_each(|lost| old.missed(now, lost.serial));
     }
 
     /// Those that a target can be told to end.
@@ -128,8 +138,9 @@ impl<E: Send + 'static> Association<E> {
     ) {
         let old = self.config.old_commands.clone();
         for (serial, cntlid, fencing) in fenced {
-            if matches!(fencing, Fencing::Ended | Fencing::Replaced) {
-                old.end(serial);
+            match fencing {
+                Fencing::Ended | Fencing::Replaced => old.end(serial),
+                Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => old.absent(serial),
             }
             self.actions.push_back(Action::Fenced { path, cntlid, fencing });
         }
@@ -156,8 +167,16 @@ impl<E: Send + 'static> Association<E> {
     /// The end: whether the path's controller was shut down, or may still have something.
     pub(super) fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
         let old = &self.config.old_commands;
+        // Nobody connects there any more.
         for (serial, _) in self.paths.iter_mut().filter_map(|path| path.controller.take()) {
-            if is_shut_down { old.end(serial) } else { old.lost(now, serial) }
+            if is_shut_down {
+                old.end(serial);
+            } else {
+                old.lost(now, serial);
+                old.absent(serial);
+            }
         }
+        let lost = self.paths.iter().flat_map(|path| &path.lost.0);
+        lost.for_each(|lost| old.absent(lost.serial));
     }
 }

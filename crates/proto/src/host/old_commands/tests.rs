@@ -52,6 +52,7 @@ fn each_claim_begins_the_quiet_time_anew() {
     let old = OldCommands::default();
     let guard = lost(&old, known(1, Some(QUIET)));
     let instance = known(1, None).instance.expect("it has one");
+    let serial = guard.serial.expect("it has one");
     assert_eq!(old.due(), Some(at(15)));
     old.expire(at(14));
     for seconds in 1..100 {
@@ -61,11 +62,38 @@ fn each_claim_begins_the_quiet_time_anew() {
     }
     old.claim(at(99), ControllerInstance { cirn: 7, ..instance });
     old.claim_all(at(100));
+    old.missed(at(108), serial);
     assert_eq!(old.due(), Some(at(115)));
     old.claim_all(at(50)); // late
     assert_eq!(old.open(at(105))[0].left, Some(Duration::from_secs(10)));
     old.expire(at(115));
     assert!(!guard.is_closed());
+}
+
+/// A target that has claimed a controller may still have it if nobody has asked again: a reconnect may come late.
+#[test]
+fn after_a_claim_no_time_counts_in_which_nobody_has_asked() {
+    for is_absent in [false, true] {
+        let old = OldCommands::default();
+        let guard = lost(&old, known(1, Some(QUIET)));
+        let serial = guard.serial.expect("it has one");
+        old.claim_all(at(10));
+        assert_eq!(old.ask_within(), Some(QUIET / 4));
+        for asked in [11, 17] {
+            old.missed(at(asked), serial); // in the first half
+            assert_eq!(old.due(), None);
+            old.expire(at(99));
+            assert!(guard.is_closed());
+        }
+        if is_absent {
+            old.absent(serial)
+        } else {
+            old.missed(at(18), serial)
+        }
+        assert_eq!(old.due(), Some(at(25)));
+        old.expire(at(25));
+        assert!(!guard.is_closed());
+    }
 }
 
 #[test]
