@@ -454,13 +454,11 @@ impl Control {
             }
             Verdict::Wait => return Answer { postponed: true, ..Answer::default() },
             Verdict::Busy(hostnqn) => {
-                // The host tries again: no Do Not Retry.
-                let status = Status::CONNECT_CONTROLLER_BUSY;
-                let value = host_name(hostnqn);
+                let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
                 info!(
                     peer = port.peer,
                     field = "HOSTNQN",
-                    value,
+                    value = host_name(hostnqn),
                     %status,
                     "Connect refused: commands of the host's lost connections are in a store"
                 );
