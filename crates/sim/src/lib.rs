@@ -55,6 +55,7 @@ pub mod runs;
 pub mod scenario;
 pub mod secure;
 pub mod target;
+mod target_config;
 pub mod tenures;
 pub mod transport;
 pub mod wire;

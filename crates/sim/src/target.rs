@@ -4,20 +4,19 @@ use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
 use crate::lane::Lane;
 use crate::network::{ConnId, End, Lost};
-use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
+use crate::target_config::{control, extra};
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::security::Channel;
-use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::target::execution::Fed;
 use roadtrain_proto::target::pauses::PauseDetector;
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
-    Authentication, CloseReason, NamespaceConfig, NamespaceId, Operation, Outcome, SubsystemConfig,
-    Target as Control, TargetConfig, TargetEvent, TurnOf,
+    CloseReason, Operation, Outcome, Target as Control, TargetEvent, TurnOf,
 };
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
@@ -103,41 +102,6 @@ pub struct Target<T: Transport> {
 /// Whether a host has another of its controllers reset.
 fn is_reset(sqe: &Sqe) -> bool {
     sqe.opcode == opcode::CROSS_CONTROLLER_RESET
-}
-
-/// The namespace that changes.
-fn extra(blocks: u64, store: u8) -> NamespaceConfig {
-    let id = Some(NamespaceId::of_store(store.into()));
-    NamespaceConfig { id, ..NamespaceConfig::new(2, blocks, 9) }
-}
-
-fn control(
-    now: Instant,
-    plan: &Plan,
-    number: u8,
-    (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
-    boot: u64,
-) -> Control {
-    let mut subsystem = SubsystemConfig::new(NQN);
-    let write_verifier = Some(boot);
-    let namespace = NamespaceConfig::new(1, plan.blocks + more_blocks, 9);
-    subsystem.namespaces.push(NamespaceConfig { write_verifier, ..namespace });
-    if extra_blocks > 0 {
-        subsystem.namespaces.push(extra(extra_blocks, extra_store));
-    }
-    let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
-    // Each listens in a place of its own, and says so.
-    let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
-    let network = 1 + u128::from(place);
-    let mut config =
-        TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
-    if plan.authenticates {
-        // Powers would only take time.
-        let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
-        config.authentication =
-            Authentication { required: true, offer, keys, ..Default::default() };
-    }
-    Control::new(now, &config).expect("the configuration is valid")
 }
 
 impl<T: Transport> Target<T> {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod expiry;
+mod lanes;
 mod reservations;
 mod standby;
 #[cfg(test)]
@@ -24,8 +25,8 @@ use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
-use roadtrain_proto::target::presence::{Presence, Presences, Verdict};
-use roadtrain_proto::target::session::{Leaving, Request, Session, State as Stage};
+use roadtrain_proto::target::presence::{Presences, Verdict};
+use roadtrain_proto::target::session::{Request, Session, State as Stage};
 use roadtrain_proto::target::{
     Asked, ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
     LookUp, Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
@@ -429,13 +430,11 @@ impl Control {
             }
             Verdict::Wait => return Answer { postponed: true, ..Answer::default() },
             Verdict::Busy(hostnqn) => {
-                // The host tries again: no Do Not Retry.
-                let status = Status::CONNECT_CONTROLLER_BUSY;
-                let value = host_name(hostnqn);
+                let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
                 info!(
                     peer = port.peer,
                     field = "HOSTNQN",
-                    value,
+                    value = host_name(hostnqn),
                     %status,
                     "Connect refused: commands of the host's lost connections are in a store"
                 );
@@ -570,62 +569,6 @@ impl Control {
         let open = nsids.filter_map(|nsid| state.stores.get(&connected.subnqn, nsid));
         let here = open.filter(|open| !open.is_out_of_reach());
         here.map(|open| open.store.clone()).collect()
-    }
-
-    /// What has become of a command that its host has aborted.
-    pub(super) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
-        let mut state = self.lock();
-        state.target.aborted(connected.cntlid, id, aborted);
-        self.publish(state);
-    }
-
-    /// The controller shuts down: whether none of its commands is in a store any more. If not, the command that asks
-    /// is to be tried again at [`Order::Settled`].
-    pub(super) fn quiesce(&self, connected: &Connected) -> bool {
-        let mut state = self.lock();
-        let is_quiet = state.target.quiesce(connected.cntlid);
-        if !is_quiet {
-            state.presences.wait();
-        }
-        self.publish(state);
-        is_quiet
-    }
-
-    /// A lane of a controller that shuts down has no command in a store any more.
-    pub(super) fn quiesced(&self, connected: &Connected) {
-        let mut state = self.lock();
-        state.target.quiesced(connected.cntlid, connected.qid);
-        self.settle(&mut state);
-    }
-
-    /// A lane has ended while its commands are in a store: its host cannot connect until [`Control::left`].
-    pub(super) fn drains(&self, presence: &Presence) {
-        let mut state = self.lock();
-        state.presences.drain(presence);
-        self.settle(&mut state);
-    }
-
-    /// The host has a lane that it was asked for, at [`Order::Ask`].
-    pub(super) fn answered(&self, presence: &Presence) {
-        let mut state = self.lock();
-        state.presences.answered(presence);
-        self.settle(&mut state);
-    }
-
-    /// Nothing is left of a connection. Its socket is closed after this.
-    pub(super) fn left(&self, leaving: &Leaving) {
-        let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
-        leaving.tell(target, presences);
-        self.settle(&mut state);
-        self.publish(state);
-    }
-
-    /// Lets Connects that wait try again: perhaps they waited for this.
-    fn settle(&self, state: &mut State) {
-        if state.presences.settled() {
-            self.broadcast(|| Order::Settled);
-        }
     }
 
     /// Brings every store to stable storage, when nobody writes any more: what failed, by subsystem and

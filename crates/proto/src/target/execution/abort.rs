@@ -28,7 +28,8 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         if self.abort_fused(env, slot) || self.abort_waiting(env, slot) {
             return;
         }
-        let has_waited = !awaits_data && self.leave_queues(slot);
+        let is_admin = matches!(self.slots[usize::from(slot)].command, Command::Admin(_));
+        let has_waited = !awaits_data && !is_admin && self.leave_queues(slot);
         if awaits_data {
             self.end_wait(slot);
         }

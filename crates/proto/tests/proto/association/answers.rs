@@ -1,7 +1,23 @@
 //! How long answers are waited for.
 
-use super::{Ask, Duration, Harness, PATH};
+use super::{Ask, Duration, Harness, KEEP_ALIVE, PATH, completed};
 use roadtrain_proto::host::association::Action;
+use roadtrain_wire::status::Status;
+
+#[test]
+fn a_silent_controller_is_given_up() {
+    let mut harness = Harness::live(|_| ());
+    harness.now = harness.association.deadline().unwrap();
+    let action = harness.association.poll(harness.now);
+    assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
+    assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
+    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
+    let log = harness.act_when_due();
+    assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
+    harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
+    harness.act();
+    assert!(harness.association.is_live(), "an answer that is too late means nothing");
+}
 
 /// A target that answers no Abort, because its store does not: it lives, and the host goes on saying that it does.
 #[test]

@@ -595,21 +595,6 @@ fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
 }
 
 #[test]
-fn a_silent_controller_is_given_up() {
-    let mut harness = Harness::live(|_| ());
-    harness.now = harness.association.deadline().unwrap();
-    let action = harness.association.poll(harness.now);
-    assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
-    assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
-    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
-    let log = harness.act_when_due();
-    assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
-    harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
-    harness.act();
-    assert!(harness.association.is_live(), "an answer that is too late means nothing");
-}
-
-#[test]
 fn overdue_commands_are_aborted_one_by_one() {
     let mut harness = Harness::live(|_| ());
     harness.association.overdue(PATH, 2, [5, 6]);

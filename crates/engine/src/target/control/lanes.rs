@@ -1,0 +1,65 @@
+//! What lanes tell the control plane: what has become of their commands, and of themselves.
+
+use super::{Control, State};
+use crate::target::order::Order;
+use roadtrain_proto::target::Connected;
+use roadtrain_proto::target::presence::Presence;
+use roadtrain_proto::target::session::Leaving;
+
+impl Control {
+    /// What has become of a command that its host has aborted.
+    pub(in crate::target) fn aborted(&self, connected: &Connected, id: u32, aborted: bool) {
+        let mut state = self.lock();
+        state.target.aborted(connected.cntlid, id, aborted);
+        self.publish(state);
+    }
+
+    /// The controller shuts down: whether none of its commands is in a store any more. If not, the command that asks
+    /// is to be tried again at [`Order::Settled`].
+    pub(in crate::target) fn quiesce(&self, connected: &Connected) -> bool {
+        let mut state = self.lock();
+        let is_quiet = state.target.quiesce(connected.cntlid);
+        if !is_quiet {
+            state.presences.wait();
+        }
+        self.publish(state);
+        is_quiet
+    }
+
+    /// A lane of a controller that shuts down has no command in a store any more.
+    pub(in crate::target) fn quiesced(&self, connected: &Connected) {
+        let mut state = self.lock();
+        state.target.quiesced(connected.cntlid, connected.qid);
+        self.settle(&mut state);
+    }
+
+    /// A lane has ended while its commands are in a store: its host cannot connect until [`Control::left`].
+    pub(in crate::target) fn drains(&self, presence: &Presence) {
+        let mut state = self.lock();
+        state.presences.drain(presence);
+        self.settle(&mut state);
+    }
+
+    /// The host has a lane that it was asked for, at [`Order::Ask`].
+    pub(in crate::target) fn answered(&self, presence: &Presence) {
+        let mut state = self.lock();
+        state.presences.answered(presence);
+        self.settle(&mut state);
+    }
+
+    /// Nothing is left of a connection. Its socket is closed after this.
+    pub(in crate::target) fn left(&self, leaving: &Leaving) {
+        let mut state = self.lock();
+        let State { target, presences, .. } = &mut *state;
+        leaving.tell(target, presences);
+        self.settle(&mut state);
+        self.publish(state);
+    }
+
+    /// Lets Connects that wait try again: perhaps they waited for this.
+    fn settle(&self, state: &mut State) {
+        if state.presences.settled() {
+            self.broadcast(|| Order::Settled);
+        }
+    }
+}

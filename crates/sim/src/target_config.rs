@@ -1,0 +1,44 @@
+//! What a simulated target exports when it begins.
+
+use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use roadtrain_proto::security::dhchap::{Group, Offer};
+use roadtrain_proto::target::{
+    Authentication, NamespaceConfig, NamespaceId, SubsystemConfig, Target as Control, TargetConfig,
+};
+use roadtrain_proto::time::Instant;
+
+/// The namespace that changes.
+pub(crate) fn extra(blocks: u64, store: u8) -> NamespaceConfig {
+    let id = Some(NamespaceId::of_store(store.into()));
+    NamespaceConfig { id, ..NamespaceConfig::new(2, blocks, 9) }
+}
+
+/// The control plane of a target that begins.
+pub(crate) fn control(
+    now: Instant,
+    plan: &Plan,
+    number: u8,
+    (more_blocks, extra_blocks, extra_store): (u64, u64, u8),
+    boot: u64,
+) -> Control {
+    let mut subsystem = SubsystemConfig::new(NQN);
+    let write_verifier = Some(boot);
+    let namespace = NamespaceConfig::new(1, plan.blocks + more_blocks, 9);
+    subsystem.namespaces.push(NamespaceConfig { write_verifier, ..namespace });
+    if extra_blocks > 0 {
+        subsystem.namespaces.push(extra(extra_blocks, extra_store));
+    }
+    let keys = (0..=u8::MAX).map(|number| (host_nqn([number; 16]), plan.keys())).collect();
+    // Each listens in a place of its own, and says so.
+    let place = if plan.sabotage == Some(Sabotage::OnePlace) { 0 } else { number };
+    let network = 1 + u128::from(place);
+    let mut config =
+        TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
+    if plan.authenticates {
+        // Powers would only take time.
+        let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
+        config.authentication =
+            Authentication { required: true, offer, keys, ..Default::default() };
+    }
+    Control::new(now, &config).expect("the configuration is valid")
+}
