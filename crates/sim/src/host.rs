@@ -250,7 +250,6 @@ impl<T: Transport> Host<T> {
             self.submit(now, number, load);
         }
         self.complete_failed(load)?;
-        self.finish(now, network, load);
         self.review_expresses(now, network);
         self.links().for_each(|link| link.end_turn(now, network));
         Ok(())
@@ -295,10 +294,15 @@ impl<T: Transport> Host<T> {
         self.past.detached += 1;
     }
 
-    /// Requests have come to an end, as they were to.
-    fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
-        let is_idle = (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0);
-        if self.ending == Ending::Finishing && is_idle {
+    /// Whether it has no request.
+    #[must_use]
+    pub fn has_ended_all(&self) -> bool {
+        (0..self.lanes.len()).all(|lane| self.outstanding(lane) == 0)
+    }
+
+    /// Requests of all paths have come to an end, as they were to.
+    pub fn finish(&mut self, now: Instant, network: &mut T, load: &mut Load) {
+        if self.ending == Ending::Finishing {
             self.ending = Ending::Finished;
             self.association.ended(now);
             self.act(now, network, load);

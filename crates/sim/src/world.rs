@@ -304,9 +304,12 @@ impl<T: Transport> World<T> {
     /// Processes of hosts that have detached have successors.
     fn attach_again(&mut self) {
         let (now, paths) = (self.now, usize::from(self.plan.paths));
-        let hosts = &mut self.hosts;
+        let (hosts, network, load) = (&mut self.hosts, &mut self.network, &mut self.load);
         self.detaching.retain(|&(number, time)| {
             let of = &mut hosts[usize::from(number) * paths..][..paths];
+            if of.iter().all(Host::has_ended_all) {
+                of.iter_mut().for_each(|path| path.finish(now, network, load));
+            }
             let is_over = of.iter().all(Host::is_over);
             if is_over {
                 of.iter_mut().for_each(|path| path.attach_again(now, now + time));
