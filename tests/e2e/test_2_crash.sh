@@ -40,7 +40,8 @@ test_crash_lost_writes_fail_a_flush() {
     for store in mem:16MiB,uuid=6b1a5e1c-4c52-4a0e-9d0e-3a4f5b6c7d8e "file:$work/disk.img,size=16MiB"; do
         serve --namespace "$store"
         attach --reconnect-delay 0.2
-        qemu-io -t unsafe -f raw -c 'write -P 7 0 64k' "$uri" >/dev/null # which never flushes
+        # A program that does not flush, as qemu-io does when it ends.
+        fio --name=unflushed --ioengine=nbd --uri="$uri" --rw=write --bs=4k --size=64k --output=fio.log
         restart --namespace "$store"
         eventually 30 prints_anyway '.[0].state == "connected"' "$ROADTRAIN" status --json
         if [[ $store = mem:* ]]; then
