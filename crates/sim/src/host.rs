@@ -471,8 +471,12 @@ impl<T: Transport> Host<T> {
     }
 
     /// What writes have to wait for; nothing where requests move early, which is wrong.
-    pub(super) fn guard(&self, guard: LaneGuard) -> LaneGuard {
-        let is_early = self.plan.sabotage == Some(Sabotage::EarlyMove);
+    pub(super) fn guard(&self, guard: LaneGuard, is_express: bool) -> LaneGuard {
+        let is_early = match self.plan.sabotage {
+            Some(Sabotage::EarlyMove) => true,
+            Some(Sabotage::EarlyExpress) => is_express,
+            _ => false,
+        };
         if is_early { LaneGuard::default() } else { guard }
     }
 
@@ -484,7 +488,7 @@ impl<T: Transport> Host<T> {
         (rules, guard): (RetryRules, LaneGuard),
         (barred, writes): (&Barred, &PathWrites),
     ) {
-        let guard = self.guard(guard);
+        let guard = self.guard(guard, false);
         (self.barred, self.is_lost) = (barred.clone(), false);
         self.news.is_back = true;
         self.end_hold(now);

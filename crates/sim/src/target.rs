@@ -12,7 +12,7 @@ use core::time::Duration;
 use roadtrain_proto::ether::target::Asked;
 use roadtrain_proto::security::Channel;
 use roadtrain_proto::target::execution::Fed;
-use roadtrain_proto::target::pauses::PauseDetector;
+use roadtrain_proto::target::pauses::{PauseDetector, is_too_long};
 use roadtrain_proto::target::presence::{Presences, Verdict};
 use roadtrain_proto::target::session::Newcomers;
 use roadtrain_proto::target::{
@@ -139,8 +139,10 @@ impl<T: Transport> Target<T> {
         if now < self.paused_until {
             return;
         }
-        if self.pauses.begin_turn(now) && self.plan.sabotage != Some(Sabotage::LateCheck) {
-            self.check_after_pause(now, network);
+        if let Some(pause) = self.pauses.begin_turn(now)
+            && self.plan.sabotage != Some(Sabotage::LateCheck)
+        {
+            self.check_after_pause(now, pause, network);
         }
         self.accept(now, network);
         if self.down_until.is_some() {
@@ -175,12 +177,17 @@ impl<T: Transport> Target<T> {
     }
 
     /// Ends lanes whose keep-alive timers have expired while it stood still; nothing more of them is executed.
-    fn check_after_pause(&mut self, now: Instant, network: &mut T) {
+    fn check_after_pause(&mut self, now: Instant, pause: Duration, network: &mut T) {
         self.control.handle_timeout(now);
         let has_expired = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.session.has_expired();
         let expired: Vec<ConnId> =
             self.lanes.iter().filter(has_expired).map(|(&conn, _)| conn).collect();
-        for &conn in expired.iter().chain(self.ended.keys()) {
+        let is_late = |(_, lane): &(&ConnId, &Lane<T::Target>)| {
+            let queue = lane.session.queue();
+            queue.is_some_and(|queue| is_too_long(pause, queue.keep_alive))
+        };
+        let late = self.ended.iter().filter(is_late).map(|(conn, _)| conn);
+        for &conn in expired.iter().chain(late) {
             self.stores.cancel_all(conn);
         }
         self.expired += expired.len() as u64;

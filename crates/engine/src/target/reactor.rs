@@ -223,8 +223,8 @@ impl reactor::Reactor for Reactor {
 
     fn set_now(&mut self, now: Instant) {
         self.lanes.shared.now = now;
-        if self.pauses.begin_turn(now) {
-            self.lanes.check_after_pause();
+        if let Some(pause) = self.pauses.begin_turn(now) {
+            self.lanes.check_after_pause(pause);
         }
     }
 

@@ -20,10 +20,6 @@ fn abort(admin: &mut Admin, qid: u16, cid: u16) -> bool {
 }
 
 /// With all its buffers in one chunk, which two of the largest commands fill.
-fn scarce() -> Harness {
-    Harness::with_file(|config| config.pool_bytes = 2 << 20)
-}
-
 /// Its data is on its way when it is aborted: it passes, and the connection lives.
 #[test]
 fn a_write_is_not_executed_when_its_data_comes_after_its_abort() {
@@ -73,12 +69,9 @@ fn an_abort_does_not_wait_for_data_that_does_not_come() {
 
 #[test]
 fn commands_that_wait_for_a_buffer_are_aborted() {
-    let mut harness = scarce();
+    let mut harness = Harness::scarce(|_| {});
     let mut holder = harness.queue_of(1, ENTRIES);
-    for cid in [2, 3] {
-        holder.send(&write(cid, 1 << 20, raw::PLAIN));
-        holder.r2t(cid);
-    }
+    harness.hold_buffers(&mut holder);
     let mut peer = harness.queue_of(2, ENTRIES);
     peer.send(&write(2, LENGTH, raw::PLAIN));
     peer.send(&read(3, LENGTH));
@@ -101,14 +94,11 @@ fn commands_that_wait_for_a_buffer_are_aborted() {
 #[test]
 fn data_in_a_capsule_that_waits_for_a_buffer_passes_when_it_is_aborted() {
     const RESERVED: u16 = 16;
-    let mut harness = scarce();
+    let mut harness = Harness::scarce(|_| {});
     let data = [1; 8192];
     let mut holders: Vec<_> =
         (1..=RESERVED + 1).map(|qid| harness.queue_of(qid, ENTRIES)).collect();
-    for cid in [2, 3] {
-        holders[0].send(&write(cid, 1 << 20, raw::PLAIN));
-        holders[0].r2t(cid);
-    }
+    harness.hold_buffers(&mut holders[0]);
     for holder in &mut holders[1..] {
         holder.send(&raw::write_in_capsule(2, &data, raw::PLAIN)[..5000]);
     }

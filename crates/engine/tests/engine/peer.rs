@@ -3,14 +3,19 @@
 use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Admin, Class, Client};
-use roadtrain_engine::target::{Server, ServerConfig};
+use roadtrain_engine::target::{Export, Server, ServerConfig};
+use roadtrain_store::DiskStore;
 use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
 use roadtrain_wire::pdu::{Digests, Fes, IcReq, PduType};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
+use rustix::fs::OFlags;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 #[allow(dead_code, reason = "shared with the tests of the state machines")]
 #[path = "../../../proto/tests/proto/common/raw.rs"]
@@ -19,6 +24,11 @@ pub mod raw;
 /// Octets of a block, for `raw`.
 pub const BLOCK: u32 = 512;
 pub const ENTRIES: u16 = 8;
+/// Namespace that answers no read; [`Harness::scarce`] has it.
+pub const SLOW_NSID: u32 = 3;
+/// Largest buffer. A pool of [`Harness::scarce`] has two of them.
+pub const LARGE: u32 = 1 << 20;
+pub const SCARCE_BYTES: usize = 2 << 20;
 
 /// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
 pub struct Harness {
@@ -28,6 +38,8 @@ pub struct Harness {
     pub connections: usize,
     /// The client's controller: another one would mean that its connection was lost.
     cntlid: u16,
+    /// For data of the slow namespace.
+    fifo: Option<File>,
     /// Of the namespace's file.
     _directory: Option<tempfile::TempDir>,
 }
@@ -46,6 +58,27 @@ impl Harness {
         Harness { _directory: Some(directory), ..Harness::with(config) }
     }
 
+    /// With few buffers, and a [`slow`] namespace.
+    pub fn scarce(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
+        let (export, fifo) = slow();
+        let harness = Harness::with_file(|config| {
+            config.pool_bytes = SCARCE_BYTES;
+            config.subsystems[0].namespaces.push(export);
+            adapt(config);
+        });
+        Harness { fifo: Some(fifo), ..harness }
+    }
+
+    /// Has all buffers of a scarce target out: one waits for data of `holder`'s write 2, whose transfer tag is returned,
+    /// and one for the slow namespace.
+    pub fn hold_buffers(&self, holder: &mut Peer) -> u16 {
+        holder.send(&write(2, LARGE, raw::PLAIN));
+        let ttag = holder.r2t(2);
+        holder.send(&slow_read(3, LARGE));
+        eventually("all buffers are out", || self.server.usage().buffer_bytes == SCARCE_BYTES);
+        ttag
+    }
+
     pub fn with(config: ServerConfig) -> Self {
         let server = Server::start(config).unwrap();
         let client = connect(&server);
@@ -55,7 +88,7 @@ impl Harness {
         let connections = server.usage().connections;
         assert_eq!(connections, 3);
         let cntlid = client.view().info().cntlid;
-        Harness { server, client, admin, connections, cntlid, _directory: None }
+        Harness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
     }
 
     pub fn peer(&self) -> Peer {
@@ -124,6 +157,7 @@ impl Harness {
     /// The target still serves others, and has nothing left of hostile peers.
     pub fn assert_healthy(&self) {
         eventually("the hostile connection is gone", || {
+            self.fifo.iter().for_each(feed);
             let usage = self.server.usage();
             usage.connections == self.connections && usage.buffer_bytes == 0
         });
@@ -203,6 +237,27 @@ pub fn write(cid: u16, len: u32, digests: Digests) -> Vec<u8> {
     let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, len / BLOCK);
     sqe.set_transport(len);
     raw::command(cid, sqe, &[], digests)
+}
+
+/// A namespace on a FIFO, which answers reads as far as it is fed.
+pub fn slow() -> (Export, File) {
+    let (fifo, data) = std::io::pipe().unwrap();
+    let store = DiskStore::from_file(File::from(OwnedFd::from(fifo)), 2 * MIB, BLOCK).unwrap();
+    rustix::fs::fcntl_setfl(&data, OFlags::NONBLOCK).unwrap();
+    let export = Export::with_store(SLOW_NSID, Arc::new(store));
+    (export, File::from(OwnedFd::from(data)))
+}
+
+/// Writes as much as the FIFO takes.
+pub fn feed(mut fifo: &File) {
+    while fifo.write(&[0; 65536]).is_ok() {}
+}
+
+/// A read that keeps its buffer until the namespace is fed.
+pub fn slow_read(cid: u16, len: u32) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::READ, SLOW_NSID, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], raw::PLAIN)
 }
 
 pub fn read(cid: u16, len: u32) -> Vec<u8> {

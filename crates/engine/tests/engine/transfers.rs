@@ -6,14 +6,8 @@ use roadtrain_engine::host::{Client, Op};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Of buffers: one chunk of the pool, which holds this many of the largest.
-const POOL_BYTES: usize = 2 << 20;
-const LARGE: u32 = 1 << 20;
-
 fn harness(transfer_timeout: Duration) -> Harness {
-    Harness::with_file(|config| {
-        (config.pool_bytes, config.transfer_timeout) = (POOL_BYTES, transfer_timeout);
-    })
+    Harness::scarce(|config| config.transfer_timeout = transfer_timeout)
 }
 
 /// A write that needs a buffer succeeds, sooner or later.
@@ -28,10 +22,7 @@ fn assert_goes_on(client: &Client) {
 fn a_peer_that_does_not_send_its_data_is_ended() {
     let harness = harness(Duration::from_millis(200));
     let mut peer = harness.queue(raw::PLAIN);
-    for cid in 2..4 {
-        peer.send(&write(cid, LARGE, raw::PLAIN));
-        peer.r2t(cid);
-    }
+    harness.hold_buffers(&mut peer);
     assert_goes_on(&harness.client);
     peer.assert_ends();
     harness.assert_healthy();
@@ -41,12 +32,8 @@ fn a_peer_that_does_not_send_its_data_is_ended() {
 fn a_peer_that_stops_within_its_data_is_ended() {
     let harness = harness(Duration::from_millis(200));
     let mut peer = harness.queue(raw::PLAIN);
-    let mut ttag = 0;
-    for cid in 2..4 {
-        peer.send(&write(cid, LARGE, raw::PLAIN));
-        ttag = peer.r2t(cid);
-    }
-    peer.send(&raw::h2c_data(3, ttag, 0, &vec![1; LARGE as usize], true)[..5000]);
+    let ttag = harness.hold_buffers(&mut peer);
+    peer.send(&raw::h2c_data(2, ttag, 0, &vec![1; LARGE as usize], true)[..5000]);
     assert_goes_on(&harness.client);
     peer.assert_ends();
     harness.assert_healthy();
@@ -71,24 +58,18 @@ fn a_peer_that_does_not_take_its_answers_is_ended() {
 fn nobody_is_ended_while_nobody_else_waits() {
     let harness = harness(Duration::from_millis(20));
     let mut peer = harness.queue(raw::PLAIN);
-    let mut ttags = Vec::new();
-    for cid in 2..4 {
-        peer.send(&write(cid, LARGE, raw::PLAIN));
-        ttags.push(peer.r2t(cid));
-    }
+    let first = harness.hold_buffers(&mut peer);
     peer.send(&write(4, LARGE, raw::PLAIN)); // waits for a buffer of its own
     for round in 0..20 {
         harness.client.write(2, 0, pattern(65536, round), false).unwrap(); // needs none
         std::thread::sleep(Duration::from_millis(20));
     }
     let data = vec![7; LARGE as usize];
-    peer.send(&raw::h2c_data(2, ttags[0], 0, &data, true));
+    peer.send(&raw::h2c_data(2, first, 0, &data, true));
     assert!(peer.completion(2).is_success());
-    ttags.push(peer.r2t(4));
-    for (cid, ttag) in [(3, ttags[1]), (4, ttags[2])] {
-        peer.send(&raw::h2c_data(cid, ttag, 0, &data, true));
-        assert!(peer.completion(cid).is_success());
-    }
+    let second = peer.r2t(4);
+    peer.send(&raw::h2c_data(4, second, 0, &data, true));
+    assert!(peer.completion(4).is_success());
     drop(peer);
     harness.assert_healthy();
 }
@@ -96,17 +77,21 @@ fn nobody_is_ended_while_nobody_else_waits() {
 /// A peer that has sent its data behind something that has no buffer is not to blame for that.
 #[test]
 fn a_peer_that_is_not_listened_to_is_not_ended() {
-    const BUFFERS: u16 = (POOL_BYTES >> 16) as u16;
+    const BUFFERS: u16 = (SCARCE_BYTES >> 16) as u16;
+    // A lane may have a quarter of the buffers wait for its data.
+    const WRITES: u16 = BUFFERS / 4;
     const RESERVE: u16 = 16;
     let harness = harness(Duration::from_secs(2));
     let mut victim = harness.queue_of(1, ENTRIES);
     victim.send(&write(2, 65536, raw::PLAIN));
     let ttag = victim.r2t(2);
     let mut holder = harness.queue_of(2, 2 * BUFFERS);
-    for cid in 2..=BUFFERS {
+    for cid in 2..2 + WRITES {
         holder.send(&write(cid, 65536, raw::PLAIN));
         holder.r2t(cid);
     }
+    (2 + WRITES..=BUFFERS).for_each(|cid| holder.send(&slow_read(cid, 65536)));
+    eventually("all buffers are out", || harness.server.usage().buffer_bytes == SCARCE_BYTES);
     let capsule = raw::write_in_capsule(2, &[1; 512], raw::PLAIN);
     let reserved = |qid| {
         let mut peer = harness.queue_of(qid, ENTRIES);

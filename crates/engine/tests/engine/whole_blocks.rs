@@ -166,18 +166,18 @@ fn a_connection_cut_between_parts_of_a_block_leaves_it_whole() {
 fn parts_of_blocks_wait_for_buffers() {
     const WRITES: u16 = 7;
     let directory = tempfile::tempdir().unwrap();
-    let exports = vec![memory(1, MIB, BLOCK), file(2, &directory, 4 * MIB, BLOCK)];
+    let (slow, fifo) = slow();
+    let exports = vec![memory(1, MIB, BLOCK), file(2, &directory, 4 * MIB, BLOCK), slow];
     let mut config = server_config(exports);
-    config.pool_bytes = 2 << 20;
+    config.pool_bytes = SCARCE_BYTES;
     let harness = Harness::with(config);
     let mut holder = harness.queue_of(1, 8);
-    let mut hold = |cid: u16| {
-        let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, (MIB / 512) as u32);
-        sqe.set_transport(MIB as u32);
-        holder.send(&raw::command(cid, sqe, &[], raw::PLAIN));
-        holder.r2t(cid)
-    };
-    let held = [hold(2), hold(3)]; // the whole budget
+    let mut sqe = Sqe::rw(opcode::WRITE, 2, 0, LARGE / BLOCK);
+    sqe.set_transport(LARGE);
+    holder.send(&raw::command(2, sqe, &[], raw::PLAIN));
+    let held = holder.r2t(2);
+    holder.send(&slow_read(3, LARGE));
+    eventually("all buffers are out", || harness.server.usage().buffer_bytes == SCARCE_BYTES);
     let mut peers: Vec<Peer> = (2..5).map(|qid| harness.queue_of(qid, 8)).collect();
     // Three times seven: more than the reserve.
     let data = |lane: u16, cid: u16| pattern(LEN, u64::from(lane * WRITES + cid - 2));
@@ -194,14 +194,11 @@ fn parts_of_blocks_wait_for_buffers() {
         let first = raw::h2c_data(cid, ttag, 0, &data(lane, cid)[..100], false);
         peers[usize::from(lane)].send(&first);
     }
-    for (cid, ttag) in [2, 3].into_iter().zip(held) {
-        for at in (0..MIB as usize).step_by(128 << 10) {
-            let end = at + (128 << 10);
-            let data = vec![1; 128 << 10];
-            holder.send(&raw::h2c_data(cid, ttag, at as u32, &data, end == MIB as usize));
-        }
-        assert!(holder.completion(cid).is_success());
+    for at in (0..LARGE).step_by(128 << 10) {
+        let is_last = at + (128 << 10) == LARGE;
+        holder.send(&raw::h2c_data(2, held, at, &vec![1; 128 << 10], is_last));
     }
+    assert!(holder.completion(2).is_success());
     for &(lane, cid, ttag) in &tags {
         let rest = raw::h2c_data(cid, ttag, 100, &data(lane, cid)[100..], true);
         peers[usize::from(lane)].send(&rest);
@@ -213,4 +210,8 @@ fn parts_of_blocks_wait_for_buffers() {
         let now = harness.client.read(1, number * 2, Buffer::alloc(LEN)).unwrap();
         assert!(*now == *pattern(LEN, number), "write {number}");
     }
+    eventually("the slow read is over", || {
+        feed(&fifo);
+        harness.server.usage().buffer_bytes == 0
+    });
 }

@@ -115,7 +115,7 @@ impl<T: Transport> Host<T> {
         let mut lane = Lane::new(&self.plan);
         lane.requests.set_barred(barred);
         lane.requests.set_writes(writes);
-        lane.attach(now, link, (rules, self.guard(guard)));
+        lane.attach(now, link, (rules, self.guard(guard, true)));
         self.lanes[home].express.opened(now, may_close);
         self.expresses.push(Express { number, home, lane });
         if is_lost {
@@ -139,9 +139,6 @@ impl<T: Transport> Host<T> {
         for mut express in std::mem::take(&mut self.expresses) {
             express.lane.detach(now, network);
             self.past.express_lost += express.lane.requests.waiting() as u64;
-            if self.plan.sabotage == Some(Sabotage::EarlyExpress) {
-                express.lane.requests.release();
-            }
             self.lanes[express.home].requests.absorb(&mut express.lane.requests);
         }
         self.lanes.iter_mut().for_each(|lane| lane.express.lost(now));

@@ -11,6 +11,7 @@ use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
 
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
+use roadtrain_proto::target::pauses;
 use roadtrain_proto::target::presence::Presence;
 use roadtrain_proto::target::qpair::Config as QpairConfig;
 use roadtrain_proto::target::session::Newcomers;
@@ -361,7 +362,7 @@ impl Lanes {
         if self.stopping {
             return self.close(id.0, "stopped");
         }
-        self.end_expired(id.0);
+        self.end_expired(id.0, Duration::ZERO);
         // Perhaps access was taken away while it was on its way: nothing of it is in a store.
         self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
         self.use_lane(id.0, |lane, shared| {
@@ -377,17 +378,19 @@ impl Lanes {
     /// The thread may have stood still: ends lanes whose keep-alive timers have expired meanwhile. Nothing more of what
     /// they have received is executed.
     #[cold]
-    pub(super) fn check_after_pause(&mut self) {
+    pub(super) fn check_after_pause(&mut self, pause: Duration) {
         self.shared.control.expire_due(self.shared.now);
-        self.table.indices().for_each(|index| self.end_expired(index));
+        self.table.indices().for_each(|index| self.end_expired(index, pause));
     }
 
     /// Ends the lane if its controller's keep-alive timer has expired.
-    fn end_expired(&mut self, index: u32) {
+    fn end_expired(&mut self, index: u32, pause: Duration) {
         let Some(lane) = self.table.get(index) else { return };
-        let (has_ended, has_expired) = (lane.session.is_ended(), lane.session.has_expired());
-        let queue = lane.session.queue().map(|connected| (connected.cntlid, connected.qid));
-        if has_ended || has_expired {
+        let has_expired = lane.session.has_expired();
+        let connected = lane.session.queue();
+        let is_late = connected.is_some_and(|queue| pauses::is_too_long(pause, queue.keep_alive));
+        let queue = connected.map(|connected| (connected.cntlid, connected.qid));
+        if has_expired || (lane.session.is_ended() && is_late) {
             let id = (index, self.table.generation(index));
             self.shared.tasks.cancel_all(&mut self.shared.ring, id);
         }
