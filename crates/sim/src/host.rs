@@ -397,23 +397,7 @@ impl<T: Transport> Host<T> {
 
     fn carry_out(&mut self, now: Instant, network: &mut T, action: Action<Lost>) {
         match action {
-            Action::Ask { ask: Ask::Open { qid, entries, .. }, .. } => {
-                self.open(now, network, qid, entries);
-            }
-            Action::Ask { ask: Ask::Run { qid, command }, .. } => self.run(now, qid, command),
-            Action::Ask { ask: Ask::Random { bytes }, .. } => {
-                let octets: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
-                self.association.answer(now, PATH, Ok(Answer::Random(Secret::new(&octets))));
-            }
-            Action::Ask { ask: Ask::Seal { qid, secret }, .. } => {
-                let link = self.queues.get_mut(&qid);
-                let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
-                self.association.answer(now, PATH, sealed.map(|()| Answer::Sealed));
-            }
-            Action::Ask { ask: Ask::Compute(work), .. } => {
-                work.compute();
-                self.association.answer(now, PATH, Ok(Answer::Computed));
-            }
+            Action::Ask { ask, .. } => self.run_step(now, network, ask),
             Action::Listen { sqe, .. } => self.listening = self.post(now, &sqe),
             Action::Abort { sqe, .. } => self.aborting = self.post(now, &sqe),
             Action::Attach { rules, barred, writes, guard, .. } => {
@@ -466,6 +450,27 @@ impl<T: Transport> Host<T> {
             Action::End { shut_down } => {
                 self.ending = Ending::Over;
                 self.end_connections(now, network, matches!(shut_down, Some(Ok(()))));
+            }
+        }
+    }
+
+    /// Runs a step of a procedure; the association gets its result, maybe later.
+    fn run_step(&mut self, now: Instant, network: &mut T, step: Ask) {
+        match step {
+            Ask::Open { qid, entries, .. } => self.open(now, network, qid, entries),
+            Ask::Run { qid, command } => self.run(now, qid, command),
+            Ask::Random { bytes } => {
+                let bytes: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
+                self.association.answer(now, PATH, Ok(Answer::Random(Secret::new(&bytes))));
+            }
+            Ask::Seal { qid, secret } => {
+                let link = self.queues.get_mut(&qid);
+                let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
+                self.association.answer(now, PATH, sealed.map(|()| Answer::Sealed));
+            }
+            Ask::Compute(work) => {
+                work.compute();
+                self.association.answer(now, PATH, Ok(Answer::Computed));
             }
         }
     }

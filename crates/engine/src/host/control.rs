@@ -28,6 +28,7 @@ use roadtrain_proto::host::association::{Action, AskedBy, Association, PathId, R
 use roadtrain_proto::host::bringup::Fencing;
 use roadtrain_proto::host::old_commands::LaneGuard;
 use roadtrain_proto::host::pins::Barred;
+use roadtrain_proto::host::procedure::Ask;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::host::write_verifier::PathWrites;
 use roadtrain_wire::sqe::Sqe;
@@ -299,16 +300,7 @@ impl Control {
 
     fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
         match action {
-            Action::Ask { path, ask } => {
-                if self.association.ends_in_order() {
-                    stopping::begin_again();
-                }
-                let until = self.association.answer_by(path);
-                let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
-                let config = hurried(&self.config, within);
-                let answer = self.queues.carry_out(&config, &mut self.fence, &ask);
-                self.association.answer(clock::now(), path, answer);
-            }
+            Action::Ask { path, ask } => self.run_step(path, &ask),
             Action::Listen { sqe, .. } => _ = self.post(&sqe),
             Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
             Action::AttachExpress {
@@ -369,6 +361,18 @@ impl Control {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Runs a step of a procedure, and gives the association its result.
+    fn run_step(&mut self, path: PathId, step: &Ask) {
+        if self.association.ends_in_order() {
+            stopping::begin_again();
+        }
+        let until = self.association.answer_by(path);
+        let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
+        let config = hurried(&self.config, within);
+        let answer = self.queues.carry_out(&config, &mut self.fence, step);
+        self.association.answer(clock::now(), path, answer);
     }
 
     /// Sends a command on the admin queue whose answer is not waited for: its slot.
