@@ -62,6 +62,26 @@ fuse_files() {
 }
 test_fuse_files() { need_mount && each_way fuse_files; }
 
+# When memory is short the kernel writes to the device: who serves it does not wait for that.
+fuse_in_reclaim() {
+    serve --namespace mem:16MiB
+    attach_fuse
+    [ "$(awk '/^VmLck/ {print $2}' "/proc/$attached/status")" -gt 0 ] || fail 'memory is not locked'
+    local task flags
+    if grep -q CAP_SYS_RESOURCE attach.log; then
+        echo 'threads may wait for writes: no CAP_SYS_RESOURCE here'
+        detach_fuse
+        return
+    fi
+    for task in "/proc/$attached/task"/*; do
+        flags=$(sed 's/.*) //' "$task/stat" | cut -d' ' -f7)
+        # PF_MEMALLOC_NOIO
+        [ $((flags & 0x80000)) != 0 ] || fail "$(cat "$task/comm") may wait for writes to get memory"
+    done
+    detach_fuse
+}
+test_fuse_serves_while_memory_is_short() { need_mount && either_way fuse_in_reclaim; }
+
 fuse_read_only() {
     truncate -s 16M disk.img
     serve --namespace "file:$PWD/disk.img,ro"

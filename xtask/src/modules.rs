@@ -23,14 +23,14 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/engine/src",
         &[
-            "digest spin stats recorded pulse stream platform transports sources",
+            "digest spin stats recorded pulse stream platform transports sources ip_address",
             "tuning",
             "metrics",
             "shared_core gather connection handshakes clients | ether",
             "host/api host/counters host/numbers host/stopping host/link/error host/view \
              | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error \
              target/kept_file",
-            "host/name host/address host/ether/address host/config host/error \
+            "host/name host/race host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
              target/reservation_file target/uncorrectable target/rates",
             "host/requests host/link host/lane host/ether \

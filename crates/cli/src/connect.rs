@@ -10,9 +10,12 @@ use crate::{mdns, tls};
 use roadtrain_engine::host::{
     Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
 };
+use roadtrain_engine::ip_address;
+use roadtrain_proto::security::IdentityVersion;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::pdu::Digests;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 /// The first address that a name stands for.
 ///
@@ -20,6 +23,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 /// A name that stands for none.
 pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     let host = address.trim_start_matches('[').trim_end_matches(']');
+    let bad = |why| Failure::usage(format!("-a {why}"));
+    if let Some(address) = ip_address::parse(host, port).map_err(bad)? {
+        return Ok(address);
+    }
     let mut found = (host, port).to_socket_addrs().map_err(|e| {
         Failure::usage(format!(
             "-a {address}: {e}: write an address or a known name, the port with -s"
@@ -77,11 +84,18 @@ pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
 /// An address, or a name: that is looked up for each connection, as it may lead elsewhere later.
 fn tcp_address(address: &str, port: u16) -> Outcome<Address> {
     let (host, port) = split_port(address, port)?;
-    match host.parse::<IpAddr>() {
-        Ok(ip) => Ok(SocketAddr::new(ip, port).into()),
-        Err(_) if host.is_empty() => Err(Failure::usage("-a is empty: write an address or a name")),
-        Err(_) => Ok(TargetName::new(host, port).into()),
+    if host.is_empty() {
+        return Err(Failure::usage("-a is empty: write an address or a name"));
     }
+    // An interface may have another number later, so an address with one is a name.
+    if let Some(spelling) = ip_address::spelling(host) {
+        return Ok(TargetName::new(&spelling, port).into());
+    }
+    let bad = |why| Failure::usage(format!("-a {why}"));
+    Ok(match ip_address::parse(host, port).map_err(bad)? {
+        Some(address) => address.into(),
+        None => TargetName::new(host, port).into(),
+    })
 }
 
 /// Where the portal is.
@@ -146,25 +160,35 @@ pub(crate) fn config_of_paths(
     let config = config(first, nqn, connect)?;
     let other = |portal| Ok(self::config(portal, nqn, connect)?.address);
     let more_addresses = more.iter().map(other).collect::<Outcome<Vec<_>>>()?;
-    let mut names: Vec<String> = Vec::new();
+    let has_several = !more_addresses.is_empty();
+    let mut seen: Vec<String> = Vec::new();
     for address in std::iter::once(&config.address).chain(&more_addresses) {
-        for name in distinct(address) {
-            if names.contains(&name) {
-                return Err(Failure::usage(format!("-a {name} is there twice")));
-            }
-            names.push(name);
+        let places = distinct(address, has_several);
+        if let Some(twice) = places.iter().find(|place| seen.contains(place)) {
+            let name = address.to_string();
+            let why = if *twice == name { String::new() } else { format!(", as {twice}") };
+            return Err(Failure::usage(format!("-a {name} is there twice{why}")));
         }
+        seen.extend(places);
     }
     Ok(HostConfig { more_addresses, ..config })
 }
 
-/// What no two paths have in common: an address, or each of their interfaces.
-fn distinct(address: &Address) -> Vec<String> {
+/// Longest wait for the addresses of a name, to compare them with other paths.
+const NAME_WAIT: Duration = Duration::from_secs(2);
+
+/// What no two paths have in common: an address, or each of their interfaces. A name is what it stands for as well,
+/// if it `has_others` beside it.
+fn distinct(address: &Address, has_others: bool) -> Vec<String> {
     let text = address.to_string();
-    match text.strip_prefix("ether:") {
-        Some(interfaces) => interfaces.split(',').map(|name| format!("ether:{name}")).collect(),
-        None => vec![text],
+    if let Some(interfaces) = text.strip_prefix("ether:") {
+        return interfaces.split(',').map(|name| format!("ether:{name}")).collect();
     }
+    let known = match address {
+        Address::Name(name) if has_others => name.known_addresses(NAME_WAIT),
+        _ => Vec::new(),
+    };
+    known.iter().map(ToString::to_string).chain([text]).collect()
 }
 
 /// As [`config`], for an address that is known already.
@@ -207,7 +231,17 @@ fn tls(connect: &ConnectArgs, address: &Address, names: (&str, &str)) -> Outcome
         }
         _ if connect.concat => Ok(Some(HostTls::concatenated())),
         (_, _, Some(file)) => {
-            Ok(Some(HostTls::new(HostKey::Configured(tls::key("--tls-key", file)?))))
+            let identity = match connect.tls_key_identity.as_deref() {
+                None => None,
+                Some("0") => Some(IdentityVersion::V0),
+                Some("1") => Some(IdentityVersion::V1),
+                Some(_) => {
+                    let why = "--tls-key-identity: with --tls-key write 0 or 1, the version of the identity";
+                    return Err(Failure::usage(why));
+                }
+            };
+            let key = HostKey::Configured(tls::key("--tls-key", file)?);
+            Ok(Some(HostTls { identity, ..HostTls::new(key) }))
         }
         (_, _, None) => {
             let (keyring, identity) = (&connect.keyring, connect.tls_key_identity.as_deref());
@@ -273,6 +307,8 @@ mod tests {
         assert_eq!(resolve("127.0.0.1", 4420).unwrap(), "127.0.0.1:4420".parse().unwrap());
         assert_eq!(resolve("::1", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
+        assert_eq!(resolve("::ffff:127.0.0.1", 1).unwrap(), "127.0.0.1:1".parse().unwrap());
+        assert!(resolve("fe80::1", 1).unwrap_err().message.contains("interface"));
         assert!(resolve("", 1).is_err());
         assert!(resolve("300.0.0.1.", 1).is_err());
     }
@@ -302,9 +338,12 @@ mod tests {
         for ip in ["192.0.2.1", "::1", "[::1]"] {
             assert!(matches!(address(ip).unwrap(), Address::Tcp(_)), "{ip}");
         }
-        for name in ["300.0.0.1.", "disk.example.org", "fe80::1%eth1"] {
+        for name in ["300.0.0.1.", "disk.example.org", "fe80:0::1%eth1"] {
             assert!(matches!(address(name).unwrap(), Address::Name(_)), "{name}");
         }
+        assert_eq!(address("fe80:0::1%eth1").unwrap().to_string(), "[fe80::1%eth1]:4420");
+        assert_eq!(address("::ffff:192.0.2.1").unwrap().to_string(), "192.0.2.1:4420");
+        assert_eq!(address("fe80::1").unwrap_err().kind, crate::failure::Kind::Usage);
         assert_eq!(address("").unwrap_err().kind, crate::failure::Kind::Usage);
     }
 

@@ -4,11 +4,11 @@
 
 use crate::failure::{Failure, Outcome};
 use indicatif::{ProgressBar, ProgressStyle};
-use mdns_sd::{ResolvedService, ServiceDaemon, ServiceEvent, ServiceInfo};
+use mdns_sd::{ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
@@ -28,8 +28,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub(crate) struct Found {
     /// Its name.
     pub name: String,
-    /// Its addresses, without those that only count on one link.
-    pub addresses: Vec<IpAddr>,
+    /// Its addresses; those that count on one link only with its interface, as in `fe80::1%eth0`.
+    pub addresses: Vec<String>,
+    /// The same, with its port.
+    #[serde(skip)]
+    pub sockets: Vec<SocketAddr>,
     /// Its port.
     pub port: u16,
     /// Its transport: `tcp` or `udp`, where that is said.
@@ -40,17 +43,15 @@ pub(crate) struct Found {
 
 impl Found {
     fn new(service: &ResolvedService) -> Found {
-        let is_usable = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => !ip.is_unspecified(),
-            IpAddr::V6(ip) => !ip.is_unicast_link_local() && !ip.is_unspecified(),
-        };
-        let addresses: BTreeSet<IpAddr> =
-            service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(is_usable).collect();
+        let usable = |ip: &ScopedIp| Some((socket(ip, service.port)?, ip.to_string()));
+        let found: BTreeMap<SocketAddr, String> =
+            service.addresses.iter().filter_map(usable).take(ADDRESSES_MAX).collect();
         let text = |key: &str| service.get_property_val_str(key).map(str::to_owned);
         let name = service.fullname.strip_suffix(SERVICE).unwrap_or(&service.fullname);
         Found {
             name: name.trim_end_matches('.').chars().filter(|c| !c.is_control()).collect(),
-            addresses: addresses.into_iter().take(ADDRESSES_MAX).collect(),
+            sockets: found.keys().copied().collect(),
+            addresses: found.into_values().collect(),
             port: service.port,
             transport: text("p"),
             nqn: text("nqn"),
@@ -60,8 +61,18 @@ impl Found {
     /// Where it can be asked over TCP.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
         let is_tcp = self.transport.as_deref().is_none_or(|transport| transport == "tcp");
-        let addresses = self.addresses.iter().filter(move |_| is_tcp && self.port != 0);
-        addresses.map(|ip| SocketAddr::new(*ip, self.port))
+        self.sockets.iter().copied().filter(move |_| is_tcp && self.port != 0)
+    }
+}
+
+/// The address of a service's socket; `None`: it cannot be connected to, as an interface is missing.
+fn socket(ip: &ScopedIp, port: u16) -> Option<SocketAddr> {
+    match ip {
+        ScopedIp::V6(ip) if ip.addr().is_unicast_link_local() => {
+            let scope = ip.scope_id().index;
+            (scope != 0).then(|| SocketAddrV6::new(*ip.addr(), port, 0, scope).into())
+        }
+        ip => Some(SocketAddr::new(ip.to_ip_addr(), port)).filter(|at| !at.ip().is_unspecified()),
     }
 }
 
@@ -217,7 +228,11 @@ mod tests {
     fn only_what_can_be_asked_over_tcp_is_asked() {
         let found = |transport: Option<&str>, port| Found {
             name: "a".into(),
-            addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+            addresses: Vec::new(),
+            sockets: ["192.0.2.7", "2001:db8::7", "fe80::7"]
+                .into_iter()
+                .filter_map(|ip| socket(&ip.parse::<IpAddr>().unwrap().into(), port))
+                .collect(),
             port,
             transport: transport.map(str::to_owned),
             nqn: None,

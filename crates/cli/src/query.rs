@@ -34,7 +34,7 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
 /// Discovery services on the local network, as a table.
 fn services_table(found: &[mdns::Found]) -> String {
     let row = |one: &mdns::Found| {
-        let addresses: Vec<String> = one.addresses.iter().map(ToString::to_string).collect();
+        let addresses = &one.addresses;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         let (port, nqn) = (one.port.to_string(), said(&one.nqn));
         vec![one.name.clone(), said(&one.transport), addresses.join(","), port, nqn]

@@ -50,6 +50,7 @@ pub mod ether;
 mod gather;
 mod handshakes;
 pub mod host;
+pub mod ip_address;
 pub mod metrics;
 #[cfg(test)]
 mod per_io;

@@ -37,6 +37,7 @@ pub mod disk;
 pub mod fuse;
 mod holders;
 pub mod nbd;
+mod reclaim;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;

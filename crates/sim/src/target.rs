@@ -567,10 +567,15 @@ impl<T: Transport> Target<T> {
                 lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
             };
             match event {
-                TargetEvent::Completion { cntlid, cid, status, result } => {
+                TargetEvent::Completion { cntlid, cid, status, result }
+                | TargetEvent::EventCompletion { cntlid, cid, status, result } => {
                     let Some(conn) = find(&self.lanes, (cntlid, 0)) else { continue };
                     let lane = self.lanes.get_mut(&conn).expect("just found");
-                    if let Some(slot) = lane.end.slot_of(cid) {
+                    let slot = match event {
+                        TargetEvent::EventCompletion { .. } => lane.end.event_request_of(cid),
+                        _ => lane.end.slot_of(cid),
+                    };
+                    if let Some(slot) = slot {
                         lane.end.respond(now, slot, status, result);
                     }
                 }

@@ -217,6 +217,8 @@ pub trait TargetEnd {
     fn in_flight(&self) -> u32;
     /// The slot of a command that was not answered.
     fn slot_of(&mut self, cid: u16) -> Option<u16>;
+    /// The slot of an Asynchronous Event Request that was not answered.
+    fn event_request_of(&mut self, cid: u16) -> Option<u16>;
     /// Connect has succeeded.
     fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class);
     /// Answers a command.

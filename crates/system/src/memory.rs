@@ -6,7 +6,11 @@ mod streaming;
 
 pub use streaming::Streaming;
 
-use rustix::process::{DumpableBehavior, dumpable_behavior, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Resource, configure_io_flusher_behavior, dumpable_behavior, getrlimit,
+    set_dumpable_behavior,
+};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -179,6 +183,32 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
 /// The kernel's.
 pub fn keep_secret() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Keeps this process's memory from being swapped or dropped, from now on and as far as it is used.
+///
+/// # Errors
+/// The process may not lock as much as it likes (CAP_IPC_LOCK, or no limit of locked memory); with less, memory could
+/// not be had any more when the limit is reached.
+pub fn lock() -> io::Result<()> {
+    let may = capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::IPC_LOCK));
+    if !may && getrlimit(Resource::Memlock).current.is_some() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // SAFETY: no content of any mapping changes.
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the calling thread, and those that it starts from now on, have memory without waiting for blocks to be written:
+/// they may be the ones that write them.
+///
+/// # Errors
+/// The kernel's: CAP_SYS_RESOURCE is needed.
+pub fn never_write_to_allocate() -> io::Result<()> {
+    Ok(configure_io_flusher_behavior(true)?)
 }
 
 /// Whether it is kept out.

@@ -1,5 +1,13 @@
 //! Why a handshake or a connection ends.
 
+/// The alert for an identity that is not known.
+pub(crate) const UNKNOWN_PSK_IDENTITY: u8 = 115;
+/// The alert for a key that is another one, and for most of what a target refuses.
+pub(crate) const DECRYPT_ERROR: u8 = 51;
+
+/// The alert of targets whose look-up of an identity fails.
+const INTERNAL_ERROR: u8 = 80;
+
 /// What the peer did, or what it does not know.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -50,6 +58,17 @@ impl From<Error> for std::io::Error {
 }
 
 impl Error {
+    /// The alert by which a target refuses a ClientHello. Hosts whose PSK was made by authentication forget it, and
+    /// authenticate again, only when they receive that the identity is not known (NVMe/TCP Transport 1.1, section
+    /// 3.6.1.4: PSKs that are generated).
+    #[must_use]
+    pub(crate) fn refusal(&self) -> u8 {
+        match self {
+            Error::UnknownIdentity(identity) if is_generated(identity) => UNKNOWN_PSK_IDENTITY,
+            _ => DECRYPT_ERROR,
+        }
+    }
+
     /// The alert that tells the peer.
     #[must_use]
     pub fn alert(&self) -> u8 {
@@ -57,11 +76,19 @@ impl Error {
             Error::Record { what: "length", .. } => 22,
             Error::Record { .. } | Error::Idle | Error::Plain => 10,
             Error::Tag => 20,
-            Error::UnknownIdentity(_) | Error::WrongKey(_) | Error::Handshake(_) => 51,
+            Error::UnknownIdentity(_) => self.refusal(),
+            Error::WrongKey(_) | Error::Handshake(_) => DECRYPT_ERROR,
             Error::TooLong => 50,
             Error::Alert(_) | Error::UsedUp => 0,
             Error::Library(_) => 80,
         }
+    }
+
+    /// Whether the target may know the same key by another identity: it has refused the one that was offered, or cannot
+    /// do anything with it.
+    #[must_use]
+    pub fn may_know_another(&self) -> bool {
+        self.is_refusal() || matches!(self, Error::Alert(INTERNAL_ERROR))
     }
 
     /// Whether one of the two has refused the other's key: trying again does not help.
@@ -73,6 +100,11 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// Whether an identity has the form of a PSK that authentication has made: `NVMe1G01 ..`.
+fn is_generated(identity: &str) -> bool {
+    matches!(identity.as_bytes(), [b'N', b'V', b'M', b'e', b'0' | b'1', b'G', ..])
 }
 
 fn alert_name(code: u8) -> &'static str {

@@ -8,6 +8,8 @@ pub const SQE_BYTES: usize = 64;
 
 /// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
 pub const FLAG_SGL: u8 = 0x40;
+/// PSDT in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2).
+pub const FLAG_PSDT: u8 = 0xc0;
 
 /// FUSE in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2): the bits that say which part of a fused operation it is.
 pub const FLAG_FUSE: u8 = 0x03;

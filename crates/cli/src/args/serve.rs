@@ -144,7 +144,7 @@ pub struct ExportArgs {
         long,
         value_name = "ADDRESS",
         help = concat!(
-            "Address or name to listen on, IPv4 or IPv6",
+            "Address or name to listen on, IPv4 or IPv6; :: is every IPv6 address and no IPv4 one, 0.0.0.0 every IPv4 one",
             ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
         ),
         value_delimiter = ',',

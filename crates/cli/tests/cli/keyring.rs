@@ -1,7 +1,7 @@
 //! Keys for TLS that are in a keyring: of the kernel, or in a file as nvme-cli exports one.
 
 use crate::harness::{NQN, PROGRAM, Target, roadtrain, stderr};
-use roadtrain_proto::security::{Hash, TlsKey};
+use roadtrain_proto::security::{Derivation, Hash, IdentityVersion, TlsKey};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -91,6 +91,31 @@ fn hosts_and_targets_take_keys_that_nvme_has_exported() {
             (!is_right).then_some(3),
             "{done:?}"
         );
+    }
+}
+
+/// SPDK's targets know version 0, Linux's what is in the keyring. Files of keys end with a newline or not.
+#[test]
+fn a_configured_key_is_offered_by_both_versions_of_its_identity() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (keyring, file) = (path("keyring"), path("key"));
+    let key = TlsKey::new(Some(Hash::Sha256), &[1; 32]).unwrap();
+    for (version, known, other) in
+        [(IdentityVersion::V0, "0", "1"), (IdentityVersion::V1, "1", "0")]
+    {
+        let psk = key.tls_psk_by(HOST, NQN, Derivation { version, compat: false });
+        write(keyring.as_ref(), &[(psk.identity, psk.psk.reveal().to_vec())]);
+        let running = Target::start(&[&SERVE[..], &["--keyring", &keyring]].concat());
+        for end in ["", "\n"] {
+            fs::write(&file, format!("{}{end}", *key.print())).unwrap();
+            fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+            identify(&running, &format!("--tls-key {file}")).unwrap();
+        }
+        identify(&running, &format!("--tls-key {file} --tls-key-identity {known}")).unwrap();
+        let only = |identity: &str| format!("--tls-key {file} --tls-key-identity {identity}");
+        refused(&running, &only(other), 3, "the target refuses this host's key");
+        refused(&running, &only("2"), 2, "write 0 or 1");
     }
 }
 

@@ -5,6 +5,7 @@ use super::blocking::BlockingQpair;
 use super::config::HostConfig;
 use super::error::HostError;
 use super::link::LinkError;
+use super::stopping;
 use crate::clock;
 use crate::platform::Route;
 use crate::random;
@@ -135,14 +136,16 @@ impl Admin {
                 Err(error) if error.is_busy() => error,
                 ended => return ended,
             };
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Err(error);
             }
             if pause == BUSY_PAUSE {
                 info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
             }
-            thread::sleep(pause.min(left));
+            if let Err(source) = stopping::poll(&mut [], pause.min(left)) {
+                return Err(HostError::System { what: "pause", source });
+            }
             pause = (pause * 2).min(BUSY_PAUSE_MAX);
         }
     }

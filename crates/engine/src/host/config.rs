@@ -10,7 +10,7 @@ use roadtrain_proto::host::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::dhchap::Keys;
-use roadtrain_proto::security::{SealUse, TlsKey, TlsPsk};
+use roadtrain_proto::security::{Derivation, IdentityVersion, SealUse, TlsKey, TlsPsk};
 use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;
 use std::time::Duration;
@@ -84,8 +84,21 @@ pub struct HostConfig {
 pub struct HostTls {
     /// Where their PSK comes from.
     pub key: HostKey,
+    /// The version of the identity by which a configured PSK is named. `None`: version 1, and version 0 where the
+    /// target refuses that.
+    pub identity: Option<IdentityVersion>,
     /// Blocks of AES for which the keys of a connection are used; then all connections are made anew.
     pub blocks_max: u64,
+}
+
+/// What a host secures a connection with.
+#[derive(Clone, Debug)]
+pub(super) struct OfferedPsk {
+    pub(super) psk: TlsPsk,
+    /// The same key by another identity, for targets that refuse the first one.
+    pub(super) other: Option<TlsPsk>,
+    /// Blocks of AES for which the keys are good.
+    pub(super) blocks_max: u64,
 }
 
 /// Where a host's PSK comes from.
@@ -103,7 +116,7 @@ impl HostTls {
     /// With this key, and new connections a little before AES-GCM's limit, so that no target has to end them.
     #[must_use]
     pub fn new(key: HostKey) -> Self {
-        HostTls { key, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
+        HostTls { key, identity: None, blocks_max: BLOCKS_MAX - (BLOCKS_MAX >> 4) }
     }
 
     /// The same with a PSK that is made by authenticating.
@@ -239,15 +252,22 @@ impl HostConfig {
         }
     }
 
-    /// The PSK of a connection, and how many blocks its keys are good for; `made` is one that was made for it.
-    pub(super) fn psk(&self, made: Option<&TlsPsk>) -> Option<(TlsPsk, u64)> {
-        let HostTls { key, blocks_max } = self.tls.as_ref()?;
-        let psk = match key {
-            HostKey::Configured(key) => Some(key.tls_psk(&self.host_nqn, &self.subsystem_nqn)),
-            HostKey::Derived(psk) => Some(psk.clone()),
-            HostKey::Authentication => made.cloned(),
+    /// The PSKs of a connection; `made` is one that was made for it.
+    pub(super) fn psk(&self, made: Option<&TlsPsk>) -> Option<OfferedPsk> {
+        let HostTls { key, identity, blocks_max } = self.tls.as_ref()?;
+        let of = |key: &TlsKey, version| {
+            let derivation = Derivation { version, compat: false };
+            key.tls_psk_by(&self.host_nqn, &self.subsystem_nqn, derivation)
         };
-        Some((psk?, *blocks_max))
+        let (psk, other) = match (key, identity) {
+            (HostKey::Configured(key), Some(version)) => (of(key, *version), None),
+            (HostKey::Configured(key), None) => {
+                (of(key, IdentityVersion::V1), Some(of(key, IdentityVersion::V0)))
+            }
+            (HostKey::Derived(psk), _) => (psk.clone(), None),
+            (HostKey::Authentication, _) => (made?.clone(), None),
+        };
+        Some(OfferedPsk { psk, other, blocks_max: *blocks_max })
     }
 
     /// How an association with `lanes` lanes is kept.

@@ -9,6 +9,7 @@ use super::error::HostError;
 use super::finder;
 use super::follower::Follower;
 use super::path_set::PathSet;
+use super::race::first_of;
 use super::reactor::{Order, Report};
 use super::stopping::StopSignal;
 use super::threads::{ReactorHandle, deal, spawn};
@@ -19,9 +20,11 @@ use crate::pulse::Pulse;
 use crate::recorded::{Line, Recorded};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
+/// Longest wait for the other paths, once one is connected: so long at the start it is an error that one leads elsewhere.
+const BESIDE_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait for what a reactor has recorded.
 const RECORDED_WAIT: Duration = Duration::from_secs(1);
 
@@ -119,8 +122,9 @@ impl Controller {
             let config = config.of_path(&address);
             others.push((config, self.paths.start_beside(path, address)?));
         }
+        let until = Instant::now() + BESIDE_WAIT;
         for (config, outcome) in others {
-            await_path(&config, &outcome)?;
+            await_path(&config, &outcome, until)?;
         }
         Ok(self)
     }
@@ -200,27 +204,26 @@ impl Drop for Controller {
     }
 }
 
-/// The first address at which the target can be reached, by its number.
+/// The first address at which the target can be reached, by its number. One where it refuses this host ends it.
 fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
-    let mut first = None;
-    for (path, address) in config.addresses().enumerate() {
-        match Admin::connect_patiently(&config.of_path(address)) {
-            Ok(admin) => return Ok((path, admin)),
-            Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. })) => {
-                first.get_or_insert(error);
-            }
-            Err(error) => return Err(error),
-        }
+    let paths: Vec<HostConfig> = config.addresses().map(|to| config.of_path(to)).collect();
+    let connect = |path: &HostConfig| match Admin::connect_patiently(path) {
+        Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. })) => Err(error),
+        ended => Ok(ended),
+    };
+    match first_of(&paths, connect) {
+        Ok((path, ended)) => ended.map(|admin| (path, admin)),
+        Err(errors) => Err(errors.into_iter().next().expect("there is an address")),
     }
-    Err(first.expect("there is an address"))
 }
 
-/// Waits until one more path is connected. One that cannot be reached now is tried again later.
+/// Waits until one more path is connected, or it is `until`. One that cannot be reached now is tried again later.
 fn await_path(
     config: &HostConfig,
     outcome: &Receiver<Result<(), HostError>>,
+    until: Instant,
 ) -> Result<(), HostError> {
-    match outcome.recv_timeout(config.timeout * 2 + config.connect_timeout) {
+    match outcome.recv_timeout(until.saturating_duration_since(Instant::now())) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. }))) => {
             warn!("{error}; beginning without this path");

@@ -1,6 +1,7 @@
 //! Asks a discovery controller which subsystems there are (NVMe Base 2.0, section 3.1.2.3).
 
 use super::admin::Admin;
+use super::blocking::BlockingQpair;
 use super::config::HostConfig;
 use super::error::HostError;
 use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryLogHeader};
@@ -17,10 +18,26 @@ const ATTEMPTS: u32 = 5;
 /// # Errors
 /// Anything that keeps it from being read.
 pub fn discover(config: &HostConfig) -> Result<(u64, Vec<DiscoveryEntry>), HostError> {
+    discover_at(config).map(|(generation, entries, _)| (generation, entries))
+}
+
+/// The same, and the interface by which the controller was reached ([`scope`]).
+///
+/// # Errors
+/// As those of [`discover`].
+pub(super) fn discover_at(
+    config: &HostConfig,
+) -> Result<(u64, Vec<DiscoveryEntry>, u32), HostError> {
     let mut admin = Admin::connect_patiently(config)?;
-    let log = read_log(&mut admin)?;
+    let (generation, entries) = read_log(&mut admin)?;
+    let scope = scope(&admin);
     admin.shut_down(config.timeout);
-    Ok(log)
+    Ok((generation, entries, scope))
+}
+
+/// The interface by which a discovery controller was reached, if it has a link-local address; else 0.
+pub(super) fn scope(admin: &Admin) -> u32 {
+    admin.queues.admin.as_ref().map_or(0, BlockingQpair::scope)
 }
 
 /// The discovery log: its generation and entries. Whoever has asked for events hears of what changes from now on.

@@ -2,17 +2,23 @@
 
 use super::address::Address;
 use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
-use super::discovery::discover;
+use super::discovery::discover_at;
 use super::error::HostError;
+use super::stopping::{self, StopSignal};
 use roadtrain_proto::host::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Most discovery controllers that are asked, with those that others refer to.
 const CONTROLLERS_MAX: usize = 16;
+/// How long discovery controllers are waited for once one has named a path.
+const MOMENT: Duration = Duration::from_millis(500);
 /// So much is remembered of what was said of entries; then it may be said again.
 const SAID_MAX: usize = 1024;
 
@@ -25,19 +31,9 @@ pub(super) fn with_found_paths(
 ) -> Result<(HostConfig, Option<Sources>), HostError> {
     let Some(discovery) = config.discovery.as_deref() else { return Ok((config, None)) };
     let mut sources = Sources::new(&config, discovery);
-    let (mut asked, mut failure) = (BTreeSet::new(), None);
-    while let Some((name, address)) = sources.first_but(&asked) {
-        asked.insert(name.clone());
-        // Nobody keeps this connection: no keep-alive.
-        let keep_alive = Duration::ZERO;
-        match discover(&HostConfig { address, keep_alive, ..discovery.clone() }) {
-            Ok((_, entries)) => sources.heard(&name, &entries),
-            Err(error) => {
-                warn!("discovery: {error}");
-                failure.get_or_insert(error);
-            }
-        }
-    }
+    let sign = StopSignal::new();
+    let sign = sign.map_err(|source| HostError::System { what: "eventfd", source })?;
+    let (asked, failure) = ask_all(&mut sources, discovery, &sign);
     let mut paths = sources.paths();
     if paths.len() > DISCOVERED_PATHS_MAX {
         warn!("{} paths were found; {DISCOVERED_PATHS_MAX} of them are used", paths.len());
@@ -49,6 +45,52 @@ pub(super) fn with_found_paths(
     };
     let more_addresses = paths.collect();
     Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
+}
+
+/// Asks all discovery controllers, and those that they refer to, beside each other. Once a path is known the others have
+/// a moment left; whoever follows the logs asks them again. The names of those asked, and the first failure.
+fn ask_all(
+    sources: &mut Sources,
+    discovery: &HostConfig,
+    sign: &Arc<StopSignal>,
+) -> (BTreeSet<String>, Option<HostError>) {
+    let (mut asked, mut failure) = (BTreeSet::new(), None);
+    thread::scope(|scope| {
+        let (told, answers) = channel();
+        let (mut open, mut until) = (0_usize, None);
+        loop {
+            while let Some((name, address)) = sources.first_but(&asked) {
+                asked.insert(name.clone());
+                // Nobody keeps this connection: no keep-alive.
+                let keep_alive = Duration::ZERO;
+                let config = HostConfig { address, keep_alive, ..discovery.clone() };
+                let told = told.clone();
+                scope.spawn(move || {
+                    stopping::heed(sign);
+                    let _ = told.send((name, discover_at(&config)));
+                });
+                open += 1;
+            }
+            let now = Instant::now();
+            if open == 0 || until.is_some_and(|until| until <= now) {
+                break sign.raise_for(Duration::ZERO);
+            }
+            let wait = until.map_or(MOMENT, |until| until - now);
+            match answers.recv_timeout(wait) {
+                Ok((name, Ok((_, entries, scope)))) => sources.heard(&name, &entries, scope),
+                Ok((_, Err(error))) => {
+                    warn!("discovery: {error}");
+                    failure.get_or_insert(error);
+                }
+                Err(_) => continue,
+            }
+            open -= 1;
+            if !sources.paths().is_empty() {
+                until.get_or_insert(Instant::now() + MOMENT);
+            }
+        }
+    });
+    (asked, failure)
 }
 
 /// Nobody knows a path.
@@ -118,8 +160,9 @@ impl Sources {
     }
 
     /// What the log of a discovery controller has: it may lead to others, and others may be referred to no more.
-    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry]) {
-        let offers = Offers::new(entries, &self.nqn, self.tls);
+    /// `scope` is the interface by which it was reached, if it has a link-local address.
+    pub(super) fn heard(&mut self, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+        let offers = Offers::new(entries, &self.nqn, scope, self.tls);
         for unusable in &offers.unusable {
             let text = format!("{} is not used: {}", unusable.place, unusable.why);
             if self.said.len() >= SAID_MAX {
@@ -197,15 +240,15 @@ pub(super) mod tests {
     fn referrals_come_and_go_with_their_paths() {
         let mut sources = sources();
         let (one, two, three) = (at(1).to_string(), at(2).to_string(), at(3).to_string());
-        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)]);
-        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)]);
+        sources.heard(&one, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 2)], 0);
+        sources.heard(&two, &[entry(subtype::NVM, 20), entry(subtype::REFERRAL, 3)], 0);
         // Around in a circle.
-        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)]);
+        sources.heard(&three, &[entry(subtype::NVM, 10), entry(subtype::REFERRAL, 1)], 0);
         assert_eq!(names(&sources), [one.clone(), two.clone(), three]);
         assert_eq!(sources.paths(), [at(10), at(20)]);
-        sources.heard(&one, &[entry(subtype::NVM, 10)]);
+        sources.heard(&one, &[entry(subtype::NVM, 10)], 0);
         assert_eq!((names(&sources), sources.paths()), (vec![one], vec![at(10)]));
-        sources.heard(&two, &[entry(subtype::NVM, 30)]);
+        sources.heard(&two, &[entry(subtype::NVM, 30)], 0);
         assert_eq!(sources.paths(), [at(10)], "nobody refers to it");
     }
 
@@ -219,7 +262,7 @@ pub(super) mod tests {
                 entry.set_address(adrfam::IPV4, "0.0.0.0", &(round * 100 + n).to_string());
                 entry
             };
-            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>());
+            sources.heard(&at(1).to_string(), &(1..100).map(unusable).collect::<Vec<_>>(), 0);
             assert!((1..=SAID_MAX).contains(&sources.said.len()), "{}", sources.said.len());
         }
     }
@@ -228,7 +271,7 @@ pub(super) mod tests {
     fn no_more_are_asked_than_that() {
         let mut sources = sources();
         let entries: Vec<_> = (2..200).map(|number| entry(subtype::REFERRAL, number)).collect();
-        sources.heard(&at(1).to_string(), &entries);
+        sources.heard(&at(1).to_string(), &entries, 0);
         assert_eq!(sources.list.len(), CONTROLLERS_MAX);
     }
 }

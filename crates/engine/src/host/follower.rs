@@ -7,7 +7,7 @@ use super::address::Address;
 use super::admin::{Admin, close};
 use super::blocking::{BlockingQpair, wait_readable};
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
-use super::discovery::read_log;
+use super::discovery::{read_log, scope};
 use super::error::HostError;
 use super::finder::Sources;
 use super::link::LinkError;
@@ -33,7 +33,7 @@ const SELDOM: Duration = Duration::from_secs(30);
 /// How often is looked whether a path that had to stay may go.
 const SOON: Duration = Duration::from_millis(100);
 /// Longest wait at the beginning until discovery controllers are connected.
-const BEGINNING: Duration = Duration::from_secs(2);
+const BEGINNING: Duration = Duration::from_millis(500);
 
 /// The threads of discovery controllers.
 pub(super) struct Follower {
@@ -167,12 +167,12 @@ impl Shared {
     }
 
     /// What the log of a discovery controller has now.
-    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry]) {
+    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
         let mut inner = self.inner();
         if inner.is_over {
             return;
         }
-        inner.sources.heard(name, entries);
+        inner.sources.heard(name, entries, scope);
         inner.is_done = self.paths.follow(&inner.sources.paths());
         self.start_threads(&mut inner);
     }
@@ -301,7 +301,7 @@ impl Source {
     fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
         let (generation, entries) = read_log(admin)?;
         debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
-        self.shared.heard(&self.name, &entries);
+        self.shared.heard(&self.name, &entries, scope(admin));
         Ok(())
     }
 }
@@ -345,7 +345,7 @@ mod tests {
         for round in 1..20 {
             let others = round * 100..round * 100 + 50;
             let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
-            sources.heard(&at(1).to_string(), &log);
+            sources.heard(&at(1).to_string(), &log, 0);
             assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
             assert_eq!(threads.list.len(), sources.followed_max());
         }

@@ -21,6 +21,7 @@ mod name;
 mod numbers;
 mod path_set;
 mod queue;
+mod race;
 mod reactor;
 mod requests;
 mod reservations;

@@ -76,6 +76,12 @@ impl TargetName {
         }
     }
 
+    /// What the name stands for now, as far as that is known within `timeout`.
+    #[must_use]
+    pub fn known_addresses(&self, timeout: Duration) -> Vec<SocketAddr> {
+        self.addresses(timeout).unwrap_or_default()
+    }
+
     /// A connection to `address` was made.
     pub(super) fn connected(&self, address: SocketAddr) {
         let before = self.state().used.replace(address);

@@ -186,8 +186,10 @@ impl LaneRequests {
         let completion = match self.core.end(now, slot, status, end.data_intact) {
             Some(Outcome::Ended(ended)) => completion(now, ended),
             Some(Outcome::Rests { nsid, is_first }) => {
-                if is_first {
-                    warn!(nsid, "{status}: trying again");
+                match status.is_success() {
+                    _ if !is_first => {}
+                    true => warn!(nsid, "success, but not all data has moved: trying again"),
+                    false => warn!(nsid, "{status}: trying again"),
                 }
                 return Some(HasEnded { bytes, latency_ns: 0 });
             }

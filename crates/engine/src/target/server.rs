@@ -210,17 +210,18 @@ impl ServerConfig {
     }
 }
 
-/// The same with subsystems that name their listeners, and with these: they have come in another way and stay.
+/// The same with subsystems that name their listeners, and with these: they have come in another way and stay. Those
+/// that are `own` are there already.
 fn with_named(
     old: &TargetConfig<Export>,
     subsystems: &[Subsystem],
-    listen: &[SocketAddr],
+    (listen, own): (&[SocketAddr], &[SocketAddr]),
 ) -> (Vec<Subsystem>, Vec<Listener>) {
     let named = old.subsystems.iter().filter(|subsystem| subsystem.listeners.is_some());
     let addresses = named.clone().flat_map(|subsystem| subsystem.listeners.iter().flatten());
     let named_only: BTreeSet<SocketAddr> = addresses
         .map(|(address, _)| *address)
-        .filter(|address| !listen.contains(address))
+        .filter(|address| !listen.contains(address) && !own.contains(address))
         .collect();
     let all: Vec<SocketAddr> = listen.iter().chain(&named_only).copied().collect();
     let subsystems = subsystems.iter().chain(named).cloned().collect();
@@ -395,9 +396,13 @@ impl Server {
             let hint = "restart the target: it was started without TLS";
             return Err(ConfigError::invalid(place, "tls", format!("{tls:?}"), hint));
         }
+        // With the ports that the system has chosen for those of the configuration.
+        let (seen, _) = self.view();
+        let own = seen.listeners.iter().filter(|listener| !listener.named_only);
+        let own: Vec<SocketAddr> = own.map(|listener| listener.address).collect();
         let next = |old: &TargetConfig<Export>| {
             let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
-            let (subsystems, listeners) = with_named(old, subsystems, listen);
+            let (subsystems, listeners) = with_named(old, subsystems, (listen, &own));
             let (authentication, ana) = (with_keys_at(authentication, old), ana.clone());
             TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
         };

@@ -221,9 +221,9 @@ impl Stores {
 
     /// A store that an embedding program exports twice.
     fn find_given(&self, blocks: &Blocks) -> Option<Arc<OpenStore>> {
-        let is_it =
-            |open: &&Open| matches!(blocks, Blocks::Store(_)) && open.export.blocks == *blocks;
-        self.open.values().find(is_it).map(|open| open.store.clone())
+        let Blocks::Store(_) = blocks else { return None };
+        let found = self.open.values().find(|open| open.export.blocks == *blocks);
+        found.map(|open| open.store.clone())
     }
 
     /// The reason why blocks are in use, where this target itself has them and serves them in another way.
@@ -270,10 +270,21 @@ impl Stores {
     }
 }
 
+/// A file beside a store is used by reservations of one namespace, or by marks of one store, by its address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Reservations,
+    Marks(*const OpenStore),
+}
+
 /// What a new configuration needs, open and checked. Dropping it leaves everything as it was.
 #[derive(Default)]
 pub(super) struct Prepared {
     next: Stores,
+    /// Where the blocks of `next` are, and whether they are read only.
+    places: HashMap<Place, bool>,
+    /// The files beside the stores of `next`.
+    files: HashMap<PathBuf, Use>,
     /// What the control plane is to say.
     configs: Vec<SubsystemConfig>,
     /// What was not open before.
@@ -392,48 +403,42 @@ impl Prepared {
 
     fn add(&mut self, nqn: &str, open: Open) -> Result<NamespaceConfig, OpenError> {
         self.check_alone(open.place, &open.export.blocks)?;
-        self.check_kept(&open)?;
+        self.keep(&open)?;
         let config = open.config.clone();
         self.next.open.insert((nqn.to_owned(), open.export.nsid), open);
         Ok(config)
     }
 
     /// Blocks that are written have one export. Locks say so where a file is opened twice.
-    fn check_alone(&self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
+    fn check_alone(&mut self, place: Option<Place>, blocks: &Blocks) -> Result<(), OpenError> {
         let Blocks::Spec(spec) = blocks else { return Ok(()) };
         let (StoreKind::File { path, .. } | StoreKind::Block { path }) = &spec.kind else {
             return Ok(());
         };
-        let mut shared = self.next.open.values().filter(|open| open.place == place);
-        let is_read_only =
-            |open: &Open| matches!(&open.export.blocks, Blocks::Spec(spec) if spec.read_only);
-        if place.is_some() && shared.any(|open| !(is_read_only(open) && spec.read_only)) {
-            return Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false });
+        let Some(place) = place else { return Ok(()) };
+        match self.places.insert(place, spec.read_only) {
+            Some(is_read_only) if !(is_read_only && spec.read_only) => {
+                Err(OpenError::InUse { path: path.clone(), by: None, has_ended: false })
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Each file beside a store is of one namespace, and for one thing.
-    fn check_kept(&self, open: &Open) -> Result<(), OpenError> {
-        let marks = |open: &Open| {
-            let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
-            moved.map_or_else(|| open.store.uncorrectable().path(), |(_, marks)| marks.path())
-        };
-        let kept = |open: &Open| open.kept.as_ref().map(|kept| kept.path.clone());
-        let written = |open: &Open| marks(open).filter(|_| !open.config.read_only);
-        let is_used = |path: &PathBuf| {
-            self.next.open.values().any(|other| {
-                let is_shared = Arc::ptr_eq(&other.store, &open.store);
-                let marks = written(other).filter(|_| !is_shared);
-                [kept(other), marks].into_iter().flatten().any(|used| used == *path)
-            })
-        };
-        let (kept, marked) = (kept(open), written(open));
-        let twice = kept.clone().filter(|_| kept == marked);
-        match twice.or_else(|| [kept, marked].into_iter().flatten().find(is_used)) {
-            Some(path) => Err(OpenError::InUse { path, by: None, has_ended: false }),
-            None => Ok(()),
+    fn keep(&mut self, open: &Open) -> Result<(), OpenError> {
+        let moved = self.moved.iter().find(|(store, _)| Arc::ptr_eq(store, &open.store));
+        let marks = moved.map_or_else(|| open.store.uncorrectable().path(), |(_, m)| m.path());
+        let marks = marks.filter(|_| !open.config.read_only);
+        let kept = open.kept.as_ref().map(|kept| kept.path.clone());
+        let own = Use::Marks(Arc::as_ptr(&open.store));
+        let uses = [(kept, Use::Reservations), (marks, own)];
+        for (path, used) in uses.into_iter().filter_map(|(path, used)| Some((path?, used))) {
+            let other = self.files.insert(path.clone(), used);
+            if other.is_some_and(|other| other != own || used != own) {
+                return Err(OpenError::InUse { path, by: None, has_ended: false });
+            }
         }
+        Ok(())
     }
 
     /// Does the last that can fail. Nobody sees it yet.
@@ -575,5 +580,67 @@ pub(super) fn is_alike(a: &StoreKind, b: &StoreKind) -> bool {
         #[cfg(feature = "rbd")]
         (StoreKind::Rbd(a), StoreKind::Rbd(b)) => a.serves_as(b),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kept_file::KeptPlace;
+    use super::super::uncorrectable::PATHS_READ;
+    use super::*;
+    use roadtrain_store::StoreSpec;
+
+    const NQN: &str = "nqn.2024-01.test:disk";
+
+    fn file(directory: &Path, nsid: u32) -> Export {
+        let (path, size) = (directory.join(nsid.to_string()), Some(4096));
+        let kind = StoreKind::File { path, size, create: true };
+        Export::new(nsid, StoreSpec { kind, lba_bytes: 512, read_only: false })
+    }
+
+    fn of(namespaces: Vec<Export>) -> [Subsystem; 1] {
+        [Subsystem { namespaces, ..Subsystem::new(NQN) }]
+    }
+
+    /// Looks at each namespace once, however many there are, also when only one is added.
+    #[test]
+    fn a_change_costs_as_much_as_there_are_namespaces() {
+        let directory = tempfile::tempdir().unwrap();
+        for count in [16, 64] {
+            let exports: Vec<Export> =
+                (1..=count).map(|nsid| file(directory.path(), nsid)).collect();
+            let (_, first) = exports.split_last().unwrap();
+            let mut stores = Stores::default();
+            for (exports, added) in [(first, count - 1), (&exports[..], 1)] {
+                PATHS_READ.set(0);
+                let prepared = stores.prepare(&of(exports.to_vec()), |_, _| false).unwrap();
+                assert_eq!(PATHS_READ.get(), exports.len(), "{added} of {} are new", exports.len());
+                drop(prepared.switch(&mut stores));
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_and_files_beside_them_are_of_one_namespace() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = |exports: Vec<Export>| {
+            let error = Stores::default().prepare(&of(exports), |_, _| false).err();
+            error.map(|error| error.to_string())
+        };
+        let one = |nsid| file(directory.path(), nsid);
+        assert_eq!(refused(vec![one(1), one(2)]), None);
+        let again = Export { nsid: 2, ..one(1) };
+        assert!(refused(vec![one(1), again]).is_some_and(|error| error.contains("in use")));
+        let there = KeptPlace::File(directory.path().join("kept"));
+        let marked = |nsid| Export { uncorrectable: there.clone(), ..one(nsid) };
+        let reserved = |nsid| Export { reservations: there.clone(), ..one(nsid) };
+        for pair in [
+            vec![marked(1), marked(2)],
+            vec![reserved(1), reserved(2)],
+            vec![marked(1), reserved(2)],
+            vec![Export { uncorrectable: there.clone(), ..reserved(1) }],
+        ] {
+            assert!(refused(pair).is_some_and(|error| error.contains("kept")));
+        }
     }
 }

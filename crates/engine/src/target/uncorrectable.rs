@@ -26,6 +26,12 @@ const KIND: Kind = Kind {
     advice: "restore it, or remove it to take all blocks for good",
 };
 
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`Uncorrectable::path`] by this thread: what a change of the configuration costs.
+    pub(super) static PATHS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A refusal is logged so often at most.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
@@ -161,6 +167,8 @@ impl Uncorrectable {
 
     /// Where they are kept.
     pub(super) fn path(&self) -> Option<PathBuf> {
+        #[cfg(test)]
+        PATHS_READ.with(|count| count.set(count.get() + 1));
         self.lock().path.clone()
     }
 

@@ -7,7 +7,7 @@ use roadtrain_engine::target::{Listener, Operation, Server, ServerConfig, TlsUse
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A host that asks the discovery controllers at those addresses for the paths.
 fn discovering(at: &[SocketAddr]) -> HostConfig {
@@ -139,4 +139,17 @@ fn the_last_path_stays() {
     client.write(1, 0, pattern(4096, 2), false).unwrap();
     drop(client);
     assert_nothing_left(&server);
+}
+
+#[test]
+fn a_discovery_controller_that_is_silent_keeps_no_other_waiting() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let silent: Vec<_> = (0..3).map(|_| silent()).collect();
+    let at = silent.iter().map(|(_, at)| *at).chain([address(&server)]).collect::<Vec<_>>();
+    let config = discovering(&at);
+    let discovery = config.discovery.map(|discovery| Box::new(patient(*discovery)));
+    let begun = Instant::now();
+    let client = Client::connect(HostConfig { discovery, ..config }).unwrap();
+    assert_eq!(routes(&client), all_connected(&server.addresses()));
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }

@@ -4,7 +4,7 @@ use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{Blocks, Export, Server, ServerConfig, Subsystem, Usage};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 pub const NQN: &str = "nqn.2024-01.test:disk";
@@ -57,6 +57,18 @@ pub fn serve(exports: Vec<Export>) -> Server {
 
 pub fn address(server: &Server) -> SocketAddr {
     server.addresses()[0]
+}
+
+/// An address at which connections are taken, and nothing is ever answered; until it is dropped.
+pub fn silent() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Times of a host that would wait for a silent target for longer than a test takes.
+pub fn patient(config: HostConfig) -> HostConfig {
+    HostConfig { timeout: 10 * LONG, keep_alive: 20 * LONG, ..config }
 }
 
 pub fn host_config(address: SocketAddr) -> HostConfig {

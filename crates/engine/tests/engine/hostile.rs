@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::peer::*;
 use roadtrain_engine::buffer::Buffer;
-use roadtrain_wire::fabrics::{Connect, ConnectData, Property, property};
+use roadtrain_wire::fabrics::{Connect, ConnectData, Property, PropertySize, property};
 use roadtrain_wire::pdu::{Fes, IcReq, PduType, header_digest};
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
@@ -185,10 +185,8 @@ fn connect_sqe(qid: u16) -> Sqe {
     Connect { recfmt: 0, qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }.emit()
 }
 
-/// The control plane answers some commands of an admin queue later, and knows them by their identifiers.
-#[test]
-fn an_identifier_that_another_admin_command_has_ends_the_connection() {
-    let harness = Harness::new();
+/// An admin queue whose controller is enabled, by commands 1 and 2.
+fn admin_queue(harness: &Harness) -> Peer {
     let mut peer = harness.ready(raw::PLAIN);
     let data = ConnectData::new([7; 16], 0xffff, NQN, "nqn.2026-11.test:hostile");
     peer.send(&raw::command(1, connect_sqe(0), data.as_bytes(), raw::PLAIN));
@@ -196,10 +194,46 @@ fn an_identifier_that_another_admin_command_has_ends_the_connection() {
     let enable = Property::set(property::CC, 6 << 16 | 4 << 20 | 1);
     peer.send(&raw::command(2, enable, &[], raw::PLAIN));
     assert!(peer.completion(2).is_success());
-    let event = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
-    peer.send(&raw::command(7, event, &[], raw::PLAIN));
+    peer
+}
+
+/// The control plane answers some commands of an admin queue later, and knows them by their identifiers.
+#[test]
+fn an_identifier_that_another_admin_command_has_ends_the_connection() {
+    let harness = Harness::new();
+    let mut peer = admin_queue(&harness);
+    let mut features = Sqe::new(opcode::SET_FEATURES, 0);
+    features.set_transport(4096);
+    peer.send(&raw::command(7, features, &[], raw::PLAIN)); // its data never comes
+    peer.r2t(7);
     peer.send(&raw::command(7, Sqe::new(opcode::KEEP_ALIVE, 0), &[], raw::PLAIN));
     peer.assert_terminated(Fes::InvalidPduHeaderField);
+    harness.assert_healthy();
+}
+
+/// Hosts end their Asynchronous Event Requests by themselves before they shut a controller down, and use the
+/// identifiers again: the requests are not answered any more.
+#[test]
+fn an_identifier_of_an_event_request_may_be_used_again() {
+    let harness = Harness::new();
+    let mut peer = admin_queue(&harness);
+    let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+    for cid in [3, 4, 5, 6] {
+        peer.send(&raw::command(cid, request, &[], raw::PLAIN));
+    }
+    let get = |register| Property::get(register, PropertySize::Four);
+    peer.send(&raw::command(3, get(property::CC), &[], raw::PLAIN));
+    assert!(peer.completion(3).is_success());
+    // A request that was retired leaves room for another one, under its own identifier, too.
+    for cid in [3, 3, 4] {
+        peer.send(&raw::command(cid, request, &[], raw::PLAIN));
+    }
+    let shut_down = Property::set(property::CC, 1 << 14 | 6 << 16 | 4 << 20 | 1);
+    peer.send(&raw::command(5, shut_down, &[], raw::PLAIN));
+    assert!(peer.completion(5).is_success());
+    peer.send(&raw::command(6, get(property::CSTS), &[], raw::PLAIN));
+    assert!(peer.completion(6).is_success());
+    drop(peer);
     harness.assert_healthy();
 }
 

@@ -4,11 +4,12 @@ use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, Completion, NamespaceInfo, Op};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, ServerError, Subsystem};
+use roadtrain_engine::target::{Export, Operation, Server, ServerError, Subsystem};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 fn file_at(nsid: u32, path: &Path, size: Option<u64>) -> Export {
     let kind = StoreKind::File { path: path.into(), size, create: size.is_some() };
@@ -52,6 +53,27 @@ fn a_host_does_not_go_on_with_memory_that_was_lost() {
     assert!(client.read(1, 0, Buffer::alloc(4096)).is_err(), "it is not what was written");
     let new = connect(&server);
     assert!(new.read(1, 0, Buffer::alloc(4096)).unwrap().iter().all(|&octet| octet == 0));
+}
+
+/// Other blocks stay hidden for seconds, so that the host can act on it.
+#[test]
+fn a_file_that_is_removed_and_added_is_there_again_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let export = file(1, &directory, MIB, 512);
+    let server = serve(vec![export.clone()]);
+    let client = connect(&server);
+    client.write(1, 0, pattern(4096, 1), false).unwrap();
+    let nqn = NQN.to_owned();
+    server.apply(&[Operation::RemoveNamespace { nqn: nqn.clone(), nsid: 1 }]).unwrap();
+    let begun = Instant::now();
+    server.apply(&[Operation::AddNamespace { nqn, namespace: export }]).unwrap();
+    let mut found = None;
+    eventually("it is there", || {
+        found = client.read(1, 0, Buffer::alloc(4096)).ok();
+        found.is_some()
+    });
+    assert!(*found.unwrap() == *pattern(4096, 1));
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Targets that are known by name, which may lead elsewhere when a connection is made again.
 
-use crate::harness::{HOST_NQN, LONG, MIB, NQN, address, memory, pattern, request, serve};
+use crate::harness::{
+    HOST_NQN, LONG, MIB, NQN, address, memory, patient, pattern, request, serve, silent,
+};
 use crate::proxy::{Fate, Proxy};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, Op, TargetName};
@@ -109,4 +111,16 @@ fn a_controller_ends_soon_while_it_connects_again() {
     drop((client, done));
     assert!(begin.elapsed() < LONG);
     assert_eq!((ended.iter().count(), view.abandoned()), (1, 1));
+}
+
+#[test]
+fn an_address_that_is_silent_keeps_no_other_waiting() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let silent: Vec<_> = (0..3).map(|_| silent()).collect();
+    let addresses = silent.iter().map(|(_, at)| *at).chain([address(&server)]);
+    let told = answer(&addresses.collect::<Vec<_>>());
+    let begun = Instant::now();
+    let client = Client::connect(patient(host_by_name(&told))).unwrap();
+    client.write(1, 0, pattern(4096, 1), false).unwrap();
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }

@@ -282,3 +282,18 @@ fn paths_that_lead_to_other_namespaces_are_refused() {
     assert_nothing_left(&one);
     assert_nothing_left(&other);
 }
+
+/// What answers is begun with, and the rest is tried beside it.
+#[test]
+fn paths_that_are_silent_keep_no_other_waiting() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let silent: Vec<_> = (0..3).map(|_| silent()).collect();
+    let more = silent[1..].iter().map(|(_, at)| (*at).into());
+    let more_addresses = more.chain([address(&server).into()]).collect();
+    let begun = Instant::now();
+    let config = HostConfig { more_addresses, ..patient(host_config(silent[0].1)) };
+    let client = Client::connect(config).unwrap();
+    client.write(1, 0, pattern(4096, 1), false).unwrap();
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    assert_eq!(states(&client)[3], LinkState::Connected);
+}

@@ -5,7 +5,9 @@ use crate::proxy::{Fate, Proxy};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Client, HostConfig, HostKey, HostTls, LinkState, discover};
 use roadtrain_engine::target::{Export, Server, ServerConfig, TlsConfig, TlsUse};
-use roadtrain_proto::security::{Hash, TlsKey, TlsKeys};
+use roadtrain_proto::security::{
+    Derivation, Hash, IdentityVersion, Keyring, Secret, Suite, TlsKey, TlsKeys, TlsPsk,
+};
 use roadtrain_wire::discovery::{sectype, treq};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use socket2::{Domain, Socket, Type};
@@ -81,6 +83,55 @@ fn who_has_another_key_is_refused_and_hears_it() {
     }
 }
 
+/// Targets know a key by the identity of one version or by both; hosts offer the other one when the first is refused.
+#[test]
+fn a_key_is_offered_by_the_identity_that_the_target_knows() {
+    use IdentityVersion::{V0, V1};
+    let key = key(Hash::Sha256, 7);
+    for (known, offered, connects) in [
+        (V0, None, true),
+        (V0, Some(V0), true),
+        (V0, Some(V1), false),
+        (V1, None, true),
+        (V1, Some(V0), false),
+    ] {
+        let mut config = secured(vec![memory(1, MIB, 512)], TlsUse::Required, key.clone());
+        let psk = key.tls_psk_by(HOST_NQN, NQN, Derivation { version: known, compat: false });
+        let mut keyring = Keyring::default();
+        keyring.add(&psk.identity, psk.psk).unwrap();
+        config.tls.as_mut().unwrap().keys = TlsKeys { keyring, ..TlsKeys::default() };
+        let server = Server::start(config).unwrap();
+        let mut config = host(address(&server), key.clone());
+        config.tls.as_mut().unwrap().identity = offered;
+        config.lanes = 2;
+        match Client::connect(config) {
+            Ok(client) if connects => drop(client.write(1, 0, pattern(4096, 1), false).unwrap()),
+            Ok(_) => panic!("{offered:?} at a target that knows {known:?}"),
+            Err(error) => assert!(!connects, "{known:?} {offered:?}: {error}"),
+        }
+        assert_nothing_left(&server);
+    }
+}
+
+/// A host whose key was made by authentication, and is forgotten, authenticates again when it receives that alone.
+#[test]
+fn a_generated_key_that_is_forgotten_is_not_known() {
+    let server = required(vec![memory(1, MIB, 512)], key(Hash::Sha256, 7));
+    for (kind, alert) in [('G', 115), ('R', 51)] {
+        let identity = format!("NVMe1{kind}01 {HOST_NQN} {NQN} digest");
+        let psk = Secret::new(&[1; 32]);
+        let psk = TlsPsk { identity, psk, suite: Suite::Aes128GcmSha256 };
+        let mut hello = roadtrain_tls::Handshake::connect(psk).unwrap();
+        let mut stream = TcpStream::connect(address(&server)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(hello.outgoing()).unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, alert]);
+    }
+    assert_nothing_left(&server);
+}
+
 #[test]
 fn nobody_falls_back() {
     let key = || key(Hash::Sha256, 7);
@@ -122,7 +173,8 @@ fn connections_are_renewed_before_their_keys_are_used_up() {
     let server = required(vec![memory(1, 32 * MIB, 512)], key());
     let mut config = host(address(&server), key());
     // A MiB each way.
-    config.tls = Some(HostTls { key: HostKey::Configured(key()), blocks_max: (1 << 20) / 16 });
+    config.tls =
+        Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::new(HostKey::Configured(key())) });
     let client = Client::connect(config).unwrap();
     let before = client.view().link();
     for seed in 0..ROUNDS {

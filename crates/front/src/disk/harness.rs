@@ -38,6 +38,9 @@ impl Default for Options {
     }
 }
 
+/// Time between two turns.
+const TURN_NS: u64 = 100_000;
+
 /// The lane and the reactor.
 pub(crate) struct Mock {
     pub(crate) disk: Arc<Mutex<Vec<u8>>>,
@@ -62,6 +65,11 @@ pub(crate) struct Mock {
 }
 
 impl Mock {
+    /// So much time passes, in whole turns.
+    pub(crate) fn wait(&mut self, time: Duration) {
+        self.turns += time.as_nanos() as u64 / TURN_NS;
+    }
+
     pub(crate) fn new(options: Options, seed: u64) -> Self {
         let info = &options.info;
         let bytes = info.blocks as usize * info.lba_bytes as usize;
@@ -151,7 +159,7 @@ impl Mock {
 
 impl Turn for Mock {
     fn now(&self) -> Instant {
-        Instant(self.turns * 100_000)
+        Instant(self.turns * TURN_NS)
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

@@ -5,6 +5,7 @@ use super::service::{FuseMount, FuseService};
 use super::uring::Uring;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
+use crate::reclaim;
 use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LinkState};
 use std::io;
@@ -50,6 +51,7 @@ impl FuseAttachment {
     pub fn start(host: HostConfig, config: &FuseConfig) -> Result<Self, AttachError> {
         let cores = host.cores.clone();
         let mut service: Option<Result<FuseService, AttachError>> = None;
+        reclaim::prepare();
         let controller = Controller::connect(host, |reactor, view| {
             let service = service.get_or_insert_with(|| prepare(config.nsid, view, &cores));
             let server = match service {

@@ -6,8 +6,13 @@
 use super::connection::Owner;
 use crate::disk::DiskInfo;
 use roadtrain_engine::host::{Allocation, AllocationQuery, RANGES_MAX, Turn};
+use roadtrain_proto::time::Instant;
 use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Longest wait for the target's answer to a query.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// State of what is not allocated.
 const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
@@ -16,8 +21,10 @@ const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
 #[derive(Debug, Default)]
 pub(super) struct BlockStatuses {
     waiting: VecDeque<(Owner, Request)>,
-    /// Of which the target was asked.
-    asked: Option<(Owner, Request)>,
+    /// Of which the target was asked, and until when it is waited for.
+    asked: Option<(Owner, Request, Instant)>,
+    /// The target has not answered in time, and nothing more is asked until it has.
+    is_silent: bool,
     /// Tells its answer from others.
     key: u64,
 }
@@ -37,26 +44,41 @@ impl BlockStatuses {
         self.waiting.retain(|(other, _)| *other != owner);
     }
 
-    /// The next request that is answered.
+    /// When [`BlockStatuses::next`] has an answer, though the target has none.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.asked.as_ref().map(|(.., until)| *until)
+    }
+
+    /// The next request that is answered. While the target is silent its connection may be lost, and that takes long to
+    /// be seen: who copies a disk would rather copy a hole than wait.
     pub(super) fn next(
         &mut self,
         turn: &mut dyn Turn,
         info: &DiskInfo,
     ) -> Option<(Owner, Request, Option<Allocation>)> {
         while let Some((key, found)) = turn.next_look_up() {
+            self.is_silent &= key != self.key;
             if key == self.key
-                && let Some((owner, request)) = self.asked.take()
+                && let Some((owner, request, _)) = self.asked.take()
             {
                 return Some((owner, request, found));
             }
+        }
+        let now = turn.now();
+        if let Some((owner, request, _)) = self.asked.take_if(|(.., until)| *until <= now) {
+            self.is_silent = true;
+            return Some((owner, request, None));
         }
         if self.asked.is_some() {
             return None;
         }
         let (owner, request) = self.waiting.pop_front()?;
+        if self.is_silent || !info.tells_allocation {
+            return Some((owner, request, None));
+        }
         self.key += 1;
-        if info.tells_allocation && turn.look_up(query(info, &request), self.key) {
-            self.asked = Some((owner, request));
+        if turn.look_up(query(info, &request), self.key) {
+            self.asked = Some((owner, request, now + ANSWER_WAIT));
             return None;
         }
         Some((owner, request, None))
@@ -114,6 +136,7 @@ fn extent(from: u64, to: u64, state: u32) -> Extent {
 #[allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of which have one")]
 mod tests {
     use super::*;
+    use crate::disk::harness::{Mock, Options};
     use crate::disk::test_info;
     use proptest::prelude::*;
     use roadtrain_wire::nbd::Command;
@@ -157,6 +180,34 @@ mod tests {
         let inside = request(0, 700, 1000);
         assert_eq!(told(&inside, 1..4, &[2..3]), [(324, HOLE), (512, DATA), (164, HOLE)]);
         assert_eq!(told(&inside, 1..4, &[1..2, 3..4]), [(324, DATA), (512, HOLE), (164, DATA)]);
+    }
+
+    /// A target that is gone may be silent for long before its connection is lost.
+    #[test]
+    fn a_silent_target_is_waited_for_a_second_once() {
+        let info = DiskInfo { tells_allocation: true, ..test_info() };
+        let options = Options { info: info.clone(), allocated: Some(vec![]), ..Options::default() };
+        let (mut mock, mut statuses) = (Mock::new(options, 0), BlockStatuses::default());
+        mock.silent = true;
+        let owner = Owner { slot: 0, serial: 1 };
+        let first = mock.now();
+        (0..3).for_each(|_| statuses.push(owner, request(0, 0, 512)));
+        assert!(statuses.next(&mut mock, &info).is_none());
+        assert_eq!(statuses.deadline(), Some(first + ANSWER_WAIT));
+        mock.wait(ANSWER_WAIT - Duration::from_millis(1));
+        assert!(statuses.next(&mut mock, &info).is_none());
+        mock.wait(Duration::from_millis(1));
+        for _ in 0..3 {
+            let (.., found) = statuses.next(&mut mock, &info).expect("an answer");
+            assert_eq!(found, None);
+        }
+        assert!(statuses.is_empty() && mock.looked_up.len() == 1, "nothing more is asked");
+        mock.silent = false;
+        while mock.looked_up.len() == 1 {
+            statuses.push(owner, request(0, 0, 512));
+            while statuses.next(&mut mock, &info).is_some() {}
+        }
+        assert!(statuses.deadline().is_some(), "it answers again, and is asked");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use tracing::debug;
+use tracing::{debug, info};
 
 /// Octets that one receive may bring beside the payload that goes straight to its buffer.
 const INBOX_BYTES: usize = 128 << 10;
@@ -292,7 +292,17 @@ impl Connection {
     /// The transport is lost: what is under way is answered to nobody.
     fn lose(&mut self, error: &io::Error) {
         debug!(client = self.owner.serial, %error, "connection to an NBD client lost");
+        self.log_requests();
         self.lost = true;
+    }
+
+    /// The client has left, in order or not: its requests may still be executed.
+    fn log_requests(&self) {
+        let (client, requests) = (self.owner.serial, self.jobs);
+        if requests > 0 && self.closing.is_none() && !self.lost {
+            let peer = self.peer();
+            info!(client, ?peer, requests, "an NBD client has left before its requests ended");
+        }
     }
 
     /// Reads and begins requests as far as possible. `may_take_buffers`: nobody else waits for them.
@@ -315,7 +325,10 @@ impl Connection {
             match self.fill(jobs) {
                 Ok(true) => {}
                 // The client hung up. What it asked for before is carried out and answered.
-                Ok(false) => self.close(Close::Disconnect, jobs),
+                Ok(false) => {
+                    self.log_requests();
+                    self.close(Close::Disconnect, jobs);
+                }
                 Err(error) => self.lose(&error),
             }
         }

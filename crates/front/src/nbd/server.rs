@@ -610,7 +610,9 @@ impl Front for NbdServer {
         let fed = !self.starved.is_empty() && self.jobs.given() > self.given_before;
         let at_once = (fed || !self.listed.is_empty()).then_some(Instant(0));
         let newcomer = self.newcomers.front().map(|&(deadline, _)| deadline);
-        let timers = [at_once, newcomer, self.accept_at, self.retry_at, self.patient_until];
+        let statuses = self.statuses.deadline();
+        let timers =
+            [at_once, newcomer, statuses, self.accept_at, self.retry_at, self.patient_until];
         timers.into_iter().flatten().min()
     }
 }

@@ -12,6 +12,7 @@ use super::shared::Shared;
 use super::tags::Tags;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{Disk, DiskInfo, Poller};
+use crate::reclaim;
 use crate::system_resource::SystemResource;
 use roadtrain_engine::host::{Controller, HostConfig};
 use std::fs::File;
@@ -80,6 +81,7 @@ impl UblkAttachment {
         let mut control = Control::open().map_err(show)?;
         let nqn = host.subsystem_nqn.clone();
         let mut reactors = Vec::new();
+        reclaim::prepare();
         let controller = Controller::connect(host, |reactor, _| {
             let (server, coming) = channel();
             reactors.push(ReactorLink { lanes: reactor.lanes, server });

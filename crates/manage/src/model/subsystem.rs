@@ -1,10 +1,11 @@
 //! Subsystems that were made by RPC.
 
 use super::{HostKeys, Limits, Model, parse_uuid};
+use roadtrain_engine::ip_address;
 use roadtrain_engine::target::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// A subsystem as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,8 +112,7 @@ impl ListenerSpec {
     /// As a socket's address; `None`: it is no IP address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        let ip: IpAddr = self.address.parse().ok()?;
-        Some(SocketAddr::new(ip, self.port))
+        ip_address::parse(&self.address, self.port).ok()?
     }
 
     /// Whether its connections are secured.

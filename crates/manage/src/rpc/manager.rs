@@ -281,7 +281,8 @@ impl Manager {
     }
 
     fn apply(&self, old: &Model, next: &Model, refused: &impl Fn(String) -> RpcError) -> Rpc<()> {
-        let operations = operations(&self.server().exports(), old, next);
+        let here = (&self.server().exports(), &self.server().addresses()[..]);
+        let operations = operations(here, old, next);
         let psks = Some(next.psks()).filter(|psks| *psks != old.psks());
         if operations.is_empty() && psks.is_none() {
             return Ok(());
@@ -372,8 +373,13 @@ fn refusal(error: Option<ConfigError>, refused: &impl Fn(String) -> RpcError) ->
     }
 }
 
-/// What makes of a target that exports `old`, among other things, one that exports `next`.
-fn operations(exports: &TargetConfig<Export>, old: &Model, next: &Model) -> Vec<Operation<Export>> {
+/// What makes of a target that exports `old`, among other things, one that exports `next`. The ports of `addresses` are
+/// those that it has, which the system may have chosen.
+fn operations(
+    (exports, addresses): (&TargetConfig<Export>, &[SocketAddr]),
+    old: &Model,
+    next: &Model,
+) -> Vec<Operation<Export>> {
     let only = |model: &Model| TargetConfig {
         subsystems: model.exports(),
         referrals: model.referrals.iter().map(SocketAddr::from).collect(),
@@ -386,8 +392,9 @@ fn operations(exports: &TargetConfig<Export>, old: &Model, next: &Model) -> Vec<
     operations.extend(exports.listeners.iter().filter(gone).map(|one| Operation::Unlisten(*one)));
     operations.extend(key_changes(old, next));
     operations.extend(only(old).operations_to(&only(next)));
-    let is_there =
-        |address: &SocketAddr| exports.listeners.iter().any(|one| one.address == *address);
+    let is_there = |address: &SocketAddr| {
+        addresses.contains(address) || exports.listeners.iter().any(|one| one.address == *address)
+    };
     let mut portids =
         (1..=u16::MAX).filter(|id| exports.listeners.iter().all(|listener| listener.portid != *id));
     let come = wanted.iter().filter(|(address, _)| !had.contains_key(*address));

@@ -2,7 +2,7 @@
 //! 1.1, section 3.1.1): addresses that are paths to it, other discovery controllers, and what it cannot use.
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
 
 /// What a discovery log offers.
@@ -34,6 +34,8 @@ pub enum Why {
     Family(u8),
     /// TRADDR is no address of that family that could be connected to.
     Address,
+    /// TRADDR is a link-local address, and the discovery controller was not reached by one.
+    Interface,
     /// TRSVCID is no port.
     Port,
     /// Connections have to be secured, and this host has no key.
@@ -48,6 +50,10 @@ impl fmt::Display for Why {
             Why::Transport(trtype) => write!(f, "its transport is not TCP (TRTYPE {trtype})"),
             Why::Family(family) => write!(f, "neither IPv4 nor IPv6 (ADRFAM {family})"),
             Why::Address => f.write_str("no address of its family that a host can connect to"),
+            Why::Interface => f.write_str(
+                "a link-local address, and no interface is known: reach the discovery controller by one, as in \
+                 fe80::1%eth0",
+            ),
             Why::Port => f.write_str("its TRSVCID is no TCP port"),
             Why::NeedsTls => f.write_str("it needs TLS, and this host uses none"),
             Why::HasNoTls => f.write_str("it has no TLS, and this host wants that"),
@@ -56,17 +62,19 @@ impl fmt::Display for Why {
 }
 
 impl Offers {
-    /// What `entries` offer to a host that wants subsystem `nqn`. `tls` says whether it secures connections with a key
+    /// What `entries` offer to a host that wants subsystem `nqn`. `scope` is the interface by which the discovery
+    /// controller was reached, if it has a link-local address, else 0: link-local addresses in its log count there.
+    /// `tls` says whether it secures connections with a key
     /// that it has; `None`: it makes one, and begins without.
     #[must_use]
-    pub fn new(entries: &[DiscoveryEntry], nqn: &str, tls: Option<bool>) -> Self {
+    pub fn new(entries: &[DiscoveryEntry], nqn: &str, scope: u32, tls: Option<bool>) -> Self {
         let mut offers = Offers::default();
         for entry in entries {
             let is_path = entry.subtype == subtype::NVM && entry.subnqn() == Some(nqn);
             if !is_path && entry.subtype != subtype::REFERRAL {
                 continue;
             }
-            let place = place(entry).and_then(|place| match is_path {
+            let place = place(entry, scope).and_then(|place| match is_path {
                 true => secured(entry, tls).map(|()| place),
                 false => Ok(place),
             });
@@ -131,7 +139,7 @@ impl Changes {
 }
 
 /// Where an entry leads.
-fn place(entry: &DiscoveryEntry) -> Result<SocketAddr, Why> {
+fn place(entry: &DiscoveryEntry, scope: u32) -> Result<SocketAddr, Why> {
     if entry.trtype != trtype::TCP {
         return Err(Why::Transport(entry.trtype));
     }
@@ -139,17 +147,18 @@ fn place(entry: &DiscoveryEntry) -> Result<SocketAddr, Why> {
         return Err(Why::Family(entry.adrfam));
     }
     let ip: IpAddr = entry.traddr().parse().map_err(|_| Why::Address)?;
-    let (is_family, is_link_local) = match (ip, entry.adrfam) {
-        (IpAddr::V4(_), family) => (family == adrfam::IPV4, false),
-        // Nobody says by which interface.
-        (IpAddr::V6(ip), family) => (family == adrfam::IPV6, ip.is_unicast_link_local()),
-    };
-    if !is_family || is_link_local || ip.is_unspecified() || ip.is_multicast() {
+    let is_family = (entry.adrfam == adrfam::IPV6) == ip.is_ipv6();
+    let ip = ip.to_canonical();
+    if !is_family || ip.is_unspecified() || ip.is_multicast() {
         return Err(Why::Address);
     }
-    match entry.trsvcid().parse() {
-        Ok(port) if port != 0 => Ok(SocketAddr::new(ip, port)),
-        _ => Err(Why::Port),
+    let port = entry.trsvcid().parse().ok().filter(|&port| port != 0).ok_or(Why::Port)?;
+    match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => match scope {
+            0 => Err(Why::Interface),
+            scope => Ok(SocketAddrV6::new(ip, port, 0, scope).into()),
+        },
+        ip => Ok(SocketAddr::new(ip, port)),
     }
 }
 
@@ -191,7 +200,7 @@ mod tests {
             path("192.0.2.7", "4420"),
             at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "192.0.2.9", "8009"),
         ];
-        let offers = Offers::new(&entries, NQN, None);
+        let offers = Offers::new(&entries, NQN, 0, None);
         let text = |list: &[SocketAddr]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(text(&offers.paths), ["192.0.2.7:4420", "[2001:db8::1]:4421"]);
         assert_eq!(text(&offers.referrals), ["192.0.2.9:8009"]);
@@ -206,7 +215,8 @@ mod tests {
             (at(subtype::NVM, NQN, 3, "192.0.2.7", "4420"), Why::Family(3)),
             (at(subtype::NVM, NQN, adrfam::IPV6, "192.0.2.7", "4420"), Why::Address),
             (at(subtype::NVM, NQN, adrfam::IPV4, "2001:db8::1", "4420"), Why::Address),
-            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1", "4420"), Why::Address),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1", "4420"), Why::Interface),
+            (at(subtype::NVM, NQN, adrfam::IPV6, "fe80::1%2", "4420"), Why::Address),
             (path("0.0.0.0", "4420"), Why::Address),
             (path("224.0.0.1", "4420"), Why::Address),
             (path("disk.example.org", "4420"), Why::Address),
@@ -216,11 +226,21 @@ mod tests {
             (path("192.0.2.7", ""), Why::Port),
             (at(subtype::REFERRAL, DISCOVERY_NQN, adrfam::IPV4, "", "8009"), Why::Address),
         ] {
-            let offers = Offers::new(&[entry, entry], NQN, Some(false));
+            let offers = Offers::new(&[entry, entry], NQN, 0, Some(false));
             let reasons: Vec<Why> = offers.unusable.iter().map(|entry| entry.why).collect();
             assert_eq!(reasons, [why], "{}", why);
             assert!(offers.paths.is_empty() && offers.referrals.is_empty());
         }
+    }
+
+    #[test]
+    fn link_local_addresses_count_at_the_interface_of_the_discovery_controller() {
+        let entries = ["fe80::1", "fe80:0:0::1", "fe80::2"]
+            .map(|address| at(subtype::NVM, NQN, adrfam::IPV6, address, "4420"));
+        let offers = Offers::new(&entries, NQN, 7, None);
+        let path = |last| SocketAddrV6::new([0xfe80, 0, 0, 0, 0, 0, 0, last].into(), 4420, 0, 7);
+        assert_eq!(offers.paths, [path(1).into(), path(2).into()]);
+        assert_eq!(offers.unusable, []);
     }
 
     #[test]
@@ -231,7 +251,7 @@ mod tests {
         let required = DiscoveryEntry { treq: treq::SECURE_REQUIRED, ..allowed };
         let usable = |tls| {
             [plain, allowed, required]
-                .map(|entry| !Offers::new(&[entry], NQN, tls).paths.is_empty())
+                .map(|entry| !Offers::new(&[entry], NQN, 0, tls).paths.is_empty())
         };
         assert_eq!(usable(Some(false)), [true, true, false]);
         assert_eq!(usable(Some(true)), [false, true, true]);
@@ -273,6 +293,6 @@ mod tests {
     fn hostile_entries_offer_nothing() {
         let noise = [0xff; size_of::<DiscoveryEntry>()];
         let noise = DiscoveryEntry::read_from_bytes(&noise).unwrap();
-        assert_eq!(Offers::new(&[noise], NQN, None), Offers::default());
+        assert_eq!(Offers::new(&[noise], NQN, 0, None), Offers::default());
     }
 }

@@ -41,6 +41,7 @@ impl Target {
         data_in: &[u8],
         data_out: &mut Vec<u8>,
     ) -> Outcome {
+        data_out.clear();
         self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
     }
 
@@ -62,6 +63,10 @@ impl Target {
             return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
         };
         controller.keep_alive.restart(now);
+        if qid == 0 {
+            // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
+            controller.events.retire(sqe.cid.get());
+        }
         let mut context = Context {
             now,
             started: self.started,
@@ -82,10 +87,15 @@ impl Target {
             sqe,
             data_in,
         };
-        let reply = execute(&mut context);
+        let reply = match sqe.flags {
+            FLAG_SGL => execute(&mut context),
+            _ => Err(CommandError::field(octet::FLAGS)), // fused, or pointers that are no SGL
+        };
         let Context { controller, outbox, .. } = context;
         controller.pump(outbox);
-        if let Err(CommandError { status, octet, .. }) = reply {
+        if let Err(CommandError { status, octet, .. }) = reply
+            && !is_probe(sqe, status)
+        {
             controller.shared.errors().record(qid, sqe, status, octet);
         }
         let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
@@ -104,12 +114,13 @@ impl Target {
     }
 }
 
+/// Whether a command that has failed was to find out which I/O Command Sets there are, as hosts do with each controller.
+fn is_probe(sqe: &Sqe, status: Status) -> bool {
+    sqe.opcode == opcode::IDENTIFY && status.is(Status::INVALID_COMMAND_SET)
+}
+
 impl Context<'_> {
     fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<Reply, CommandError> {
-        data_out.clear();
-        if self.sqe.flags != FLAG_SGL {
-            return Err(CommandError::field(octet::FLAGS)); // fused, or pointers that are no SGL
-        }
         if self.sqe.opcode == opcode::FABRICS {
             return fabrics::execute(self);
         }
@@ -160,10 +171,10 @@ impl Context<'_> {
         let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
         if sqid == 0 && self.controller.events.abort(aborted) {
             // In this order: what was aborted ends before the Abort does.
-            for (cid, status) in [(aborted, Status::ABORT_REQUESTED), (cid, Status::SUCCESS)] {
-                let completion = TargetEvent::Completion { cntlid, cid, status, result: 0 };
-                self.outbox.push_back(completion);
-            }
+            let (status, result) = (Status::ABORT_REQUESTED, 0);
+            let event = TargetEvent::EventCompletion { cntlid, cid: aborted, status, result };
+            let done = TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result };
+            self.outbox.extend([event, done]);
             return Ok(Reply::Pending);
         }
         if !self.controller.queues.contains(&sqid) {

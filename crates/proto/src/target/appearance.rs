@@ -1,5 +1,6 @@
 //! Which namespaces are active for a controller, and when those appear that came under the NSID of another one.
 
+use super::config::NamespaceConfig;
 use super::control::Target;
 use super::controller::Controller;
 use super::events::Notice;
@@ -17,16 +18,29 @@ impl Target {
         let table = self.namespaces(nqn)?;
         let Some(controller) = self.controllers.get(&cntlid) else { return Some(table) };
         let (ana, removed) = (controller.ana.state, &controller.removed);
-        if removed.shown.is_empty() && ana == table.ana {
+        if removed.is_empty() && ana == table.ana {
             return Some(table);
         }
         Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
     }
 
-    /// The namespace `nsid` has gone, or another is there now: inactive for the controllers there are.
-    pub(super) fn mark_removed(&mut self, nqn: &str, nsid: u32) {
+    /// The namespace `nsid` was `before` and is `after`. If that one has gone, the NSID is inactive for the controllers
+    /// there are.
+    pub(super) fn note_change(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        (before, after): (Option<&NamespaceConfig>, Option<&NamespaceConfig>),
+        is_gone: bool,
+    ) {
         let concerned = |c: &&mut Controller| c.kind == ControllerKind::Io && *c.subnqn == *nqn;
-        self.controllers.values_mut().filter(concerned).for_each(|c| c.removed.add(nsid));
+        for controller in self.controllers.values_mut().filter(concerned) {
+            if is_gone {
+                controller.removed.add(nsid, before);
+            }
+            controller.removed.come(nsid, after);
+        }
+        self.set_timer(self.appearance(None));
     }
 
     /// Lets namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of them
@@ -44,7 +58,7 @@ impl Target {
             let waits = |nsid| unripe.contains(&(subnqn.clone(), hostnqn.clone(), nsid));
             let ripe = controller.removed.ripe(now).filter(|&(nsid, ripe)| ripe && !waits(nsid));
             for nsid in ripe.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
-                controller.removed.shown.remove(&nsid);
+                controller.removed.reveal(nsid);
                 let subsystem = self.subsystems.get(&subnqn);
                 if subsystem.is_some_and(|subsystem| subsystem.namespaces.contains_key(&nsid)) {
                     controller.changed.insert(nsid);

@@ -27,7 +27,7 @@ use roadtrain_wire::fabrics::{
     AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX,
     cattr, parse_nqn,
 };
-use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::sqe::{FLAG_SGL, Sqe};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +57,8 @@ pub struct Connected {
     /// NQN of the host.
     pub hostnqn: Arc<str>,
     pub hostid: [u8; 16],
+    /// The HOSTID that the Connect of an I/O queue has named, where that is not the controller's; only the first time.
+    pub other_hostid: Option<[u8; 16]>,
     /// What lanes and control plane share.
     pub shared: Arc<ControllerShared>,
     /// What the host has to prove before the queue executes commands.
@@ -219,6 +221,9 @@ impl Target {
         (local, random): (SocketAddr, u64),
         remains: impl Fn(u16) -> bool,
     ) -> Result<Connected, ConnectRefused> {
+        if sqe.flags != FLAG_SGL {
+            return Err(ConnectRefused::new(Status::INVALID_FIELD, "PSDT and FUSE", sqe.flags));
+        }
         let connect = Connect::parse(sqe);
         if connect.recfmt != 0 {
             let status = Status::CONNECT_INCOMPATIBLE_FORMAT;
@@ -234,8 +239,11 @@ impl Target {
             return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
         }
         self.check_listener(local, &names, data)?;
-        let cntlid = match connect.qid {
-            0 => self.connect_admin(now, &connect, (data, &names), (local, random), remains)?,
+        let (cntlid, other_hostid) = match connect.qid {
+            0 => {
+                let from = (local, random);
+                (self.connect_admin(now, &connect, (data, &names), from, remains)?, None)
+            }
             qid => self.connect_io(now, qid, data, &names)?,
         };
         // The two functions above return controllers that are there.
@@ -258,6 +266,7 @@ impl Target {
             subnqn: controller.subnqn.clone(),
             hostnqn: controller.hostnqn.clone(),
             hostid: controller.hostid,
+            other_hostid,
             shared: controller.shared.clone(),
             result,
             context,
@@ -312,6 +321,7 @@ impl Target {
             subnqn: names.subnqn.into(),
             hostnqn: names.hostnqn.into(),
             hostid: names.hostid,
+            has_other_hostids: false,
             local,
             shared: Arc::default(),
             properties: Properties::new(cntlid, random, issuer),
@@ -396,13 +406,15 @@ impl Target {
         Err(ConnectRefused { status, value, ..bad_subnqn(data) })
     }
 
+    /// The controller, and the HOSTID if that is another one than the controller's for the first time: some hosts make
+    /// one for each Connect, and other targets take them. What counts is the admin queue's.
     fn connect_io(
         &mut self,
         now: Instant,
         qid: u16,
         data: &ConnectData,
         names: &Names<'_>,
-    ) -> Result<u16, ConnectRefused> {
+    ) -> Result<(u16, Option<[u8; 16]>), ConnectRefused> {
         let io_queues_max = self.config.limits.io_queues_max;
         let controller = self.controllers.get_mut(&names.cntlid);
         let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
@@ -411,10 +423,6 @@ impl Target {
         }
         if *controller.hostnqn != *names.hostnqn {
             return Err(bad_hostnqn(data));
-        }
-        if controller.hostid != names.hostid {
-            let value = format!("{:#034x}", u128::from_be_bytes(names.hostid));
-            return Err(ConnectRefused::data(offset_of!(ConnectData, hostid), "HOSTID", value));
         }
         if controller.kind == ControllerKind::Discovery || qid > io_queues_max {
             return Err(ConnectRefused::command(OCTET_QID, "QID", qid));
@@ -434,7 +442,9 @@ impl Target {
         };
         controller.queues.insert(qid);
         controller.keep_alive.restart(now);
-        Ok(controller.cntlid)
+        let is_other = controller.hostid != names.hostid;
+        let is_first = is_other && !core::mem::replace(&mut controller.has_other_hostids, true);
+        Ok((controller.cntlid, is_first.then_some(names.hostid)))
     }
 
     /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of

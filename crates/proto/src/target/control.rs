@@ -417,10 +417,8 @@ impl Target {
         let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
         let before = config(self);
         let is_gone = self.subsystems.get_mut(nqn).is_some_and(change);
-        if is_gone {
-            self.mark_removed(nqn, nsid);
-        }
         let after = config(self);
+        self.note_change(nqn, nsid, (before.as_ref(), after.as_ref()), is_gone);
         let notices = notices(before.as_ref(), after.as_ref());
         let out_of_reach = after.and_then(|config| config.ana.refusal());
         let subsystem = self.subsystems.get_mut(nqn);

@@ -43,6 +43,8 @@ pub(super) struct Controller {
     pub(super) subnqn: Arc<str>,
     pub(super) hostnqn: Arc<str>,
     pub(super) hostid: [u8; 16],
+    /// A Connect of an I/O queue has named another HOSTID.
+    pub(super) has_other_hostids: bool,
     /// Our address as the host has reached it.
     pub(super) local: SocketAddr,
     pub(super) shared: Arc<ControllerShared>,
@@ -77,7 +79,7 @@ impl Controller {
     /// Completes Asynchronous Event Requests while there are both requests and events.
     pub(super) fn pump(&mut self, outbox: &mut VecDeque<TargetEvent>) {
         while let Some((cid, event)) = self.events.poll() {
-            outbox.push_back(TargetEvent::Completion {
+            outbox.push_back(TargetEvent::EventCompletion {
                 cntlid: self.cntlid,
                 cid,
                 status: Status::SUCCESS,

@@ -118,6 +118,11 @@ impl Events {
         found.is_some_and(|index| self.requests.remove(index).is_some())
     }
 
+    /// Another command has the identifier `cid`: its host has ended the request, and gets no completion of it.
+    pub(super) fn retire(&mut self, cid: u16) {
+        self.requests.retain(|&request| request != cid);
+    }
+
     /// `notice` has happened.
     pub(super) fn raise(&mut self, notice: Notice) {
         if notice.is_enabled(self.enabled) {

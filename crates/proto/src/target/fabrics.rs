@@ -44,13 +44,13 @@ fn property_set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
 fn reset(context: &mut Context<'_>) {
     let controller = &mut *context.controller;
     let cntlid = controller.cntlid;
-    let requests = controller.events.reset().into_iter().chain(controller.aborts.reset());
-    let requests = requests.chain(controller.resets.reset());
+    let (status, result) = (Status::ABORT_REQUESTED, 0);
+    let event = |cid| TargetEvent::EventCompletion { cntlid, cid, status, result };
+    context.outbox.extend(controller.events.reset().into_iter().map(event));
+    let requests = controller.aborts.reset().into_iter().chain(controller.resets.reset());
     let requests = requests.chain(core::mem::take(&mut controller.persisting).into_keys());
-    for cid in requests {
-        let status = Status::ABORT_REQUESTED;
-        context.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
-    }
+    let completion = |cid| TargetEvent::Completion { cntlid, cid, status, result };
+    context.outbox.extend(requests.map(completion));
     // It says that it is reset when the lanes have nothing in a store any more.
     controller.draining += controller.queues.len() as u32;
     controller.quiescing = None;

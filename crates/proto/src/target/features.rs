@@ -71,6 +71,9 @@ pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, C
     if !supported(context.controller.kind).contains(&get.fid) {
         return Err(CommandError::field(octet::CDW10));
     }
+    if get.fid == fid::ERROR_RECOVERY {
+        check_namespace(context)?;
+    }
     match get.select.ok_or(CommandError::field(octet::CDW10))? {
         Select::Capabilities if is_changeable(get.fid) => Ok(capabilities::CHANGEABLE.into()),
         Select::Capabilities => Ok(0),
@@ -162,6 +165,14 @@ fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), Co
     Ok((nsid, reservations))
 }
 
+/// Checks that the namespace that a command names is there; 0 and FFFFFFFFh name none in particular.
+fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
+    if context.is_for_controller() {
+        return Ok(());
+    }
+    namespace(context).map(drop)
+}
+
 /// Whether a namespace's reservations persist. Not known while another target may have its blocks.
 fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
     let (nsid, reservations) = namespace(context)?;
@@ -230,7 +241,9 @@ fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandE
         return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
     }
     // Error Recovery belongs to namespaces, all others to the controller.
-    if set.fid != fid::ERROR_RECOVERY && !context.is_for_controller() {
+    if set.fid == fid::ERROR_RECOVERY {
+        check_namespace(context)?;
+    } else if !context.is_for_controller() {
         return Err(CommandError::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, octet::NSID));
     }
     if let Some(value) = fixed(set.fid) {

@@ -2,7 +2,9 @@
 
 use super::op::ByteRange;
 use super::reservations::Group;
-use roadtrain_wire::sqe::{FLAG_FUSE, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode};
+use roadtrain_wire::sqe::{
+    FLAG_FUSE, FLAG_PSDT, FLAG_SGL, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode,
+};
 use roadtrain_wire::status::Status;
 
 /// Octets of a Dataset Management range.
@@ -232,8 +234,9 @@ impl IoCommand {
 }
 
 fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
-    if sqe.flags & FLAG_FUSE != 0 {
-        return Err(Status::INVALID_FIELD.dnr()); // what is fused is not executed alone
+    // What is fused is not executed alone, and over fabrics PSDT is 01b.
+    if sqe.flags & (FLAG_FUSE | FLAG_PSDT) != FLAG_SGL {
+        return Err(Status::INVALID_FIELD.dnr());
     }
     match sqe.opcode {
         opcode::FLUSH => Ok(IoCommand::Flush),
@@ -374,6 +377,14 @@ mod tests {
         sqe.cdw11 = 4.into();
         sqe.set_in_capsule(data_bytes);
         IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+    }
+
+    #[test]
+    fn data_pointers_are_sgls() {
+        for (flags, is_taken) in [(FLAG_SGL, true), (0, false), (0x80, false), (0xc0, false)] {
+            let sqe = Sqe { flags, ..Sqe::new(opcode::FLUSH, 1) };
+            assert_eq!(IoCommand::parse(&sqe, &GEOMETRY, 0).is_ok(), is_taken, "{flags:#x}");
+        }
     }
 
     #[test]

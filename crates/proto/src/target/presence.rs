@@ -325,6 +325,7 @@ mod tests {
             subnqn: "nqn.x:s".into(),
             hostnqn: HOST.into(),
             hostid: [0; 16],
+            other_hostid: None,
             asked: None,
             context: [0; 32],
             shared: Arc::default(),

@@ -109,6 +109,8 @@ struct Slot {
     urgency: Urgency,
     /// The command does not say how urgent it is.
     is_unclassed: bool,
+    /// An Asynchronous Event Request.
+    is_event_request: bool,
     /// Octets expected while receiving, to be sent while responding.
     data_bytes: u32,
     received: u32,
@@ -238,11 +240,34 @@ impl Qpair {
         self.slots[usize::from(slot)].cid
     }
 
-    /// The slot of a command in execution.
+    /// The slot of a command in execution that is no Asynchronous Event Request.
     #[must_use]
     pub fn slot_of(&self, cid: u16) -> Option<u16> {
-        let executing = |slot: &Slot| slot.cid == cid && slot.state == SlotState::Executing;
-        self.slots.iter().position(executing).map(|number| number as u16)
+        self.executing(cid, false)
+    }
+
+    /// The slot of an outstanding Asynchronous Event Request.
+    #[must_use]
+    pub fn event_request_of(&self, cid: u16) -> Option<u16> {
+        self.executing(cid, true)
+    }
+
+    fn executing(&self, cid: u16, is_event_request: bool) -> Option<u16> {
+        let found = |slot: &Slot| {
+            slot.cid == cid
+                && slot.state == SlotState::Executing
+                && slot.is_event_request == is_event_request
+        };
+        self.slots.iter().position(found).map(|number| number as u16)
+    }
+
+    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier comes again: hosts end these
+    /// requests by themselves before they shut a controller down. No completion is sent.
+    fn retire_event_request(&mut self, cid: u16) {
+        if let Some(number) = self.event_request_of(cid) {
+            self.slots[usize::from(number)].state = SlotState::Free;
+            self.free.push(number);
+        }
     }
 
     /// The slot of a command that was not answered, and whether its data is still to come.
@@ -442,6 +467,9 @@ impl Qpair {
             let what = "in-capsule data above IOCCSZ";
             return Err(PeerMisbehaved { fes: Fes::LimitExceeded, fei: 4, what }.into());
         }
+        if !self.is_io {
+            self.retire_event_request(pdu.sqe.cid.get());
+        }
         // A queue of N entries holds N - 1 commands; the one that frees a slot may be in a caravan.
         if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
             let what = "more commands than the submission queue holds";
@@ -475,6 +503,7 @@ impl Qpair {
             corrupt: false,
             urgency,
             is_unclassed,
+            is_event_request: !self.is_io && sqe.opcode == opcode::ASYNC_EVENT_REQUEST,
             data_bytes,
             received: 0,
             block_bytes: 1,

@@ -6,8 +6,11 @@ use std::sync::Arc;
 /// Work for whoever owns the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// Answer an Asynchronous Event Request, an Abort or a Cross-Controller Reset on the controller's admin queue.
+    /// Answer an Abort, a Cross-Controller Reset or a Set Features on the controller's admin queue.
     Completion { cntlid: u16, cid: u16, status: Status, result: u64 },
+    /// Answer an Asynchronous Event Request on the controller's admin queue, unless another command has its identifier
+    /// by now.
+    EventCompletion { cntlid: u16, cid: u16, status: Status, result: u64 },
     /// Close a queue's connection; the controller knows it no more.
     Close { cntlid: u16, qid: u16, reason: CloseReason },
     /// Abort an I/O command if it can be, then tell [`Target::aborted`](super::Target::aborted); the command ends before that is told.

@@ -193,6 +193,10 @@ impl TargetEnd for TargetLink {
         self.qpair.slot_of(cid)
     }
 
+    fn event_request_of(&mut self, cid: u16) -> Option<u16> {
+        self.qpair.event_request_of(cid)
+    }
+
     fn set_connected(&mut self, qid: u16, entries: u16, flow: bool, class: Class) {
         self.qpair.set_connected(qid, entries, flow, class);
     }

@@ -2,6 +2,7 @@
 
 mod library;
 
+use crate::error::{DECRYPT_ERROR, UNKNOWN_PSK_IDENTITY};
 use crate::hello::identities;
 use crate::open::Opener;
 use crate::record::{CONTENT_TYPE_HANDSHAKE, RecordEnd};
@@ -23,8 +24,12 @@ use zeroize::Zeroizing;
 
 /// Octets that a peer may send until its handshake is done.
 pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
-/// What a target sends that refuses a ClientHello: the same, whatever was wrong with it.
-pub const FATAL_DECRYPT_ERROR: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 51];
+/// What a target sends that refuses a ClientHello: the same, whatever was wrong with it, but for PSKs that were made by
+/// authentication.
+pub const FATAL_DECRYPT_ERROR: [u8; 7] = fatal(DECRYPT_ERROR);
+/// The refusal of a PSK that was made by authentication and is not known, perhaps not any more: the host is to
+/// authenticate again.
+pub const FATAL_UNKNOWN_PSK_IDENTITY: [u8; 7] = fatal(UNKNOWN_PSK_IDENTITY);
 /// Characters of a peer's identity that a message shows.
 const SHOWN_CHARS_MAX: usize = 600;
 
@@ -111,6 +116,11 @@ impl ClientHelloCallback for Chooser {
         }
         Ok(None)
     }
+}
+
+/// The record of a fatal alert, in the clear.
+const fn fatal(alert: u8) -> [u8; 7] {
+    [0x15, 3, 3, 0, 2, 2, alert]
 }
 
 fn application(error: Error) -> LibraryError {
@@ -278,7 +288,7 @@ impl Handshake {
                 let error = self.explain(&error);
                 if !matches!(self.side, Side::Host(_)) && !self.has_sent {
                     self.pipes.outgoing().clear();
-                    self.pipes.outgoing().extend(FATAL_DECRYPT_ERROR);
+                    self.pipes.outgoing().extend(fatal(error.refusal()));
                 }
                 Err(error)
             }

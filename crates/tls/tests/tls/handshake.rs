@@ -2,7 +2,8 @@
 
 use roadtrain_proto::security::{Secret, Suite, TlsPsk};
 use roadtrain_tls::{
-    Acceptor, BLOCKS_MAX, Error, FATAL_DECRYPT_ERROR, HANDSHAKE_BYTES_MAX, Handshake, Keys,
+    Acceptor, BLOCKS_MAX, Error, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY,
+    HANDSHAKE_BYTES_MAX, Handshake, Keys,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -117,6 +118,25 @@ fn refusals_tell_nothing() {
             assert!(matches!(error, Error::Alert(51)), "{error}");
             assert!(error.is_refusal());
         }
+    }
+}
+
+/// A host whose PSK was made by authentication, and is forgotten, is to authenticate again.
+#[test]
+fn a_generated_key_that_is_not_known_is_refused_as_such() {
+    let acceptor = acceptor(vec![psk("NVMe1G01 host target digest", 7, SUITES[0])]);
+    for (identity, fill, alert) in [
+        ("NVMe1G01 host target other", 7, FATAL_UNKNOWN_PSK_IDENTITY),
+        ("NVMe0G01 host target", 7, FATAL_UNKNOWN_PSK_IDENTITY),
+        ("NVMe1G01 host target digest", 8, FATAL_DECRYPT_ERROR),
+        ("NVMe1R01 host target other", 7, FATAL_DECRYPT_ERROR),
+    ] {
+        let mut host = Handshake::connect(psk(identity, fill, SUITES[0])).unwrap();
+        let mut target = acceptor.accept().unwrap();
+        target.receive(&std::mem::take(host.outgoing())).unwrap_err();
+        assert_eq!(target.outgoing()[..], alert, "{identity}");
+        let error = host.receive(&alert).unwrap_err();
+        assert!(matches!(error, Error::Alert(code) if code == alert[6]), "{error}");
     }
 }
 

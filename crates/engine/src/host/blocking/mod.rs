@@ -7,10 +7,11 @@ mod secure;
 mod tcp;
 
 use super::address::Address;
-use super::config::HostConfig;
+use super::config::{HostConfig, OfferedPsk};
 use super::ether::{Found, Survey, Whereabouts};
 use super::link::{Link, LinkError};
 use super::name::TargetName;
+use super::race::first_of;
 use super::stopping::{poll, poll_calmly};
 use crate::clock;
 use crate::platform::Route;
@@ -26,8 +27,9 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 use tcp::TcpWire;
+use tracing::debug;
 
-/// Who has many addresses still gets that long for them all.
+/// Longest wait for a second handshake, where the first one has taken all the time.
 const CONNECT_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Completions that nobody has taken yet, with their slots.
@@ -104,6 +106,11 @@ pub(super) trait Wire: Send {
         Err(LinkError::Closed) // there are none
     }
 
+    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    fn scope(&self) -> u32 {
+        0
+    }
+
     /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence`
     /// will see to it.
     fn reset(self: Box<Self>, _fence: &mut Fence) {} // a socket does it when it is closed
@@ -153,6 +160,11 @@ impl BlockingQpair {
     ) -> Result<Self, LinkError> {
         let wire = self.wire.beside(config, entries, number)?;
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
+    }
+
+    /// The interface by which the target was reached, if it has a link-local address; else 0.
+    pub(crate) fn scope(&self) -> u32 {
+        self.wire.scope()
     }
 
     /// Runs a command: sends `out`, receives into `input`, waits for the completion.
@@ -230,45 +242,58 @@ impl BlockingQpair {
     }
 }
 
-/// The first address of a name that somebody answers at. All of them together get the time of one.
+/// The first address of a name that answers. One that is silent keeps the others waiting for a moment only.
 fn tcp_by_name(
     name: &TargetName,
     config: &HostConfig,
     entries: u16,
-    psk: Option<(TlsPsk, u64)>,
+    psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
     let addresses = name.addresses(config.timeout)?;
-    let deadline = Instant::now() + config.timeout;
-    let mut failures = Vec::new();
-    for (at, &address) in addresses.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now()).max(CONNECT_TIME_MIN);
-        let timeout = left / (addresses.len() - at) as u32;
-        match tcp(address, config, entries, (timeout, None), psk.clone()) {
-            Ok(wire) => {
-                name.connected(address);
-                return Ok(wire);
-            }
-            Err(error) => failures.push(format!("{address}: {error}")),
+    let connect = |address: &SocketAddr| {
+        let wire = tcp(*address, config, entries, (config.timeout, None), psk.clone());
+        wire.map_err(|error| format!("{address}: {error}"))
+    };
+    match first_of(&addresses, connect) {
+        Ok((at, wire)) => {
+            name.connected(addresses[at]);
+            Ok(wire)
         }
+        Err(failures) => Err(LinkError::Nowhere(failures.join("; "))),
     }
-    Err(LinkError::Nowhere(failures.join("; ")))
 }
 
-/// A connection whose packets are processed on `core`, if that can be had.
+/// A connection whose packets are processed on `core`, if that can be had. A target that does not know the identity of
+/// its PSK may know the same key by the other one.
 fn tcp(
     address: SocketAddr,
     config: &HostConfig,
     entries: u16,
     (timeout, core): (Duration, Option<usize>),
-    psk: Option<(TlsPsk, u64)>,
+    psk: Option<OfferedPsk>,
 ) -> Result<TcpWire, LinkError> {
+    let begun = Instant::now();
     let qpair = Config {
         digests: config.digests,
         queue_entries: entries,
         in_capsule_bytes: 0,
         policy: PolicyConfig::none(),
     };
-    let wire = TcpWire::connect(address, qpair, (timeout, core), psk)?;
+    let (psk, other) = match psk {
+        Some(OfferedPsk { psk, other, blocks_max }) => {
+            let only = |psk| OfferedPsk { psk, other: None, blocks_max };
+            (Some(only(psk)), other.map(only))
+        }
+        None => (None, None),
+    };
+    let wire = match (TcpWire::connect(address, qpair, (timeout, core), psk), other) {
+        (Err(error), Some(other)) if error.may_know_another_identity() => {
+            let left = timeout.saturating_sub(begun.elapsed()).max(CONNECT_TIME_MIN);
+            debug!(%address, %error, identity = other.psk.identity, "TLS: another identity is offered");
+            TcpWire::connect(address, qpair, (left, core), Some(other))?
+        }
+        (wire, _) => wire?,
+    };
     wire.watch_peer(config.io_timeout)?;
     Ok(wire)
 }

@@ -5,7 +5,7 @@ use super::secure::secure;
 use super::{Completed, Wire, tcp, wait_readable, waiting};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
-use crate::host::config::HostConfig;
+use crate::host::config::{HostConfig, OfferedPsk};
 use crate::host::link::{Link, LinkError, TcpLink};
 use crate::host::stopping::poll;
 use crate::platform::{Route, numa, packets_core};
@@ -14,7 +14,6 @@ use crate::{clock, tuning};
 use roadtrain_proto::host::overdue::IoTimer;
 use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
-use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::time::TimeLimit;
 use roadtrain_wire::sqe::Sqe;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -29,8 +28,8 @@ const RX_BYTES: usize = 64 << 10;
 pub(in crate::host) struct TcpWire {
     stream: Stream,
     address: SocketAddr,
-    /// What it is secured with, and for how many blocks: so are connections beside it.
-    psk: Option<(TlsPsk, u64)>,
+    /// What it is secured with: so are connections beside it.
+    psk: Option<OfferedPsk>,
     qpair: Qpair,
     gather: Gather,
     rx: Vec<u8>,
@@ -44,7 +43,7 @@ impl TcpWire {
         address: SocketAddr,
         config: Config,
         (timeout, core): (Duration, Option<usize>),
-        psk: Option<(TlsPsk, u64)>,
+        psk: Option<OfferedPsk>,
     ) -> Result<Self, LinkError> {
         let mut limit = TimeLimit::new(timeout);
         // Until the target has accepted it: it, too, asks where its packets come in.
@@ -58,9 +57,11 @@ impl TcpWire {
         // repeats it, and newer writes with it. Who ends in order says so.
         socket.set_linger(Some(Duration::ZERO))?;
         let is_plain = psk.is_none();
-        let stream = match psk.clone() {
+        let stream = match &psk {
             None => Stream::Plain(socket.into()),
-            Some(psk) => secure(socket.into(), psk, &mut limit)?,
+            Some(OfferedPsk { psk, blocks_max, .. }) => {
+                secure(socket.into(), (psk.clone(), *blocks_max), &mut limit)?
+            }
         };
         let mut wire = TcpWire {
             stream,
@@ -104,6 +105,13 @@ impl Wire for TcpWire {
     ) -> Result<Box<dyn Wire>, LinkError> {
         let near = (config.timeout, config.core_of(number.into()));
         Ok(Box::new(tcp(self.address, config, entries, near, self.psk.clone())?))
+    }
+
+    fn scope(&self) -> u32 {
+        match self.address {
+            SocketAddr::V6(address) => address.scope_id(),
+            SocketAddr::V4(_) => 0,
+        }
     }
 
     fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<u16> {

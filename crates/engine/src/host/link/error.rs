@@ -82,6 +82,17 @@ pub enum LinkError {
     Shrunk,
 }
 
+impl LinkError {
+    /// Whether a target that ends a handshake like this may know the key by another identity.
+    pub(crate) fn may_know_another_identity(&self) -> bool {
+        match self {
+            LinkError::Tls(error) => error.may_know_another(),
+            LinkError::TlsClosed => true,
+            _ => false,
+        }
+    }
+}
+
 fn left_hint(reason: Reason) -> &'static str {
     match reason {
         Reason::UnknownToken => "it does not know it (was it restarted?)",

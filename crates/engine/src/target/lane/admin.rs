@@ -2,10 +2,10 @@
 
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
-use roadtrain_proto::target::Connected;
 use roadtrain_proto::target::session::Session;
+use roadtrain_proto::target::{Connected, TargetEvent};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::status::Status;
+use tracing::warn;
 
 /// Room for a page that a reactor keeps from one command to the next.
 const PAGE_BYTES_KEPT: usize = 64 << 10;
@@ -40,6 +40,7 @@ impl TargetLane {
             && let Some(connected) = self.session.queue()
         {
             self.ticket.iter().for_each(Ticket::connected);
+            log_other_hostid(&self.peer, connected);
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
             let account = (&*shared.meters, shared.number);
@@ -80,17 +81,29 @@ impl TargetLane {
         Ok(!waiting.is_empty())
     }
 
-    /// Completes an asynchronous event request.
-    pub(in crate::target) fn complete_event(
-        &mut self,
-        now: Instant,
-        cid: u16,
-        status: Status,
-        result: u64,
-    ) {
-        if let Some(slot) = self.transport.slot_of(cid) {
+    /// Answers a command that the control plane has kept.
+    pub(in crate::target) fn complete(&mut self, now: Instant, event: &TargetEvent) {
+        let (slot, status, result) = match *event {
+            TargetEvent::Completion { cid, status, result, .. } => {
+                (self.transport.slot_of(cid), status, result)
+            }
+            TargetEvent::EventCompletion { cid, status, result, .. } => {
+                (self.transport.event_request_of(cid), status, result)
+            }
+            _ => return,
+        };
+        if let Some(slot) = slot {
             self.transport.respond(now, slot, status, result);
         }
+    }
+}
+
+/// Says which HOSTID counts, where a host has named several.
+fn log_other_hostid(peer: &str, connected: &Connected) {
+    if let Some(other) = connected.other_hostid {
+        let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
+        let hostid = format_args!("{hostid:#034x}");
+        warn!(%peer, cntlid, %hostid, "an I/O queue's Connect names another HOSTID than the admin queue's, which counts");
     }
 }
 

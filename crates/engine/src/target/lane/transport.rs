@@ -175,6 +175,11 @@ impl Transport {
         each!(self, transport => transport.qpair.slot_of(cid))
     }
 
+    /// The slot of an outstanding Asynchronous Event Request.
+    pub(super) fn event_request_of(&mut self, cid: u16) -> Option<u16> {
+        each!(self, transport => transport.qpair.event_request_of(cid))
+    }
+
     /// The batching state.
     pub(super) fn batcher(&mut self) -> &mut Batcher {
         each!(self, transport => transport.qpair.batcher())

@@ -381,8 +381,11 @@ impl Lanes {
         let Some(connected) = lane.session.queue() else { return };
         let queue = (connected.cntlid, connected.qid);
         match event {
-            TargetEvent::Completion { cntlid, cid, status, result } if queue == (*cntlid, 0) => {
-                lane.complete_event(self.shared.now, *cid, *status, *result);
+            TargetEvent::Completion { cntlid, .. }
+            | TargetEvent::EventCompletion { cntlid, .. }
+                if queue == (*cntlid, 0) =>
+            {
+                lane.complete(self.shared.now, event);
                 self.end_turn(index);
                 self.table.note(List::Idle, index);
             }

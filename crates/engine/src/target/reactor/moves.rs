@@ -223,7 +223,8 @@ impl Moves {
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
         for departed in &self.departed {
             let concerns = match event {
-                TargetEvent::Completion { .. } => false, // of an admin queue, which stays
+                // Of an admin queue, which stays.
+                TargetEvent::Completion { .. } | TargetEvent::EventCompletion { .. } => false,
                 TargetEvent::NamespacesChanged { .. } => false, // looked up there
                 // They are no reactor's; a lane is fenced when it comes.
                 TargetEvent::Save { .. }

@@ -2,9 +2,10 @@
 
 use crate::model::ListenerSpec;
 use crate::rpc::{Rpc, RpcError};
+use roadtrain_engine::ip_address;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// An address in parameters.
 #[derive(Clone, Debug, Deserialize)]
@@ -44,12 +45,13 @@ impl Address {
         if !self.trtype.eq_ignore_ascii_case("tcp") {
             return bad("trtype", &self.trtype);
         }
-        let ip: IpAddr = match self.traddr.parse() {
-            Ok(ip) => ip,
-            Err(_) => return bad("traddr", &self.traddr),
-        };
-        let family = self.adrfam.as_deref().unwrap_or(if ip.is_ipv6() { "ipv6" } else { "ipv4" });
-        if !family.eq_ignore_ascii_case(if ip.is_ipv6() { "ipv6" } else { "ipv4" }) {
+        let refused = |why| RpcError::params(format!("traddr {why}"));
+        if ip_address::parse(&self.traddr, port).map_err(refused)?.is_none() {
+            return bad("traddr", &self.traddr);
+        }
+        let own = if self.traddr.contains(':') { "ipv6" } else { "ipv4" };
+        let family = self.adrfam.as_deref().unwrap_or(own);
+        if !family.eq_ignore_ascii_case(own) {
             return bad("adrfam", family);
         }
         let port = match self.trsvcid.as_deref() {

@@ -192,8 +192,9 @@ fn check_security(manager: &Manager, listener: &ListenerSpec) -> Rpc<()> {
             "another subsystem has that address, with another secure_channel",
         ));
     }
-    let exports = manager.server().exports();
-    let mut of_file = exports.listeners.iter().filter(|one| !one.named_only);
+    // With the ports that the system has chosen.
+    let (seen, _) = manager.server().view();
+    let mut of_file = seen.listeners.iter().filter(|one| !one.named_only);
     match of_file.find(|one| Some(one.address) == address) {
         Some(one) if listener.secure && one.tls != TlsUse::Required => Err(RpcError::params(
             "that address is of the configuration file, which does not require TLS there",

@@ -198,6 +198,12 @@ impl Qpair {
         (slot.state == State::Executing).then_some(cid)
     }
 
+    /// The slot of an outstanding Asynchronous Event Request: identifiers are slots, and none is used twice.
+    #[must_use]
+    pub fn event_request_of(&self, cid: u16) -> Option<u16> {
+        self.slot_of(cid)
+    }
+
     /// Class of the command's namespace: its response is treated so unless the command says otherwise.
     pub fn set_class(&mut self, slot: u16, class: Class) {
         let slot = self.slots.get_mut(slot);

@@ -253,7 +253,8 @@ impl Harness {
                     target.poll_event()
                 });
                 match event? {
-                    TargetEvent::Completion { status, result, .. } => {
+                    TargetEvent::Completion { status, result, .. }
+                    | TargetEvent::EventCompletion { status, result, .. } => {
                         return Some(completed(status, result, page));
                     }
                     TargetEvent::Abort { cntlid, id, .. } => target.aborted(cntlid, id, false),

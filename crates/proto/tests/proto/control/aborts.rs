@@ -43,8 +43,9 @@ fn an_aborted_event_request_ends_before_its_abort() {
     assert_eq!(script.succeed(cntlid, abort(0, 0x7777)).result, 1, "no such command");
     assert_eq!(script.events(), []);
     assert_eq!(script.submit(cntlid, abort(0, request)), None);
+    let status = Status::ABORT_REQUESTED;
     let expected = [
-        completion(cntlid, request, Status::ABORT_REQUESTED, 0),
+        TargetEvent::EventCompletion { cntlid, cid: request, status, result: 0 },
         completion(cntlid, script.cid(), Status::SUCCESS, 0),
     ];
     assert_eq!(script.events(), expected);

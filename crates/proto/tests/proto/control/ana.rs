@@ -84,7 +84,7 @@ fn page(changes: u8, state: u8) -> Vec<u8> {
 }
 
 fn told(cntlid: u16, cid: u16) -> TargetEvent {
-    TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result: 0x000c_0302 }
+    TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x000c_0302 }
 }
 
 fn tables_changed() -> TargetEvent {

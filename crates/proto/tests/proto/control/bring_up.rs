@@ -98,7 +98,7 @@ fn a_reset_ends_queues_and_requests_but_not_the_controller() {
     let status = Status::ABORT_REQUESTED;
     let reason = CloseReason::ControllerReset;
     let expected = [
-        TargetEvent::Completion { cntlid, cid, status, result: 0 },
+        TargetEvent::EventCompletion { cntlid, cid, status, result: 0 },
         TargetEvent::Close { cntlid, qid: 1, reason },
     ];
     assert_eq!(script.events(), expected);

@@ -8,6 +8,7 @@ use roadtrain_proto::security::Channel;
 use roadtrain_proto::target::presence::Presences;
 use roadtrain_proto::target::{ConnectRefused, Connected, ControllerKind, host_name};
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr};
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::IntoBytes;
 
@@ -159,8 +160,32 @@ fn io_queues_belong_to_their_controller() {
     assert_eq!(refused(try_as(CNTLID_DYNAMIC, NQN, HOST, HOSTID)), in_data(16));
     assert_eq!(refused(try_as(cntlid, PRIVATE_NQN, HOST, HOSTID)), in_data(256));
     assert_eq!(refused(try_as(cntlid, NQN, STRANGER, HOSTID)), in_data(512));
-    assert_eq!(refused(try_as(cntlid, NQN, HOST, [1; 16])), in_data(0));
     assert_eq!(try_as(cntlid, NQN, HOST, HOSTID).unwrap().cntlid, cntlid);
+}
+
+/// Some hosts make another HOSTID for each Connect; what counts is the admin queue's.
+#[test]
+fn io_queues_take_the_hostid_of_their_admin_queue() {
+    let mut script = Script::new();
+    let cntlid = script.controller(NQN);
+    for (qid, hostid, reported) in
+        [(1, HOSTID, None), (2, [1; 16], Some([1; 16])), (3, [2; 16], None)]
+    {
+        let data = ConnectData::new(hostid, cntlid, NQN, HOST);
+        let connected = script.connect(connect_sqe(qid, 127), &data).unwrap();
+        assert_eq!((connected.hostid, connected.other_hostid), (HOSTID, reported), "queue {qid}");
+    }
+}
+
+#[test]
+fn a_connect_with_other_pointers_than_sgls_is_refused() {
+    let mut script = Script::new();
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    for flags in [0, 0x80, 0xc0, 0x41] {
+        let sqe = Sqe { flags, ..connect_sqe(0, 31).emit() };
+        let refused = script.target.connect(script.now, &sqe, data.as_bytes(), local(), RANDOM);
+        assert_eq!(refused.unwrap_err().status, Status::INVALID_FIELD.dnr(), "{flags:#x}");
+    }
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn listening(script: &mut Script) -> (u16, u16) {
 }
 
 fn log_changed(cntlid: u16, cid: u16) -> TargetEvent {
-    TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result: 0x0070_f002 }
+    TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x0070_f002 }
 }
 
 #[test]

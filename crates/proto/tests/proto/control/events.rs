@@ -1,7 +1,8 @@
 //! Asynchronous events, from the change to the log page.
 
 use super::script::{NQN, Script, add, remove, resize};
-use roadtrain_proto::target::{NamespaceConfig, TargetEvent};
+use roadtrain_proto::target::{NamespaceConfig, Outcome, TargetEvent};
+use roadtrain_wire::fabrics::{Property, PropertySize, property};
 use roadtrain_wire::feature::{SetFeatures, fid};
 use roadtrain_wire::identify::NamespaceList;
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -23,7 +24,13 @@ fn listening(script: &mut Script, requests: u16) -> (u16, Vec<u16>) {
 }
 
 fn namespace_changed(cntlid: u16, cid: u16) -> TargetEvent {
-    TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result: 0x0004_0002 }
+    TargetEvent::EventCompletion { cntlid, cid, status: Status::SUCCESS, result: 0x0004_0002 }
+}
+
+/// Submits a command under an identifier of the caller's.
+fn submit_as(script: &mut Script, cntlid: u16, cid: u16, mut sqe: Sqe) -> Outcome {
+    sqe.cid = cid.into();
+    script.target.admin_command(script.now, cntlid, &sqe, &[], &mut Vec::new())
 }
 
 fn tables_changed() -> TargetEvent {
@@ -100,4 +107,27 @@ fn every_controller_of_the_subsystem_is_told_and_no_other() {
     assert_eq!(script.events(), expected);
     assert_eq!(changed_list(&mut script, quiet, false), [1], "listed without an event");
     assert_eq!(changed_list(&mut script, other, false), [] as [u32; 0]);
+}
+
+/// Hosts end their requests by themselves before they shut a controller down, and use the identifiers again.
+#[test]
+fn a_command_with_the_identifier_of_a_request_retires_it() {
+    let mut script = Script::new();
+    let (cntlid, cids) = listening(&mut script, 2);
+    let get = Property::get(property::CSTS, PropertySize::Four);
+    let done = Outcome::Complete { status: Status::SUCCESS, result: 1 };
+    assert_eq!(submit_as(&mut script, cntlid, cids[0], get), done);
+    script.target.apply(&[resize(1, 77)]).unwrap();
+    assert_eq!(script.events(), [namespace_changed(cntlid, cids[1]), tables_changed()]);
+    // A request may take the identifier of another one, and is one request then.
+    let (other, cids) = listening(&mut script, 1);
+    let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+    assert_eq!(submit_as(&mut script, other, cids[0], request), Outcome::Pending);
+    for (blocks, told) in [(78, vec![namespace_changed(other, cids[0])]), (79, vec![])] {
+        script.target.apply(&[resize(1, blocks)]).unwrap();
+        let mut events = script.events();
+        assert_eq!(events.pop(), Some(tables_changed()));
+        assert_eq!(events, told);
+        changed_list(&mut script, other, false);
+    }
 }

@@ -55,6 +55,11 @@ fn nothing_is_saveable_nor_a_namespaces() {
         if fid != fid::ERROR_RECOVERY {
             let sqe = Sqe { nsid: 1.into(), ..SetFeatures::emit(fid, value as u32) };
             script.fail(cntlid, sqe, Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
+        } else {
+            script.succeed(cntlid, Sqe { nsid: 1.into(), ..SetFeatures::emit(fid, value as u32) });
+            let sqe = Sqe { nsid: 77.into(), ..SetFeatures::emit(fid, value as u32) };
+            script.fail(cntlid, sqe, Status::INVALID_NAMESPACE);
+            script.fail(cntlid, Sqe { nsid: 77.into(), ..get(fid, 0) }, Status::INVALID_NAMESPACE);
         }
     }
 }

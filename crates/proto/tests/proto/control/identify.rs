@@ -8,6 +8,7 @@ use roadtrain_wire::identify::{
     IdentifyNamespaceIndependent, IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor,
     NamespaceList, cns, cntrltype, namespace_descriptors, parse_ascii,
 };
+use roadtrain_wire::log::{GetLogPage, lid};
 use roadtrain_wire::sqe::{SGL_OFFSET, Sqe, opcode};
 use roadtrain_wire::status::Status;
 
@@ -196,6 +197,9 @@ fn command_set_pages_are_the_nvm_command_sets() {
             script.fail(cntlid, with_csi(cns, 1, csi), Status::INVALID_COMMAND_SET);
         }
     }
+    // Hosts find out so which command sets there are: the error log shows none of it.
+    let errors = script.succeed(cntlid, GetLogPage::new(lid::ERROR, 64).emit(NSID_ALL));
+    assert!(errors.data.iter().all(|&byte| byte == 0));
 }
 
 #[test]

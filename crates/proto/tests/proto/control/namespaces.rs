@@ -260,6 +260,30 @@ fn what_comes_under_the_nsid_of_one_that_went_is_not_mistaken_for_it() {
 }
 
 /// A host with two paths would add the new namespace on one while it has the old one on the other.
+/// What a host still sends to blocks that went and are there again is meant for them.
+#[test]
+fn the_same_blocks_are_back_when_the_host_has_seen_that_they_went() {
+    let id = |number| Some(NamespaceId::of_store(number));
+    let of = |number| NamespaceConfig { id: id(number), ..NamespaceConfig::new(1, 1000, 9) };
+    for (lba_shift, between, is_back) in [(9, None, true), (9, Some(2), true), (12, None, false)] {
+        let mut script = Script::new();
+        script.target.apply(&[remove(1), add(NQN, of(1))]).unwrap();
+        let cntlid = script.controller(NQN);
+        script.target.apply(&[remove(1)]).unwrap();
+        if let Some(other) = between {
+            script.target.apply(&[add(NQN, of(other))]).unwrap();
+            script.target.apply(&[remove(1)]).unwrap();
+        }
+        script.target.apply(&[add(NQN, NamespaceConfig { lba_shift, ..of(1) })]).unwrap();
+        script.target.handle_timeout(script.now);
+        assert_eq!(served(&script, cntlid), [3], "the host does not know yet");
+        assert_eq!(active(&mut script, cntlid), [3]);
+        script.target.handle_timeout(script.now);
+        let expected: &[u32] = if is_back { &[1, 3] } else { &[3] };
+        assert_eq!(served(&script, cntlid), expected, "{lba_shift} {between:?}");
+    }
+}
+
 #[test]
 fn a_namespace_appears_on_all_paths_of_a_host_together() {
     let mut script = Script::new();

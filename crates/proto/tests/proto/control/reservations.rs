@@ -196,7 +196,7 @@ fn hosts_hear_what_others_do() {
     let release = Release { action, ignores_key: false, kind }.emit(1);
     script.target.reserve(one, &release, &5u64.to_le_bytes(), 1);
     let (status, result) = (Status::SUCCESS, 0x0080_0006);
-    let told = TargetEvent::Completion { cntlid: other, cid, status, result };
+    let told = TargetEvent::EventCompletion { cntlid: other, cid, status, result };
     let report = [].into();
     assert_eq!(script.events(), [told, TargetEvent::Reserved { token: 1, status, report }]);
     succeeds(&mut script, one, acquire(AcquireAction::Preempt, 5, 6));

@@ -55,6 +55,7 @@ impl Script {
     fn completion(&mut self, of: u16, command: u16) -> Option<(Status, u64)> {
         self.events().into_iter().find_map(|event| match event {
             TargetEvent::Completion { cntlid, cid, status, result }
+            | TargetEvent::EventCompletion { cntlid, cid, status, result }
                 if (cntlid, cid) == (of, command) =>
             {
                 Some((status, result))

@@ -1,0 +1,22 @@
+//! Devices of this machine's kernel, served by a process of the same machine: when memory is short the kernel writes to
+//! such a device, and the process must not wait for that itself (deadlock).
+
+use roadtrain_engine::memory;
+use tracing::warn;
+
+/// Prepares the calling thread, and those that it starts from now on, to serve such a device: they get memory without
+/// waiting for writes, and their memory stays where it is.
+pub(crate) fn prepare() {
+    let refused = |what: &str, needs: &str, error: std::io::Error| {
+        warn!(
+            "{what}: {error}; when memory is short the device may hang: give the process {needs}"
+        );
+    };
+    if let Err(error) = memory::never_write_to_allocate() {
+        refused("threads may wait for writes to their own device", "CAP_SYS_RESOURCE", error);
+    }
+    if let Err(error) = memory::lock() {
+        let needs = "CAP_IPC_LOCK, or LimitMEMLOCK=infinity";
+        refused("memory is not locked", needs, error);
+    }
+}
