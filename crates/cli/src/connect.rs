@@ -177,8 +177,8 @@ pub(crate) fn config_of_paths(
 /// Longest wait for the addresses of a name, to compare them with other paths.
 const NAME_WAIT: Duration = Duration::from_secs(2);
 
-/// What no two paths have in common: an address, or each of their interfaces. A name is what it stands for as well,
-/// if it `has_others` beside it.
+/// Addresses or interfaces of a path, which no other path may have. For a name that `has_others` beside it, the addresses
+/// that it stands for as well.
 fn distinct(address: &Address, has_others: bool) -> Vec<String> {
     let text = address.to_string();
     if let Some(interfaces) = text.strip_prefix("ether:") {

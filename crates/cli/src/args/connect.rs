@@ -80,7 +80,7 @@ pub struct ConnectArgs {
     /// name as `nvme tls-key --export` writes it [default: .nvme].
     #[arg(long, value_name = "KEYRING", requires = "tls", conflicts_with = "tls_key")]
     pub keyring: Option<String>,
-    /// Which key of the keyring, if several are for this host and subsystem. With --tls-key the version of its identity,
+    /// The key of the keyring, if several are for this host and subsystem. With --tls-key the version of its identity,
     /// 0 or 1 [default: 1, and 0 for targets that refuse that].
     #[arg(long, value_name = "IDENTITY", requires = "tls")]
     pub tls_key_identity: Option<String>,

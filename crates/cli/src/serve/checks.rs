@@ -74,7 +74,7 @@ pub(super) fn warn_if_open(config: &ServerConfig) {
     let is_open =
         |at: &&SocketAddr| !at.ip().to_canonical().is_loopback() && tls(at) != TlsUse::Required;
     let address = config.listen.iter().find(is_open).map(|at| format!("at {at}"));
-    let frames = config.ether.as_ref().map(|ether| format!("on {}", ether.interfaces.join(", ")));
+    let frames = config.ether.as_ref().map(|ether| format!("on {}", ether.interfaces().join(", ")));
     let Some(place) = address.or(frames) else { return };
     let authentication = &config.authentication;
     for subsystem in &config.subsystems {

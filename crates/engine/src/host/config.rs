@@ -94,7 +94,7 @@ pub struct HostTls {
     pub blocks_max: u64,
 }
 
-/// What a host secures a connection with.
+/// The PSK that a host offers for a connection.
 #[derive(Clone, Debug)]
 pub(super) struct OfferedPsk {
     pub(super) psk: TlsPsk,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// Longest wait for the other paths, once one is connected: so long at the start it is an error that one leads elsewhere.
-const BESIDE_WAIT: Duration = Duration::from_secs(1);
+const BESIDE_WAIT: Duration = Duration::from_secs(3);
 /// Longest wait for what a reactor has recorded.
 const RECORDED_WAIT: Duration = Duration::from_secs(1);
 

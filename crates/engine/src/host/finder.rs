@@ -47,8 +47,8 @@ pub(super) fn with_found_paths(
     Ok((HostConfig { address, more_addresses, ..config }, Some(sources)))
 }
 
-/// Asks all discovery controllers, and those that they refer to, beside each other. Once a path is known the others have
-/// a moment left; whoever follows the logs asks them again. The names of those asked, and the first failure.
+/// Reads the logs of all discovery controllers, and of those that they refer to, in parallel. Once a path is known the
+/// others have a moment left; the follower of the logs connects to them again. Returns their names and the first failure.
 fn ask_all(
     sources: &mut Sources,
     discovery: &HostConfig,

@@ -76,7 +76,7 @@ impl TargetName {
         }
     }
 
-    /// What the name stands for now, as far as that is known within `timeout`.
+    /// Addresses that the name stands for now; none if they are not known within `timeout`.
     #[must_use]
     pub fn known_addresses(&self, timeout: Duration) -> Vec<SocketAddr> {
         self.addresses(timeout).unwrap_or_default()

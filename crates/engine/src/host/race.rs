@@ -10,7 +10,7 @@ const COMPANY_AFTER: Duration = Duration::from_millis(250);
 /// How often the end of the controller is looked for.
 const STEP: Duration = Duration::from_millis(50);
 
-/// What the first of the `attempts` that succeeds returns, and its number. Each begins when the ones before it have
+/// Returns the number and the value of the first of the `attempts` that succeeds. Each begins when the ones before it have
 /// failed, or have taken [`COMPANY_AFTER`]. Each runs in a thread of its own, and ends early when another one succeeds.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use super::ServerError;
 pub enum EtherConfig {}
 
 impl EtherConfig {
-    pub(super) fn interfaces(&self) -> &[String] {
+    pub fn interfaces(&self) -> &[String] {
         match *self {}
     }
 }

@@ -21,9 +21,9 @@ const HOLE_OF_ZEROES: u32 = allocation_state::HOLE | allocation_state::ZERO;
 #[derive(Debug, Default)]
 pub(super) struct BlockStatuses {
     waiting: VecDeque<(Owner, Request)>,
-    /// Of which the target was asked, and until when it is waited for.
+    /// The request whose query is in flight, and when the wait for its answer ends.
     asked: Option<(Owner, Request, Instant)>,
-    /// The target has not answered in time, and nothing more is asked until it has.
+    /// The target has not answered a query in time: until it does, none is sent.
     is_silent: bool,
     /// Tells its answer from others.
     key: u64,

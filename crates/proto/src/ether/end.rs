@@ -175,10 +175,17 @@ impl End {
         self.broken
     }
 
-    /// The peer has broken the protocol: the lane ends, and the peer is notified with Leave.
-    pub(super) fn break_off(&mut self, broken: Broken) {
+    /// Ends the lane, and notifies the peer with Leave: the request of a record that breaks the protocol would never end.
+    /// The arguments are those of [`Broken`].
+    pub(super) fn break_off(
+        &mut self,
+        reason: &'static str,
+        field: &'static str,
+        value: impl Into<u64>,
+        slot: Option<u16>,
+    ) {
         if self.ended.is_none() {
-            self.broken = Some(broken);
+            self.broken = Some(Broken { reason, field, value: value.into(), slot });
             self.leave(Reason::Broken);
         }
     }

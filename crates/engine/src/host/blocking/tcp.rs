@@ -28,7 +28,7 @@ const RX_BYTES: usize = 64 << 10;
 pub(in crate::host) struct TcpWire {
     stream: Stream,
     address: SocketAddr,
-    /// What it is secured with: so are connections beside it.
+    /// The PSK that it is secured with, for connections beside it.
     psk: Option<OfferedPsk>,
     qpair: Qpair,
     gather: Gather,

@@ -56,7 +56,7 @@ pub enum LinkError {
     /// The target still holds lanes of before.
     #[error("the target does not give up this host's earlier lanes")]
     Clinging,
-    /// What has come from the target breaks the protocol of frames.
+    /// A record of the target breaks the protocol of frames.
     #[error("lane ended here: {0}")]
     Broken(String),
     /// The target has ended the lane.
@@ -83,7 +83,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// Whether a target that ends a handshake like this may know the key by another identity.
+    /// Returns true if a target that ends a handshake like this may know the key by another identity.
     pub(crate) fn may_know_another_identity(&self) -> bool {
         match self {
             LinkError::Tls(error) => error.may_know_another(),

@@ -39,8 +39,8 @@ impl EtherConfig {
         EtherConfig { interfaces, port, packing, seals: SealUse::Allowed }
     }
 
-    /// Where lanes come in.
-    pub(in crate::target) fn interfaces(&self) -> &[String] {
+    /// Names where lanes come in.
+    pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
 }

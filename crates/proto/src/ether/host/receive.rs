@@ -2,7 +2,6 @@
 
 use super::slots::State;
 use super::{Qpair, RxEvent, pages};
-use crate::ether::Broken;
 use crate::host::qpair::Data;
 use crate::time::Instant;
 use roadtrain_wire::ether::{
@@ -35,11 +34,11 @@ impl Qpair {
                 }
                 Ok(Record::Command(command)) => {
                     self.end.rejected.records += 1;
-                    self.broken("records", "KIND", 1u64, Some(command.head.slot.get()));
+                    self.end.break_off("records", "KIND", 1u64, Some(command.head.slot.get()));
                 }
                 Err(error) => {
                     self.end.rejected.records += 1;
-                    self.broken("records", error.field, error.value, None);
+                    self.end.break_off("records", error.field, error.value, None);
                 }
             }
             if self.end.ended().is_some() {
@@ -48,30 +47,19 @@ impl Qpair {
         }
     }
 
-    /// The lane ends: what this record is of would never be complete.
-    fn broken(
-        &mut self,
-        reason: &'static str,
-        field: &'static str,
-        value: impl Into<u64>,
-        slot: Option<u16>,
-    ) {
-        self.end.break_off(Broken { reason, field, value: value.into(), slot });
-    }
-
     /// The slot of a record whose request has been sent and is not complete.
     fn active(&mut self, head: &RecordHead) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.0.get(usize::from(number)) else {
             self.end.rejected.slots += 1;
-            self.broken("slots", "SLOT", number, Some(number));
+            self.end.break_off("slots", "SLOT", number, Some(number));
             return None;
         };
         if slot.generation != head.generation() || slot.state == State::Free {
             self.end.rejected.late += 1;
         } else if slot.state == State::Queued {
             self.end.rejected.unexpected += 1;
-            self.broken("unexpected", "GENERATION", head.generation(), Some(number));
+            self.end.break_off("unexpected", "GENERATION", head.generation(), Some(number));
         } else {
             return Some(number);
         }
@@ -91,14 +79,14 @@ impl Qpair {
         let slot = self.slots.get_mut(number);
         let Data::In(expected) = slot.data else {
             self.end.rejected.directions += 1;
-            return self.broken("directions", "OCTETS", data.octets.get(), Some(number));
+            return self.end.break_off("directions", "OCTETS", data.octets.get(), Some(number));
         };
         let octets = data.octets.get();
         let is_of_response = slot.octets.is_none_or(|sized| sized == octets)
             && slot.completion.is_none_or(|(_, pieces)| pieces == data.pieces.get());
         if !cut.is_piece(data, length) || octets > expected || !is_of_response {
             self.end.rejected.shapes += 1;
-            return self.broken("shapes", "INDEX", data.index.get(), Some(number));
+            return self.end.break_off("shapes", "INDEX", data.index.get(), Some(number));
         }
         if slot.octets.is_none() {
             slot.octets = Some(octets);
@@ -133,10 +121,10 @@ impl Qpair {
             self.end.rejected.repeated += 1;
         } else if cqe.cid.get() != number {
             self.end.rejected.unexpected += 1;
-            self.broken("unexpected", "CID", cqe.cid.get(), Some(number));
+            self.end.break_off("unexpected", "CID", cqe.cid.get(), Some(number));
         } else if !fits {
             self.end.rejected.shapes += 1;
-            self.broken("shapes", "PIECES", pieces, Some(number));
+            self.end.break_off("shapes", "PIECES", pieces, Some(number));
         } else {
             slot.completion = Some((cqe, pieces));
             self.finish_if_all(now, number, event);

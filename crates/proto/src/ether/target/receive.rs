@@ -2,7 +2,6 @@
 
 use super::slots::{Slot, State};
 use super::{Qpair, RxEvent};
-use crate::ether::Broken;
 use crate::ether::pack::Item;
 use crate::target::qpair::urgency_of;
 use crate::time::Instant;
@@ -44,11 +43,11 @@ impl Qpair {
                 Ok(Record::Command(command)) => self.handle_command(command, event),
                 Ok(Record::Completion(completion)) => {
                     self.end.rejected.records += 1;
-                    self.broken("records", "KIND", 3u64, Some(completion.head.slot.get()));
+                    self.end.break_off("records", "KIND", 3u64, Some(completion.head.slot.get()));
                 }
                 Err(error) => {
                     self.end.rejected.records += 1;
-                    self.broken("records", error.field, error.value, None);
+                    self.end.break_off("records", error.field, error.value, None);
                 }
             }
             if self.end.ended().is_some() {
@@ -57,23 +56,12 @@ impl Qpair {
         }
     }
 
-    /// The lane ends: what this record is of would never be answered.
-    fn broken(
-        &mut self,
-        reason: &'static str,
-        field: &'static str,
-        value: impl Into<u64>,
-        slot: Option<u16>,
-    ) {
-        self.end.break_off(Broken { reason, field, value: value.into(), slot });
-    }
-
     /// The slot of a record whose request is arriving; its first record begins it.
     fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
         let number = head.slot.get();
         let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
             self.end.rejected.slots += 1;
-            self.broken("slots", "SLOT", number, Some(number));
+            self.end.break_off("slots", "SLOT", number, Some(number));
             return None;
         };
         let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
@@ -93,7 +81,7 @@ impl Qpair {
             State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
             _ => {
                 self.end.rejected.busy += 1;
-                self.broken("busy", "GENERATION", generation, Some(number));
+                self.end.break_off("busy", "GENERATION", generation, Some(number));
                 return None;
             }
         }
@@ -117,21 +105,21 @@ impl Qpair {
         }
         if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
             self.end.rejected.shapes += 1;
-            return self.broken("shapes", "INDEX", data.index.get(), at);
+            return self.end.break_off("shapes", "INDEX", data.index.get(), at);
         }
         if !self.is_in_damq(position, octets) {
             self.end.rejected.places += 1;
-            return self.broken("places", "POSITION", position, at);
+            return self.end.break_off("places", "POSITION", position, at);
         }
         let Some(number) = self.receiving(&data.head, event) else { return };
         let slot = self.slots.get_mut(number);
         if (slot.has_command || slot.has_data) && slot.octets != octets {
             self.end.rejected.shapes += 1;
-            return self.broken("shapes", "OCTETS", octets, at);
+            return self.end.break_off("shapes", "OCTETS", octets, at);
         }
         if (slot.has_command || slot.has_data) && slot.position != position {
             self.end.rejected.places += 1;
-            return self.broken("places", "POSITION", position, at);
+            return self.end.break_off("places", "POSITION", position, at);
         }
         if !slot.has_data {
             (slot.has_data, slot.octets, slot.position) = (true, octets, position);
@@ -166,12 +154,12 @@ impl Qpair {
         let (cid, number) = (command.sqe.cid.get(), command.head.slot.get());
         if cid != number {
             self.end.rejected.unexpected += 1;
-            return self.broken("unexpected", "CID", cid, Some(number));
+            return self.end.break_off("unexpected", "CID", cid, Some(number));
         }
         let is_too_large = octets.max(room) > self.data_bytes_max;
         if octets > 0 && !is_too_large && !self.is_in_damq(position, octets) {
             self.end.rejected.places += 1;
-            return self.broken("places", "POSITION", position, Some(number));
+            return self.end.break_off("places", "POSITION", position, Some(number));
         }
         let Some(number) = self.receiving(&command.head, event) else { return };
         let slot = self.slots.get_mut(number);
@@ -179,10 +167,10 @@ impl Qpair {
             self.end.rejected.repeated += 1;
         } else if slot.has_data && slot.octets != octets {
             self.end.rejected.shapes += 1;
-            self.broken("shapes", "OCTETS", octets, Some(number));
+            self.end.break_off("shapes", "OCTETS", octets, Some(number));
         } else if slot.has_data && slot.position != position {
             self.end.rejected.places += 1;
-            self.broken("places", "POSITION", position, Some(number));
+            self.end.break_off("places", "POSITION", position, Some(number));
         } else {
             slot.has_command = true;
             (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
