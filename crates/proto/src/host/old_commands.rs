@@ -28,6 +28,7 @@ mod ranges;
 pub use ranges::{BlockRange, RANGES_MAX};
 
 use crate::time::Instant;
+use core::num::NonZeroU32;
 use core::time::Duration;
 use ranges::Ranges;
 use roadtrain_wire::cross_reset::ControllerInstance;
@@ -41,7 +42,7 @@ const ASKED_TIMES: u32 = 4;
 
 /// Number of a controller that a host has or had, unique among all of its paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ControllerSerial(u64);
+pub struct ControllerSerial(NonZeroU32);
 
 /// A controller, and by what its end is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    last: u64,
+    last: u32,
     /// See [`OldCommands::inherit`].
     inherited: Vec<ControllerSerial>,
     controllers: BTreeMap<ControllerSerial, Controller>,
@@ -118,7 +119,7 @@ impl OldCommands {
     pub fn begin(&self, known: ControllerIdentity) -> ControllerSerial {
         let mut state = self.state();
         state.last += 1;
-        let serial = ControllerSerial(state.last);
+        let serial = ControllerSerial(NonZeroU32::new(state.last).expect("fewer than 2^32"));
         let controller = Controller {
             known,
             claimed_at: None,

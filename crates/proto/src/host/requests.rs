@@ -340,7 +340,8 @@ impl<R: Addressed> Requests<R> {
         mut status: Status,
         data_intact: bool,
     ) -> Option<Outcome<R>> {
-        let entry = self.slots[usize::from(slot)].take()?;
+        let place = &mut self.slots[usize::from(slot)];
+        let entry = place.as_ref()?;
         if let Some(meter) = &mut self.meter {
             meter.end(now, entry.request.traffic(), entry.watch.since(), entry.depth);
         }
@@ -359,6 +360,7 @@ impl<R: Addressed> Requests<R> {
             }
             Durability::Unchanged | Durability::NeedsFlush => {}
         }
+        let entry = place.take()?;
         if !status.is_success() {
             return Some(self.end_badly(now, entry, status));
         }

@@ -86,7 +86,9 @@ pub fn is_of_path(status: Status) -> bool {
 pub struct Tries {
     passing: u8,
     waits: u8,
-    unreachable_since: Option<Instant>,
+    is_unreachable: bool,
+    /// Beginning of the time in which no path could carry it, if it is unreachable.
+    unreachable_since: Instant,
 }
 
 impl Tries {
@@ -99,8 +101,10 @@ impl Tries {
                 None
             }
             Advice::Unreachable => {
-                let since = *self.unreachable_since.get_or_insert(now);
-                rules.patience.map(|patience| since + patience)
+                if !std::mem::replace(&mut self.is_unreachable, true) {
+                    self.unreachable_since = now;
+                }
+                rules.patience.map(|patience| self.unreachable_since + patience)
             }
         };
         if limit.is_some_and(|limit| limit <= now) {

@@ -72,29 +72,39 @@ pub struct BufferShare {
 }
 
 impl BufferShare {
-    /// Whether a buffer of so many bytes may wait for its data.
-    #[must_use]
-    pub fn may_wait(&self, bytes: u32) -> bool {
-        let bytes = rounded(bytes);
+    /// Counts a buffer of `length` bytes that waits for its data, if it may wait: the bytes that it takes of the pool.
+    #[inline]
+    pub fn try_begin(&mut self, length: u32) -> Option<usize> {
+        let bytes = rounded(length);
+        self.may_wait(bytes).then(|| {
+            self.begin(bytes);
+            bytes
+        })
+    }
+
+    #[inline]
+    fn may_wait(&self, bytes: usize) -> bool {
         let fits = |has: usize, limit: usize| has == 0 || has + bytes <= limit;
         fits(self.total.get(), self.pool - self.pool / RESERVE_PART)
             && fits(self.host.get(), self.pool / HOST_PART)
             && fits(self.own, self.pool / LANE_PART)
     }
 
-    /// A buffer waits for its data.
-    pub fn begin(&mut self, bytes: u32) {
-        let bytes = rounded(bytes);
+    /// Counts a buffer that takes so many bytes of the pool and waits for its data.
+    #[inline]
+    pub fn begin(&mut self, bytes: usize) {
         self.own += bytes;
         self.total.update(|total| total + bytes);
         self.host.update(|host| host + bytes);
     }
 
-    /// Its data is here, or the buffer was given back.
-    pub fn end(&mut self, bytes: u32) {
-        self.give_back(rounded(bytes));
+    /// Its data is here, or the buffer was given back: bytes that it takes of the pool.
+    #[inline]
+    pub fn end(&mut self, bytes: usize) {
+        self.give_back(bytes);
     }
 
+    #[inline]
     fn give_back(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.own, "{bytes} of {} bytes", self.own);
         self.own -= bytes;
@@ -113,13 +123,12 @@ impl Drop for BufferShare {
 mod tests {
     use super::*;
 
-    const MIB: u32 = 1 << 20;
+    const MIB: usize = 1 << 20;
 
     /// Begins writes of so many bytes as long as that is allowed: how many.
-    fn fill(share: &mut BufferShare, bytes: u32) -> usize {
+    fn fill(share: &mut BufferShare, bytes: usize) -> usize {
         let mut count = 0;
-        while share.may_wait(bytes) {
-            share.begin(bytes);
+        while share.try_begin(bytes as u32).is_some() {
             count += 1;
         }
         count
@@ -149,7 +158,7 @@ mod tests {
         let mut share = shares.join(&nqn(1));
         assert_eq!(fill(&mut share, 513 << 10), 4, "a buffer of 1 MiB each");
         assert_eq!(fill(&mut share, 1), 0);
-        (0..4).for_each(|_| share.end(513 << 10));
+        (0..4).for_each(|_| share.end(MIB));
         assert_eq!(fill(&mut share, 1), (4 << 20) / BUFFER_MIN);
     }
 

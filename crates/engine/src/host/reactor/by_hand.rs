@@ -11,6 +11,7 @@ use crate::host::link::Link;
 use crate::mailbox::mailbox;
 use crate::reactor::{self, RxBuffers};
 use roadtrain_proto::ether::fence::Fence;
+use roadtrain_proto::host::bringup::NamespaceInfo;
 use roadtrain_proto::host::pins::Barred;
 use roadtrain_proto::host::retry::RetryRules;
 use roadtrain_proto::host::write_verifier::PathWrites;
@@ -90,6 +91,8 @@ impl HandHost {
         for (lane, link) in connected.links.into_iter().enumerate() {
             let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
             let (writes, guard) = (PathWrites::default(), Default::default());
+            let verifier = NamespaceInfo { nsid: 1, write_verifier: Some(1), ..Default::default() };
+            writes.observe(&[verifier]);
             reactor.obey(Order::Attach { lane, link, rules, barred, writes, guard });
         }
         let mut idle = Idle;

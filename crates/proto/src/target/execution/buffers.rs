@@ -65,6 +65,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// Whether a buffer for the command may wait for its data, in turn; it is counted then, and deferred otherwise.
+    #[inline]
     pub(super) fn may_wait(&mut self, slot: u16, bytes: u32) -> bool {
         if !self.deferred.is_empty() || !self.count_wait(slot, bytes) {
             self.deferred.push_back(slot);
@@ -73,14 +74,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         true
     }
 
+    #[inline]
     fn count_wait(&mut self, slot: u16, bytes: u32) -> bool {
-        if let Some(share) = &mut self.share {
-            if !share.may_wait(bytes) {
-                return false;
-            }
-            share.begin(bytes);
-            self.slots[usize::from(slot)].awaited_bytes = bytes;
-        }
+        let Some(share) = &mut self.share else { return true };
+        let Some(bytes) = share.try_begin(bytes) else { return false };
+        self.slots[usize::from(slot)].awaited_bytes = bytes;
         true
     }
 

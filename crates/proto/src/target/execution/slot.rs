@@ -119,8 +119,8 @@ pub(super) struct Slot<N: Namespace, B> {
     pub(super) held_since: Instant,
     /// Octets of its buffer that wait to be sent.
     pub(super) unsent_bytes: u32,
-    /// Bytes of a buffer that waits, or is going to wait, for data of the host: counted in the lane's share.
-    pub(super) awaited_bytes: u32,
+    /// Bytes of the pool in a buffer that waits, or is going to wait, for data of the host: counted in the lane's share.
+    pub(super) awaited_bytes: usize,
     /// A store has the command, also when its connection is over.
     pub(super) in_store: bool,
     /// Its rate is limited, and its time is taken.
