@@ -11,7 +11,7 @@
 //! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight with
 //! that one. So each program that waits for a Flush sees the failure.
 //!
-//! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, [`LaneWrites`] a lane's. Writes cost two loads of memory that
+//! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, [`LaneWrites`] a lane's. A write costs one load of memory that
 //! changes once per Flush.
 
 use super::bringup::NamespaceInfo;
@@ -161,6 +161,10 @@ impl PathWrites {
 pub(super) struct LaneWrites {
     /// `None`: it has never been connected.
     path: Option<PathWrites>,
+    /// Round of the next Flush of its host.
+    round: Arc<AtomicU64>,
+    /// Namespace and round of the last write that was noted: others like it change nothing.
+    noted: (u32, u64),
     /// In the order of NSIDs: those that its requests have named.
     known: Vec<(u32, Option<PathNamespace>)>,
 }
@@ -168,7 +172,8 @@ pub(super) struct LaneWrites {
 impl LaneWrites {
     /// Connected to the controller of a path.
     pub(super) fn set_path(&mut self, path: PathWrites) {
-        *self = LaneWrites { path: Some(path), known: Vec::new() };
+        let round = path.host.round.clone();
+        *self = LaneWrites { path: Some(path), round, ..LaneWrites::default() };
     }
 
     #[inline]
@@ -190,12 +195,17 @@ impl LaneWrites {
     /// A write was acknowledged that needs a Flush.
     #[inline]
     pub(super) fn acknowledged(&mut self, nsid: u32) {
-        let Some(path) = &self.path else { return };
-        let round = path.host.round.load(Ordering::Relaxed);
-        if let Some(namespace) = self.find(nsid)
-            && namespace.written.load(Ordering::Relaxed) < round
-        {
+        let round = self.round.load(Ordering::Relaxed);
+        if self.noted != (nsid, round) {
+            self.note(nsid, round);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, nsid: u32, round: u64) {
+        if let Some(namespace) = self.find(nsid) {
             namespace.written.fetch_max(round, Ordering::SeqCst);
+            self.noted = (nsid, round);
         }
     }
 

@@ -85,23 +85,24 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     /// The command's data is here, or is not waited for any more.
     #[inline]
     pub(super) fn end_wait(&mut self, slot: u16) {
-        let bytes = core::mem::take(&mut self.slots[usize::from(slot)].awaited_bytes);
-        if bytes > 0
+        let awaited = &mut self.slots[usize::from(slot)].awaited_bytes;
+        if *awaited > 0
             && let Some(share) = &mut self.share
         {
-            share.end(bytes);
+            share.end(core::mem::take(awaited));
         }
     }
 
     /// Deferred writes get buffers, as far as their data may be waited for.
     fn admit_deferred(&mut self, env: &mut impl Environment<N, B>) {
         while let Some(&slot) = self.deferred.front() {
-            let bytes = self.slots[usize::from(slot)].command.buffer_bytes();
-            if !self.count_wait(slot, bytes) {
+            let command = &self.slots[usize::from(slot)].command;
+            let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
+            if !self.count_wait(slot, needs) {
                 return;
             }
             self.deferred.pop_front();
-            self.begin_with_buffer(env, slot, 0);
+            self.begin_with_buffer(env, slot, (out, needs), 0);
         }
     }
 

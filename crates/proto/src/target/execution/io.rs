@@ -226,19 +226,19 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
             return self.execute(env, slot);
         }
         if out == 0 || along > 0 || self.may_wait(slot, needs) {
-            self.begin_with_buffer(env, slot, along);
+            self.begin_with_buffer(env, slot, (out, needs), along);
         }
     }
 
-    /// The same, once its data may be waited for.
+    /// The same, once its data may be waited for: `out` bytes of data, of which so many come along, for a buffer of `needs`.
+    #[inline]
     pub(super) fn begin_with_buffer(
         &mut self,
         env: &mut impl Environment<N, B>,
         slot: u16,
+        (out, needs): (u32, u32),
         along: u32,
     ) {
-        let command = &self.slots[usize::from(slot)].command;
-        let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
         if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
             return;
         }
