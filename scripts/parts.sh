@@ -45,9 +45,10 @@ lab() {
 
 lint-all() { scripts/lint.sh all; }
 
-# Hundreds of faults of paths, and 10^6 operations of each kind on files and devices.
+# Hundreds of faults of paths and of a disk that two targets share, and 10^6 operations of each kind on files and devices.
 soak() {
     FAULTS=${FAULTS:-200} tests/e2e/run.sh faults_of_paths_are_pauses
+    ROUNDS=${ROUNDS:-100} tests/e2e/run.sh shared_disk_shows_nothing_old
     OPS=${OPS:-1000000} tests/e2e/run.sh exercise_fuse_operations
 }
 

@@ -206,7 +206,7 @@ main() {
         normal) run unit e2e+vm+ceph ;;
         all) run lint-all unit-all release instructions e2e-all+vm-all+ceph-all seeds fuzz packages lab ;;
         ci) ci ;;
-        soak) FAULTS=200 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak seeds fuzz ;;
+        soak) FAULTS=200 ROUNDS=100 OPS=1000000 SEEDS=200000 SECONDS_EACH=60 run soak seeds fuzz ;;
         *) run "$part" ;;
         esac
     done

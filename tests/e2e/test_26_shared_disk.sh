@@ -1,5 +1,8 @@
 # shellcheck shell=bash
-# A target that stood still executes nothing old behind what is newer.
+# A target that stood still, and two targets over one disk: nothing old is executed behind what is newer. ROUNDS says how
+# many faults there are; with ROUNDS=100 it takes a quarter of an hour. The kinds are drawn with SEED.
+
+ROUNDS=${ROUNDS:-5}
 
 # unread BYTES: so many lie unread in the sockets of the target on $port
 unread() { ss -Htn state established sport = ":$port" | awk -v least="$1" '{ sum += $1 } END { exit !(sum >= least) }'; }
@@ -28,4 +31,111 @@ test_shared_disk_paused_target_executes_nothing_old() {
     ended "$write" 30
     wait "$write" || { cat second.log; fail 'the write has failed'; }
     qemu-io -f raw -c 'read -P 0x22 4k 4k' "$uri" >read.log || { cat read.log; fail 'it was not written again'; }
+}
+
+# A disk that stalls: target N of two, at link N of a lab, reaches it over an attachment of its own. Where that one is
+# stopped the target's operations stay, and are executed when it goes on.
+shared_disk() {
+    store_port=$(free_port) stores=() targets=()
+    truncate -s 16M disk.img
+    background store.log env ROADTRAIN_RUNTIME_DIR="$work/store" "$ROADTRAIN" serve -a 127.0.0.1 -s "$store_port" \
+        -n nqn.2026-11.test:store --namespace "file:$PWD/disk.img"
+    until_line store.log '^ready' "$pid"
+    local number
+    for number in 0 1; do
+        background "store$number.log" env ROADTRAIN_RUNTIME_DIR="$work/store$number" "$ROADTRAIN" attach -a 127.0.0.1 \
+            -s "$store_port" -n nqn.2026-11.test:store --as "fuse:$work/store$number.mnt" --keep-alive-tmo 1 \
+            --reconnect-delay 1
+        stores+=("$pid")
+        until_line "store$number.log" '^ready' "$pid"
+        serve_shared "$number"
+    done
+}
+
+# serve_shared NUMBER: a target over its attachment; both show one namespace
+serve_shared() {
+    local namespace
+    namespace=file:$work/store$1.mnt/nvme0n1,nguid=$(printf '%032x' 7),reservations=none,uncorrectable=none
+    background "target$1.log" env ROADTRAIN_RUNTIME_DIR="$work/target$1" "${away[@]}" "$ROADTRAIN" serve \
+        -a "10.77.$1.2" -s 4420 -n "$nqn" --namespace "$namespace"
+    targets[$1]=$pid
+    until_line "target$1.log" '^ready' "$pid"
+}
+
+# dark NUMBER up|down: the link to that target
+dark() { ip -n "rt-$lab-m" link set "h$1" "$2"; }
+
+# shared_fault KIND NUMBER SECONDS: at that target
+shared_fault() {
+    case $1 in
+    stall) # with operations in the disk whose host has lost them
+        stopped "${stores[$2]}"
+        sleep 0.2
+        dark "$2" down
+        sleep 1
+        dark "$2" up # nothing covers a disk that stalls for longer than the quiet time while its target is away
+        sleep "$3"
+        kill -CONT "${stores[$2]}"
+        ;;
+    pause)
+        stopped "${targets[$2]}"
+        [ $((RANDOM % 2)) = 0 ] || dark "$2" down
+        sleep "$3"
+        kill -CONT "${targets[$2]}"
+        dark "$2" up
+        ;;
+    dark)
+        dark "$2" down
+        sleep "$3"
+        dark "$2" up
+        ;;
+    kill)
+        kill -KILL "${targets[$2]}"
+        ended "${targets[$2]}" 60
+        serve_shared "$2"
+        ;;
+    esac
+}
+
+# exercised FILE: again and again with other seeds, until ./enough is there
+exercised() {
+    local seed=1
+    while [ ! -e enough ]; do
+        "$EXERCISE" ops "$1" --fixed --direct --align 4096 --size 262144 --largest 16384 --jobs 4 --stripe 8192 \
+            --ops 300 --seed $((seed++)) || return
+    done
+}
+
+leave_shared() {
+    local process mount
+    for process in "${targets[@]}" "${stores[@]}"; do kill -CONT "$process" 2>/dev/null || true; done
+    for mount in mnt store0.mnt store1.mnt; do umount -lf "$work/$mount" 2>/dev/null || true; done
+    links_remove "$lab"
+}
+
+thorough+=(shared_disk_shows_nothing_old)
+test_shared_disk_shows_nothing_old() {
+    need_mount
+    paths_lab
+    trap leave_shared EXIT
+    shared_disk
+    local round kind number seconds load kinds=(stall pause kill dark stall)
+    background attach.log "${host[@]}" "$ROADTRAIN" attach "${both_paths[@]}" -n "$nqn" --as "fuse:$work/mnt" \
+        --keep-alive-tmo 1 --reconnect-delay 1
+    until_line attach.log '^ready' "$pid"
+    background exercise.log exercised "$work/mnt/nvme0n1"
+    load=$pid
+    for ((round = 0; round < ROUNDS; round++)); do
+        # Each kind once, and then what comes: for shorter than the host waits, or longer.
+        kind=${kinds[round < 5 ? round : RANDOM % 5]} number=$((RANDOM % 2)) seconds=$((1 + RANDOM % 6))
+        echo "round $round: $kind at target $number, $seconds s"
+        shared_fault "$kind" "$number" "$seconds"
+        [ $((RANDOM % 3)) = 0 ] || sleep "$((1 + RANDOM % 4))"
+        alive "$load" || { cat exercise.log; fail 'the load has ended'; }
+    done
+    : >enough
+    ended "$load" 180
+    wait "$load" || { cat exercise.log; fail 'something old was read'; }
+    echo "measured: $ROUNDS faults, $(grep -c 'as expected' exercise.log) checked runs"
+    "$ROADTRAIN" detach --all
 }

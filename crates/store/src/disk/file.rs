@@ -13,7 +13,7 @@ use crate::resize::{Place, remove_if};
 use crate::spec::{self, OpenError, StoreKind, StoreSpec};
 use crate::{BlockLimits, LastSync, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
-use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
+use rustix::fs::{AtFlags, StatxFlags, fstatfs, ioctl_blksszget, statx};
 
 /// A file or block device.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct BlockFile {
     punch_refused: AtomicBool,
     zero_refused: AtomicBool,
     is_block: bool,
+    /// A process serves it by FUSE.
+    is_fuse: bool,
     read_only: bool,
     /// Opening has written the attribute with the block size.
     keeps_block_bytes: bool,
@@ -39,6 +41,13 @@ pub(crate) struct BlockFile {
     /// The size that it is said to have.
     fixed_bytes: Option<u64>,
     failures: AtomicU64,
+}
+
+/// Type of FUSE file systems in statfs(2).
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+
+fn is_fuse(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|answer| answer.f_type as u64 == FUSE_SUPER_MAGIC)
 }
 
 /// What opening has done to a file.
@@ -185,6 +194,7 @@ impl BlockFile {
     fn new(path: &Path, file: File, is_block: bool, read_only: bool) -> BlockFile {
         BlockFile {
             path: path.into(),
+            is_fuse: is_fuse(&file),
             file,
             direct: None,
             behind: None,
@@ -198,6 +208,12 @@ impl BlockFile {
             fixed_bytes: None,
             failures: AtomicU64::new(0),
         }
+    }
+
+    /// Returns true if the kernel may wait for the file's server while it takes a request from the ring: it polls files
+    /// of FUSE, and a server that stands still would hold the whole thread.
+    pub(crate) fn may_hold_submission(&self) -> bool {
+        self.is_fuse
     }
 
     /// Where it was opened.

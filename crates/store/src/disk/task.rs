@@ -198,7 +198,8 @@ impl Work {
 
     fn entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
         let sqe = self.bare_entry(step, disk);
-        if self.patient { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
+        let elsewhere = self.patient || disk.may_hold_submission();
+        if elsewhere { sqe.flags(squeue::Flags::ASYNC) } else { sqe }
     }
 
     fn bare_entry(&mut self, step: Step, disk: &BlockFile) -> RingSqe {
