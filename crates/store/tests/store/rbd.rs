@@ -7,6 +7,7 @@ use roadtrain_store::{
     Custody, OpenError, RbdImage, Store, StoreKind, StoreSpec, conformance, look, open,
 };
 use std::cell::Cell;
+use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -45,6 +46,22 @@ impl Cluster {
             id: Some("tenant".into()),
             ..RbdImage::default()
         }
+    }
+}
+
+/// Ends the process without the end of Ceph's libraries, which takes away what their threads still use; as
+/// [`roadtrain_store::end_process`] does, but after the test's result was printed.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        extern "C" fn leave(status: c_int, _: *mut c_void) {
+            // SAFETY: it does not return.
+            unsafe { libc::_exit(status) }
+        }
+        unsafe extern "C" {
+            fn on_exit(run: extern "C" fn(c_int, *mut c_void), with: *mut c_void) -> c_int;
+        }
+        // SAFETY: the function has no state. What is registered last, after the libraries were loaded, runs first.
+        assert_eq!(unsafe { on_exit(leave, std::ptr::null_mut()) }, 0);
     }
 }
 
