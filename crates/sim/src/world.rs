@@ -329,6 +329,7 @@ impl<T: Transport> World<T> {
                     let power_loss = matches!(fault, Fault::PowerLoss { .. });
                     self.target.crash(now, &mut self.network, power_loss, over);
                     self.network.silence(over);
+                    self.load.history.start_target();
                     if power_loss {
                         self.load.history.lose_power();
                     }
