@@ -237,11 +237,12 @@ if dd if=$dev of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; then failed '
 detach
 
 say 'read-only'
-serve file:/tmp/disk.img,lba=4096,ro
+cat /tmp/disk.img >/tmp/read-only.img # a file keeps its block size, another one may have another
+serve file:/tmp/read-only.img,lba=4096,ro
 attach ublk
 [ "$(blockdev --getro $dev)" = 1 ] || failed 'not read-only'
 is logical_block_size 4096
-cmp -n $((1 << 20)) $dev /tmp/disk.img
+cmp -n $((1 << 20)) $dev /tmp/read-only.img
 detach
 
 say 'in the background'

@@ -15,6 +15,10 @@
 //!
 //! A block that is marked as uncorrectable has [`MARK`] as its content. Whoever marks it has that on stable storage, and
 //! a discard leaves it.
+//!
+//! A mark that failed is not in force, but the next start of the target may find it saved. So no read that the target may
+//! have executed before that start rules the mark out. A later write does, because it clears the mark. NVM Command Set
+//! 1.1, section 2.1.4, allows old and new content after a command that failed, and no read decides between them.
 
 use crate::disk::Stamp;
 use std::collections::BTreeMap;
@@ -73,6 +77,8 @@ pub struct History {
     registers: Vec<Register>,
     pending: BTreeMap<u64, (Tick, Pending)>,
     tick: Tick,
+    /// Failed marks by request, with the tick of the next start of the target.
+    failed_marks: BTreeMap<u64, Option<Tick>>,
     lost_power_at: Tick,
     /// The storage loses something with flushes that fail.
     loses: bool,
@@ -101,6 +107,7 @@ impl History {
             registers,
             pending: BTreeMap::new(),
             tick: 0,
+            failed_marks: BTreeMap::new(),
             lost_power_at: 0,
             loses: false,
             has_paths: false,
@@ -269,6 +276,7 @@ impl History {
     pub fn fail_mark(&mut self, id: u64) {
         let tick = self.tick();
         self.pending.remove(&id);
+        self.failed_marks.insert(id, None);
         for register in &mut self.registers {
             let candidates = register.current.iter_mut().chain(&mut register.stable);
             candidates.filter(|c| c.write == id).for_each(|c| c.ended = Some(tick));
@@ -290,12 +298,29 @@ impl History {
         match marked[..] {
             [] => return Err(format!("blocks {lbas:?} cannot be read, and none was marked")),
             [lba] if self.lost_power_at <= began => {
-                let current = &mut self.registers[lba as usize].current;
-                current.retain(|c| c.stamp == MARK || c.may_follow(began));
+                self.show(lba, MARK, began);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A read that began at `began` has shown that the block has `stamp`.
+    fn show(&mut self, lba: u64, stamp: Stamp, began: Tick) {
+        let may_follow = |c: &Candidate| match self.failed_marks.get(&c.write) {
+            Some(started) => started.is_none_or(|started| started > began),
+            None => c.may_follow(began),
+        };
+        let current = &mut self.registers[lba as usize].current;
+        current.retain(|c| c.stamp == stamp || may_follow(c));
+    }
+
+    /// The target starts again: each failed mark is in force from now on, or never will be.
+    pub fn start_target(&mut self) {
+        let tick = self.tick();
+        for started in self.failed_marks.values_mut() {
+            started.get_or_insert(tick);
+        }
     }
 
     /// The host of request `id` was killed: it may have its effect until [`History::succeed`], and not later.
@@ -321,6 +346,9 @@ impl History {
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
                 if orphans.contains(&candidate.write) {
                     candidate.ended = Some(tick);
+                    if candidate.stamp == MARK {
+                        self.failed_marks.insert(candidate.write, None);
+                    }
                 }
             }
         }
@@ -371,8 +399,7 @@ impl History {
                         ));
                     }
                     if !lost_power {
-                        let current = &mut self.registers[lba as usize].current;
-                        current.retain(|c| c.stamp == stamp || c.may_follow(began));
+                        self.show(lba, stamp, began);
                     }
                 }
             }
@@ -552,6 +579,51 @@ mod tests {
         written(&mut history, 3, 30);
         history.begin_read(4, 0..1, false);
         assert!(history.unreadable(4).is_err(), "it comes behind what was written");
+    }
+
+    fn is_unreadable(history: &mut History, id: u64) -> bool {
+        history.begin_read(id, 0..1, false);
+        history.unreadable(id).is_ok()
+    }
+
+    /// Its save has failed, or its host was killed before it could be told so.
+    #[test]
+    fn a_mark_that_has_failed_comes_when_the_target_starts_or_never() {
+        for is_killed in [false, true] {
+            let mark = || {
+                let mut history = History::new(1);
+                history.belongs(1, 1);
+                history.begin_write(1, 0..1, MARK, true);
+                if is_killed {
+                    history.orphan(1);
+                    history.succeed(1);
+                } else {
+                    history.fail_mark(1);
+                }
+                assert!(read(&mut history, 2, 0).is_ok(), "it is not in force");
+                history
+            };
+            let mut history = mark();
+            history.begin_flush(3);
+            history.end(3, &[]).expect("begun");
+            history.begin_read(4, 0..1, false);
+            history.start_target();
+            assert!(is_unreadable(&mut history, 5), "the start has found it");
+            history.end(4, &[0]).expect("read before the start");
+            assert!(is_unreadable(&mut history, 6), "as before");
+            assert!(read(&mut history, 7, 0).is_err(), "it stays");
+
+            let mut history = mark();
+            history.start_target();
+            assert!(read(&mut history, 3, 0).is_ok(), "the start has not found it");
+            history.start_target();
+            assert!(!is_unreadable(&mut history, 4), "nor does a later one");
+
+            let mut history = mark();
+            written(&mut history, 3, 30);
+            history.start_target();
+            assert!(!is_unreadable(&mut history, 4), "it was written");
+        }
     }
 
     #[test]

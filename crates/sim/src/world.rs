@@ -371,12 +371,14 @@ impl<T: Transport> World<T> {
                 Fault::Kill { target, .. } => {
                     self.targets[usize::from(target)].crash(now, &mut self.network, false, over);
                     self.network.silence(over);
+                    self.load.history.start_target();
                 }
                 Fault::PowerLoss { .. } => {
                     for target in &mut self.targets {
                         target.crash(now, &mut self.network, true, over);
                     }
                     self.network.silence(over);
+                    self.load.history.start_target();
                     self.load.history.lose_power();
                 }
                 Fault::Pause { target, .. } => {

@@ -14,6 +14,12 @@ use tracing::warn;
 /// Longest file that is read: 1,024 registrants need less, and so do 2,048 marks.
 const BYTES_MAX: u64 = 1 << 20;
 
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`sync_folder`] by this thread: no test can see what is stable.
+    static FOLDERS_SYNCED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Where something of a namespace is kept that outlives the target.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum KeptPlace {
@@ -111,11 +117,22 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Whether files can be made where `path` is. The new content of a file in use may just be written.
+/// Checks that files can be made where `path` is. The new content of a file in use may just be written.
+///
+/// A process that was killed may have renamed the file just before. Makes that stable: else a power failure brings the old
+/// content back, after this process has acted on the new one.
 fn check_folder(path: &Path) -> io::Result<()> {
     let probe = with_suffix(path, ".probe");
     create(&probe)?;
-    fs::remove_file(&probe)
+    fs::remove_file(&probe)?;
+    if path.exists() { sync_folder(path) } else { Ok(()) }
+}
+
+/// Makes the names of files in the folder of `path` stable.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    FOLDERS_SYNCED.with(|count| count.set(count.get() + 1));
+    File::open(folder(path))?.sync_all()
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -129,7 +146,7 @@ pub(super) fn write(path: &Path, image: &[u8]) -> io::Result<()> {
     file.write_all(image)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    File::open(folder(path))?.sync_all()
+    sync_folder(path)
 }
 
 #[cfg(test)]
@@ -175,6 +192,22 @@ mod tests {
         fs::write(&new, "something longer than what is to come").unwrap();
         write(&path, b"newer").unwrap();
         assert_eq!((read(&path), names()), (Some(b"newer".to_vec()), 1));
+    }
+
+    /// Killed when the file has its name, and before the folder is stable. The next power failure is not to bring old
+    /// content back.
+    #[test]
+    fn a_start_makes_stable_what_it_finds() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = of_file(folder.path().join("disk.img"));
+        let synced = || {
+            let before = FOLDERS_SYNCED.get();
+            KeptPlace::Beside.writable(Some(&spec), &KIND).unwrap().unwrap();
+            FOLDERS_SYNCED.get() - before
+        };
+        assert_eq!(synced(), 0, "there is nothing yet");
+        fs::write(folder.path().join("disk.img.kept"), "new").unwrap();
+        assert_eq!(synced(), 1);
     }
 
     #[test]

@@ -62,7 +62,9 @@ fn requests_take_all_paths_by_every_policy() {
                 client.view().routes().iter().map(|route| route.requests).sum::<u64>() >= 400
             });
             let routes = client.view().routes();
-            assert!(routes.iter().all(|route| route.requests > 10), "{policy:?}: {routes:?}");
+            // Latency shares out by what the machine measures; `proto` has the proof of the shares, with its own clock.
+            let least = if policy == PathPolicy::Latency { 1 } else { 10 };
+            assert!(routes.iter().all(|route| route.requests >= least), "{policy:?}: {routes:?}");
             let octets: u64 = routes.iter().map(|route| route.data_bytes).sum();
             assert_eq!(octets, 400 * 4096, "{policy:?}: {routes:?}");
             let is_calm = |route: &PathReport| (route.losses, route.waiting) == (0, 0);

@@ -60,6 +60,8 @@ pub struct Marks<W> {
     marks: Extents,
     /// What the file may have besides, after a save that has failed: a start of the target may find it.
     doubtful: Extents,
+    /// The last save has failed: the file may also lack marks that are in force.
+    has_failed: bool,
     /// With all changes that were asked for.
     wanted: Extents,
     save: Option<Save<W>>,
@@ -72,7 +74,7 @@ impl<W> Marks<W> {
     #[must_use]
     pub fn new(place: Place, marks: Extents) -> Self {
         let (wanted, doubtful) = (marks.clone(), Extents::default());
-        Marks { place, marks, doubtful, wanted, save: None, waiting: Vec::new() }
+        Marks { place, marks, doubtful, has_failed: false, wanted, save: None, waiting: Vec::new() }
     }
 
     /// Where they are kept.
@@ -152,7 +154,7 @@ impl<W> Marks<W> {
         if self.save.is_some() || self.waiting.is_empty() {
             return;
         }
-        let is_saved = self.wanted == self.marks && self.doubtful.is_empty();
+        let is_saved = self.wanted == self.marks && !self.has_failed;
         if self.place != Place::File || is_saved {
             self.marks = self.wanted.clone();
             steps.extend(self.waiting.drain(..).map(|who| Step::Answer(who, Ok(()))));
@@ -167,6 +169,7 @@ impl<W> Marks<W> {
     /// target may find that it has.
     pub fn saved(&mut self, is_saved: bool, steps: &mut Vec<Step<W>>) {
         let Some(Save { next, mut waiting }) = self.save.take() else { return };
+        self.has_failed = !is_saved;
         if is_saved {
             (self.marks, self.doubtful) = (next, Extents::default());
         } else {
@@ -270,6 +273,20 @@ mod tests {
         assert_eq!(image(&steps), of(&[blocks(1, 1)]));
         saved(&mut marks, true);
         assert!(!marks.is_to_clear(&blocks(5, 1)) && marks.is_to_clear(&blocks(1, 1)));
+    }
+
+    #[test]
+    fn a_mark_that_the_file_may_lack_is_saved_before_it_is_answered_again() {
+        let mut marks = Marks::new(Place::File, of(&[blocks(1, 1)]));
+        submit(&mut marks, Change::Clear(blocks(1, 1)), 1);
+        assert_eq!(saved(&mut marks, false), [Step::Answer(1, FAILED)]);
+        assert!(marks.is_marked(&blocks(1, 1)), "the write has failed");
+        // The file has the mark, or lacks it: an answer now would be lost with the process.
+        let steps = submit(&mut marks, Change::Mark(blocks(1, 1)), 2);
+        assert_eq!(image(&steps), of(&[blocks(1, 1)]));
+        assert_eq!(saved(&mut marks, true), [Step::Answer(2, Ok(()))]);
+        let steps = submit(&mut marks, Change::Mark(blocks(1, 1)), 3);
+        assert_eq!(steps, [Step::Answer(3, Ok(()))], "the file has it now");
     }
 
     #[test]
