@@ -282,9 +282,10 @@ impl<T: Transport> Host<T> {
     }
 
     /// Another process attaches in its place at `until`.
-    pub fn attach_again(&mut self, now: Instant, until: Instant) {
+    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut Load) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         let old = OldCommands::default();
+        load.end_process(self.hostid[0]);
         if number.is_multiple_of(self.plan.paths) {
             // What the first process has left in its entry.
             self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
