@@ -430,7 +430,7 @@ impl<T: Transport> Host<T> {
                 self.held_since = if was_live { Some(now) } else { self.held_since };
             }
             Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
-            Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
+            Action::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }
