@@ -332,8 +332,8 @@ impl History {
         self.pending.remove(&id);
     }
 
-    /// The process of `host` was killed: the next one knows nothing of what it has written.
-    pub fn kill(&mut self, host: u8) {
+    /// The process of `host` was killed or has detached: the next one knows nothing of what it has written.
+    pub fn end_process(&mut self, host: u8) {
         self.unflushed.remove(&host);
         self.untold.remove(&host);
     }
@@ -662,6 +662,25 @@ mod tests {
             history.end(4, &[]).expect("begun");
             history.lose_power();
             assert_eq!(read(&mut history, 5, 10).is_err(), is_answered);
+        }
+    }
+
+    /// The first process has detached before the power failed, or after.
+    #[test]
+    fn a_process_reports_only_what_it_has_written_itself() {
+        for (ends_before, ends_after) in [(false, false), (true, false), (false, true)] {
+            let mut history = History::new(1);
+            [1, 2].into_iter().for_each(|id| history.belongs(id, 7));
+            written(&mut history, 1, 10);
+            if ends_before {
+                history.end_process(7);
+            }
+            history.lose_power();
+            if ends_after {
+                history.end_process(7);
+            }
+            history.begin_flush(2);
+            assert_eq!(history.end(2, &[]).is_ok(), ends_before || ends_after);
         }
     }
 

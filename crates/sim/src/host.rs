@@ -282,9 +282,10 @@ impl<T: Transport> Host<T> {
     }
 
     /// Another process attaches in its place at `until`.
-    pub fn attach_again(&mut self, now: Instant, until: Instant) {
+    pub fn attach_again(&mut self, now: Instant, until: Instant, load: &mut Load) {
         let (number, rng, past) = (self.number, self.rng.fork(), self.past);
         let old = OldCommands::default();
+        load.end_process(self.hostid[0]);
         if number.is_multiple_of(self.plan.paths) {
             // What the first process has left in its entry.
             self.old.open(now).into_iter().for_each(|open| _ = old.inherit(until, open));
@@ -429,7 +430,7 @@ impl<T: Transport> Host<T> {
                 self.held_since = if was_live { Some(now) } else { self.held_since };
             }
             Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
-            Action::EndedFor { owner, lost, fencing: Fencing::Ended } => {
+            Action::EndedFor { owner, lost, fencing } if fencing.has_ended() => {
                 self.past.helped += 1;
                 self.news.ended.push((owner, lost));
             }

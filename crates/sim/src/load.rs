@@ -292,12 +292,17 @@ impl Load {
         }
     }
 
+    /// The process of `host` was killed or has detached: the next one does not know what it has seen and written.
+    pub fn end_process(&mut self, host: u8) {
+        self.pinned.remove(&host);
+        self.history.end_process(host);
+    }
+
     /// The process of `host` was killed, with all its requests.
     pub fn kill(&mut self, host: u8) {
         let tokens: Vec<u64> =
             self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
-        self.pinned.remove(&host);
-        self.history.kill(host);
+        self.end_process(host);
         self.counting.kill(host);
         self.tenures.kill(host);
         for token in tokens {

@@ -166,6 +166,16 @@ impl<T: Transport> Target<T> {
         self.connect_again(now, network);
         self.control.handle_timeout(now);
         self.follow_events(now, network);
+        self.end_turns(now, network);
+        self.end_transfers(now, network);
+        // Lanes have told the control plane what has become of Aborts, and that they have ended.
+        while self.follow_events(now, network) {
+            self.end_turns(now, network);
+        }
+    }
+
+    /// Sends what lanes have to send, and ends those whose connections have ended.
+    fn end_turns(&mut self, now: Instant, network: &mut T) {
         for (&conn, lane) in &mut self.lanes {
             lane.end_turn(now, conn, network, &mut self.stores.pool);
             let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
@@ -173,7 +183,6 @@ impl<T: Transport> Target<T> {
             network.listen(conn, End::Target, lane.listens());
         }
         self.end_ended(now, network);
-        self.end_transfers(now, network);
     }
 
     /// Ends lanes whose keep-alive timers have expired while it stood still; nothing more of them is executed.
@@ -582,11 +591,14 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    fn follow_events(&mut self, now: Instant, network: &mut T) {
+    /// Does what the control plane wants; `false`: nothing.
+    fn follow_events(&mut self, now: Instant, network: &mut T) -> bool {
         for turn in self.stores.reserving.fenced() {
             self.control.fenced(&turn);
         }
+        let mut has_any = false;
         while let Some(event) = self.presences.next_event(&mut self.control) {
+            has_any = true;
             let find = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, ids| {
                 lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
             };
@@ -642,6 +654,7 @@ impl<T: Transport> Target<T> {
                 }
             }
         }
+        has_any
     }
 
     /// The process stands still until then.

@@ -315,7 +315,7 @@ impl<T: Transport> World<T> {
             }
             let is_over = of.iter().all(Host::is_over);
             if is_over {
-                of.iter_mut().for_each(|path| path.attach_again(now, now + time));
+                of.iter_mut().for_each(|path| path.attach_again(now, now + time, load));
             }
             !is_over
         });

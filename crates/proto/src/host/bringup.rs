@@ -141,6 +141,14 @@ pub enum Fencing {
     Refused(Status),
 }
 
+impl Fencing {
+    /// Whether nothing that was sent to the controller is executed any more.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Fencing::Ended | Fencing::Replaced)
+    }
+}
+
 /// What a controller said about itself.
 #[derive(Clone, Debug)]
 pub struct ControllerInfo {
@@ -485,6 +493,9 @@ pub async fn try_to_end<E>(
         while driver.now() < deadline {
             match reset_of(driver, lost).await? {
                 Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
+                Some((reset_status::SUCCEEDED, false)) if old.is_at(lost, identify) => {
+                    return Ok(Some(Fencing::Replaced));
+                }
                 Some((reset_status::SUCCEEDED, false)) => return Ok(Some(Fencing::Unknown)),
                 Some((reset_status::IN_PROGRESS, _)) => old.claim(driver.now(), lost),
                 _ => break,

@@ -247,11 +247,14 @@ impl OldCommands {
         self.state().controllers.values().any(|of| of.known.instance == Some(instance))
     }
 
-    /// Whether a process that says `identify` of itself has taken the place of the one that has the controller.
+    /// Whether a process that says `identify` of itself, and does not know the controller of that name, has taken the
+    /// place of the one that had it.
     #[must_use]
-    pub fn is_at(&self, serial: ControllerSerial, identify: &IdentifyController) -> bool {
-        let endpoint = self.state().controllers.get(&serial).map_or(0, |of| of.known.endpoint);
-        endpoint != 0 && endpoint == identify.endpoint()
+    pub fn is_at(&self, instance: ControllerInstance, identify: &IdentifyController) -> bool {
+        let endpoint = identify.endpoint();
+        let is_it =
+            |of: &Controller| of.known.instance == Some(instance) && of.known.endpoint == endpoint;
+        endpoint != 0 && self.state().controllers.values().any(is_it)
     }
 
     /// Lost controllers that have ended so far: when this grows, requests that waited may go on.

@@ -86,6 +86,12 @@ fn a_failure_that_was_told_does_not_hide_the_next_one() {
     run_changed(45, losing_in_turn).expect("the second failure is told");
 }
 
+/// The target without a keep-alive timer has nothing else to do when a command that is to be aborted has ended already.
+#[test]
+fn an_abort_is_answered_though_nothing_else_is_due() {
+    run_changed(3_649_793_288, losing_in_turn).expect("the Abort is answered");
+}
+
 #[test]
 fn a_failure_that_is_not_told_to_all_is_found() {
     let found = (0..200).find_map(|seed| {

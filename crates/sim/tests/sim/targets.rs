@@ -44,6 +44,18 @@ fn a_target_that_stood_still_executes_nothing_old() {
     sum.at_least([(sum.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
 }
 
+/// A process writes, detaches without an answer, and then the power fails.
+#[test]
+fn a_process_is_not_told_of_what_the_one_before_has_lost() {
+    run_changed(3_649_792_919, drawn).expect("no flush of the next process has to fail");
+}
+
+/// Without keep-alive, a process inherits a controller of a target that was killed: only its second path leads there.
+#[test]
+fn another_path_may_find_that_a_controller_has_ended_with_its_target() {
+    run_changed(3_649_797_071, drawn).expect("the writes are tried again");
+}
+
 /// Each rule, the scenario that is made for it, and a seed behind which one is soon found that goes wrong without it.
 const RULES: [(Sabotage, Scenario, u64); 4] = [
     (Sabotage::IgnoredClaim, sticking, 0),

@@ -67,14 +67,21 @@ impl Control {
     /// What has become of a controller that another path has lost, as the target says that is reached by this one.
     pub(super) fn ended_for(&self, owner: usize, lost: ControllerInstance, fencing: Fencing) {
         let (target, cntlid) = (&self.config.address, lost.cntlid);
+        if fencing.has_ended()
+            && let Some(peer) = self.seat.peers.get(owner)
+        {
+            peer.send(Report::HasEnded { lost });
+        }
         match fencing {
             Fencing::Ended => {
                 info!(%target, cntlid, "the target has ended the controller that another path has lost");
-                if let Some(peer) = self.seat.peers.get(owner) {
-                    peer.send(Report::HasEnded { lost });
-                }
             }
-            Fencing::Replaced | Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => {
+            Fencing::Replaced => info!(
+                %target,
+                cntlid,
+                "the target was started anew: the controller that another path has lost has ended"
+            ),
+            Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => {
                 info!(
                     %target,
                     cntlid,

@@ -2,8 +2,8 @@
 //! of another one (Cross-Controller Reset). Then what it had may go elsewhere, though its own address is silent.
 //!
 //! An errand is done when its controller has ended, and over when its owner withdraws it. A target that does not know
-//! the controller proves nothing: another process may have it. So it is asked again only when the path leads to another
-//! controller than it did.
+//! the controller proves nothing, unless it has the place of the process that had it: another process may have it. So it
+//! is asked again only when the path leads to another controller than it did.
 
 use super::{Action, Association, Done, PathId, State};
 use crate::host::bringup::{self, Fencing};
@@ -99,7 +99,7 @@ impl<E: Send + 'static> Association<E> {
         let Some(at) = self.errands.iter().position(is_it) else { return };
         match fencing {
             None => self.errands[at].at = Some(now + PAUSE),
-            Some(Fencing::Ended) => {
+            Some(fencing) if fencing.has_ended() => {
                 self.errands.remove(at);
             }
             Some(_) => self.errands[at].at = None,

@@ -93,8 +93,6 @@ pub(super) async fn end_lost<E>(
         let fencing = bringup::try_to_end(driver, timeout, identify, lost, old).await?;
         let text = || format!("controller {}, which was lost, has not ended yet", lost.cntlid);
         let fencing = fencing.ok_or_else(|| Failure::Controller(text()))?;
-        let is_replaced = fencing == Fencing::Unknown && old.is_at(serial, identify);
-        let fencing = if is_replaced { Fencing::Replaced } else { fencing };
         fenced.push((serial, lost.cntlid, fencing));
     }
     Ok(fenced)
@@ -138,9 +136,10 @@ impl<E: Send + 'static> Association<E> {
     ) {
         let old = self.config.old_commands.clone();
         for (serial, cntlid, fencing) in fenced {
-            match fencing {
-                Fencing::Ended | Fencing::Replaced => old.end(serial),
-                Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => old.absent(serial),
+            if fencing.has_ended() {
+                old.end(serial);
+            } else {
+                old.absent(serial);
             }
             self.actions.push_back(Action::Fenced { path, cntlid, fencing });
         }

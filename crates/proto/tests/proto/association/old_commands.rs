@@ -133,6 +133,35 @@ fn another_process_proves_nothing() {
     assert_eq!((count(&log, "fenced: Replaced"), is_closed(&harness)), (1, false), "{log:?}");
 }
 
+/// Another path leads to a process that has the place of the one that had the controller, or to any other one.
+#[test]
+fn another_path_may_lead_to_the_place_of_the_controller() {
+    for (network, expected) in [(NETWORK, Fencing::Replaced), (NETWORK + 1, Fencing::Unknown)] {
+        let old = OldCommands::default();
+        let share = |config: &mut Config| {
+            (config.beside, config.old_commands) = (Some(Beside::default()), old.clone());
+        };
+        let (mut harness, lost_at) = lost(share, |harness| harness.target = None);
+        let info = harness.association.info().expect("it was live");
+        let instance = bringup::instance(info).expect("it tells");
+        harness.act();
+        let mut other = Harness::new(share);
+        other.now = lost_at;
+        another_process(&mut other, network);
+        other.act();
+        other.association.end_for(lost_at, 0, instance);
+        let log = other.act();
+        let told = format!("for 0, {}: {expected:?}", instance.cntlid);
+        assert_eq!(count(&log, &told), 1, "{log:?}");
+        // The driver tells the owner of one that has ended.
+        if expected.has_ended() {
+            harness.association.fenced(PATH, instance);
+            harness.act();
+        }
+        assert_eq!(is_closed(&harness), !expected.has_ended());
+    }
+}
+
 /// A path that leads elsewhere for a while may come back to the process that has the controller.
 #[test]
 fn the_process_that_has_the_controller_may_be_reached_again() {
