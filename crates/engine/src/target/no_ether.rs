@@ -8,6 +8,8 @@ use super::ServerError;
 pub enum EtherConfig {}
 
 impl EtherConfig {
+    /// Names where lanes come in.
+    #[must_use]
     pub fn interfaces(&self) -> &[String] {
         match *self {}
     }

@@ -11,7 +11,7 @@
 //! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight with
 //! that one. So each program that waits for a Flush sees the failure.
 //!
-//! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, [`LaneWrites`] a lane's. A write costs one load of memory that
+//! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, `LaneWrites` a lane's. A write costs one load of memory that
 //! changes once per Flush.
 
 use super::bringup::NamespaceInfo;

@@ -40,6 +40,7 @@ impl EtherConfig {
     }
 
     /// Names where lanes come in.
+    #[must_use]
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
