@@ -19,6 +19,9 @@
 //! A mark that failed is not in force, but the next start of the target may find it saved. So no read that the target may
 //! have executed before that start rules the mark out. A later write does, because it clears the mark. NVM Command Set
 //! 1.1, section 2.1.4, allows old and new content after a command that failed, and no read decides between them.
+//!
+//! The same holds for a failed write to a marked block: the mark is in force, but the next start may find it cleared. So no
+//! such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the mark.
 
 use crate::disk::Stamp;
 use std::collections::BTreeMap;
@@ -51,6 +54,8 @@ impl Candidate {
 struct Register {
     current: Vec<Candidate>,
     stable: Vec<Candidate>,
+    /// Writes that have not succeeded: a start of the target may find that they have cleared the mark.
+    clears: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -72,13 +77,30 @@ enum Pending {
     Flush { before: Vec<Vec<Candidate>> },
 }
 
+/// A failed command that may have changed the file of marks.
+#[derive(Clone, Copy, Debug)]
+struct Unsaved {
+    failed: Tick,
+    /// When the target started next.
+    started: Option<Tick>,
+}
+
+impl Unsaved {
+    /// Whether a start after `tick` decides what it has done.
+    fn is_undecided(self, tick: Tick) -> bool {
+        self.started.is_none_or(|started| started > tick)
+    }
+}
+
 /// The history of a namespace.
 pub struct History {
     registers: Vec<Register>,
     pending: BTreeMap<u64, (Tick, Pending)>,
     tick: Tick,
-    /// Failed marks by request, with the tick of the next start of the target.
-    failed_marks: BTreeMap<u64, Option<Tick>>,
+    /// By command that changes blocks: when it began, and whether it leaves marks.
+    changes: BTreeMap<u64, (Tick, bool)>,
+    /// By failed command.
+    unsaved: BTreeMap<u64, Unsaved>,
     lost_power_at: Tick,
     /// The storage loses something with flushes that fail.
     loses: bool,
@@ -101,13 +123,14 @@ impl History {
     #[must_use]
     pub fn new(blocks: u64) -> Self {
         let zero = Candidate { stamp: 0, write: 0, ended: Some(0), failed: None };
-        let register = Register { current: vec![zero], stable: vec![zero] };
+        let register = Register { current: vec![zero], stable: vec![zero], clears: Vec::new() };
         let registers = vec![register; blocks as usize];
         History {
             registers,
             pending: BTreeMap::new(),
             tick: 0,
-            failed_marks: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            unsaved: BTreeMap::new(),
             lost_power_at: 0,
             loses: false,
             has_paths: false,
@@ -215,6 +238,7 @@ impl History {
             let register = &mut self.registers[lba as usize];
             register.current.push(candidate);
             register.stable.push(candidate);
+            register.clears.extend((stamp != MARK && !leaves_marks).then_some(id));
         }
         for (_, pending) in self.pending.values_mut() {
             if let Pending::Read { lbas: read, allowed, .. } = pending {
@@ -223,6 +247,7 @@ impl History {
                 }
             }
         }
+        self.changes.insert(id, (tick, leaves_marks));
         self.pending.insert(id, (tick, Pending::Write { lbas, fua, leaves_marks }));
     }
 
@@ -248,6 +273,7 @@ impl History {
     /// the blocks again.
     pub fn fail(&mut self, id: u64) {
         let tick = self.tick();
+        self.unsaved.insert(id, Unsaved { failed: tick, started: None });
         if let Some((_, Pending::Write { lbas, .. })) = self.pending.remove(&id) {
             for lba in lbas {
                 let register = &mut self.registers[lba as usize];
@@ -276,7 +302,7 @@ impl History {
     pub fn fail_mark(&mut self, id: u64) {
         let tick = self.tick();
         self.pending.remove(&id);
-        self.failed_marks.insert(id, None);
+        self.unsaved.insert(id, Unsaved { failed: tick, started: None });
         for register in &mut self.registers {
             let candidates = register.current.iter_mut().chain(&mut register.stable);
             candidates.filter(|c| c.write == id).for_each(|c| c.ended = Some(tick));
@@ -307,19 +333,30 @@ impl History {
 
     /// A read that began at `began` has shown that the block has `stamp`.
     fn show(&mut self, lba: u64, stamp: Stamp, began: Tick) {
-        let may_follow = |c: &Candidate| match self.failed_marks.get(&c.write) {
-            Some(started) => started.is_none_or(|started| started > began),
-            None => c.may_follow(began),
+        let (changes, unsaved) = (&self.changes, &self.unsaved);
+        let leaves_marks = |c: &Candidate| changes.get(&c.write).is_some_and(|change| change.1);
+        let Register { current, clears, .. } = &mut self.registers[lba as usize];
+        // When the first write began that a start may find to have cleared the mark.
+        let is_undecided =
+            |id: &&u64| unsaved.get(id).is_none_or(|unsaved| unsaved.is_undecided(began));
+        let undecided = clears.iter().filter(is_undecided).filter_map(|id| changes.get(id));
+        let cleared = undecided.map(|change| change.0).min().filter(|_| stamp == MARK);
+        let is_under_mark =
+            |c: &Candidate| leaves_marks(c) && cleared.is_some_and(|cleared| c.may_follow(cleared));
+        let depends_on_start = |c: &Candidate| {
+            let is_undecided = unsaved.get(&c.write).is_some_and(|u| u.is_undecided(began));
+            is_undecided && (c.stamp == MARK) != (stamp == MARK) && !leaves_marks(c)
         };
-        let current = &mut self.registers[lba as usize].current;
-        current.retain(|c| c.stamp == stamp || may_follow(c));
+        current.retain(|c| {
+            c.stamp == stamp || c.may_follow(began) || depends_on_start(c) || is_under_mark(c)
+        });
     }
 
-    /// The target starts again: each failed mark is in force from now on, or never will be.
+    /// The target starts again: what a failed command has made of the marks is in force from now on, or never will be.
     pub fn start_target(&mut self) {
         let tick = self.tick();
-        for started in self.failed_marks.values_mut() {
-            started.get_or_insert(tick);
+        for unsaved in self.unsaved.values_mut() {
+            unsaved.started.get_or_insert(tick);
         }
     }
 
@@ -342,13 +379,12 @@ impl History {
     pub fn succeed(&mut self, host: u8) {
         let tick = self.tick();
         let Some(orphans) = self.orphans.remove(&host) else { return };
+        let unsaved = Unsaved { failed: tick, started: None };
+        self.unsaved.extend(orphans.iter().map(|&id| (id, unsaved)));
         for register in &mut self.registers {
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
                 if orphans.contains(&candidate.write) {
                     candidate.ended = Some(tick);
-                    if candidate.stamp == MARK {
-                        self.failed_marks.insert(candidate.write, None);
-                    }
                 }
             }
         }
@@ -443,6 +479,12 @@ impl History {
             }
             if fua || !lost_power {
                 register.current.retain(stays);
+            }
+            if !leaves_marks {
+                // Its own change of the marks is saved, and so says what earlier ones have done.
+                let unsaved = &self.unsaved;
+                let is_later = |other: &u64| unsaved.get(other).is_none_or(|u| u.failed > began);
+                register.clears.retain(|other| *other != id && is_later(other));
             }
         }
     }
@@ -623,6 +665,59 @@ mod tests {
             written(&mut history, 3, 30);
             history.start_target();
             assert!(!is_unreadable(&mut history, 4), "it was written");
+        }
+    }
+
+    /// A marked block to which a write has failed, or whose host was killed before it could be told so.
+    fn failed_write(is_killed: bool, discard: Option<u64>) -> History {
+        let mut history = History::new(1);
+        let discard_now = |history: &mut History, id| {
+            history.begin_discard(id, 0..1);
+            history.end(id, &[]).expect("begun");
+        };
+        history.begin_write(1, 0..1, MARK, true);
+        history.end(1, &[]).expect("begun");
+        discard.filter(|&id| id < 3).into_iter().for_each(|id| discard_now(&mut history, id));
+        history.belongs(3, 1);
+        history.begin_write(3, 0..1, 30, false);
+        if is_killed {
+            history.orphan(3);
+            history.succeed(1);
+        } else {
+            history.fail(3);
+        }
+        discard.filter(|&id| id > 3).into_iter().for_each(|id| discard_now(&mut history, id));
+        assert!(is_unreadable(&mut history, 5), "the mark is in force");
+        history
+    }
+
+    #[test]
+    fn a_failed_write_clears_a_mark_when_the_target_starts_or_never() {
+        for is_killed in [false, true] {
+            let mut history = failed_write(is_killed, None);
+            history.start_target();
+            assert!(read(&mut history, 6, 30).is_ok(), "the start has found it cleared");
+            assert!(!is_unreadable(&mut history, 7), "for good");
+
+            let mut history = failed_write(is_killed, None);
+            history.start_target();
+            assert!(is_unreadable(&mut history, 6), "the start has found the mark");
+            assert!(!is_killed || read(&mut history, 7, 30).is_err(), "nobody writes any more");
+        }
+    }
+
+    #[test]
+    fn a_discard_behind_a_failed_write_is_under_the_mark() {
+        for is_killed in [false, true] {
+            for (discard, may_show) in [(2, false), (4, true)] {
+                let mut history = failed_write(is_killed, Some(discard));
+                history.start_target();
+                assert_eq!(read(&mut history, 6, 0).is_ok(), may_show, "{discard}");
+                let mut history = failed_write(is_killed, Some(discard));
+                history.start_target();
+                assert!(is_unreadable(&mut history, 6), "the start has found the mark");
+                assert!(read(&mut history, 7, 0).is_err(), "nothing clears it by itself");
+            }
         }
     }
 
