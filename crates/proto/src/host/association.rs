@@ -515,7 +515,7 @@ impl<E: Send + 'static> Association<E> {
         let until = if was_live {
             path.delay = first;
             if let Some((serial, instance)) = path.controller.take() {
-                path.lost.push(&self.config.old_commands, serial, instance);
+                path.lost.push(now, &self.config.old_commands, serial, instance);
             }
             (path.began_at + first).max(now)
         } else {
@@ -663,7 +663,7 @@ impl<E: Send + 'static> Association<E> {
             Err(failure) => self.lose(now, path, Reason::Path(failure)),
             Ok(Done::Information(info, psk, fenced)) => {
                 self.paths[number].psk = psk;
-                self.fenced_by_path(path, fenced);
+                self.fenced_by_path(now, path, fenced);
                 self.connect_lanes(number, *info);
             }
             Ok(Done::Lanes) => self.attach(now, number),

@@ -182,9 +182,12 @@ impl OldCommands {
     }
 
     /// The place that had the controller cannot be asked: another process answers there, or one that does not know such
-    /// questions, or nobody connects there any more.
-    pub fn absent(&self, serial: ControllerSerial) {
+    /// questions, or nobody connects there any more. Time in which nobody has asked after a claim does not count.
+    pub fn absent(&self, now: Instant, serial: ControllerSerial) {
         if let Some(controller) = self.state().controllers.get_mut(&serial) {
+            if controller.quiet_at().is_none() {
+                controller.claimed_at = controller.claimed_at.map(|before| before.max(now));
+            }
             controller.is_absent = true;
         }
     }

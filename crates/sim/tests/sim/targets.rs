@@ -56,6 +56,13 @@ fn another_path_may_find_that_a_controller_has_ended_with_its_target() {
     run_changed(3_649_797_071, drawn).expect("the writes are tried again");
 }
 
+/// A process that detaches connects nowhere any more, while a target has a write in its store for longer than the quiet time:
+/// the next process has to wait for it.
+#[test]
+fn a_write_that_was_claimed_is_inherited_though_nobody_has_asked_since() {
+    run_changed(1_001_789, drawn).expect("the old write does not come behind a newer one");
+}
+
 /// Each rule, the scenario that is made for it, and a seed behind which one is soon found that goes wrong without it.
 const RULES: [(Sabotage, Scenario, u64); 4] = [
     (Sabotage::IgnoredClaim, sticking, 0),

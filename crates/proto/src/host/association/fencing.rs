@@ -34,12 +34,13 @@ impl Lost {
 
     pub(super) fn push(
         &mut self,
+        now: Instant,
         old: &OldCommands,
         serial: ControllerSerial,
         instance: Option<ControllerInstance>,
     ) {
         if self.0.len() >= LOST_MAX {
-            old.absent(self.0.remove(0).serial); // nobody asks for it any more
+            old.absent(now, self.0.remove(0).serial); // nobody asks for it any more
         }
         self.0.push(LostController { serial, instance, is_untold: true });
     }
@@ -131,6 +132,7 @@ impl<E: Send + 'static> Association<E> {
     /// What the path's new controller has said of those that were lost.
     pub(super) fn fenced_by_path(
         &mut self,
+        now: Instant,
         path: PathId,
         fenced: Vec<(ControllerSerial, u16, Fencing)>,
     ) {
@@ -139,7 +141,7 @@ impl<E: Send + 'static> Association<E> {
             if fencing.has_ended() {
                 old.end(serial);
             } else {
-                old.absent(serial);
+                old.absent(now, serial);
             }
             self.actions.push_back(Action::Fenced { path, cntlid, fencing });
         }
@@ -172,10 +174,10 @@ impl<E: Send + 'static> Association<E> {
                 old.end(serial);
             } else {
                 old.lost(now, serial);
-                old.absent(serial);
+                old.absent(now, serial);
             }
         }
         let lost = self.paths.iter().flat_map(|path| &path.lost.0);
-        lost.for_each(|lost| old.absent(lost.serial));
+        lost.for_each(|lost| old.absent(now, lost.serial));
     }
 }

@@ -85,13 +85,16 @@ fn after_a_claim_no_time_counts_in_which_nobody_has_asked() {
             old.expire(at(99));
             assert!(guard.is_closed());
         }
-        if is_absent {
-            old.absent(serial)
+        let quiet_at = if is_absent {
+            old.absent(at(99), serial);
+            old.absent(at(100), serial);
+            at(99) + QUIET
         } else {
-            old.missed(at(18), serial)
-        }
-        assert_eq!(old.due(), Some(at(25)));
-        old.expire(at(25));
+            old.missed(at(18), serial);
+            at(25)
+        };
+        assert_eq!(old.due(), Some(quiet_at));
+        old.expire(quiet_at);
         assert!(!guard.is_closed());
     }
 }
