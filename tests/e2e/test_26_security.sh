@@ -12,6 +12,7 @@ attack() {
 
 # attacked WORD [ARGUMENTS]: plays it, and holds what it has until `released`
 attacked() {
+    : >attack.log # an earlier one may have said that it is ready
     mkfifo "$1.in"
     python3 "$top/tests/e2e/security.py" "$1" "$port" "$nqn" "$hostnqn" "${@:2}" <"$1.in" >attack.log 2>&1 &
     attacker=$!
