@@ -32,16 +32,19 @@ verify() {
         --direct=1 --verify=crc32c --end_fsync=1 --eta=never --output=/tmp/fio || fail "fio $1: $(cat /tmp/fio)"
 }
 
+host_256=(-q nqn.2026-11.test:256 -I 00000000-0000-4000-8000-000000000256)
 for suite in 256 384; do
     host=nqn.2026-11.test:$suite
+    # Hosts with different names have different identifiers: the target binds one to whoever has proved its name.
+    identifier=00000000-0000-4000-8000-000000000$suite
     key $suite $host
     step "SHA-$suite: discover"
-    nvme discover -t tcp -a 10.0.2.2 -s "$PORT" -q $host --tls >/tmp/log 2>&1 || fail "$(cat /tmp/log)"
+    nvme discover -t tcp -a 10.0.2.2 -s "$PORT" -q $host -I $identifier --tls >/tmp/log 2>&1 || fail "$(cat /tmp/log)"
     grep -q "sectype: tls13" /tmp/log && grep -q 'treq: *required' /tmp/log || fail "$(cat /tmp/log)"
     step "SHA-$suite: connect"
     digests=''
     [ $suite = 256 ] || digests='--hdr-digest --data-digest'
-    connect -q $host --tls $digests || fail "$(cat /tmp/connect.log)"
+    connect -q $host -I $identifier --tls $digests || fail "$(cat /tmp/connect.log)"
     block
     [ -n "$(cat /sys/class/nvme/nvme0/tls_key)" ] || fail 'not secured'
     verify 4k 1M
@@ -53,7 +56,7 @@ step 'refused'
 # refused TEXT ARGUMENTS: does not connect, and nvme-cli or the kernel says so
 refused() {
     dmesg -c >/dev/null
-    ! connect -q nqn.2026-11.test:256 "${@:2}" || fail "connects: $1"
+    ! connect "${host_256[@]}" "${@:2}" || fail "connects: $1"
     dmesg | cat - /tmp/connect.log | grep -q "$1" || fail "$(cat /tmp/connect.log)"
     echo "ok: $1"
 }
@@ -64,7 +67,7 @@ refused 'failed to receive icresp'
 
 step 'the target is killed and comes back'
 key 256 nqn.2026-11.test:256
-connect -q nqn.2026-11.test:256 --tls --reconnect-delay=1 --ctrl-loss-tmo=60 || fail "$(cat /tmp/connect.log)"
+connect "${host_256[@]}" --tls --reconnect-delay=1 --ctrl-loss-tmo=60 || fail "$(cat /tmp/connect.log)"
 block
 dd if=/tmp/data of=/dev/nvme0n1 bs=64k count=1 oflag=direct 2>/dev/null
 touch /share/restart
@@ -88,7 +91,7 @@ keyctl clear %:.nvme
 PORT=$CONCAT_PORT
 refused 'authentication failed, error -129' --concat --dhchap-secret="$(cat /share/wrong.host)"
 refused 'secure concatenation is not supported' --dhchap-secret="$(cat /share/sha384.host)"
-connect -q nqn.2026-11.test:256 --concat --dhchap-secret="$(cat /share/sha384.host)" || fail "$(cat /tmp/connect.log)"
+connect "${host_256[@]}" --concat --dhchap-secret="$(cat /share/sha384.host)" || fail "$(cat /tmp/connect.log)"
 block
 [ -n "$(cat /sys/class/nvme/nvme0/tls_key)" ] || fail 'not secured'
 verify 4k 1M
@@ -100,7 +103,7 @@ nvme disconnect -n "$NQN" >/dev/null
 
 # The kernel takes this key, and does not ask for the proof.
 step "with the target's key"
-connect -q nqn.2026-11.test:256 --concat --dhchap-secret="$(cat /share/sha384.host)" \
+connect "${host_256[@]}" --concat --dhchap-secret="$(cat /share/sha384.host)" \
     --dhchap-ctrl-secret="$(cat /share/sha384.target)" || fail "$(cat /tmp/connect.log)"
 block
 [ -n "$(cat /sys/class/nvme/nvme0/tls_key)" ] || fail 'not secured'
