@@ -7,6 +7,7 @@ use roadtrain_engine::host::{Front, LaneId, Op, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::nbd::{Command, Request};
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,6 +168,12 @@ fn take_answer(client: &mut UnixStream) {
     client.read_exact(&mut [0; 16]).unwrap();
 }
 
+/// The client leaves at once, also while a process that another test begins has its descriptors, before it executes its
+/// program.
+fn hang_up(client: UnixStream) {
+    client.shutdown(Shutdown::Both).unwrap();
+}
+
 /// A write that is in a lane when its client leaves, and one of the client that comes instead, here or elsewhere.
 #[test]
 fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
@@ -182,7 +189,7 @@ fn a_write_of_a_client_that_is_gone_does_not_come_behind_a_new_one() {
         old.write_all(&write(1)).unwrap();
         scene.turn_until(|scene| scene.mock.in_flight.len() == 1);
         let mut elsewhere = is_elsewhere.then(|| scene.neighbour());
-        drop(old);
+        hang_up(old);
         let mut new = elsewhere.as_mut().unwrap_or(&mut scene).client();
         new.write_all(&write(2)).unwrap();
         witness.write_all(&header(Command::READ, 4096, 512)).unwrap();
@@ -215,7 +222,7 @@ fn what_a_client_that_is_gone_has_sent_does_not_begin_behind_a_new_one() {
         scene.turn_until(|scene| scene.server.jobs.is_congested());
         (0..10).for_each(|_| scene.turn());
     }
-    drop(old);
+    hang_up(old);
     let mut new = scene.client();
     new.write_all(&write(2)).unwrap();
     (0..100).for_each(|_| scene.turn());
