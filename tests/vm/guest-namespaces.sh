@@ -4,7 +4,8 @@
 set -eu
 
 blocks() { cat /sys/block/nvme0n1/size 2>/dev/null || echo 0; }
-await() { # await SECONDS COMMAND...
+# await SECONDS COMMAND...: seconds of the guest, whose clock runs several times as fast while the machine is busy
+await() {
     local n
     for n in $(seq $(($1 * 10))); do if "${@:2}"; then return 0; fi; sleep 0.1; done
     echo "never: ${*:2}"
@@ -18,20 +19,24 @@ has_blocks() { [ "$(blocks)" = "$1" ]; }
 
 modprobe nvme-tcp
 nvme connect -t tcp -a 10.0.2.2 -s "$PORT" -n "$NQN" -i 1
-await 20 is_there /dev/nvme0n1
-await 5 has_blocks $((64 * 2048))
+await 120 is_there /dev/nvme0n1
+await 60 has_blocks $((64 * 2048))
 is_gone /dev/nvme0n2
 touch /share/connected
-await 20 is_there /dev/nvme0n2
+await 120 is_there /dev/nvme0n2
 dd if=/dev/urandom of=/dev/nvme0n2 bs=64k count=16 oflag=direct
 touch /share/appeared
-await 20 has_blocks $((128 * 2048))
+await 120 has_blocks $((128 * 2048))
 first=$(cat /sys/block/nvme0n2/wwid)
-another_is_there() { [ -b /dev/nvme0n2 ] && [ "$(cat /sys/block/nvme0n2/wwid 2>/dev/null)" != "$first" ]; }
+# While a device goes its node may be there without a name.
+another_is_there() {
+    local name
+    [ -b /dev/nvme0n2 ] && name=$(cat /sys/block/nvme0n2/wwid 2>/dev/null) && [ -n "$name" ] && [ "$name" != "$first" ]
+}
 touch /share/grown
-await 40 another_is_there
-await 5 has_zeroes /dev/nvme0n2
+await 240 another_is_there
+await 60 has_zeroes /dev/nvme0n2
 touch /share/replaced
-await 20 is_gone /dev/nvme0n2
+await 120 is_gone /dev/nvme0n2
 dd if=/dev/nvme0n1 of=/dev/null bs=1M count=64 skip=64 iflag=direct
 nvme disconnect -n "$NQN"
