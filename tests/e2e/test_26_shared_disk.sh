@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # A target that stood still, and two targets over one disk: nothing old is executed behind what is newer. ROUNDS says how
-# many faults there are; with ROUNDS=100 it takes a quarter of an hour. The kinds are drawn with SEED.
+# many faults there are; with ROUNDS=100 it takes about ten minutes. The kinds are drawn with SEED.
 
 ROUNDS=${ROUNDS:-5}
 

@@ -168,7 +168,7 @@ impl<T: Transport> Target<T> {
         self.follow_events(now, network);
         self.end_turns(now, network);
         self.end_transfers(now, network);
-        // Lanes have told the control plane what has become of Aborts, and that they have ended.
+        // The turns of lanes end Aborts and lanes: events for the control plane.
         while self.follow_events(now, network) {
             self.end_turns(now, network);
         }

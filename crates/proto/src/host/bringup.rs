@@ -142,7 +142,7 @@ pub enum Fencing {
 }
 
 impl Fencing {
-    /// Whether nothing that was sent to the controller is executed any more.
+    /// Returns true if nothing that was sent to the controller is executed any more.
     #[must_use]
     pub fn has_ended(self) -> bool {
         matches!(self, Fencing::Ended | Fencing::Replaced)

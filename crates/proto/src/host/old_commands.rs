@@ -182,7 +182,7 @@ impl OldCommands {
     }
 
     /// The place that had the controller cannot be asked: another process answers there, or one that does not know such
-    /// questions, or nobody connects there any more. Time in which nobody has asked after a claim does not count.
+    /// questions, or nobody connects there any more. Time after a claim in which nothing has checked it does not count.
     pub fn absent(&self, now: Instant, serial: ControllerSerial) {
         if let Some(controller) = self.state().controllers.get_mut(&serial) {
             if controller.quiet_at().is_none() {
@@ -250,8 +250,8 @@ impl OldCommands {
         self.state().controllers.values().any(|of| of.known.instance == Some(instance))
     }
 
-    /// Whether a process that says `identify` of itself, and does not know the controller of that name, has taken the
-    /// place of the one that had it.
+    /// Returns true if a process that does not know the controller of that name, and answers Identify Controller with
+    /// `identify`, has taken the place of the one that had it.
     #[must_use]
     pub fn is_at(&self, instance: ControllerInstance, identify: &IdentifyController) -> bool {
         let endpoint = identify.endpoint();

@@ -161,8 +161,6 @@ impl PathWrites {
 pub(super) struct LaneWrites {
     /// `None`: it has never been connected.
     path: Option<PathWrites>,
-    /// Round of the next Flush of its host.
-    round: Arc<AtomicU64>,
     /// Namespace and round of the last write that was noted: others like it change nothing.
     noted: (u32, u64),
     /// In the order of NSIDs: those that its requests have named.
@@ -172,8 +170,7 @@ pub(super) struct LaneWrites {
 impl LaneWrites {
     /// Connected to the controller of a path.
     pub(super) fn set_path(&mut self, path: PathWrites) {
-        let round = path.host.round.clone();
-        *self = LaneWrites { path: Some(path), round, ..LaneWrites::default() };
+        *self = LaneWrites { path: Some(path), ..LaneWrites::default() };
     }
 
     #[inline]
@@ -195,7 +192,8 @@ impl LaneWrites {
     /// A write was acknowledged that needs a Flush.
     #[inline]
     pub(super) fn acknowledged(&mut self, nsid: u32) {
-        let round = self.round.load(Ordering::Relaxed);
+        let Some(path) = &self.path else { return };
+        let round = path.host.round.load(Ordering::Relaxed);
         if self.noted != (nsid, round) {
             self.note(nsid, round);
         }

@@ -59,7 +59,7 @@ fn another_path_may_find_that_a_controller_has_ended_with_its_target() {
 /// A process that detaches connects nowhere any more, while a target has a write in its store for longer than the quiet time:
 /// the next process has to wait for it.
 #[test]
-fn a_write_that_was_claimed_is_inherited_though_nobody_has_asked_since() {
+fn a_write_that_was_claimed_is_inherited_though_nothing_has_checked_it_since() {
     run_changed(1_001_789, drawn).expect("the old write does not come behind a newer one");
 }
 

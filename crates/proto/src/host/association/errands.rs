@@ -2,8 +2,8 @@
 //! of another one (Cross-Controller Reset). Then what it had may go elsewhere, though its own address is silent.
 //!
 //! An errand is done when its controller has ended, and over when its owner withdraws it. A target that does not know
-//! the controller proves nothing, unless it has the place of the process that had it: another process may have it. So it
-//! is asked again only when the path leads to another controller than it did.
+//! the controller proves nothing, unless it has the place of the process that had it: another process may have it. So the
+//! errand is tried again only when the path leads to another controller than it did.
 
 use super::{Action, Association, Done, PathId, State};
 use crate::host::bringup::{self, Fencing};

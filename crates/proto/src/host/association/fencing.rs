@@ -40,7 +40,7 @@ impl Lost {
         instance: Option<ControllerInstance>,
     ) {
         if self.0.len() >= LOST_MAX {
-            old.absent(now, self.0.remove(0).serial); // nobody asks for it any more
+            old.absent(now, self.0.remove(0).serial); // nothing checks it any more
         }
         self.0.push(LostController { serial, instance, is_untold: true });
     }
