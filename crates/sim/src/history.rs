@@ -24,7 +24,7 @@
 //! such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the mark.
 
 use crate::disk::Stamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// What a block shows that cannot be read: no write has it.
@@ -92,6 +92,39 @@ impl Unsaved {
     }
 }
 
+/// Paths by host and number: a path that seems to be live when the power has failed reports the loss once it is connected
+/// again. Until then Flushes of its host may succeed.
+#[derive(Default)]
+struct Paths {
+    /// Connected before, by this process.
+    known: BTreeSet<(u8, u8)>,
+    live: BTreeSet<(u8, u8)>,
+    /// Seemed live when the power failed, and have not been connected since.
+    unaware: BTreeSet<(u8, u8)>,
+}
+
+impl Paths {
+    fn connected(&mut self, path: (u8, u8)) {
+        self.unaware.remove(&path);
+        self.live.insert(path);
+        if !self.known.insert(path) {
+            // It reports the loss of those that have no connection, too.
+            self.unaware.retain(|other| other.0 != path.0 || self.live.contains(other));
+        }
+    }
+
+    fn is_unaware(&self, host: u8) -> bool {
+        self.unaware.iter().any(|path| path.0 == host)
+    }
+
+    /// The host's process has ended.
+    fn forget(&mut self, host: u8) {
+        for paths in [&mut self.known, &mut self.live, &mut self.unaware] {
+            paths.retain(|path| path.0 != host);
+        }
+    }
+}
+
 /// The history of a namespace.
 pub struct History {
     registers: Vec<Register>,
@@ -104,8 +137,9 @@ pub struct History {
     lost_power_at: Tick,
     /// The storage loses something with flushes that fail.
     loses: bool,
-    /// Hosts have several paths: a Flush over one of them may succeed before another one reports the power loss.
-    has_paths: bool,
+    /// Targets run on several machines: a Flush over one of them counts for the writes of all.
+    has_machines: bool,
+    paths: Paths,
     /// Whose requests are, when it does.
     hosts: BTreeMap<u64, u8>,
     /// The last request of all when a host was told that a flush has failed.
@@ -133,7 +167,8 @@ impl History {
             unsaved: BTreeMap::new(),
             lost_power_at: 0,
             loses: false,
-            has_paths: false,
+            has_machines: false,
+            paths: Paths::default(),
             hosts: BTreeMap::new(),
             told: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -147,9 +182,19 @@ impl History {
         self.loses = true;
     }
 
-    /// From now on no power loss has to be reported by a Flush: hosts have several paths.
-    pub fn expect_paths(&mut self) {
-        self.has_paths = true;
+    /// From now on paths lead to several machines, which lose power together.
+    pub fn expect_machines(&mut self) {
+        self.has_machines = true;
+    }
+
+    /// A path of `host` is connected.
+    pub fn path_connected(&mut self, host: u8, path: u8) {
+        self.paths.connected((host, path));
+    }
+
+    /// A path has lost its connections.
+    pub fn path_lost(&mut self, host: u8, path: u8) {
+        self.paths.live.remove(&(host, path));
     }
 
     /// Request `id` is of `host`.
@@ -184,12 +229,15 @@ impl History {
     /// Acknowledged writes of its host may be lost, and no flush has failed.
     fn end_flush(&mut self, id: u64, began: Tick) -> Result<(), String> {
         let Some(host) = self.hosts.get(&id) else { return Ok(()) };
-        if self.untold.contains_key(host) && began > self.lost_power_at && !self.has_paths {
+        self.unflushed.retain(|other, last| other != host || *last > began);
+        if began <= self.lost_power_at {
+            // It may have been answered before.
+            self.untold.retain(|other, last| other != host || *last > began);
+        } else if self.paths.is_unaware(*host) {
+            self.untold.retain(|other, _| other != host || !self.has_machines);
+        } else if self.untold.contains_key(host) {
             return Err("a flush succeeds though the power took acknowledged writes".into());
         }
-        // One of before may have been answered before.
-        self.untold.retain(|other, last| other != host || *last > began);
-        self.unflushed.retain(|other, last| other != host || *last > began);
         Ok(())
     }
 
@@ -373,6 +421,7 @@ impl History {
     pub fn end_process(&mut self, host: u8) {
         self.unflushed.remove(&host);
         self.untold.remove(&host);
+        self.paths.forget(host);
     }
 
     /// A new process of `host` is connected: what the one before has written is written, or never will be.
@@ -492,6 +541,9 @@ impl History {
     /// The power has failed: each block shows something it may have had on stable storage.
     pub fn lose_power(&mut self) {
         self.lost_power_at = self.tick();
+        // Nobody judges two losses of which a path misses the first.
+        self.untold.retain(|host, _| !self.paths.is_unaware(*host));
+        self.paths.unaware.clone_from(&self.paths.live);
         self.untold.append(&mut self.unflushed);
         for register in &mut self.registers {
             register.current.clone_from(&register.stable);

@@ -313,8 +313,14 @@ impl<T: Transport> Host<T> {
     /// Does what its association wants.
     fn act(&mut self, now: Instant, network: &mut T, load: &mut Load) {
         while let Some(action) = self.association.poll(now) {
-            if matches!(action, Action::Attach { .. }) {
-                load.history.succeed(self.hostid[0]);
+            let (host, path) = (self.hostid[0], self.number);
+            match action {
+                Action::Attach { .. } => {
+                    load.history.succeed(host);
+                    load.history.path_connected(host, path);
+                }
+                Action::Reset { .. } => load.history.path_lost(host, path),
+                _ => {}
             }
             if let (Action::Changed, Some(info)) = (&action, self.association.info()) {
                 load.sees(self.hostid[0], &info.namespaces);

@@ -137,8 +137,8 @@ fn load(plan: &Plan, rng: Rng) -> Load {
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();
     }
-    if plan.paths > 1 {
-        load.history.expect_paths();
+    if plan.targets > 1 {
+        load.history.expect_machines();
     }
     load
 }

@@ -531,6 +531,7 @@ impl<E: Send + 'static> Association<E> {
         }
         path.abandon();
         path.state = State::Resetting { until };
+        self.writes.disconnected();
         self.abandon_look_ups();
         self.actions.push_back(Action::Reset { path: id, why, was_live });
         if self.ending.is_some() {
@@ -697,6 +698,7 @@ impl<E: Send + 'static> Association<E> {
         self.paths[number].controller = Some((serial, instance));
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         let writes = self.writes.clone();
+        self.begin_writes(number);
         self.actions.push_back(Action::Attach { path, rules, barred, writes, guard });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);

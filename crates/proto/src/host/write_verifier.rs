@@ -11,6 +11,14 @@
 //! Flushes fail until one fails that was taken after the last of these writes was acknowledged, and those in flight with
 //! that one. So each program that waits for a Flush sees the failure.
 //!
+//! With several paths, two rules tell one machine from several:
+//! - If a path reports a verifier that another path has reported before, both lead to one machine. Flushes since that first
+//!   report do not cover what the machine had acknowledged under an earlier verifier.
+//! - If the machine of a path has lost its memory, and no live path leads to other unflushed writes, these count as lost:
+//!   they are of the same machine, or of one that failed together with it.
+//!
+//! A Flush over one machine counts for writes to another one: they may share a device.
+//!
 //! [`WriteVerifiers`] is a host's, [`PathWrites`] a path's, `LaneWrites` a lane's. A write costs one load of memory that
 //! changes once per Flush.
 
@@ -67,15 +75,78 @@ impl Flushes {
     }
 }
 
-/// Writes that were acknowledged under one verifier: the last round with one.
-type Written = Arc<AtomicU64>;
+/// Writes that were acknowledged under one verifier.
+#[derive(Debug, Default)]
+struct Written {
+    /// Last round with one.
+    last: AtomicU64,
+    /// Round up to which a Flush under the same verifier has made them stable, or they were counted as lost.
+    stable: AtomicU64,
+}
+
+impl Written {
+    /// Counts writes as lost that are not stable, if Flushes of rounds up to `stable` have succeeded; returns the last
+    /// one's round.
+    fn lose(&self, stable: u64) -> Option<u64> {
+        let last = self.last.load(Ordering::SeqCst);
+        let before = self.stable.fetch_max(last, Ordering::SeqCst);
+        (last > before.max(stable)).then_some(last)
+    }
+}
+
+/// A verifier as a host knows it.
+#[derive(Debug, Default)]
+struct Known {
+    written: Arc<Written>,
+    /// [`Flushes::stable`] when the first path reported it.
+    stable_before: u64,
+    /// Live paths that report it.
+    paths: u32,
+}
 
 /// A namespace of a host.
 #[derive(Debug, Default)]
 struct HostNamespace {
     flushes: Arc<Flushes>,
-    /// By verifier.
-    written: BTreeMap<u64, Written>,
+    verifiers: BTreeMap<u64, Known>,
+}
+
+impl HostNamespace {
+    /// A path reports `verifier`.
+    fn report(&mut self, verifier: u64) -> PathNamespace {
+        let stable_before = self.flushes.stable.load(Ordering::SeqCst);
+        let known = self.verifiers.entry(verifier);
+        let known = known.or_insert_with(|| Known { stable_before, ..Known::default() });
+        let (flushes, written) = (self.flushes.clone(), known.written.clone());
+        PathNamespace { verifier, flushes, written }
+    }
+
+    /// A path that has reported `before` reports `now`; `true`: acknowledged writes may be lost.
+    fn replace(&mut self, before: &PathNamespace, now: Option<&PathNamespace>) -> bool {
+        self.verifiers.remove(&before.verifier);
+        let known = now.and_then(|now| self.verifiers.get(&now.verifier));
+        // Flushes after another path reported the new verifier do not cover what the machine had lost before.
+        let stable = known.map_or_else(
+            || self.flushes.stable.load(Ordering::SeqCst),
+            |known| known.stable_before,
+        );
+        let lost = before.written.lose(stable);
+        lost.inspect(|&round| self.flushes.lose(round)).is_some()
+    }
+
+    /// A machine has lost its memory. `true`: so may have one that no live path leads to, with acknowledged writes.
+    fn lose_unreachable(&mut self) -> bool {
+        let stable = self.flushes.stable.load(Ordering::SeqCst);
+        let unreachable = self.verifiers.values().filter(|known| known.paths == 0);
+        let lost = unreachable.filter_map(|known| known.written.lose(stable)).max();
+        lost.inspect(|&round| self.flushes.lose(round)).is_some()
+    }
+
+    fn count_live(&mut self, verifier: u64, change: i32) {
+        if let Some(known) = self.verifiers.get_mut(&verifier) {
+            known.paths = known.paths.saturating_add_signed(change);
+        }
+    }
 }
 
 /// Acknowledged writes of a host, by namespace. Its clones are one.
@@ -97,17 +168,32 @@ impl Default for WriteVerifiers {
 struct PathNamespace {
     verifier: u64,
     flushes: Arc<Flushes>,
-    written: Written,
+    written: Arc<Written>,
 }
 
-/// By NSID; `None`: the target reports no verifier.
-type Namespaces = BTreeMap<u32, Option<PathNamespace>>;
+impl PathNamespace {
+    /// As [`Flushes::end`].
+    fn end_flush(&self, round: u64, next: u64) -> bool {
+        self.written.stable.fetch_max(round, Ordering::SeqCst);
+        self.flushes.end(round, next)
+    }
+}
+
+/// Namespaces of a path.
+#[derive(Debug, Default)]
+struct PathNamespaces {
+    /// By NSID; `None`: the target reports no verifier.
+    by_nsid: BTreeMap<u32, Option<PathNamespace>>,
+    /// NSIDs whose verifier has changed since the path was live.
+    changed: Vec<u32>,
+    is_live: bool,
+}
 
 /// Acknowledged writes of a path, for its association and its lanes. Its clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct PathWrites {
     host: WriteVerifiers,
-    namespaces: Arc<Mutex<Namespaces>>,
+    namespaces: Arc<Mutex<PathNamespaces>>,
 }
 
 impl PathWrites {
@@ -117,42 +203,68 @@ impl PathWrites {
         PathWrites { host, namespaces: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Namespaces> {
+    fn lock(&self) -> MutexGuard<'_, PathNamespaces> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_host(&self) -> MutexGuard<'_, BTreeMap<u32, HostNamespace>> {
+        self.host.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Namespaces as the path's controller reports them, before lanes submit anything to it. Returns NSIDs whose
     /// acknowledged writes may be lost: the next Flush of each fails.
     pub fn observe<'a>(&self, namespaces: impl IntoIterator<Item = &'a NamespaceInfo>) -> Vec<u32> {
         let mut lost = Vec::new();
-        let mut of_path = self.lock();
-        let mut of_host = self.host.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
         for NamespaceInfo { nsid, write_verifier, .. } in namespaces {
-            let before = of_path.get(nsid).and_then(Option::as_ref);
+            let before = of_path.by_nsid.get(nsid).cloned().flatten();
             // A target that has given its blocks to another one reports none.
-            let is_known = before.is_some_and(|before| {
+            let is_known = before.as_ref().is_some_and(|before| {
                 write_verifier.is_none_or(|verifier| verifier == before.verifier)
             });
             if is_known {
                 continue;
             }
             let host = of_host.entry(*nsid).or_default();
+            let now = write_verifier.map(|verifier| host.report(verifier));
             if let Some(before) = before {
-                host.written.remove(&before.verifier);
-                let written = before.written.load(Ordering::SeqCst);
-                if written > host.flushes.stable.load(Ordering::SeqCst) {
-                    host.flushes.lose(written);
-                    lost.push(*nsid);
-                }
+                lost.extend(host.replace(&before, now.as_ref()).then_some(*nsid));
+                of_path.changed.push(*nsid);
             }
-            let now = write_verifier.map(|verifier| PathNamespace {
-                verifier,
-                flushes: host.flushes.clone(),
-                written: host.written.entry(verifier).or_default().clone(),
-            });
-            of_path.insert(*nsid, now);
+            if let Some(now) = now.as_ref().filter(|_| of_path.is_live) {
+                host.count_live(now.verifier, 1);
+            }
+            of_path.by_nsid.insert(*nsid, now);
         }
         lost
+    }
+
+    /// The path is live. If its machine has lost its memory meanwhile, so may have others that no live path leads to: one
+    /// power failure takes all machines of a rack. Returns NSIDs as [`PathWrites::observe`] does.
+    pub fn connected(&self) -> Vec<u32> {
+        let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
+        let was_live = std::mem::replace(&mut of_path.is_live, true);
+        for (nsid, namespace) in of_path.by_nsid.iter().filter(|_| !was_live) {
+            if let (Some(host), Some(namespace)) = (of_host.get_mut(nsid), namespace) {
+                host.count_live(namespace.verifier, 1);
+            }
+        }
+        let mut lost = std::mem::take(&mut of_path.changed);
+        lost.retain(|nsid| of_host.get_mut(nsid).is_some_and(HostNamespace::lose_unreachable));
+        lost
+    }
+
+    /// The path is not live any more.
+    pub fn disconnected(&self) {
+        let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
+        if !std::mem::replace(&mut of_path.is_live, false) {
+            return;
+        }
+        for (nsid, namespace) in &of_path.by_nsid {
+            if let (Some(host), Some(namespace)) = (of_host.get_mut(nsid), namespace) {
+                host.count_live(namespace.verifier, -1);
+            }
+        }
     }
 }
 
@@ -184,7 +296,7 @@ impl LaneWrites {
 
     #[cold]
     fn learn(&mut self, at: usize, nsid: u32) -> Option<usize> {
-        let namespace = self.path.as_ref()?.lock().get(&nsid)?.clone();
+        let namespace = self.path.as_ref()?.lock().by_nsid.get(&nsid)?.clone();
         self.known.insert(at, (nsid, namespace));
         Some(at)
     }
@@ -202,7 +314,7 @@ impl LaneWrites {
     #[cold]
     fn note(&mut self, nsid: u32, round: u64) {
         if let Some(namespace) = self.find(nsid) {
-            namespace.written.fetch_max(round, Ordering::SeqCst);
+            namespace.written.last.fetch_max(round, Ordering::SeqCst);
             self.noted = (nsid, round);
         }
     }
@@ -219,11 +331,11 @@ impl LaneWrites {
         let Some(path) = &self.path else { return true };
         let next = path.host.round.load(Ordering::SeqCst);
         if nsid != NSID_ALL {
-            return self.find(nsid).is_none_or(|namespace| namespace.flushes.end(round, next));
+            return self.find(nsid).is_none_or(|namespace| namespace.end_flush(round, next));
         }
         let namespaces = path.lock();
-        let failed = |namespace: &&PathNamespace| !namespace.flushes.end(round, next);
-        namespaces.values().flatten().filter(failed).count() == 0
+        let failed = |namespace: &&PathNamespace| !namespace.end_flush(round, next);
+        namespaces.by_nsid.values().flatten().filter(failed).count() == 0
     }
 }
 
@@ -254,7 +366,9 @@ mod tests {
 
         /// Connects again: NSIDs with lost writes.
         fn connect(&mut self, verifier: u64) -> Vec<u32> {
-            let lost = self.path.observe(&[namespace(NSID, verifier)]);
+            self.path.disconnected();
+            let mut lost = self.path.observe(&[namespace(NSID, verifier)]);
+            lost.extend(self.path.connected());
             self.lane.set_path(self.path.clone());
             lost
         }
@@ -369,6 +483,49 @@ mod tests {
         }
         other.write();
         assert_eq!(one.connect(2), [], "its own writes were flushed");
+        assert!(one.flush());
+    }
+
+    #[test]
+    fn a_path_that_has_missed_a_loss_reports_that_of_another_one() {
+        let host = WriteVerifiers::default();
+        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        other.path.disconnected();
+        assert_eq!(one.connect(2), []);
+        one.write();
+        one.path.disconnected();
+        assert_eq!(other.connect(3), [NSID], "no live path leads to what was written");
+        assert!(!other.flush());
+        assert_eq!(one.connect(3), [], "reported");
+        assert!(one.flush());
+    }
+
+    #[test]
+    fn a_flush_does_not_cover_what_the_same_machine_had_lost_before() {
+        let host = WriteVerifiers::default();
+        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 1));
+        other.path.disconnected();
+        assert_eq!(one.connect(2), []);
+        one.write();
+        assert_eq!(other.connect(3), [], "the path that was written over seems to be live");
+        assert!(other.flush());
+        assert_eq!(one.connect(3), [NSID], "both paths lead to one machine");
+        assert!(!other.flush());
+        assert!(other.flush() && one.flush());
+        assert_eq!((one.connect(4), other.connect(4)), (vec![], vec![]), "nothing was written");
+    }
+
+    #[test]
+    fn a_machine_that_is_away_keeps_its_writes_while_others_stay() {
+        let host = WriteVerifiers::default();
+        let (mut one, mut other) = (End::new(&host, 1), End::new(&host, 9));
+        one.write();
+        one.path.disconnected();
+        assert_eq!(other.connect(9), [], "it has kept its memory");
+        assert!(other.flush());
+        assert_eq!(one.connect(2), [], "flushed over the other machine");
+        one.write();
+        assert_eq!(other.connect(10), [], "the first machine is live");
         assert!(one.flush());
     }
 

@@ -292,3 +292,45 @@ fn a_forced_read_makes_stable_what_it_shows() {
         assert_eq!(read(&mut history, 3, 0).is_err(), fua);
     }
 }
+
+/// A host with paths 0 and 1: path 0 is connected when the power fails, path 1 reports the loss.
+#[test]
+fn a_path_that_seems_live_may_report_the_loss_later() {
+    for (is_lost_before, is_lost_after) in [(true, false), (false, true), (false, false)] {
+        let mut history = History::new(1);
+        [1, 2, 3].into_iter().for_each(|id| history.belongs(id, 7));
+        history.path_connected(7, 0);
+        history.path_connected(7, 1);
+        history.path_lost(7, 1);
+        written(&mut history, 1, 10);
+        history.lose_power();
+        if is_lost_before {
+            history.path_lost(7, 0);
+        }
+        history.path_connected(7, 1);
+        if is_lost_after {
+            history.path_lost(7, 0);
+        }
+        history.begin_flush(2);
+        assert_eq!(history.end(2, &[]).is_err(), is_lost_before, "no path seems live");
+        history.path_connected(7, 0);
+        history.begin_flush(3);
+        assert!(history.end(3, &[]).is_err(), "every path knows");
+    }
+}
+
+#[test]
+fn a_flush_over_one_machine_counts_for_others() {
+    let mut history = History::new(1);
+    history.expect_machines();
+    [1, 2, 3].into_iter().for_each(|id| history.belongs(id, 7));
+    history.path_connected(7, 0);
+    written(&mut history, 1, 10);
+    history.lose_power();
+    history.path_connected(7, 1);
+    history.begin_flush(2);
+    assert!(history.end(2, &[]).is_ok());
+    history.path_connected(7, 0);
+    history.begin_flush(3);
+    assert!(history.end(3, &[]).is_ok());
+}

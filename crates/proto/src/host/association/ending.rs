@@ -87,6 +87,7 @@ impl<E: Send + 'static> Association<E> {
         self.ending = Some(Ending::Over);
         self.controllers_end(now, matches!(shut_down, Some(Ok(()))));
         self.paths.iter_mut().for_each(Path::abandon);
+        self.writes.disconnected();
         self.abandon_look_ups();
         self.actions.push_back(Action::End { shut_down });
     }
