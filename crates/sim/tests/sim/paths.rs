@@ -4,7 +4,7 @@ use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
 use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::{fence, late_write};
+use roadtrain_sim::scenario::{fence, late_write, losing_paths};
 use std::time::Duration;
 
 #[test]
@@ -68,4 +68,10 @@ fn without_the_fence_old_writes_come_behind_new_ones() {
 fn what_a_store_loses_is_told_over_several_paths() {
     let Some(sum) = sum_of("losing-paths", Lanes::Tcp, 40) else { return };
     sum.at_least([(sum.tally.lost, 10), (sum.past.moved, 100)]);
+}
+
+/// One path misses several power losses, and is the first one that is connected after the last.
+#[test]
+fn a_path_reports_the_lost_writes_of_another_one() {
+    run_changed(1000, losing_paths).expect("a flush fails");
 }
