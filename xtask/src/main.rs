@@ -1,11 +1,13 @@
-//! Chores of the workspace: `cargo xtask layers`, `size`, `conformance`, `docs`, `suites`, `affected`, `instructions`,
-//! `sbom`, `seeds`, `lab`.
+//! Chores of the workspace: `cargo xtask layers`, `circles`, `size`, `conformance`, `docs`, `suites`, `affected`,
+//! `instructions`, `sbom`, `seeds`, `lab`.
 
 mod affected;
 #[path = "../../crates/wire/tests/wire/recorded/capture.rs"]
 mod capture;
+mod circles;
 mod conformance;
 mod docs;
+mod imports;
 #[path = "../../fuzz/src/inputs.rs"]
 mod inputs;
 mod instructions;
@@ -21,9 +23,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask layers | size | conformance | docs | suites | affected BASE | instructions |
+const USAGE: &str = "usage: cargo xtask layers | circles [list] | size | conformance | docs | suites | affected BASE | instructions |
        sbom | seeds | lab ARGUMENT...
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
+  circles      check that no more files of a crate import each other in a circle than xtask/circles.txt says
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
@@ -48,6 +51,8 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result<()> {
     match *arguments {
         ["layers"] => layers::check(&root()),
+        ["circles"] => circles::check(&root()),
+        ["circles", "list"] => circles::print(&root()),
         ["conformance"] => conformance::check(&root()),
         ["docs"] => docs::check(&root()),
         ["size"] => size::check(&root()),

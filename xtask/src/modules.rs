@@ -1,8 +1,9 @@
 //! The order of modules inside a crate: who uses whom.
 
+use crate::imports;
 use crate::source::{self, Source};
 use anyhow::Result;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A crate's modules, from the bottom up. A module may use those of lower lines and those of its own group; a bar
@@ -55,78 +56,24 @@ pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     Ok(breaches)
 }
 
-type Name = Vec<String>;
-
-/// A module's code, without that of its tests.
-struct Module<'a> {
-    file: &'a str,
-    name: Name,
-    uses: Vec<Name>,
-}
-
 fn wrong_arrows(folder: &str, sources: &[Source], order: &[&str]) -> Vec<String> {
-    let mut names = HashSet::new();
-    let mut tests = Vec::new();
-    for source in sources {
-        let name = module_name(folder, &source.path);
-        tests.extend(test_modules(&source.code).map(|test| [&name[..], &[test.into()]].concat()));
-        names.insert(name);
-    }
-    let mut exports = HashMap::new();
-    let mut modules = Vec::new();
-    for source in sources {
-        let name = module_name(folder, &source.path);
-        if !tests.iter().any(|test| name.starts_with(test)) {
-            let mut paths = Paths { module: &name, names: &names, uses: Vec::new() };
-            paths.read(&tokens(code(source)), &mut exports);
-            modules.push(Module { file: &source.path, uses: paths.uses, name });
-        }
-    }
     let mut breaches = BTreeSet::new();
+    let modules = imports::modules(folder, sources);
     for module in modules.iter().filter(|module| !module.name.is_empty()) {
         let Some(place) = place(order, &module.name) else {
             breaches.insert(format!("{}: has no place (xtask/src/modules.rs)", module.file));
             continue;
         };
         for used in &module.uses {
-            let used = definer(used, &names, &exports, 0);
             let is_wrong = |&(line, group): &(usize, usize)| {
                 line > place.0 || line == place.0 && group != place.1
             };
-            if self::place(order, &used).filter(is_wrong).is_some() {
+            if self::place(order, used).filter(is_wrong).is_some() {
                 breaches.insert(format!("{} must not use {}", module.file, used.join("/")));
             }
         }
     }
     breaches.into_iter().collect()
-}
-
-/// `a/mod.rs` and `a.rs` are `a`; `no_a.rs` takes the place of `a` where a feature is off.
-fn module_name(folder: &str, path: &str) -> Name {
-    let inside = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
-    let parts = inside.trim_end_matches(".rs").split('/');
-    let is_own = |part: &&str| !["mod", "lib"].contains(part);
-    parts.filter(is_own).map(|part| part.trim_start_matches("no_").to_owned()).collect()
-}
-
-fn code(source: &Source) -> &str {
-    let inline = |at: &(usize, &str)| {
-        let name = source.code[at.0 + at.1.len()..].trim_start_matches(|c| c != '{' && c != ';');
-        name.starts_with('{')
-    };
-    let end = source.code.match_indices(TEST_MODULE).find(inline).map(|(at, _)| at);
-    &source.code[..end.unwrap_or(source.code.len())]
-}
-
-const TEST_MODULE: &str = "#[cfg(test)]\nmod ";
-
-/// Modules in other files that exist for tests.
-fn test_modules(code: &str) -> impl Iterator<Item = &str> {
-    let from = |(at, _)| &code[at + TEST_MODULE.len()..];
-    code.match_indices(TEST_MODULE).map(from).filter_map(|rest| {
-        let end = rest.find([';', '{'])?;
-        rest[end..].starts_with(';').then(|| rest[..end].trim())
-    })
 }
 
 /// The longest name in `order` that the module's begins with: its line and its group there.
@@ -145,142 +92,6 @@ fn place(order: &[&str], module: &[String]) -> Option<(usize, usize)> {
         }
     }
     best.map(|(_, place)| place)
-}
-
-/// The module that has what is named: what a module only passes on is followed to where it is.
-fn definer(
-    path: &[String],
-    names: &HashSet<Name>,
-    exports: &HashMap<Name, Name>,
-    depth: u32,
-) -> Name {
-    let length = (0..=path.len()).rev().find(|&length| names.contains(&path[..length]));
-    let length = length.unwrap_or(0);
-    if length < path.len()
-        && depth < 8
-        && let Some(target) = exports.get(&path[..=length])
-    {
-        return definer(&[target, &path[length + 1..]].concat(), names, exports, depth + 1);
-    }
-    path[..length].to_vec()
-}
-
-/// Words, and the signs that matter to paths.
-fn tokens(code: &str) -> Vec<&str> {
-    let mut tokens = Vec::new();
-    let mut rest = code;
-    while let Some(first) = rest.chars().next() {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        let length = match first {
-            c if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
-            ':' if rest.starts_with("::") => 2,
-            c => c.len_utf8(),
-        };
-        if !first.is_whitespace() {
-            tokens.push(&rest[..length]);
-        }
-        rest = &rest[length..];
-    }
-    tokens
-}
-
-/// The paths of a module that lead to modules of its crate.
-struct Paths<'a> {
-    module: &'a Name,
-    names: &'a HashSet<Name>,
-    uses: Vec<Name>,
-}
-
-impl Paths<'_> {
-    /// What the module passes on goes to `exports`, by the path that it has there.
-    fn read(&mut self, tokens: &[&str], exports: &mut HashMap<Name, Name>) {
-        let mut at = 0;
-        while at < tokens.len() {
-            let before = at.checked_sub(1).map_or("", |before| tokens[before]);
-            let is_test = tokens[..at].ends_with(&["#", "[", "cfg", "(", "test", ")", "]"]);
-            let begins = match tokens[at] {
-                "use" => true,
-                "crate" | "super" => {
-                    before != "::" && !tokens[..at].ends_with(&["pub", "("]) && before != "in"
-                }
-                _ => false,
-            };
-            if !begins {
-                at += 1;
-                continue;
-            }
-            let is_use = tokens[at] == "use";
-            at += usize::from(is_use);
-            let mut found = Vec::new();
-            tree(tokens, &mut at, &[], &mut found);
-            if is_test {
-                continue;
-            }
-            for (path, name) in found {
-                let Some(path) = self.absolute(&path, is_use) else { continue };
-                if is_use && (before == "pub" || before == ")") {
-                    exports.insert([&self.module[..], &[name]].concat(), path.clone());
-                }
-                self.uses.push(path);
-            }
-        }
-    }
-
-    /// The path from the crate's root; `None` when it leads out of the crate.
-    fn absolute(&self, path: &[String], is_use: bool) -> Option<Name> {
-        let mut base = self.module.clone();
-        let mut rest = path;
-        match path.first()?.as_str() {
-            "crate" => (base, rest) = (Name::new(), &path[1..]),
-            "self" => rest = &path[1..],
-            "super" => {
-                while let Some(after) = rest.strip_prefix(&["super".to_owned()]) {
-                    base.pop();
-                    rest = after;
-                }
-            }
-            first if is_use => {
-                self.names.contains(&[&base[..], &[first.to_owned()]].concat()).then_some(())?;
-            }
-            _ => return None,
-        }
-        base.extend_from_slice(rest);
-        Some(base)
-    }
-}
-
-/// Reads a path, which may branch: its ends, each with the name that it gets.
-fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], found: &mut Vec<(Name, String)>) {
-    let mut path = prefix.to_vec();
-    loop {
-        match tokens.get(*at) {
-            Some(&"{") => {
-                *at += 1;
-                while let Some(&token) = tokens.get(*at).filter(|token| **token != "}") {
-                    if token == "," { *at += 1 } else { tree(tokens, at, &path, found) }
-                }
-                *at += 1;
-                return;
-            }
-            Some(word) if word.starts_with(|c: char| c.is_alphanumeric() || c == '_') => {
-                if *word != "self" || path.is_empty() {
-                    path.push((*word).to_owned());
-                }
-                *at += 1;
-            }
-            _ => *at += 1, // all that a module has
-        }
-        if tokens.get(*at) != Some(&"::") {
-            break;
-        }
-        *at += 1;
-    }
-    let mut name = path.last().cloned().unwrap_or_default();
-    if tokens.get(*at) == Some(&"as") {
-        name = tokens.get(*at + 1).map_or(name, |alias| (*alias).to_owned());
-        *at += 2;
-    }
-    found.push((path, name));
 }
 
 #[cfg(test)]

@@ -1,0 +1,168 @@
+//! Circles: files of a crate that import each other, directly or through others. Whoever wants to understand one of them
+//! has to read all. Imports between a module and those inside it are left out.
+
+use crate::imports::{self, Module};
+use crate::source;
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Files in circles that each crate may have; these numbers only go down.
+const BUDGETS: &str = "xtask/circles.txt";
+
+/// Fails if a crate has more or fewer files in circles than the budgets say.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let budgets = budgets(&fs::read_to_string(root.join(BUDGETS)).context(BUDGETS)?)?;
+    let mut breaches = Vec::new();
+    for name in crates(root)? {
+        let circles = of_crate(root, &name)?;
+        let files: usize = circles.iter().map(Vec::len).sum();
+        let budget = budgets.get(&name).copied().unwrap_or_default();
+        if files > budget {
+            let files_of = |circle: &Circle| {
+                let files: Vec<_> = circle.iter().map(|(file, _)| &file[..]).collect();
+                files.join(" ")
+            };
+            let circles: Vec<_> = circles.iter().map(files_of).collect();
+            breaches.push(format!(
+                "{name}: {files} files are in circles, not {budget} as {BUDGETS} says (cargo xtask circles list):\n  {}",
+                circles.join("\n  ")
+            ));
+        } else if files < budget {
+            breaches
+                .push(format!("{name}: {files} files are in circles: lower its line in {BUDGETS}"));
+        }
+    }
+    if !breaches.is_empty() {
+        bail!("circles:\n{}", breaches.join("\n"));
+    }
+    let left = budgets.values().sum::<usize>();
+    println!("circles: no new file in a circle; {left} are left in {} crates", budgets.len());
+    Ok(())
+}
+
+/// Prints every circle: its files, and which of them each one imports.
+pub(crate) fn print(root: &Path) -> Result<()> {
+    for name in crates(root)? {
+        for circle in of_crate(root, &name)? {
+            println!("{name}: {} files", circle.len());
+            circle.iter().for_each(|(file, used)| println!("  {file} imports {}", used.join(" ")));
+        }
+    }
+    Ok(())
+}
+
+/// Lines of a crate's name and a number.
+fn budgets(text: &str) -> Result<BTreeMap<String, usize>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let parse = |line: &str| {
+        let (name, files) = line.split_once(' ')?;
+        Some((name.to_owned(), files.trim().parse().ok().filter(|files| *files > 0)?))
+    };
+    lines.map(|line| parse(line).with_context(|| format!("{BUDGETS}: {line}"))).collect()
+}
+
+fn crates(root: &Path) -> Result<BTreeSet<String>> {
+    let folders = fs::read_dir(root.join("crates"))?;
+    folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// Files of a circle, each with those of them that it imports.
+type Circle = Vec<(String, Vec<String>)>;
+
+/// The circles of a crate; paths are from its sources' folder.
+fn of_crate(root: &Path, name: &str) -> Result<Vec<Circle>> {
+    let folder = format!("crates/{name}/src");
+    let sources = source::files(root, &folder)?;
+    Ok(circles(&folder, &imports::modules(&folder, &sources)))
+}
+
+/// Sets of files that can all be reached from each other.
+fn circles(folder: &str, modules: &[Module<'_>]) -> Vec<Circle> {
+    let uses: Vec<Vec<usize>> = modules.iter().map(|module| used(modules, module)).collect();
+    let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(|from| reach(&uses, from)).collect();
+    let mut left: BTreeSet<usize> =
+        (0..modules.len()).filter(|&number| reached[number].contains(&number)).collect();
+    let file = |number: usize| {
+        let file = modules[number].file;
+        file.strip_prefix(folder).unwrap_or(file).trim_start_matches('/').to_owned()
+    };
+    let mut circles = Vec::new();
+    while let Some(first) = left.first().copied() {
+        let is_in =
+            |other: usize| reached[first].contains(&other) && reached[other].contains(&first);
+        let numbers: Vec<usize> = left.iter().copied().filter(|&other| is_in(other)).collect();
+        left.retain(|number| !numbers.contains(number));
+        let imports =
+            |from: usize| uses[from].iter().copied().filter(|&to| is_in(to)).map(file).collect();
+        circles.push(numbers.iter().map(|&from| (file(from), imports(from))).collect());
+    }
+    circles
+}
+
+/// Modules that one imports, apart from those inside it and around it.
+fn used(modules: &[Module<'_>], module: &Module<'_>) -> Vec<usize> {
+    let is_used = |other: &Module<'_>| {
+        let is_family =
+            other.name.starts_with(&module.name) || module.name.starts_with(&other.name);
+        !is_family && module.uses.contains(&other.name)
+    };
+    (0..modules.len()).filter(|&other| is_used(&modules[other])).collect()
+}
+
+/// All that can be reached from one module by one import or more.
+fn reach(uses: &[Vec<usize>], from: usize) -> BTreeSet<usize> {
+    let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(number) = open.pop() {
+        open.extend(uses[number].iter().filter(|&&next| reached.insert(next)));
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+
+    fn found(modules: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let source = |&(name, code): &(&str, &str)| Source {
+            path: format!("src/{name}.rs"),
+            code: code.to_owned(),
+        };
+        let sources: Vec<_> = modules.iter().map(source).collect();
+        let circles = circles("src", &imports::modules("src", &sources));
+        circles
+            .into_iter()
+            .map(|circle| circle.into_iter().map(|(file, _)| file).collect())
+            .collect()
+    }
+
+    #[test]
+    fn files_that_import_each_other_are_found() {
+        let circles = found(&[
+            ("a", "use crate::b::B;"),
+            ("b", "fn f() { crate::c::g() }"),
+            ("c", "use super::a::A;"),
+            ("d", "use crate::a::A; use crate::e::E;"),
+            ("e", ""),
+        ]);
+        assert_eq!(circles, [["a.rs", "b.rs", "c.rs"]]);
+    }
+
+    #[test]
+    fn a_module_and_those_inside_it_are_no_circle() {
+        let circles = found(&[
+            ("a/mod", "mod b; pub use b::B;"),
+            ("a/b", "use super::A; use crate::a::c::C;"),
+            ("a/c", ""),
+        ]);
+        assert!(circles.is_empty());
+        let circles = found(&[
+            ("a/mod", "mod b; mod c; pub use b::B; pub use c::C;"),
+            ("a/b", "use super::C;"),
+            ("a/c", "use crate::a::B;"),
+        ]);
+        assert_eq!(circles, [["a/b.rs", "a/c.rs"]], "through what the module passes on");
+    }
+}
