@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 header=crates/capi/include/roadtrain.h
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
-cbindgen --quiet --config crates/capi/cbindgen.toml crates/capi/src/abi.rs >"$made"
+cbindgen --quiet --config crates/capi/cbindgen.toml crates/capi >"$made"
 if [ "${1-}" = --check ]; then
     diff -u "$header" "$made"
 else

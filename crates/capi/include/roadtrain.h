@@ -18,7 +18,7 @@
 #ifndef ROADTRAIN_H
 #define ROADTRAIN_H
 
-/* Made by cbindgen of crates/capi/src/abi.rs: change that, and run scripts/capi-header.sh. */
+/* Made by cbindgen of crates/capi/src: change abi.rs or types.rs, and run scripts/capi-header.sh. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 //! A namespace of a connected controller.
 
-use crate::abi::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
 use crate::border::{text, Outcome, Refusal};
+use crate::types::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
 use roadtrain_engine::host::identity::Identity;
 use roadtrain_engine::host::{Client, HostConfig, HostError, NamespaceInfo};
 use roadtrain_engine::platform::Cpus;

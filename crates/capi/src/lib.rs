@@ -2,7 +2,8 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `abi` | the types and functions of the header |
+//! | `abi` | the functions of the header |
+//! | `types` | its types and numbers |
 //! | `border` | pointers, errors and panics between C and Rust |
 //! | `disk` | a connected namespace |
 //! | `ring` | requests on their way |
@@ -13,3 +14,4 @@ pub mod abi;
 mod border;
 mod disk;
 mod ring;
+pub mod types;

@@ -1,11 +1,11 @@
 //! Requests on their way, and completions that nobody has reaped.
 
-use crate::abi::{
+use crate::border::{Outcome, Refusal, Room};
+use crate::disk::{Disk, Open};
+use crate::types::{
     roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
     ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
 };
-use crate::border::{Outcome, Refusal, Room};
-use crate::disk::{Disk, Open};
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::{Class, Completer, Completion, NamespaceInfo, Op, Request};
 use roadtrain_wire::status::Status;

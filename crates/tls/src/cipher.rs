@@ -4,7 +4,6 @@
 //! than the cipher's own, so this calls the C functions.
 
 use crate::record::TAG_BYTES;
-use crate::schedule::IV_BYTES;
 use crate::{Error, suite};
 use aws_lc_sys::{
     EVP_CIPHER_CTX, EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new,
@@ -14,6 +13,9 @@ use aws_lc_sys::{
 use roadtrain_proto::security::Suite;
 use std::ffi::c_int;
 use std::ptr::{NonNull, null, null_mut};
+
+/// Bytes of a nonce (RFC 8446, 5.3).
+pub(crate) const IV_BYTES: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {

@@ -1,5 +1,7 @@
 //! Identities in a ClientHello: which pre-shared keys a host offers (RFC 8446, 4.2.11).
 
+/// Bytes that a peer may send until its handshake is done.
+pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 const PRE_SHARED_KEY: u16 = 41;
 /// Octets of an identity at most: two NQNs of 223, a digest and what is between them need fewer.
 const IDENTITY_BYTES_MAX: usize = 1024;

@@ -26,9 +26,9 @@ mod told;
 pub use error::Error;
 pub use frame::FrameCipher;
 pub use handshake::{
-    Acceptor, Certificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, HANDSHAKE_BYTES_MAX,
-    Handshake, Keys,
+    Acceptor, Certificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, Handshake, Keys,
 };
+pub use hello::HANDSHAKE_BYTES_MAX;
 pub use key_file::{KEY_BYTES_MIN, KeyFileError, key_of, keys};
 pub use open::{Opened, Opener};
 pub use record::{

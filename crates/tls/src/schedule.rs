@@ -1,12 +1,10 @@
 //! From a traffic secret to the key of its records, and to the secret after it (RFC 8446, 7).
 
-use crate::cipher::{Cipher, Direction};
+use crate::cipher::{Cipher, Direction, IV_BYTES};
 use crate::{Error, suite};
 use aws_lc_rs::hkdf::{KeyType, Prk};
 use roadtrain_proto::security::Suite;
 use zeroize::Zeroizing;
-
-pub(crate) const IV_BYTES: usize = 12;
 
 /// The secret of one direction of a connection.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 mod library;
 
 use crate::error::{DECRYPT_ERROR, UNKNOWN_PSK_IDENTITY};
-use crate::hello::identities;
+use crate::hello::{HANDSHAKE_BYTES_MAX, identities};
 use crate::open::Opener;
 use crate::record::{CONTENT_TYPE_HANDSHAKE, RecordEnd};
 use crate::schedule::TrafficSecret;
@@ -22,8 +22,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use zeroize::Zeroizing;
 
-/// Octets that a peer may send until its handshake is done.
-pub const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 /// What a target sends that refuses a ClientHello: the same, whatever was wrong with it, but for PSKs that were made by
 /// authentication.
 pub const FATAL_DECRYPT_ERROR: [u8; 7] = fatal(DECRYPT_ERROR);

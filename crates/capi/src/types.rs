@@ -1,0 +1,103 @@
+//! Types of the header that functions take and fill.
+
+use std::os::raw::c_char;
+
+/// Of this interface; grows when something is added.
+pub const ROADTRAIN_API_VERSION: u32 = 1;
+
+/// Fill the data from the namespace.
+pub const ROADTRAIN_READ: u32 = 0;
+/// Write the data.
+pub const ROADTRAIN_WRITE: u32 = 1;
+/// Put all that was acknowledged on stable storage.
+pub const ROADTRAIN_FLUSH: u32 = 2;
+/// The blocks are not needed any more.
+pub const ROADTRAIN_DISCARD: u32 = 3;
+/// Set the blocks to zero.
+pub const ROADTRAIN_WRITE_ZEROES: u32 = 4;
+
+/// Of a request: answered when on stable storage (FUA).
+pub const ROADTRAIN_FUA: u32 = 1;
+/// Of a request: never wait for others to be sent with.
+pub const ROADTRAIN_URGENT: u32 = 2;
+
+/// Of a disk: header digests.
+pub const ROADTRAIN_HDGST: u32 = 1;
+/// Of a disk: data digests.
+pub const ROADTRAIN_DDGST: u32 = 2;
+
+/// What to open. Zeroes and NULL mean the defaults, except where something is needed.
+#[repr(C)]
+pub struct roadtrain_options {
+    /// sizeof(struct roadtrain_options): says which fields there are.
+    pub size: usize,
+    /// Needed: where the target is, as "192.0.2.7:4420" or "[2001:db8::7]:4420"; several paths with commas between.
+    pub addresses: *const c_char,
+    /// Needed: the subsystem's NQN.
+    pub subsystem_nqn: *const c_char,
+    /// Who this host is; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+    pub host_nqn: *const c_char,
+    /// Cores for the library's reactors, as "0,2"; NULL: one reactor, not pinned.
+    pub cores: *const c_char,
+    /// Namespace; 0: the first.
+    pub nsid: u32,
+    /// I/O queues, each with a connection; 0: one for each core, or one.
+    pub lanes: u32,
+    /// Entries of each; 0: 128.
+    pub queue_entries: u32,
+    /// ROADTRAIN_HDGST, ROADTRAIN_DDGST.
+    pub flags: u32,
+    /// Keep-alive timeout; 0: 5000.
+    pub keep_alive_ms: u32,
+    /// Requests fail when the controller has been gone so long; 0: 600000; UINT32_MAX: never.
+    pub controller_loss_ms: u32,
+}
+
+/// What a disk is like. It may grow: ask again.
+#[repr(C)]
+pub struct roadtrain_info {
+    /// sizeof(struct roadtrain_info), set by the caller.
+    pub size: usize,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Octets of a logical block.
+    pub block_bytes: u32,
+    /// Most octets of one read or write.
+    pub transfer_bytes_max: u32,
+    /// Namespace.
+    pub nsid: u32,
+    /// 1: writes are refused.
+    pub read_only: u32,
+}
+
+/// A request.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct roadtrain_request {
+    /// ROADTRAIN_READ and so on.
+    pub op: u32,
+    /// ROADTRAIN_FUA, ROADTRAIN_URGENT.
+    pub flags: u32,
+    /// First octet: a multiple of block_bytes. 0 for a flush.
+    pub offset: u64,
+    /// Octets: a multiple of block_bytes. 0 for a flush.
+    pub length: u64,
+    /// What is written, or where to read to: length octets. NULL for others than reads and writes.
+    pub data: *mut u8,
+    /// The caller's own mark.
+    pub token: u64,
+}
+
+/// A request's end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct roadtrain_completion {
+    /// The request's.
+    pub token: u64,
+    /// 0, or a negative number of errno.h.
+    pub result: i32,
+    /// NVMe's status of it: type in bits 10:8, code in bits 7:0, Do Not Retry in bit 14.
+    pub status: u32,
+    /// From submission to completion.
+    pub latency_ns: u64,
+}
