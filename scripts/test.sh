@@ -88,7 +88,8 @@ together() {
     IFS=+ read -ra parts <<<"$1"
     for part in "${parts[@]}"; do
         suite=${part%%=*}
-        { run_part "$part" && :; echo "$SECONDS" >"$logs/$suite.end"; } >"$logs/$suite.log" 2>&1 &
+        : >"$logs/$suite.log" # there before its reader
+        { run_part "$part" && :; echo "$SECONDS" >"$logs/$suite.end"; } >>"$logs/$suite.log" 2>&1 &
         pids+=($!)
     done
     for part in "${parts[@]}"; do
