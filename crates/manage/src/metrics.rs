@@ -10,6 +10,7 @@
 mod encode;
 mod families;
 mod managed;
+mod out;
 mod process;
 mod textfile;
 

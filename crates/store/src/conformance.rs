@@ -81,7 +81,7 @@ impl Harness {
     fn submit(&mut self, op: Op, buffer: Option<Buffer>) -> Token {
         self.submitted += 1;
         let token = Token::new(self.submitted, self.submitted);
-        self.executor.submit(&mut self.ring, &*self.store, (op, buffer), token);
+        self.store.submit(op, buffer, token, &mut self.executor.io(&mut self.ring));
         token
     }
 

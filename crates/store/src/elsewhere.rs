@@ -1,9 +1,8 @@
 //! Blocks that another process has: they are seen, and not touched.
 
-use crate::spec::is_free;
 use crate::{
-    BlockLimits, Completion, Custody, Geometry, Io, Op, OpenError, Resize, SizeWatcher, Store,
-    StoreSpec, Token,
+    BlockLimits, Completion, Custody, DiskStore, Geometry, Io, Op, OpenError, Resize, SizeWatcher,
+    Store, StoreKind, StoreSpec, Token,
 };
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
@@ -74,5 +73,13 @@ impl Store for Elsewhere {
 
     fn switch(&self, resize: &Resize) {
         self.seen.switch(resize);
+    }
+}
+
+/// Returns true if no other process of the machine has what `spec` names. Opens nothing for longer than that.
+fn is_free(spec: &StoreSpec) -> bool {
+    match &spec.kind {
+        StoreKind::File { path, .. } | StoreKind::Block { path } => DiskStore::is_free(spec, path),
+        _ => true,
     }
 }

@@ -2,113 +2,19 @@
 
 use crate::disk::{DiskTask, Progress};
 use crate::due::DueQueue;
-use crate::{Op, Store};
+use crate::{Completion, Completions, Op, Token};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::ring::{Ring, UserData};
 use roadtrain_system::slab::Slab;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 /// Marks the completions of stores in a reactor's ring: [`UserData::kind`].
 pub const RING_KIND: u8 = 16;
 /// Marks the kernel's answer when it was asked to give an operation up: there is no such operation.
 const CANCELLED: u64 = UserData { kind: RING_KIND, index: u32::MAX, generation: 0 }.pack();
-
-/// Whose token it is.
-const CALLER: u8 = 0;
-const EXECUTOR: u8 = 1;
-const NOBODY: u8 = 2;
-
-/// Names an operation that was submitted, among all that one executor has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(u64);
-
-impl Token {
-    /// Of an executor's caller: where it keeps the command, and which use of that place it is (24 bits).
-    #[inline]
-    #[must_use]
-    pub fn new(index: u32, generation: u32) -> Token {
-        Token(UserData { kind: CALLER, index, generation }.pack())
-    }
-
-    /// What it was made of.
-    #[inline]
-    #[must_use]
-    pub fn parts(self) -> (u32, u32) {
-        let UserData { index, generation, .. } = UserData::unpack(self.0);
-        (index, generation)
-    }
-
-    fn is_executors(self) -> bool {
-        UserData::unpack(self.0).kind == EXECUTOR
-    }
-}
-
-/// The answer to an operation.
-#[derive(Debug)]
-pub struct Completion {
-    /// As submitted.
-    pub token: Token,
-    /// How it went.
-    pub result: Result<(), Status>,
-    /// As submitted; filled, if it was a read that went well.
-    pub buffer: Option<Buffer>,
-    /// A write with Force Unit Access went well, but is not stable before a flush: whoever has submitted it flushes then.
-    pub is_unforced: bool,
-}
-
-impl Completion {
-    /// An answer that leaves nothing to do.
-    #[must_use]
-    pub fn new(token: Token, result: Result<(), Status>, buffer: Option<Buffer>) -> Completion {
-        Completion { token, result, buffer, is_unforced: false }
-    }
-
-    /// Gives back the buffer of an operation that was answered without it: the one way in which a store may answer
-    /// before it is done with a buffer.
-    #[must_use]
-    pub fn late(buffer: Buffer) -> Completion {
-        let token = Token(UserData { kind: NOBODY, index: 0, generation: 0 }.pack());
-        Completion::new(token, Ok(()), Some(buffer))
-    }
-
-    /// The buffer, if it is one that comes [late](Self::late).
-    ///
-    /// # Errors
-    /// It is an answer.
-    pub fn into_late(self) -> Result<Option<Buffer>, Completion> {
-        match UserData::unpack(self.token.0).kind {
-            NOBODY => Ok(self.buffer),
-            _ => Err(self),
-        }
-    }
-}
-
-/// Brings answers from other threads to the reactor.
-#[derive(Clone)]
-pub struct Completions(Arc<dyn Fn(Completion) -> bool + Send + Sync>);
-
-impl Completions {
-    /// By `send`, which wakes the reactor and has it call [`Executor::complete`]; `false` when it has ended.
-    #[must_use]
-    pub fn new(send: impl Fn(Completion) -> bool + Send + Sync + 'static) -> Completions {
-        Completions(Arc::new(send))
-    }
-
-    /// Answers; `false` when the reactor has ended, and nobody wants to know.
-    pub fn send(&self, completion: Completion) -> bool {
-        (self.0)(completion)
-    }
-}
-
-impl fmt::Debug for Completions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Completions")
-    }
-}
 
 /// What goes on when a store below has answered: see [`Io::then`].
 pub trait Then: Send + Sync {
@@ -118,6 +24,12 @@ pub trait Then: Send + Sync {
 
     /// Nobody wants the answer any more to what was submitted below with `token`.
     fn cancel(&self, _token: Token) {}
+}
+
+/// What a delayed operation is submitted to: see [`Io::delay`].
+pub trait Delayed: Send + Sync {
+    /// Its time has come.
+    fn start(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>);
 }
 
 /// What a store has of the reactor that calls it.
@@ -146,16 +58,16 @@ impl Io<'_> {
         self.executor.below_token(index)
     }
 
-    /// Submits an operation when it is `due`.
+    /// Submits an operation to `store` when it is `due`.
     pub fn delay(
         &mut self,
         due: Instant,
-        store: Arc<dyn Store>,
+        store: Arc<dyn Delayed>,
         op: Op,
         buffer: Option<Buffer>,
         token: Token,
     ) {
-        let index = self.executor.delayed.insert(Delayed { outer: token, store, op, buffer });
+        let index = self.executor.delayed.insert(Waiting { outer: token, store, op, buffer });
         self.executor.due.push(due, index);
     }
 
@@ -171,9 +83,9 @@ impl Io<'_> {
 }
 
 /// What waits for its time.
-struct Delayed {
+struct Waiting {
     outer: Token,
-    store: Arc<dyn Store>,
+    store: Arc<dyn Delayed>,
     op: Op,
     buffer: Option<Buffer>,
 }
@@ -183,7 +95,7 @@ struct Delayed {
 pub struct Executor {
     /// What the kernel has, and whom its end is for.
     disk: Slab<(Token, DiskTask)>,
-    delayed: Slab<Delayed>,
+    delayed: Slab<Waiting>,
     due: DueQueue,
     /// What stores below have, and whom their answer is for.
     below: Slab<(Token, Arc<dyn Then>)>,
@@ -206,16 +118,10 @@ impl Executor {
         }
     }
 
-    /// Submits an operation. Look at [`next`](Self::next) after that.
+    /// What stores get to submit to. Look at [`next`](Self::next) after that.
     #[inline]
-    pub fn submit(
-        &mut self,
-        ring: &mut Ring,
-        store: &dyn Store,
-        (op, buffer): (Op, Option<Buffer>),
-        token: Token,
-    ) {
-        store.submit(op, buffer, token, &mut Io { ring, executor: self });
+    pub fn io<'a>(&'a mut self, ring: &'a mut Ring) -> Io<'a> {
+        Io { ring, executor: self }
     }
 
     /// Takes an answer, also one that came from another thread. Look at [`next`](Self::next) after that.
@@ -242,10 +148,10 @@ impl Executor {
     /// Submits what is due by `now`. Look at [`next`](Self::next) after that.
     pub fn expire(&mut self, ring: &mut Ring, now: Instant) {
         while let Some(index) = self.due.pop(now) {
-            let Some(Delayed { outer, store, op, buffer }) = self.delayed.take(index) else {
+            let Some(Waiting { outer, store, op, buffer }) = self.delayed.take(index) else {
                 continue;
             };
-            store.submit(op, buffer, outer, &mut Io { ring, executor: self });
+            store.start(op, buffer, outer, &mut Io { ring, executor: self });
         }
     }
 
@@ -271,7 +177,7 @@ impl Executor {
     }
 
     /// Nobody wants an answer any more: what waits for its time ends, and the kernel is asked to give up what it has.
-    /// The answer comes as ever. Stores that do it themselves have to be [told](Store::cancel), too.
+    /// The answer comes as ever. Stores that do it themselves have to be [told](crate::Store::cancel), too.
     pub fn cancel(&mut self, ring: &mut Ring, token: Token) {
         if let Some(index) = self.disk.find(|(outer, _)| *outer == token) {
             let task = self.disk.get_mut(index);
@@ -304,6 +210,6 @@ impl Executor {
     }
 
     fn below_token(&self, index: u32) -> Token {
-        Token(UserData { kind: EXECUTOR, index, generation: self.below.generation(index) }.pack())
+        Token::below(index, self.below.generation(index))
     }
 }

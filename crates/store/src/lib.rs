@@ -34,18 +34,23 @@
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
+mod completion;
 pub mod conformance;
 mod disk;
 mod due;
 mod elsewhere;
 mod executor;
 mod extents;
+mod geometry;
 mod identity;
 mod in_place;
+mod last_sync;
 mod limits;
 mod look_ups;
 mod memory;
 mod null;
+mod open;
+mod open_error;
 #[cfg(feature = "rbd")]
 mod rbd;
 mod resize;
@@ -60,12 +65,17 @@ mod store;
 mod tests;
 mod zeroes;
 
+pub use completion::{Completion, Completions, Token};
 pub use disk::DiskStore;
-pub use executor::{Completion, Completions, Executor, Io, RING_KIND, Then, Token};
+pub use executor::{Delayed, Executor, Io, RING_KIND, Then};
 pub use extents::{Extent, extents};
+pub use geometry::Geometry;
 pub use in_place::InPlace;
+pub use last_sync::LastSync;
 pub use memory::MemoryStore;
 pub use null::NullStore;
+pub use open::{look, open};
+pub use open_error::OpenError;
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch, end_process,
@@ -73,6 +83,6 @@ pub use rbd::{
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
 pub use snapshots::{Snapshot, SnapshotError, Snapshots};
-pub use spec::{OpenError, StoreKind, StoreSpec, look, open};
+pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;
-pub use store::{Custody, Geometry, LastSync, Store};
+pub use store::{Custody, Store};

@@ -1,8 +1,7 @@
 //! What becomes of an open store when its target gets another configuration: it is looked at first, which changes
 //! nothing; then what can fail is done, so that it can be undone; then it has the new size.
 
-use crate::spec::{self, OpenError};
-use crate::{Geometry, StoreKind, StoreSpec};
+use crate::{Geometry, OpenError, StoreKind, StoreSpec, spec};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

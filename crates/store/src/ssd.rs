@@ -2,7 +2,7 @@
 
 mod latency;
 
-use crate::{Geometry, InPlace, Io, Op, OpenError, Store, Token};
+use crate::{Delayed, Geometry, InPlace, Io, Op, OpenError, Store, Token};
 use latency::LatencyModel;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A store whose operations begin when an SSD would have done them.
 #[derive(Debug)]
 pub struct SsdStore {
-    below: Arc<dyn Store>,
+    below: Arc<Below>,
     latency: LatencyModel,
 }
 
@@ -20,7 +20,17 @@ impl SsdStore {
     /// `parallel` operations at once (at least one) take `service` each; the others wait their turn.
     #[must_use]
     pub fn new(below: Arc<dyn Store>, service: Duration, parallel: u16) -> SsdStore {
-        SsdStore { below, latency: LatencyModel::new(service, parallel) }
+        SsdStore { below: Arc::new(Below(below)), latency: LatencyModel::new(service, parallel) }
+    }
+}
+
+/// The other store.
+#[derive(Debug)]
+struct Below(Arc<dyn Store>);
+
+impl Delayed for Below {
+    fn start(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        self.0.submit(op, buffer, token, io);
     }
 }
 
@@ -31,19 +41,19 @@ impl Store for SsdStore {
     }
 
     fn below(&self) -> Option<&dyn Store> {
-        Some(&*self.below)
+        Some(&*self.below.0)
     }
 
     fn geometry(&self) -> Geometry {
-        self.below.geometry()
+        self.below.0.geometry()
     }
 
     fn identity(&self) -> Result<u128, OpenError> {
-        self.below.identity()
+        self.below.0.identity()
     }
 
     /// Reads are sent from its memory when their time has come; writes change it when theirs has.
     fn in_place(&self) -> Option<InPlace> {
-        self.below.in_place().map(InPlace::announced)
+        self.below.0.in_place().map(InPlace::announced)
     }
 }

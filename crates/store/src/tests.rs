@@ -89,7 +89,7 @@ impl Harness {
     fn run(&mut self, store: &dyn Store, work: Work) -> (Result<(), Status>, Option<Buffer>) {
         self.uses += 1;
         let (token, had_buffer) = (Token::new(7, self.uses), work.1.is_some());
-        self.executor.submit(&mut self.ring, store, work, token);
+        store.submit(work.0, work.1, token, &mut self.executor.io(&mut self.ring));
         let completion = loop {
             if let Some(completion) = self.executor.next(&mut self.ring) {
                 break completion;

@@ -144,7 +144,7 @@ impl Worker {
         });
         self.from[index as usize] = Some(from);
         let token = Token::new(index, 0);
-        self.executor.submit(&mut self.ring, &*self.below, (op, buffer), token);
+        self.below.submit(op, buffer, token, &mut self.executor.io(&mut self.ring));
     }
 
     /// Sends what the store has answered to the work queue.

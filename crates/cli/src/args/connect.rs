@@ -1,8 +1,9 @@
 //! Which target, as which host, over how many lanes.
 
-use super::{EtherArgs, PathPolicyName, PlacementName};
+use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
+use roadtrain_engine::host::PathPolicy;
 use std::time::Duration;
 
 /// NVMe-oF transports.
@@ -173,4 +174,26 @@ pub struct KeyArgs {
         help_heading = "Security"
     )]
     pub dhchap_ctrl_secret: Option<String>,
+}
+
+/// By what a path is chosen, where there are several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PathPolicyName {
+    /// The least expected latency: what is under way times how long requests take there.
+    #[default]
+    Latency,
+    /// The fewest requests under way.
+    QueueDepth,
+    /// Each in turn.
+    RoundRobin,
+}
+
+impl From<PathPolicyName> for PathPolicy {
+    fn from(name: PathPolicyName) -> PathPolicy {
+        match name {
+            PathPolicyName::Latency => PathPolicy::Latency,
+            PathPolicyName::QueueDepth => PathPolicy::QueueDepth,
+            PathPolicyName::RoundRobin => PathPolicy::RoundRobin,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Names that the running target knows, for shells that complete them.
 
-use super::rpc::default_socket;
+use super::socket::default_socket;
 use clap_complete::CompletionCandidate;
 use roadtrain_manage::rpc::client;
 use serde_json::Value;

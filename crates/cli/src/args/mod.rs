@@ -41,6 +41,7 @@ mod rpc;
 mod security;
 mod serve;
 mod slow;
+mod socket;
 mod stream;
 mod target;
 mod tls;
@@ -51,7 +52,7 @@ pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
-pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, Portal, Transport};
+pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
 pub use ctl::{CtlArgs, CtlCommand, SnapshotCommand, SnapshotName};
 pub use doctor::DoctorArgs;
 pub use ether::EtherArgs;
@@ -72,7 +73,7 @@ pub use objects::{
     AuthenticationKeys, DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, PathState,
     SubsystemCommand,
 };
-pub use paths::{PathPolicyName, Portals};
+pub use paths::Portals;
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
 pub use query::{DiscoverArgs, IdentifyArgs, ListArgs};
@@ -80,12 +81,12 @@ pub use resv::{
     ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
     ResvReleaseArgs, ResvReportArgs, TypeName,
 };
-#[cfg(test)]
-pub(crate) use rpc::SERVICE_SOCKET;
 pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use slow::{SlowArgs, SlowOverName};
+#[cfg(test)]
+pub(crate) use socket::SERVICE_SOCKET;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
 pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 pub use tls::{HostKey, TlsAt, TlsMode};

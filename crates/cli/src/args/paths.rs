@@ -1,8 +1,7 @@
 //! Where a target listens, by one path or several.
 
 use super::{EtherArgs, Portal, Transport};
-use clap::{Args, ValueEnum};
-use roadtrain_engine::host::PathPolicy;
+use clap::Args;
 
 /// Where a target listens, by one path or several.
 #[derive(Args, Clone, Debug)]
@@ -52,27 +51,5 @@ impl Portals {
             Portal { transport, traddr, trsvcid: self.trsvcid, ether }
         };
         named.into_iter().map(portal).collect()
-    }
-}
-
-/// By what a path is chosen, where there are several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum PathPolicyName {
-    /// The least expected latency: what is under way times how long requests take there.
-    #[default]
-    Latency,
-    /// The fewest requests under way.
-    QueueDepth,
-    /// Each in turn.
-    RoundRobin,
-}
-
-impl From<PathPolicyName> for PathPolicy {
-    fn from(name: PathPolicyName) -> PathPolicy {
-        match name {
-            PathPolicyName::Latency => PathPolicy::Latency,
-            PathPolicyName::QueueDepth => PathPolicy::QueueDepth,
-            PathPolicyName::RoundRobin => PathPolicy::RoundRobin,
-        }
     }
 }

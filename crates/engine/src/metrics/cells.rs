@@ -1,6 +1,6 @@
 //! Counters that one thread writes and anybody reads.
 
-use super::latency::{BUCKETS, bucket};
+use super::latency::{BUCKETS, Latency, bucket};
 use super::snapshot::{Batching, Io, StatusCount};
 use crate::stats::LaneStats;
 use roadtrain_wire::sqe::opcode;
@@ -32,8 +32,8 @@ impl Counter {
 /// Latencies.
 #[derive(Debug)]
 pub(crate) struct LatencyCells {
-    pub(super) buckets: [Counter; BUCKETS],
-    pub(super) ns: Counter,
+    buckets: [Counter; BUCKETS],
+    ns: Counter,
 }
 
 impl Default for LatencyCells {
@@ -53,6 +53,15 @@ impl LatencyCells {
     #[cfg(test)]
     pub(crate) fn count(&self, ns: u64) {
         self.count_in(bucket(ns), ns);
+    }
+}
+
+impl From<&LatencyCells> for Latency {
+    fn from(cells: &LatencyCells) -> Latency {
+        let mut buckets: Vec<u64> = cells.buckets.iter().map(Counter::get).collect();
+        let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        buckets.truncate(used);
+        Latency { buckets, seconds: cells.ns.get() as f64 / 1e9 }
     }
 }
 

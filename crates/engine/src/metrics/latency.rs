@@ -1,6 +1,5 @@
 //! Histograms of latencies: buckets that double, from 4 us to 4 s.
 
-use super::cells::{Counter, LatencyCells};
 use serde::{Deserialize, Serialize};
 
 /// Buckets of a histogram: the last one has no upper bound.
@@ -80,17 +79,9 @@ impl std::ops::AddAssign<&Latency> for Latency {
     }
 }
 
-impl From<&LatencyCells> for Latency {
-    fn from(cells: &LatencyCells) -> Latency {
-        let mut buckets: Vec<u64> = cells.buckets.iter().map(Counter::get).collect();
-        let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-        buckets.truncate(used);
-        Latency { buckets, seconds: cells.ns.get() as f64 / 1e9 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::cells::LatencyCells;
     use super::*;
 
     #[test]

@@ -89,7 +89,7 @@ impl Tasks {
                 if !store.takes_lent() {
                     buffer = buffer.map(own);
                 }
-                self.executor.submit(ring, &**store.store(), (op, buffer), token);
+                store.store().submit(op, buffer, token, &mut self.executor.io(ring));
             }
             Step::Wait => {}
             Step::Mark(change) => {

@@ -3,7 +3,7 @@
 //! The target is asked about one request after the other. What it does not say is data: a client that copies a disk
 //! leaves holes out.
 
-use super::connection::Owner;
+use super::owner::Owner;
 use crate::disk::DiskInfo;
 use roadtrain_engine::host::{Allocation, AllocationQuery, RANGES_MAX, Turn};
 use roadtrain_proto::time::Instant;

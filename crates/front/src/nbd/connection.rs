@@ -1,6 +1,7 @@
 //! One client's connection: its socket, what came in and what goes out.
 
 use super::export::Export;
+use super::owner::Owner;
 use super::reply_queue::ReplyQueue;
 use super::session::{Close, Event, Session};
 use super::strays::Predecessors;
@@ -29,13 +30,6 @@ const STATUSES_MAX: u32 = 16;
 /// Octets of buffers held at a time. One request of the largest size always gets its buffers,
 /// widened by a block at both ends.
 const HELD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize;
-
-/// A connection: its slot, and its number for life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) slot: usize,
-    pub(crate) serial: u32,
-}
 
 /// Whom a job answers.
 #[derive(Clone, Copy, Debug)]

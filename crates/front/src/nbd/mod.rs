@@ -33,6 +33,7 @@ mod connection;
 mod endpoint;
 mod export;
 mod listener;
+mod owner;
 mod reply_queue;
 mod securing;
 mod server;

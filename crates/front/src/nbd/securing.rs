@@ -1,8 +1,8 @@
 //! Clients of a server that others secure by TLS, until they come back.
 
 use super::answers::Answers;
-use super::connection::Owner;
 use super::endpoint::Endpoint;
+use super::owner::Owner;
 use roadtrain_engine::clients::{ClientStream, Secured};
 use roadtrain_engine::mailbox::Outbox;
 use std::collections::HashMap;

@@ -8,10 +8,11 @@
 use super::address::NbdAddress;
 use super::answers::Answers;
 use super::block_status::{BlockStatuses, extents};
-use super::connection::{Connection, Jobs, Newcomer, Owner, Waits};
+use super::connection::{Connection, Jobs, Newcomer, Waits};
 use super::endpoint::{Endpoint, HANDSHAKE_TIMEOUT};
 use super::export::{Export, ExportInfo};
 use super::listener::Clients;
+use super::owner::Owner;
 use super::securing::Securing;
 use super::session::Close;
 use super::strays::{Predecessors, STRAY_RETRY, Strays, Token, hung_up};

@@ -11,7 +11,7 @@
 //! The newcomer's server asks all others. Each keeps the newcomer's token until its own clients among the
 //! predecessors have no write left, and the newcomer begins when nobody else has the token.
 
-use super::connection::Owner;
+use super::owner::Owner;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 mod attachment;
 mod ceph;
 
-use super::encode::{Buckets, Out};
+use super::out::{Buckets, Out};
 use super::process::Process;
 use roadtrain_engine::metrics::{
     Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, NamespaceSample, ReactorSample,

@@ -1,6 +1,6 @@
 //! What JSON-RPC requests and stores of volumes have come to: the families of a target that is managed.
 
-use super::encode::{Buckets, Out};
+use super::out::{Buckets, Out};
 use roadtrain_engine::metrics::Latency;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Files and block devices: opening them safely, and what they turned out to be able to do.
 
-use super::lock;
-use std::fs::{File, Metadata, OpenOptions};
+use super::lock::{self, is_same_file};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::identity::block_bytes;
 use crate::resize::{Place, remove_if};
-use crate::spec::{self, OpenError, StoreKind, StoreSpec};
-use crate::{BlockLimits, LastSync, identity, limits};
+use crate::spec;
+use crate::{BlockLimits, LastSync, OpenError, StoreKind, StoreSpec, identity, limits};
 use roadtrain_system::memory::PAGE_BYTES;
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, ioctl_blksszget, statx};
 
@@ -410,11 +410,6 @@ fn persist_entry(path: &Path, file: &File) -> Result<(), OpenError> {
     file.sync_all()
         .and_then(|()| File::open(parent)?.sync_all())
         .map_err(|e| OpenError::io(path, "store", e))
-}
-
-/// Whether both are the same regular file, or the same device.
-pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
-    Place::from(one).is_some_and(|place| Place::from(other) == Some(place))
 }
 
 /// A second descriptor that bypasses the page cache, if filesystem and block size allow it.

@@ -9,9 +9,8 @@
 //! The kernel gives all of it up when the process has ended, however that happens, and its last writes have, too: these
 //! are waited for. None of it reaches other machines.
 
-use super::file::is_same_file;
-use crate::spec::OpenError;
-use std::fs::{self, File, TryLockError};
+use crate::{OpenError, Place};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -206,6 +205,11 @@ fn process(pid: u32) -> User {
             User { name, has_ended: true }
         }
     }
+}
+
+/// Whether both are the same regular file, or the same device.
+pub(super) fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+    Place::from(one).is_some_and(|place| Place::from(other) == Some(place))
 }
 
 #[cfg(test)]

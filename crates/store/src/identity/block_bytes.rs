@@ -5,14 +5,12 @@
 //! an identity of its own. Older files have none until they are served for writing. Block devices have none.
 
 use crate::OpenError;
+use crate::open_error::BLOCK_BYTES_ATTRIBUTE as NAME;
 use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use tracing::info;
-
-/// Name of the attribute. Its value is the number of bytes, in decimal digits.
-pub(crate) const NAME: &str = "user.roadtrain.block-bytes";
 
 /// Refuses a block size that differs from the one that the file was served with before. Changes nothing.
 ///

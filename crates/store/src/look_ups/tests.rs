@@ -102,7 +102,7 @@ impl Harness {
     fn begin(&mut self, number: u32) -> Token {
         let token = Token::new(number, 1);
         let work = (Op::LookUp { range: RANGE }, Some(Buffer::alloc(list_bytes(4))));
-        self.executor.submit(&mut self.ring, &self.store, work, token);
+        self.store.submit(work.0, work.1, token, &mut self.executor.io(&mut self.ring));
         token
     }
 

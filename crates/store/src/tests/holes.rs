@@ -23,7 +23,7 @@ impl Looker {
     }
 
     fn run(&mut self, op: Op, buffer: Option<Buffer>) -> Option<Buffer> {
-        self.executor.submit(&mut self.ring, &*self.store, (op, buffer), Token::new(1, 1));
+        self.store.submit(op, buffer, Token::new(1, 1), &mut self.executor.io(&mut self.ring));
         loop {
             if let Some(completion) = self.executor.next(&mut self.ring) {
                 assert_eq!(completion.result, Ok(()), "{op:?}");

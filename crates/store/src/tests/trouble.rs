@@ -252,7 +252,7 @@ fn what_the_kernel_has_can_be_cancelled() {
     for round in 0..3 {
         let token = Token::new(7, round);
         let read = (Op::Read { offset: 0 }, Some(filled(4096, 0)));
-        harness.executor.submit(&mut harness.ring, &store, read, token);
+        store.submit(read.0, read.1, token, &mut harness.executor.io(&mut harness.ring));
         harness.ring.submit_and_wait(0, None).unwrap();
         assert!(harness.executor.next(&mut harness.ring).is_none());
         harness.executor.cancel(&mut harness.ring, token);

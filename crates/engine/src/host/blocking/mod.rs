@@ -334,3 +334,12 @@ pub(crate) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool
 pub(crate) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
     poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
 }
+
+/// Waits until `fd` can be written to.
+fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
+    let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+    match poll(&mut polls, timeout)? {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::TimedOut, "the target does not take data")),
+    }
+}

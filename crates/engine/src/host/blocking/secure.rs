@@ -1,7 +1,6 @@
 //! The handshake of TLS, by blocking calls.
 
-use super::tcp::wait_writable;
-use super::{wait_readable, waiting};
+use super::{wait_readable, wait_writable, waiting};
 use crate::clock;
 use crate::host::link::LinkError;
 use crate::host::stopping;

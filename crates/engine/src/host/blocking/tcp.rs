@@ -2,7 +2,7 @@
 
 use super::near::connect_near;
 use super::secure::secure;
-use super::{Completed, Wire, tcp, wait_readable, waiting};
+use super::{Completed, Wire, tcp, wait_readable, wait_writable, waiting};
 use crate::connection::Connection;
 use crate::gather::{Gather, GatherWriter, Sent};
 use crate::host::config::{HostConfig, OfferedPsk};
@@ -239,12 +239,4 @@ fn connect(socket: &Socket, address: SocketAddr, timeout: Duration) -> io::Resul
         done => done?,
     }
     socket.set_nonblocking(false)
-}
-
-pub(super) fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
-    let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
-    match poll(&mut polls, timeout)? {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::TimedOut, "the target does not take data")),
-    }
 }

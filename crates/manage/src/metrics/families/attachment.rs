@@ -1,7 +1,7 @@
 //! Families of an attachment.
 
 use super::{Of, batching, ops, sizes_of};
-use crate::metrics::encode::{Buckets, Out};
+use crate::metrics::out::{Buckets, Out};
 use roadtrain_engine::metrics::{
     AttachmentSample, LinkSample, PathSample, ReactorSample, Snapshot,
 };

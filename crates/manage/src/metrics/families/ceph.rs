@@ -1,7 +1,7 @@
 //! Families of a target that ceph-nvmeof has, too: the same names, labels and meanings, but for the prefix.
 
 use super::{Of, numbers};
-use crate::metrics::encode::Out;
+use crate::metrics::out::Out;
 use roadtrain_engine::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
 use std::collections::BTreeSet;
 use std::fmt;

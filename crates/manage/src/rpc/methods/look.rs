@@ -1,6 +1,5 @@
 //! What the target is, and what it can do.
 
-use super::stats::ticks;
 use super::{Method, all, look, none, params_of};
 use crate::rpc::{Manager, Rpc};
 use roadtrain_engine::metrics::ReactorSample;
@@ -19,6 +18,12 @@ pub(super) const METHODS: &[Method] = &[
 
 /// Nanoseconds are ticks here.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
+
+/// A time in ticks.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a process")]
+pub(super) fn ticks(seconds: f64) -> u64 {
+    (seconds * TICK_RATE as f64) as u64
+}
 
 fn version(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;

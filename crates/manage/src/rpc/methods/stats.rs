@@ -1,6 +1,6 @@
 //! What was counted.
 
-use super::look::{TICK_RATE, group_name};
+use super::look::{TICK_RATE, group_name, ticks};
 use super::nvmf::DISCOVERY;
 use super::place;
 use super::transport::check_target;
@@ -16,12 +16,6 @@ pub(super) const METHODS: &[Method] = &[
     look("nvmf_get_stats", "What each reactor has done.", stats),
     look("nvmf_subsystem_get_qpairs", "Queues of a subsystem's hosts.", qpairs),
 ];
-
-/// A time in ticks.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a process")]
-pub(super) fn ticks(seconds: f64) -> u64 {
-    (seconds * TICK_RATE as f64) as u64
-}
 
 fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
