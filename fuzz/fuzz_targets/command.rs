@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_proto::target::io::{Geometry, IoCommand};
+use roadtrain_target_proto::io::{Geometry, IoCommand};
 use roadtrain_wire::fabrics::{Authentication, Connect, Property};
 use roadtrain_wire::lba_status::GetLbaStatus;
 use roadtrain_wire::sqe::Sqe;

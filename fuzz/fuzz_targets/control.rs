@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_proto::target::{
+use roadtrain_target_proto::{
     Listener, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig, TlsUse,
 };
 use roadtrain_proto::time::Instant;

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use roadtrain_fuzz::{assert_well_formed, octets, policy};
-use roadtrain_proto::host::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;

@@ -1,9 +1,9 @@
 //! Lanes over Ethernet: frames as the octets of an input say, and what is to be right of those sent.
 
 use crate::cursor::Cursor;
-use roadtrain_proto::ether::channel::{ChannelConfig, WINDOW};
-use roadtrain_proto::ether::frame_writer::MemoryFrame;
-use roadtrain_proto::ether::links::Links;
+use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
+use roadtrain_ether_proto::frame_writer::MemoryFrame;
+use roadtrain_ether_proto::links::Links;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::ether::{

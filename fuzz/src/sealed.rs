@@ -8,7 +8,7 @@ use crate::cursor::Cursor;
 use crate::ether::{PEER_TOKEN, TOKEN, frame};
 use crate::reached::Reached;
 use ends::{Ends, Shape};
-use roadtrain_proto::ether::seal::{Limits, Seal};
+use roadtrain_proto::seal::{Limits, Seal};
 use roadtrain_proto::security::{FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
 use roadtrain_wire::ether::setup::Reason;

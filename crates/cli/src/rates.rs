@@ -2,7 +2,7 @@
 
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
-use roadtrain_proto::target::rate::{BURST_MAX, Rates};
+use roadtrain_target_proto::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;

@@ -1,7 +1,7 @@
 //! Where hosts come from, as far as budgets go: what costs much is shared between sources, so that one with many
 //! connections has no more of it than one with a single one.
 
-use roadtrain_proto::target::source;
+use roadtrain_target_proto::source;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 

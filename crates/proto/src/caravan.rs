@@ -32,7 +32,7 @@ pub trait Caravan {
 
 /// Writes a PDU's header `pdu`, its digest and the padding before its data.
 #[inline]
-pub(crate) fn put_header<P: IntoBytes + Immutable>(
+pub fn put_header<P: IntoBytes + Immutable>(
     caravan: &mut impl Caravan,
     ch: &CommonHeader,
     pdu: &P,

@@ -48,20 +48,24 @@
     reason = "a field or variant whose name and type say what it is has no comment"
 )]
 
+pub mod block_limits;
 pub mod caravan;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 pub mod costs;
+pub mod custody;
+pub mod cut;
+pub mod digest;
 pub mod error;
-pub mod ether;
 pub mod framing;
-pub mod host;
 pub mod manifest;
+pub mod op;
 pub mod policy;
 pub mod recorder;
+pub mod seal;
 pub mod security;
+pub mod slots;
 pub mod spin;
-pub mod target;
 pub mod time;
-mod view;
+pub mod view;

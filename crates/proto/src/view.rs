@@ -5,7 +5,8 @@ use roadtrain_wire::pdu::Fes;
 use roadtrain_wire::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// The PDU at the start of `pdu`.
-pub(crate) fn view<T>(pdu: &[u8]) -> Result<&T, PeerMisbehaved>
+#[inline]
+pub fn view<T>(pdu: &[u8]) -> Result<&T, PeerMisbehaved>
 where
     T: FromBytes + KnownLayout + Immutable + Unaligned,
 {

@@ -6,9 +6,9 @@ use crate::transport::{Event, Hold, TargetEnd};
 use crate::wire::Wire;
 use roadtrain_proto::manifest::Manifest;
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::execution::{Data, Payload};
-use roadtrain_proto::target::qpair::{Qpair, RxEvent};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::execution::{Data, Payload};
+use roadtrain_target_proto::qpair::{Qpair, RxEvent};
 use roadtrain_wire::status::Status;
 
 /// The target's end of a connection.

@@ -9,7 +9,7 @@
 use crate::disk::BLOCK_BYTES;
 use crate::load::Request;
 use crate::rng::Rng;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;

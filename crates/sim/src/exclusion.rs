@@ -1,9 +1,9 @@
 //! Commands that are alone with their blocks, at a target of one thread. Who has to wait is decided by
-//! `roadtrain_proto::target::exclusion`.
+//! `roadtrain_target_proto::exclusion`.
 
 use crate::pool::Buffer;
-use roadtrain_proto::target::exclusion::{Gates, RangeLocks};
-use roadtrain_proto::target::{ByteRange, Op};
+use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A command whose blocks are open again, with what it was about to do.

@@ -9,19 +9,20 @@ use crate::pool::{Buffer, Pool};
 use crate::reserving::Reserving;
 use crate::rng::Rng;
 use crate::transport::TargetEnd;
+use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::buffer_shares::BufferShares;
-use roadtrain_proto::target::execution::{
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::buffer_shares::BufferShares;
+use roadtrain_target_proto::execution::{
     self, Environment, FusedOutcome, Job, Outcome, Step, Task,
 };
-use roadtrain_proto::target::io::{Geometry, IoCommand};
-use roadtrain_proto::target::rate::{RateLimit, Rates};
-use roadtrain_proto::target::reservations::{Access, Group};
-use roadtrain_proto::target::session::Session;
-use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
-use roadtrain_proto::target::uncorrectable::{self, Change, Extents, Marks, Place};
-use roadtrain_proto::target::{ByteRange, NamespaceTable, Op, Target as Control};
-use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::io::{Geometry, IoCommand};
+use roadtrain_target_proto::rate::{RateLimit, Rates};
+use roadtrain_target_proto::reservations::{Access, Group};
+use roadtrain_target_proto::session::Session;
+use roadtrain_target_proto::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
+use roadtrain_target_proto::uncorrectable::{self, Change, Extents, Marks, Place};
+use roadtrain_target_proto::{NamespaceTable, Target as Control};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::cell::{Cell, RefCell};

@@ -6,9 +6,9 @@
 
 use crate::rng::Rng;
 use core::time::Duration;
-use roadtrain_proto::target::custody::{Observer, Seen, Timing, Verdict};
-use roadtrain_proto::target::gateways::{Members, preferred};
+use roadtrain_proto::custody::{Observer, Seen, Timing, Verdict};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::gateways::{Members, preferred};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 //! The simulated host: an association and its lanes over the simulated network. What is to be done and when is decided
-//! by `roadtrain_proto::host`; here it is done.
+//! by `roadtrain_host_proto`; here it is done.
 
 mod express;
 mod lane;
@@ -16,15 +16,15 @@ use core::time::Duration;
 use express::Express;
 use lane::Lane;
 use moves::News;
-use roadtrain_proto::host::association::{self, Action, Association, Beside, PathId};
-use roadtrain_proto::host::bringup::{Fencing, Wants};
-use roadtrain_proto::host::old_commands::{ControllerSerial, LaneGuard, OldCommands};
-use roadtrain_proto::host::pins::{Barred, Pinned};
-use roadtrain_proto::host::procedure::{Answer, Ask, Command};
-use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::requests::{Ended, Queue};
-use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::host::write_verifier::{PathWrites, WriteVerifiers};
+use roadtrain_host_proto::association::{self, Action, Association, Beside, PathId};
+use roadtrain_host_proto::bringup::{Fencing, Wants};
+use roadtrain_host_proto::old_commands::{ControllerSerial, LaneGuard, OldCommands};
+use roadtrain_host_proto::pins::{Barred, Pinned};
+use roadtrain_host_proto::procedure::{Answer, Ask, Command};
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::requests::{Ended, Queue};
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::{PathWrites, WriteVerifiers};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{SealUse, Secret};
 use roadtrain_proto::time::Instant;

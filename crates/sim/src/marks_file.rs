@@ -3,8 +3,8 @@
 //! finds out.
 
 use crate::rng::Rng;
-use roadtrain_proto::target::uncorrectable::{Extents, parse_image};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::uncorrectable::{Extents, parse_image};
 
 /// Shortest and longest time of a save in microseconds.
 const SAVE_US: (u64, u64) = (10, 600);

@@ -12,7 +12,7 @@ use crate::transport::{Opening, Transport};
 use crate::wire::TlsEnds;
 use crate::world::Summary;
 use core::time::Duration;
-use roadtrain_proto::host::qpair::Config;
+use roadtrain_host_proto::qpair::Config;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};

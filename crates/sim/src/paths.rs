@@ -1,12 +1,12 @@
 //! Hosts with several paths: each path is a [`Host`] with an association of its own, and what one cannot carry goes to
-//! another one as `roadtrain_proto::host::paths` says.
+//! another one as `roadtrain_host_proto::paths` says.
 
 use crate::host::{Host, exchange};
 use crate::load::{Load, Request};
 use crate::plan::{Plan, Sabotage};
 use crate::transport::Transport;
-use roadtrain_proto::host::paths::{Choice, PathPolicy, Selector};
-use roadtrain_proto::host::requests::{Addressed, Moved};
+use roadtrain_host_proto::paths::{Choice, PathPolicy, Selector};
+use roadtrain_host_proto::requests::{Addressed, Moved};
 use roadtrain_proto::time::Instant;
 
 /// The paths of a host.

@@ -8,14 +8,15 @@ use crate::secure::Security;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
+use roadtrain_host_proto as host;
+use roadtrain_host_proto::express::Rules;
 use roadtrain_proto::caravan::Limits;
-use roadtrain_proto::host::express::Rules;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash};
-use roadtrain_proto::target::rate::Rates;
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::{host, target};
+use roadtrain_target_proto as target;
+use roadtrain_target_proto::rate::Rates;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::status::Status;
 

@@ -1,7 +1,7 @@
 //! The buffers of the simulated target: few, and each is counted.
 
 use core::ops::{Deref, DerefMut};
-use roadtrain_proto::target::execution::Cut;
+use roadtrain_proto::cut::Cut;
 use std::cell::Cell;
 use std::rc::Rc;
 

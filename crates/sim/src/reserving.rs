@@ -2,7 +2,7 @@
 //! commands.
 
 use crate::network::ConnId;
-use roadtrain_proto::target::TurnOf;
+use roadtrain_target_proto::TurnOf;
 use std::collections::BTreeMap;
 
 /// A command: its connection and slot.

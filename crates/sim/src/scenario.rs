@@ -8,7 +8,7 @@ pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets
 use crate::network::End;
 use crate::plan::{Fault, Plan, Sabotage};
 use core::time::Duration;
-use roadtrain_proto::host::express::Rules;
+use roadtrain_host_proto::express::Rules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::pdu::Digests;
 

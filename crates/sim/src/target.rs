@@ -9,16 +9,16 @@ use crate::rng::Rng;
 use crate::target_config::{control, extra};
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
-use roadtrain_proto::ether::target::Asked;
+use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_proto::security::Channel;
-use roadtrain_proto::target::execution::Fed;
-use roadtrain_proto::target::pauses::{PauseDetector, is_too_long};
-use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::Newcomers;
-use roadtrain_proto::target::{
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::execution::Fed;
+use roadtrain_target_proto::pauses::{PauseDetector, is_too_long};
+use roadtrain_target_proto::presence::{Presences, Verdict};
+use roadtrain_target_proto::session::Newcomers;
+use roadtrain_target_proto::{
     CloseReason, Operation, Outcome, Target as Control, TargetEvent, TurnOf,
 };
-use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::IMMEDIATE;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;

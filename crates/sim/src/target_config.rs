@@ -2,10 +2,10 @@
 
 use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use roadtrain_proto::security::dhchap::{Group, Offer};
-use roadtrain_proto::target::{
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::{
     Authentication, NamespaceConfig, NamespaceId, SubsystemConfig, Target as Control, TargetConfig,
 };
-use roadtrain_proto::time::Instant;
 
 /// The namespace that changes.
 pub(crate) fn extra(blocks: u64, store: u8) -> NamespaceConfig {

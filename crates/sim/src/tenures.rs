@@ -10,7 +10,7 @@ use crate::disk::BLOCK_BYTES;
 use crate::load::Request;
 use crate::rng::Rng;
 use core::ops::Range;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_wire::reservation::{
     Acquire, AcquireAction, ChangePersistence, Register, RegisterAction, ReservationType, TwoKeys,

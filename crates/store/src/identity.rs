@@ -12,7 +12,7 @@ pub(crate) mod block_bytes;
 mod device;
 
 use crate::OpenError;
-use roadtrain_proto::target::digest;
+use roadtrain_proto::digest::digest;
 use roadtrain_system::machine::machine;
 use roadtrain_system::random;
 use rustix::fs::{AtFlags, StatxFlags, XattrFlags, fgetxattr, fsetxattr, statx};

@@ -81,7 +81,8 @@ pub use rbd::{
     Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch, end_process,
 };
 pub use resize::{Place, Resize, SizeWatcher};
-pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};
+pub use roadtrain_proto::block_limits::BlockLimits;
+pub use roadtrain_proto::op::{ByteRange, Op};
 pub use snapshots::{Snapshot, SnapshotError, Snapshots};
 pub use spec::{StoreKind, StoreSpec};
 pub use ssd::SsdStore;

@@ -42,7 +42,7 @@ use image::Image;
 pub use image_name::RbdImage;
 pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
 use operation::Operation;
-use roadtrain_proto::target::custody::Timing;
+use roadtrain_proto::custody::Timing;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
 use roadtrain_wire::status::Status;

@@ -3,7 +3,7 @@
 use crate::OpenError;
 #[cfg(feature = "rbd")]
 use crate::RbdImage;
-use roadtrain_proto::target::BLOCKS_MAX;
+use roadtrain_proto::block_limits::BLOCKS_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
 

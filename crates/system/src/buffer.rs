@@ -4,7 +4,7 @@
 //! points into alive, so that dropping it anywhere, at any time, is sound. Giving it back to its
 //! [`Pool`] is what makes it cheap: no reference count is touched between `take` and `give`.
 
-use roadtrain_proto::target::execution::Cut;
+use roadtrain_proto::cut::Cut;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::io;

@@ -1,6 +1,6 @@
 //! What tells this machine from others.
 
-use roadtrain_proto::target::digest;
+use roadtrain_proto::digest::digest;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

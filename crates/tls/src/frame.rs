@@ -1,8 +1,8 @@
-//! The cipher of frames on Ethernet, as `roadtrain_proto::ether::seal` drives it.
+//! The cipher of frames on Ethernet, as `roadtrain_proto::seal` drives it.
 
 use crate::cipher::Cipher;
 use crate::cipher::Direction as Way;
-use roadtrain_proto::ether::seal::{self, CipherFailed, Direction, TAG_BYTES};
+use roadtrain_proto::seal::{self, CipherFailed, Direction, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 
 /// AES-GCM with one key in one direction.

@@ -329,7 +329,7 @@ roadtrain   101 [000] \n\
 \t    560000000001 roadtrain_cli::bench::lane::Lane::turn+0x11 (/tmp/roadtrain)\n\
 \n\
 roadtrain   102 [001] \n\
-\t    560000000002 roadtrain_proto::target::qpair::Qpair::parse+0x11 (/tmp/roadtrain)\n\
+\t    560000000002 roadtrain_target_proto::qpair::Qpair::parse+0x11 (/tmp/roadtrain)\n\
 \n\
 roadtrain   102 [001] \n\
 \tffffffff81000005 update_load_avg+0x4 ([kernel.kallsyms])\n\

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use roadtrain_engine::target::AnaState;
-use roadtrain_proto::target::Limits;
+use roadtrain_target_proto::Limits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use roadtrain_engine::ether::port::{PortConfig, PortKind};
 use roadtrain_engine::host::EtherAddress;
 use roadtrain_engine::target::EtherConfig;
-use roadtrain_proto::ether::Packing;
+use roadtrain_ether_proto::Packing;
 use roadtrain_proto::security::SealUse;
 use serde::{Deserialize, Serialize};
 use std::fmt;

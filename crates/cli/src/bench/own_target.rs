@@ -13,7 +13,7 @@ use roadtrain_engine::host::{HostKey, HostTls};
 use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
-use roadtrain_proto::target::Limits;
+use roadtrain_target_proto::Limits;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@ use crate::args::AnaPort;
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
 use roadtrain_engine::target::{AnaListener, AnaStates, Export};
-use roadtrain_proto::target::TargetConfig;
+use roadtrain_target_proto::TargetConfig;
 
 /// The listener that is meant; `port` is that of those that name none.
 ///

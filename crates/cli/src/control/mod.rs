@@ -13,7 +13,7 @@ use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::size_field;
 use roadtrain_engine::target::{AnaListener, ConfigError, Operation};
-use roadtrain_proto::target::{Description, Place};
+use roadtrain_target_proto::{Description, Place};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;

@@ -23,7 +23,7 @@ use crate::namespace::NamespaceSpec;
 use crate::{logs, output};
 use changes::{Changes, Keys};
 use roadtrain_engine::store::{ObjectError, RbdImage, StoreKind, StoreSpec};
-use roadtrain_proto::target::digest;
+use roadtrain_proto::digest::digest;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;

@@ -12,7 +12,7 @@ use super::config::GroupConfig;
 use crate::args::CephArgs;
 use crate::failure::{Failure, Outcome};
 use roadtrain_engine::store::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
-use roadtrain_proto::target::gateways::SLOTS_MAX;
+use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;

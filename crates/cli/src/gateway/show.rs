@@ -6,7 +6,7 @@ use crate::config::SubsystemSpec;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::output;
-use roadtrain_proto::target::gateways::preferred;
+use roadtrain_target_proto::gateways::preferred;
 use serde::Serialize;
 use std::collections::BTreeSet;
 

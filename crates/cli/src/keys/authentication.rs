@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_proto::security::dhchap::{Keys, Offer};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

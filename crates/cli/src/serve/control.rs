@@ -26,9 +26,9 @@ use roadtrain_engine::target::{
 use roadtrain_manage::rpc::{Manager, Psks};
 use roadtrain_proto::security::TlsKeys;
 #[cfg(feature = "rbd")]
-use roadtrain_proto::target::SubsystemConfig;
-use roadtrain_proto::target::TargetConfig;
-use roadtrain_proto::target::rate::Rates;
+use roadtrain_target_proto::SubsystemConfig;
+use roadtrain_target_proto::TargetConfig;
+use roadtrain_target_proto::rate::Rates;
 use serde_json::json;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -680,7 +680,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use clap::CommandFactory;
-    use roadtrain_proto::target::TlsUse;
+    use roadtrain_target_proto::TlsUse;
     use serde_json::Value;
     use std::collections::BTreeSet;
 

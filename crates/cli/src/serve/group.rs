@@ -16,7 +16,7 @@ use crate::gateway::{Group, GroupState, Now, Said};
 use roadtrain_engine::metrics::GatewaySample;
 use roadtrain_engine::store::{ObjectError, StoreKind, Watch};
 use roadtrain_engine::target::{Blocks, Subsystem};
-use roadtrain_proto::target::gateways::{Members, cntlids, preferred};
+use roadtrain_target_proto::gateways::{Members, cntlids, preferred};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;

@@ -28,7 +28,7 @@ use roadtrain_engine::target::{
     ServerError,
 };
 use roadtrain_manage::rpc::LetGo;
-use roadtrain_proto::target::TargetConfig;
+use roadtrain_target_proto::TargetConfig;
 use serde_json::json;
 use std::net::TcpListener;
 use std::os::fd::AsFd;

@@ -8,7 +8,7 @@ use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_engine::store::StoreKind;
 use roadtrain_engine::target::{AnaListener, AnaState, Blocks, Export, LanePlace};
-use roadtrain_proto::target::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
+use roadtrain_target_proto::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Sealed frames: their cipher, and when to speak of those that were dropped.
 
-use roadtrain_proto::ether::Rejected;
-use roadtrain_proto::ether::seal::Seal;
+use roadtrain_ether_proto::Rejected;
+use roadtrain_proto::seal::Seal;
 use roadtrain_proto::time::Instant;
 use roadtrain_tls::FrameCipher;
 use roadtrain_wire::ether::{FrameHeader, FrameType};

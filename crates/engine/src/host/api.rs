@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 pub use crate::ring::RingCommand;
 use crate::stats::LaneStats;
-pub use roadtrain_proto::host::allocation::{Allocation, AllocationQuery};
+pub use roadtrain_host_proto::allocation::{Allocation, AllocationQuery};
 pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;

@@ -3,11 +3,11 @@
 use super::address::Address;
 use crate::platform::Placement;
 use crate::spin::Waiting;
-use roadtrain_proto::host::association::{self, Beside};
-use roadtrain_proto::host::bringup::Wants;
-use roadtrain_proto::host::express::EXPRESSES_MAX;
-use roadtrain_proto::host::old_commands::{OldCommands, OpenController};
-use roadtrain_proto::host::paths::PathPolicy;
+use roadtrain_host_proto::association::{self, Beside};
+use roadtrain_host_proto::bringup::Wants;
+use roadtrain_host_proto::express::EXPRESSES_MAX;
+use roadtrain_host_proto::old_commands::{OldCommands, OpenController};
+use roadtrain_host_proto::paths::PathPolicy;
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::dhchap::Keys;

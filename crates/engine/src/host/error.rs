@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::config::HostConfig;
 use super::link::LinkError;
-use roadtrain_proto::host::procedure::Failure;
+use roadtrain_host_proto::procedure::Failure;
 use roadtrain_proto::security::dhchap;
 use roadtrain_wire::status::Status;
 use std::io;

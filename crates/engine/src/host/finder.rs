@@ -5,7 +5,7 @@ use super::config::{DISCOVERED_PATHS_MAX, HostConfig};
 use super::discovery::discover_at;
 use super::error::HostError;
 use super::stopping::{self, StopSignal};
-use roadtrain_proto::host::discovered::Offers;
+use roadtrain_host_proto::discovered::Offers;
 use roadtrain_wire::discovery::DiscoveryEntry;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Who this host is: its NQN and its identifier.
 
-use roadtrain_proto::target::is_nqn;
+use roadtrain_target_proto::is_nqn;
 use std::fs;
 use std::io::Read;
 

@@ -45,10 +45,10 @@ pub use link::LinkError;
 pub use name::{Lookup, TargetName};
 pub use queue::{Client, Completer, RequestError};
 pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
-pub use roadtrain_proto::host::allocation::RANGES_MAX;
-pub use roadtrain_proto::host::bringup::{ControllerInfo, NamespaceInfo};
-pub use roadtrain_proto::host::old_commands::{BlockRange, ControllerIdentity, OpenController};
-pub use roadtrain_proto::host::paths::PathPolicy;
+pub use roadtrain_host_proto::allocation::RANGES_MAX;
+pub use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
+pub use roadtrain_host_proto::old_commands::{BlockRange, ControllerIdentity, OpenController};
+pub use roadtrain_host_proto::paths::PathPolicy;
 pub use roadtrain_wire::ana::AnaState;
 pub use roadtrain_wire::cross_reset::ControllerInstance;
 pub use roadtrain_wire::reservation::{

@@ -4,7 +4,7 @@
 use super::address::Address;
 use super::error::HostError;
 use super::link::LinkError;
-use roadtrain_proto::ether::fence::Fence;
+use roadtrain_ether_proto::fence::Fence;
 use roadtrain_proto::security::SealUse;
 use roadtrain_wire::ether::MacAddress;
 use std::fmt;

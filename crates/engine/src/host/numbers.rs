@@ -1,6 +1,6 @@
 //! How the connections of all paths are numbered: each path knows its own by their queue identifiers less one.
 
-use roadtrain_proto::host::express::EXPRESSES_MAX;
+use roadtrain_host_proto::express::EXPRESSES_MAX;
 
 /// Numbers over all paths: lanes path by path, then express connections path by path.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use super::stopping::{self, StopSignal};
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use crate::mailbox::{Inbox, Outbox};
-use roadtrain_proto::host::discovered::{Changes, Present};
+use roadtrain_host_proto::discovered::{Changes, Present};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -16,7 +16,7 @@ use crate::platform::{Affinity, numa};
 use crate::recorded::Recorded;
 use crate::stats::LaneStats;
 use front::QueueFront;
-use roadtrain_proto::target::io::COPY_RANGE_BYTES;
+use roadtrain_target_proto::io::COPY_RANGE_BYTES;
 use roadtrain_wire::identify::{fuses, oncs};
 use roadtrain_wire::status::Status;
 use std::cell::Cell;

@@ -3,11 +3,11 @@
 
 use super::api::{Completion, Op, Request};
 use crate::connection::Place;
-use roadtrain_proto::host::express::Traffic;
-use roadtrain_proto::host::old_commands::BlockRange;
-use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::requests::{Addressed, Ended, Outcome, Queue, Requests};
-use roadtrain_proto::host::write_verifier::Durability;
+use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::old_commands::BlockRange;
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::requests::{Addressed, Ended, Outcome, Queue, Requests};
+use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;

@@ -7,7 +7,7 @@ use crate::host::Admin;
 use crate::store::{StoreKind, StoreSpec};
 use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use roadtrain_wire::auth::RECEIVE_BYTES;
 use roadtrain_wire::fabrics::{Authentication as Fields, fctype};
 use roadtrain_wire::status::Status;

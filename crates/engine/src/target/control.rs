@@ -25,14 +25,14 @@ use crate::platform;
 use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
-use roadtrain_proto::target::presence::{Presences, Verdict};
-use roadtrain_proto::target::session::{Request, Session, State as Stage};
-use roadtrain_proto::target::{
+use roadtrain_proto::time::Instant;
+use roadtrain_system::random;
+use roadtrain_target_proto::presence::{Presences, Verdict};
+use roadtrain_target_proto::session::{Request, Session, State as Stage};
+use roadtrain_target_proto::{
     Asked, ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
     LookUp, Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
 };
-use roadtrain_proto::time::Instant;
-use roadtrain_system::random;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;

@@ -10,7 +10,7 @@
 use super::control::Control;
 use super::order::Order;
 use super::server::Server;
-use roadtrain_proto::target::{ControllerKind, ControllerView};
+use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 

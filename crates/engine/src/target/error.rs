@@ -1,6 +1,6 @@
 //! Why a target does not start.
 
-use roadtrain_proto::target::ConfigError;
+use roadtrain_target_proto::ConfigError;
 use std::io;
 use thiserror::Error;
 

@@ -1,10 +1,10 @@
 //! Operations that are alone with a range of a store, over all reactors. Why nobody else writes meanwhile is in
-//! [`roadtrain_proto::target::exclusion`]; here are the locks, and the messages between reactors.
+//! [`roadtrain_target_proto::exclusion`]; here are the locks, and the messages between reactors.
 
 use super::open_store::OpenStore;
 use crate::buffer::Buffer;
-use roadtrain_proto::target::exclusion::{Gates, RangeLocks};
 use roadtrain_store::{ByteRange, Op};
+use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -2,9 +2,9 @@
 
 use super::kept_file::KeptPlace;
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::target::rate::Rates;
-use roadtrain_proto::target::{Description, NamespaceId, SubsystemConfig};
 use roadtrain_store::{Store, StoreSpec};
+use roadtrain_target_proto::rate::Rates;
+use roadtrain_target_proto::{Description, NamespaceId, SubsystemConfig};
 use std::sync::Arc;
 
 /// Where a namespace's blocks are kept.

@@ -2,8 +2,8 @@
 //! told that one has failed is decided by [`Stability`].
 
 use crate::clock;
-use roadtrain_proto::target::execution::{self, Flushes as _};
-use roadtrain_proto::target::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
+use roadtrain_target_proto::execution::{self, Flushes as _};
+use roadtrain_target_proto::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

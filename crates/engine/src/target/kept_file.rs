@@ -85,7 +85,7 @@ impl Kind {
     pub(super) fn read<T>(
         &self,
         path: &Path,
-        parse: impl FnOnce(&[u8]) -> Result<T, roadtrain_proto::target::ImageError>,
+        parse: impl FnOnce(&[u8]) -> Result<T, roadtrain_target_proto::ImageError>,
     ) -> Result<Option<T>, OpenError> {
         let error = |action| move |source| OpenError::Io { path: path.into(), action, source };
         let [_, cannot_read, cannot_use] = self.actions.map(error);

@@ -1,6 +1,6 @@
 //! Sockets that take connections over TCP.
 
-use roadtrain_proto::target::{ConfigError, Listener, Place, TlsUse};
+use roadtrain_target_proto::{ConfigError, Listener, Place, TlsUse};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};

@@ -12,7 +12,7 @@ use crate::recorded::Line;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::Hash;
 use roadtrain_proto::security::dhchap::Group;
-use roadtrain_proto::target::Connected;
+use roadtrain_target_proto::Connected;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

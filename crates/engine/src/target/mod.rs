@@ -54,7 +54,7 @@ pub use export::{Blocks, Export, Subsystem};
 pub use handover::{HandOverError, Inherited, Reserved};
 pub use kept_file::KeptPlace;
 pub use order::{LanePlace, Usage};
-pub use roadtrain_proto::target::{
+pub use roadtrain_target_proto::{
     AnaListener, AnaState, AnaStates, ConfigError, ConnectionLimits, Listener, Operation, Place,
     TlsUse,
 };

@@ -23,7 +23,7 @@ impl EtherPorts {
         Ok(EtherPorts)
     }
 
-    pub(super) fn frame_listeners(&self) -> Vec<roadtrain_proto::target::FrameListener> {
+    pub(super) fn frame_listeners(&self) -> Vec<roadtrain_target_proto::FrameListener> {
         Vec::new()
     }
 

@@ -5,8 +5,8 @@ use super::flushes::Flushes;
 #[cfg(test)]
 use super::kept_file::KeptPlace;
 use super::uncorrectable::Uncorrectable;
-use roadtrain_proto::target::execution;
 use roadtrain_store::{ByteRange, Custody, SizeWatcher, Store};
+use roadtrain_target_proto::execution;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

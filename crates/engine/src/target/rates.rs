@@ -1,7 +1,7 @@
 //! Limits on what hosts may do, as lanes find them.
 
-use roadtrain_proto::target::TargetConfig;
-use roadtrain_proto::target::rate::{RateLimit, Rates};
+use roadtrain_target_proto::TargetConfig;
+use roadtrain_target_proto::rate::{RateLimit, Rates};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Files of reservations that persist through power loss.
 
 use super::kept_file::{KeptPlace, Kind};
-use roadtrain_proto::target::reservations::{State, parse_image};
 use roadtrain_store::{OpenError, StoreSpec};
+use roadtrain_target_proto::reservations::{State, parse_image};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
@@ -65,8 +65,8 @@ fn read(path: &Path, nguid: &[u8; 16]) -> Result<State, OpenError> {
 mod tests {
     use super::*;
     use crate::target::kept_file::write;
-    use roadtrain_proto::target::reservations::Registrant;
     use roadtrain_store::StoreKind;
+    use roadtrain_target_proto::reservations::Registrant;
     use std::fs;
 
     fn state() -> State {

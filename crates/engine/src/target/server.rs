@@ -29,12 +29,12 @@ use crate::tuning;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::{TlsKey, TlsKeys};
-use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::{
+use roadtrain_store::Store;
+use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::{
     AnaStates, Authentication, ConfigError, ConnectionLimits, ControllerView, Limits, Listener,
     Operation, Place, Target, TargetConfig, TlsUse,
 };
-use roadtrain_store::Store;
 use roadtrain_wire::pdu::Digests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

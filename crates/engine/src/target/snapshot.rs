@@ -8,10 +8,10 @@ use crate::metrics::{
     AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
     StatusCount, SubsystemSample, bounds, name_in_file,
 };
-use roadtrain_proto::target::{
+use roadtrain_store::StoreKind;
+use roadtrain_target_proto::{
     AnaListener, AnaState, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
-use roadtrain_store::StoreKind;
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -194,8 +194,8 @@ mod tests {
     use crate::host::{Client, HostConfig};
     use crate::metrics::{Batching, HostSample, LaneSample};
     use crate::target::{ServerConfig, Subsystem};
-    use roadtrain_proto::target::{Listener, TlsUse};
     use roadtrain_store::StoreSpec;
+    use roadtrain_target_proto::{Listener, TlsUse};
 
     const NQN: &str = "nqn.2024-01.test:disk";
     const HOST: &str = "nqn.2024-01.test:host";

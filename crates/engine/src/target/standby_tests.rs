@@ -10,8 +10,8 @@ use crate::buffer::Buffer;
 use crate::store::{
     ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
 };
-use roadtrain_proto::target::uncorrectable::Change;
-use roadtrain_proto::target::{AnaState, Authentication};
+use roadtrain_target_proto::uncorrectable::Change;
+use roadtrain_target_proto::{AnaState, Authentication};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -4,15 +4,15 @@ use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::Kept;
 use super::uncorrectable::Uncorrectable;
-use roadtrain_proto::target::rate::RateLimit;
-use roadtrain_proto::target::reservations::State;
-use roadtrain_proto::target::uncorrectable::Change;
-use roadtrain_proto::target::{
-    AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
-    SubsystemConfig, Target, TargetConfig,
-};
 use roadtrain_store::{
     BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
+};
+use roadtrain_target_proto::rate::RateLimit;
+use roadtrain_target_proto::reservations::State;
+use roadtrain_target_proto::uncorrectable::Change;
+use roadtrain_target_proto::{
+    AnaState, ConfigError, Description, Listener, NamespaceConfig, NamespaceId, Place as Named,
+    SubsystemConfig, Target, TargetConfig,
 };
 use std::collections::HashMap;
 use std::mem::discriminant;

@@ -9,11 +9,11 @@ use super::open_store::OpenStore;
 use super::uncorrectable::{Uncorrectable, Waiter};
 use crate::buffer::Buffer;
 use crate::ring::Ring;
-use roadtrain_proto::target::execution::{self, Step};
-use roadtrain_proto::target::stability::Wake;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{Completion, Completions, Executor, Token};
 use roadtrain_system::slab::Slab;
+use roadtrain_target_proto::execution::{self, Step};
+use roadtrain_target_proto::stability::Wake;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -277,8 +277,8 @@ fn own(buffer: Buffer) -> Buffer {
 mod tests {
     use super::*;
     use crate::clock;
-    use roadtrain_proto::target::io::{Geometry, IoCommand};
     use roadtrain_store::{ByteRange, StoreKind, StoreSpec};
+    use roadtrain_target_proto::io::{Geometry, IoCommand};
     use std::time::Duration;
 
     const GEOMETRY: Geometry =

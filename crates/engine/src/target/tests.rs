@@ -19,7 +19,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests of the state machines")]
-#[path = "../../../proto/tests/proto/common/raw.rs"]
+#[path = "../../../ether-proto/tests/ether_proto/common/raw.rs"]
 mod raw;
 
 /// Octets of a block, for `raw`.

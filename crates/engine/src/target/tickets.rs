@@ -1,8 +1,8 @@
 //! The connections of a target over all its reactors: one is there as long as its ticket.
 
 use crate::clock;
-use roadtrain_proto::target::{Admission, Admitted, ConnectionLimits, Full};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::{Admission, Admitted, ConnectionLimits, Full};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -4,12 +4,12 @@
 use super::kept_file::{KeptPlace, Kind, with_suffix, write};
 use super::open_store::OpenStore;
 use crate::clock;
-use roadtrain_proto::target::uncorrectable::{
-    Change, Extents, Marks, Place, SPLIT_MAX, Step, parse_image,
-};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
+};
+use roadtrain_target_proto::uncorrectable::{
+    Change, Extents, Marks, Place, SPLIT_MAX, Step, parse_image,
 };
 use std::io;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use roadtrain_engine::host::{Client, HostConfig, HostError, LinkState, discover}
 use roadtrain_engine::target::{Server, ServerConfig, TlsUse};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use roadtrain_wire::auth::Explanation;
 use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, Property, property};
 use roadtrain_wire::status::Status;

@@ -7,7 +7,7 @@ use roadtrain_engine::host::{Client, HostConfig, HostError, HostTls, LinkError, 
 use roadtrain_engine::target::{Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use roadtrain_wire::auth::Explanation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -8,7 +8,7 @@ use roadtrain_engine::host::{Class, Client, ExpressReading, HostConfig, HostKey,
 use roadtrain_engine::target::{Server, ServerConfig, TlsConfig, TlsUse};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, Hash, TlsKey, TlsKeys};
-use roadtrain_proto::target::{Authentication, Limits};
+use roadtrain_target_proto::{Authentication, Limits};
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::sqe::opcode;
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 #[allow(dead_code, reason = "shared with the tests of the state machines")]
-#[path = "../../../proto/tests/proto/common/raw.rs"]
+#[path = "../../../ether-proto/tests/ether_proto/common/raw.rs"]
 pub mod raw;
 
 /// Octets of a block, for `raw`.

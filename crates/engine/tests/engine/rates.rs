@@ -4,7 +4,7 @@ use crate::harness::*;
 use roadtrain_engine::buffer::Buffer;
 use roadtrain_engine::host::Client;
 use roadtrain_engine::target::{Export, Operation, Server, Subsystem};
-use roadtrain_proto::target::rate::Rates;
+use roadtrain_target_proto::rate::Rates;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;

@@ -1,7 +1,7 @@
 //! What a namespace is like, as far as its fronts show it.
 
 use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
-use roadtrain_proto::host::allocation;
+use roadtrain_host_proto::allocation;
 use roadtrain_wire::identify::{oncs, vwc};
 use std::io;
 

@@ -3,7 +3,7 @@
 //! A connection that has proved who it is stays. A new one is always let in as long as there is one that has not: when all
 //! places are taken that one has to go. Those that were refused go first, then those of the address with most of them.
 
-use roadtrain_proto::target::source;
+use roadtrain_target_proto::source;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

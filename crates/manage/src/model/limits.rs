@@ -1,6 +1,6 @@
 //! What a device, or a host at a subsystem, may do in a second.
 
-use roadtrain_proto::target::rate::{BURST_MAX, Rates};
+use roadtrain_target_proto::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use roadtrain_engine::store::Resize;
 use roadtrain_engine::target::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
-use roadtrain_proto::target::TargetConfig;
+use roadtrain_target_proto::TargetConfig;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 //! fenced that says it serves, a dead owner is fenced in time, and an outage of the cluster changes nothing.
 
 use proptest::prelude::*;
-use roadtrain_proto::target::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
+use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 

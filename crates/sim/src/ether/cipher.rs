@@ -1,8 +1,8 @@
 //! A cipher for virtual time: it keeps no secret from anybody who computes, but it notices what AES-GCM would. What it
 //! is driven by is the product's own.
 
-use roadtrain_proto::ether::frame_writer::MemoryFrame;
-use roadtrain_proto::ether::seal::{Cipher, CipherFailed, Direction, Seal, TAG_BYTES};
+use roadtrain_ether_proto::frame_writer::MemoryFrame;
+use roadtrain_proto::seal::{Cipher, CipherFailed, Direction, Seal, TAG_BYTES};
 use roadtrain_proto::security::{NONCE_BYTES, Suite};
 use roadtrain_wire::ether::FrameType;
 

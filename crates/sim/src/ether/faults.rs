@@ -7,8 +7,8 @@ use crate::network::End;
 use crate::plan::Fault;
 use crate::target::Target;
 use core::time::Duration;
-use roadtrain_proto::ether::Item;
-use roadtrain_proto::ether::links::Links;
+use roadtrain_ether_proto::Item;
+use roadtrain_ether_proto::links::Links;
 use roadtrain_proto::time::Instant;
 
 /// As long the end of a lane is lost that only one end hears of.

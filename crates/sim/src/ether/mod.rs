@@ -1,4 +1,4 @@
-//! Lanes over Ethernet: the real two ends of `roadtrain_proto::ether` over simulated links. One seed is one
+//! Lanes over Ethernet: the real two ends of `roadtrain_ether_proto` over simulated links. One seed is one
 //! run.
 //!
 //! What a run checks, beside what the crate's other runs check of data and of requests:

@@ -5,7 +5,7 @@ use super::tcp::Segment;
 use crate::network::End;
 use crate::rng::Rng;
 use core::time::Duration;
-use roadtrain_proto::ether::frame_writer::MemoryFrame;
+use roadtrain_ether_proto::frame_writer::MemoryFrame;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};

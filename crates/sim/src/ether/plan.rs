@@ -5,7 +5,7 @@ use crate::network::End;
 use crate::plan::{Fault, Plan, policy};
 use crate::rng::Rng;
 use core::time::Duration;
-use roadtrain_proto::ether::Packing;
+use roadtrain_ether_proto::Packing;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, TAG_BYTES};

@@ -1,4 +1,4 @@
-//! Express connections of the simulated host: when there is one is decided by `roadtrain_proto::host::express`.
+//! Express connections of the simulated host: when there is one is decided by `roadtrain_host_proto::express`.
 
 use super::lane::Lane;
 use super::{Host, PATH};
@@ -6,11 +6,11 @@ use crate::load::Load;
 use crate::network::Lost;
 use crate::plan::Sabotage;
 use crate::transport::{HostEnd, Transport};
-use roadtrain_proto::host::express::Wish;
-use roadtrain_proto::host::old_commands::LaneGuard;
-use roadtrain_proto::host::pins::Barred;
-use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::host::write_verifier::PathWrites;
+use roadtrain_host_proto::express::Wish;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::time::Instant;
 
 /// An express connection.

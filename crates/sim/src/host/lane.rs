@@ -4,11 +4,11 @@ use crate::load::{Load, Request};
 use crate::network::Lost;
 use crate::plan::Plan;
 use crate::transport::HostEnd;
-use roadtrain_proto::host::express::Express;
-use roadtrain_proto::host::old_commands::LaneGuard;
-use roadtrain_proto::host::qpair::Data;
-use roadtrain_proto::host::requests::{Ended, Outcome, Queue, Requests};
-use roadtrain_proto::host::retry::RetryRules;
+use roadtrain_host_proto::express::Express;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::requests::{Ended, Outcome, Queue, Requests};
+use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics;
 

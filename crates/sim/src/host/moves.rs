@@ -4,11 +4,11 @@ use super::lane::Lane;
 use super::{Host, PATH, rules};
 use crate::load::{Load, Request};
 use crate::transport::{HostEnd, Transport};
-use roadtrain_proto::host::association::{Association, Beside, Config};
-use roadtrain_proto::host::express::Traffic;
-use roadtrain_proto::host::old_commands::OldCommands;
-use roadtrain_proto::host::paths::{Offer, WayState};
-use roadtrain_proto::host::requests::{Moved, Queue};
+use roadtrain_host_proto::association::{Association, Beside, Config};
+use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::old_commands::OldCommands;
+use roadtrain_host_proto::paths::{Offer, WayState};
+use roadtrain_host_proto::requests::{Moved, Queue};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 

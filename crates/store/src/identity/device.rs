@@ -6,7 +6,7 @@
 //! machine, because nothing says that its blocks are the same.
 
 use super::of_backing_file;
-use roadtrain_proto::target::digest;
+use roadtrain_proto::digest::digest;
 use roadtrain_system::machine::machine;
 use std::fs;
 use std::fs::File;

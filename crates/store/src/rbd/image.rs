@@ -9,7 +9,7 @@ use super::library::{
 use super::under_way::UnderWay;
 use super::{Failure, RbdImage};
 use crate::{Op, SizeWatcher};
-use roadtrain_proto::target::digest;
+use roadtrain_proto::digest::digest;
 use roadtrain_wire::status::Status;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -2,7 +2,7 @@
 //! program.
 
 use proptest::prelude::*;
-use roadtrain_proto::ether::seal::{Limits, Opened, Refused, Seal, open};
+use roadtrain_proto::seal::{Limits, Opened, Refused, Seal, open};
 use roadtrain_proto::security::{FrameKeys, FrameSecret, Hash, Secret};
 use roadtrain_tls::FrameCipher;
 use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION, flags, parse};

@@ -3,11 +3,11 @@
 use super::{Step, Steps, now};
 use anyhow::{Context, bail, ensure};
 use roadtrain_engine::ether::port::{Port, PortConfig, PortKind};
-use roadtrain_proto::ether::channel::ChannelConfig;
-use roadtrain_proto::ether::frame_writer::FrameWriter;
-use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::{Item, Packing, host, target};
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_ether_proto::channel::ChannelConfig;
+use roadtrain_ether_proto::frame_writer::FrameWriter;
+use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::{Item, Packing, host, target};
+use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind, Urgency};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, MacAddress, PAGE_BYTES, parse};

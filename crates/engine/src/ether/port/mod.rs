@@ -53,7 +53,7 @@ use absent::AbsentPort;
 use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
 use medium::{MediumPort, Opened};
 use packet::PacketPort;
-use roadtrain_proto::ether::seal::{Cipher, Seal};
+use roadtrain_proto::seal::{Cipher, Seal};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress};
 use rustix::net::AddressFamily;
 use std::io;

@@ -13,7 +13,7 @@ use super::{Interface, sys};
 use libc::{SOL_SOCKET, SOL_XDP, xdp_desc};
 use program::{Attached, Wanted};
 use ring::Ring;
-use roadtrain_proto::ether::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use rustix::net::AddressFamily;

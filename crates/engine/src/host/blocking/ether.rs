@@ -11,11 +11,11 @@ use crate::host::ether::{
 use crate::host::link::ether::EtherLink;
 use crate::host::link::{Link, LinkError};
 use crate::platform::Route;
-use roadtrain_proto::ether::fence::Fence;
-use roadtrain_proto::ether::host::RxEvent;
-use roadtrain_proto::ether::seal::Limits;
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_ether_proto::host_queue::RxEvent;
+use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_wire::ether::FrameType;
 use roadtrain_wire::sqe::Sqe;

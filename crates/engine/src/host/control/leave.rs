@@ -4,7 +4,7 @@
 use super::{Control, HostError, Leftover, LinkError, Order};
 use crate::clock;
 use crate::host::admin::close;
-use roadtrain_proto::host::procedure::Failure;
+use roadtrain_host_proto::procedure::Failure;
 use roadtrain_wire::identify::vwc;
 use tracing::{info, warn};
 

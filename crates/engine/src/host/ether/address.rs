@@ -1,8 +1,8 @@
 //! Which way frames go.
 
 use crate::ether::port::PortConfig;
-use roadtrain_proto::ether::Packing;
-use roadtrain_proto::ether::seal::Limits;
+use roadtrain_ether_proto::Packing;
+use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::SealUse;
 use std::fmt;
 

@@ -2,7 +2,7 @@
 
 use super::ports::{Heard, Ports};
 use crate::clock;
-use roadtrain_proto::ether::asking::{Asking, Pace};
+use roadtrain_ether_proto::asking::{Asking, Pace};
 use std::io;
 
 /// Most frames looked at before it is looked at the time.

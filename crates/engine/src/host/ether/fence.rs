@@ -1,9 +1,9 @@
-//! Ends the host's earlier lanes, as `roadtrain_proto::ether::fence` says.
+//! Ends the host's earlier lanes, as `roadtrain_ether_proto::fence` says.
 
 use super::ports::Ports;
 use crate::clock;
 use crate::host::link::LinkError;
-use roadtrain_proto::ether::fence::{Fence, FenceState, Route};
+use roadtrain_ether_proto::fence::{Fence, FenceState, Route};
 use std::time::Duration;
 
 /// Most frames looked at before it is looked at the time.

@@ -10,10 +10,10 @@ use crate::host::counters::PathReading;
 use crate::host::link::LinkError;
 use crate::metrics::ReactorCells;
 use crate::platform::numa;
-use roadtrain_proto::ether::fence::{EarlierLane, Route};
-use roadtrain_proto::ether::host::{Qpair, RxEvent};
-use roadtrain_proto::ether::liveness::{Gone, Liveness};
-use roadtrain_proto::ether::seal::Limits;
+use roadtrain_ether_proto::fence::{EarlierLane, Route};
+use roadtrain_ether_proto::host_queue::{Qpair, RxEvent};
+use roadtrain_ether_proto::liveness::{Gone, Liveness};
+use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::Reason;
@@ -332,10 +332,10 @@ impl Source for NoData {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use roadtrain_proto::ether::Packing;
-    use roadtrain_proto::ether::channel::ChannelConfig;
-    use roadtrain_proto::ether::host::Config;
-    use roadtrain_proto::ether::links::Links;
+    use roadtrain_ether_proto::Packing;
+    use roadtrain_ether_proto::channel::ChannelConfig;
+    use roadtrain_ether_proto::host_queue::Config;
+    use roadtrain_ether_proto::links::Links;
     use roadtrain_proto::policy::PolicyConfig;
     use roadtrain_wire::ether::setup::Join;
     use roadtrain_wire::ether::setup::Leave;

@@ -3,7 +3,7 @@
 
 use super::ports::{Heard, Ports};
 use super::route::{HEADS_BYTES, Linked, Path};
-use roadtrain_proto::ether::fence::Route;
+use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{Join, Joined};
@@ -160,7 +160,7 @@ pub(super) fn put_join(ports: &mut Ports, route: Route, join: &Join, peer_token:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_proto::ether::channel::ChannelConfig;
+    use roadtrain_ether_proto::channel::ChannelConfig;
     use roadtrain_wire::zerocopy::FromZeros;
 
     const NOW: Instant = Instant(1_000_000_000);

@@ -7,7 +7,7 @@ use super::ports::{Ports, beside};
 use super::probe::probe;
 use super::route::{Path, Survey};
 use crate::host::link::LinkError;
-use roadtrain_proto::ether::fence::{Fence, Route};
+use roadtrain_ether_proto::fence::{Fence, Route};
 use roadtrain_wire::ether::MacAddress;
 use std::io;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use super::ports::Ports;
 use super::route::route;
 use crate::ether::{FrameSeal, seals};
 use crate::metrics::ReactorCells;
-use roadtrain_proto::ether::fence::Route;
-use roadtrain_proto::ether::frame_writer::FrameWriter;
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::frame_writer::FrameWriter;
 use roadtrain_wire::ether::{FrameHeader, FrameType};
 
 /// Data of a lane's requests.

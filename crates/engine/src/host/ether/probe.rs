@@ -3,7 +3,7 @@
 use super::ask::{Question, ask};
 use super::ports::{Heard, Ports};
 use super::route::{FRAME_MIN, Path};
-use roadtrain_proto::ether::asking::Pace;
+use roadtrain_ether_proto::asking::Pace;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, MacAddress};
 use std::io;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn sizes(largest: u16) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_proto::ether::fence::Route;
+    use roadtrain_ether_proto::fence::Route;
 
     #[test]
     fn sizes_go_down() {

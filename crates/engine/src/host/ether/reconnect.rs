@@ -4,9 +4,9 @@
 use super::ports::{Heard, Ports};
 use super::route::FRAME_MIN;
 use crate::host::link::LinkError;
-use roadtrain_proto::ether::Item;
-use roadtrain_proto::ether::fence::Route;
-use roadtrain_proto::ether::links::{LINKS_MAX, Links};
+use roadtrain_ether_proto::Item;
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::links::{LINKS_MAX, Links};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Offer, with_nqn};
 use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};

@@ -1,7 +1,7 @@
 //! Links of a lane, and what leads to them.
 
-use roadtrain_proto::ether::channel::ChannelConfig;
-use roadtrain_proto::ether::fence::Route;
+use roadtrain_ether_proto::channel::ChannelConfig;
+use roadtrain_ether_proto::fence::Route;
 use roadtrain_wire::ether::setup::{Join, Joined};
 use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, MacAddress, TAG_BYTES};
 

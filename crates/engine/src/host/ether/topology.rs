@@ -5,7 +5,7 @@ use super::late::put_join;
 use super::ports::{Heard, Ports};
 use super::reconnect::is_small;
 use super::route::{Linked, Path, Survey, route};
-use roadtrain_proto::ether::fence::Route;
+use roadtrain_ether_proto::fence::Route;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::MacAddress;
 use roadtrain_wire::ether::setup::{Joined, addresses};

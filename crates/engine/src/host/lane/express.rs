@@ -3,8 +3,8 @@
 use super::HostLane;
 use crate::host::api::{Class, Request};
 use crate::host::link::Shared;
-use roadtrain_proto::host::express::{Express, Rules, Traffic};
-use roadtrain_proto::host::qpair::Data;
+use roadtrain_host_proto::express::{Express, Rules, Traffic};
+use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;

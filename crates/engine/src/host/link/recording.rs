@@ -1,7 +1,7 @@
 //! What is recorded of requests that have ended.
 
 use crate::recorded::{Line, first_block};
-use roadtrain_proto::host::qpair::{Data, Moments};
+use roadtrain_host_proto::qpair::{Data, Moments};
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;

@@ -7,7 +7,7 @@ use crate::gather::GatherWriter;
 use crate::host::requests::{Ending, HasEnded, LaneRequests};
 use crate::recorded::Line;
 use crate::stats::LaneStats;
-use roadtrain_proto::host::qpair::{Data, Qpair, RxEvent};
+use roadtrain_host_proto::qpair::{Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::recorder::Record;
 use roadtrain_proto::time::Instant;

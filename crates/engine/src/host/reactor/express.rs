@@ -7,11 +7,11 @@ use crate::host::lane::HostLane;
 use crate::host::link::Link;
 use crate::reactor::List;
 use crate::recorded::Line;
-use roadtrain_proto::host::express::Wish;
-use roadtrain_proto::host::old_commands::LaneGuard;
-use roadtrain_proto::host::pins::Barred;
-use roadtrain_proto::host::retry::RetryRules;
-use roadtrain_proto::host::write_verifier::PathWrites;
+use roadtrain_host_proto::express::Wish;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_wire::fabrics;
 use tracing::debug;
 

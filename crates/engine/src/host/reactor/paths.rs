@@ -9,10 +9,10 @@ use crate::host::api::{Class, Op, Request};
 use crate::host::numbers::Numbers;
 use crate::reactor::Table;
 use crate::stats::LaneStats;
-use roadtrain_proto::host::express::Traffic;
-use roadtrain_proto::host::paths::{AnaTable, Choice, Offer, Selector, WayState};
-use roadtrain_proto::host::pins::Barred;
-use roadtrain_proto::host::requests::{Addressed, Moved};
+use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::paths::{AnaTable, Choice, Offer, Selector, WayState};
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::requests::{Addressed, Moved};
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Queues that hosts are granted, and Connects that are refused.
 
 use super::{Answer, Control, Port, State};
-use roadtrain_proto::target::ConnectRefused;
-use roadtrain_proto::target::session::Session;
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::ConnectRefused;
+use roadtrain_target_proto::session::Session;
 use roadtrain_wire::fabrics::ConnectData;
 use std::mem::offset_of;
 use tracing::info;

@@ -2,9 +2,9 @@
 
 use super::{Control, State};
 use crate::target::order::Order;
-use roadtrain_proto::target::Connected;
-use roadtrain_proto::target::presence::Presence;
-use roadtrain_proto::target::session::Leaving;
+use roadtrain_target_proto::Connected;
+use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::session::Leaving;
 
 impl Control {
     /// What has become of a command that its host has aborted.

@@ -7,7 +7,7 @@ use crate::target::reservation_file::Kept;
 use crate::target::reserving::Saver;
 use crate::target::stores::Stores;
 use crate::target::tasks::Owner;
-use roadtrain_proto::target::{Target, TargetEvent, TurnOf};
+use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
 use roadtrain_wire::sqe::Sqe;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};

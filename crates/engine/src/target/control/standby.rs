@@ -3,8 +3,8 @@
 use super::Control;
 use crate::target::open_store::OpenStore;
 use crate::target::stores::Open;
-use roadtrain_proto::target::{ConfigError, Place};
 use roadtrain_store::Store;
+use roadtrain_target_proto::{ConfigError, Place};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;

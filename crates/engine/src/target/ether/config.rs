@@ -3,10 +3,10 @@
 use crate::ether::port::{Port, PortConfig, PortKind, is_missing, is_socket_number_taken, missing};
 use crate::target::ServerError;
 use crate::target::control::Control;
-use roadtrain_proto::ether::Packing;
+use roadtrain_ether_proto::Packing;
 use roadtrain_proto::security::SealUse;
-use roadtrain_proto::target::FrameListener;
 use roadtrain_system::random;
+use roadtrain_target_proto::FrameListener;
 use std::io;
 use std::mem;
 use std::thread;

@@ -1,6 +1,6 @@
 //! What was dropped, by reason: frames on their way to a lane, and what lanes themselves have dropped.
 
-use roadtrain_proto::ether::Rejected;
+use roadtrain_ether_proto::Rejected;
 use std::fmt;
 use std::ops::Add;
 

@@ -3,7 +3,7 @@
 
 use super::{Bucket, Drop, Drops, JoinRequest, QueryRequest, Reply, Request};
 use crate::target::control::Control;
-use roadtrain_proto::ether::setup::{Inquiry, answer};
+use roadtrain_ether_proto::setup::{Inquiry, answer};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::setup::{Join, Joined, Offer, with_nqn};
 use roadtrain_wire::ether::{

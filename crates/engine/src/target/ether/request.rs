@@ -1,6 +1,6 @@
 //! What a host asks of the reactor that has its lane, or is to have it.
 
-use roadtrain_proto::ether::setup::Inquiry;
+use roadtrain_ether_proto::setup::Inquiry;
 use roadtrain_wire::ether::setup::Join;
 use roadtrain_wire::ether::{FrameHeader, MacAddress};
 use std::sync::Arc;

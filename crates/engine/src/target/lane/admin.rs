@@ -2,9 +2,9 @@
 
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
-use roadtrain_proto::target::session::{Session, State};
-use roadtrain_proto::target::{Connected, TargetEvent};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::session::{Session, State};
+use roadtrain_target_proto::{Connected, TargetEvent};
 use tracing::warn;
 
 /// Room for a page that a reactor keeps from one command to the next.

@@ -4,8 +4,8 @@ use super::{Shared, TargetLane};
 use crate::buffer::Buffer;
 use crate::platform::{packets_core, packets_napi_id};
 use crate::target::order::LanePlace;
-use roadtrain_proto::target::flows::{self, Flow};
-use roadtrain_proto::target::session::State;
+use roadtrain_target_proto::flows::{self, Flow};
+use roadtrain_target_proto::session::State;
 
 /// Looks that are kept between two reports.
 const SEEN_MAX: usize = 16;

@@ -11,7 +11,7 @@ use crate::target::meters::Meters;
 use crate::target::order::{Newcomer, Order};
 use crate::target::tickets::Tickets;
 use crate::tuning;
-use roadtrain_proto::target::TlsUse;
+use roadtrain_target_proto::TlsUse;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

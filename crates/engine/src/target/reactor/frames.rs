@@ -14,8 +14,8 @@ use crate::target::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply,
 use crate::target::lane::ether::{Ether, Link};
 use crate::target::lane::{LaneError, Shared, TargetLane};
 use crate::target::order::Order;
-use roadtrain_proto::ether::setup::{Inquiry, Verdict};
-use roadtrain_proto::ether::{Packing, Rejected};
+use roadtrain_ether_proto::setup::{Inquiry, Verdict};
+use roadtrain_ether_proto::{Packing, Rejected};
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};

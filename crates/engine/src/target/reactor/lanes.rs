@@ -11,12 +11,12 @@ use crate::target::order::{Newcomer, Usage};
 use crate::target::tasks::{Ended, Outcome, Owner};
 
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
-use roadtrain_proto::target::pauses;
-use roadtrain_proto::target::presence::Presence;
-use roadtrain_proto::target::qpair::Config as QpairConfig;
-use roadtrain_proto::target::session::Newcomers;
-use roadtrain_proto::target::{CloseReason, TargetEvent, TurnOf};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::pauses;
+use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::session::Newcomers;
+use roadtrain_target_proto::{CloseReason, TargetEvent, TurnOf};
 use roadtrain_wire::status::Status;
 use std::any::Any;
 use std::os::fd::RawFd;

@@ -3,7 +3,7 @@
 use super::lanes::Lanes;
 use crate::reactor::List;
 use crate::target::tasks::Owner;
-use roadtrain_proto::target::TurnOf;
+use roadtrain_target_proto::TurnOf;
 use roadtrain_wire::status::Status;
 
 impl Lanes {

@@ -4,7 +4,7 @@ use crate::skipped::{skipped_test, this_test};
 use roadtrain_engine::host::{EtherAddress, HostConfig};
 use roadtrain_engine::store::{StoreKind, StoreSpec};
 use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -8,10 +8,10 @@ use roadtrain_engine::host::{
     Class, Client, EtherAddress, HostConfig, HostError, LinkState, Op, Request, discover_ether,
 };
 use roadtrain_engine::store::StoreKind;
-use roadtrain_proto::ether::seal::Limits;
+use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::dhchap::{Group, Keys, Offer};
 use roadtrain_proto::security::{DhchapKey, Hash, SealUse};
-use roadtrain_proto::target::Authentication;
+use roadtrain_target_proto::Authentication;
 use roadtrain_wire::status::Status;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_engine::metrics::name_in_file;
 use roadtrain_engine::target::Subsystem;
-use roadtrain_proto::target::{
+use roadtrain_target_proto::{
     Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
 use serde::Deserialize;
@@ -239,7 +239,7 @@ fn namespace(
 ) -> Value {
     let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
     let name = known.map_or_else(|| name_in_file(nqn, one.nsid), |known| known.device.clone());
-    let id = one.id.unwrap_or_else(|| roadtrain_proto::target::NamespaceId::of_store(0));
+    let id = one.id.unwrap_or_else(|| roadtrain_target_proto::NamespaceId::of_store(0));
     let mut shown = json!({
         "nsid": one.nsid, "bdev_name": name, "name": name,
         "nguid": format!("{:032X}", u128::from_be_bytes(id.nguid)), "uuid": show_uuid(&id.uuid),

@@ -1,7 +1,8 @@
 //! Secure channel concatenation: an authentication that makes a PSK for TLS. Recordings of it in both roles, both
 //! machines against each other, and who is refused.
 
-use super::dhchap::{authenticate, carry_out, key, offer, parties, rigged, seed};
+use super::dhchap::{authenticate, key, parties, rigged};
+use super::helpers::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, unhex};
 use crate::capture;
 use roadtrain_proto::security::dhchap::{

@@ -1,6 +1,7 @@
 //! DH-HMAC-CHAP: transactions that Linux has made, both machines against each other, and every message in every
 //! state.
 
+use super::helpers::{carry_out, offer, seed};
 use super::{HOST, SUBSYSTEM, counting, unhex};
 use proptest::prelude::*;
 use roadtrain_proto::security::dhchap::{
@@ -68,10 +69,6 @@ pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) 
     Parties { hostnqn: HOST.into(), subnqn: SUBSYSTEM.into(), host_key, controller_key }
 }
 
-pub(super) fn offer(hash: Hash, group: Group) -> Offer {
-    Offer { hashes: vec![hash], groups: vec![group] }
-}
-
 /// Random octets that are known: those given, then counting ones.
 pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
     let mut given = given.into_iter();
@@ -80,16 +77,6 @@ pub(super) fn rigged(given: Vec<Vec<u8>>) -> impl FnMut(&mut [u8]) {
         let octets = given.next().unwrap_or_else(|| counting(next, place.len()));
         next = next.wrapping_add(1);
         place.copy_from_slice(&octets[..place.len()]);
-    }
-}
-
-pub(super) fn seed(seed: u8) -> impl FnMut(&mut [u8]) {
-    let mut state = u64::from(seed) + 1;
-    move |place| {
-        for octet in place {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            *octet = (state >> 56) as u8;
-        }
     }
 }
 
@@ -181,14 +168,6 @@ fn challenge(hash: Hash, group: Group, c1: &[u8], s1: &[u8], public: &[u8]) -> V
 
 pub(super) fn key(octet: u8) -> Option<Secret> {
     Some(Secret::new(&[octet; 32]))
-}
-
-pub(super) fn carry_out(progress: Progress, controller: &mut Controller) {
-    if let Progress::Compute(work) = progress {
-        assert!(!controller.resume());
-        work.compute();
-    }
-    assert!(controller.resume());
 }
 
 /// Both machines to their end: what the host says of it.

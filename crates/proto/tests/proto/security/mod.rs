@@ -1,20 +1,12 @@
 //! Keys and derivations against values that a Linux kernel's sessions have shown.
 
-mod bring_up;
 mod concatenation;
 mod dhchap;
+mod helpers;
 mod keys;
 mod proofs;
 
-/// The host of the vectors.
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000015";
-/// The subsystem of the vectors.
-const SUBSYSTEM: &str = "nqn.2024-01.test:kernel";
-
-/// Octets from `first`, each one more than the one before.
-fn counting(first: u8, count: usize) -> Vec<u8> {
-    (0..count).map(|at| first.wrapping_add(at as u8)).collect()
-}
+use helpers::{HOST, SUBSYSTEM, counting};
 
 fn hex(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect()

@@ -1,6 +1,7 @@
 //! What counts of a proof: each of its octets, in its transaction, by the keys that hold now and for their owners.
 
-use super::dhchap::{authenticate, key, offer, parties, seed};
+use super::dhchap::{authenticate, key, parties};
+use super::helpers::{offer, seed};
 use super::{HOST, SUBSYSTEM};
 use roadtrain_proto::security::dhchap::{
     Challenged, Controller, Group, Host, HostError, Keys, Offer, Parties, State,

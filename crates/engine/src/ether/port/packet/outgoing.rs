@@ -4,7 +4,7 @@
 
 use crate::ether::port::frame::{FRAME_MAX, Sent, Shape};
 use crc_fast::{CrcAlgorithm, Digest};
-use roadtrain_proto::ether::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
 use roadtrain_wire::zerocopy::IntoBytes;
 use std::ffi::c_int;

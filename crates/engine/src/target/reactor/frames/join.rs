@@ -9,10 +9,10 @@ use crate::target::lane::ether::{Ether, EtherLane, Link};
 use crate::target::lane::{LaneError, TargetLane};
 use crate::target::reactor::frames::{Frames, Moved};
 use crate::target::reactor::lanes::Lanes;
-use roadtrain_proto::ether::channel::ChannelConfig;
-use roadtrain_proto::ether::links::Links;
-use roadtrain_proto::ether::setup::answer;
-use roadtrain_proto::ether::target::{Config, Qpair};
+use roadtrain_ether_proto::channel::ChannelConfig;
+use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::setup::answer;
+use roadtrain_ether_proto::target_queue::{Config, Qpair};
 use roadtrain_system::random;
 use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
 use roadtrain_wire::ether::{

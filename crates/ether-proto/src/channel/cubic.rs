@@ -1,0 +1,341 @@
+//! How many frames may be under way: slow start, then CUBIC (RFC 9438), in frames.
+
+use super::cause::{BETA, Cause};
+use super::numbers::{WINDOW, is_before};
+use core::mem;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+const INITIAL: f64 = 16.0;
+/// Least that a loss leaves where frames queue; where they do not it is the less likely that they were too many.
+const MINIMUM: f64 = 2.0;
+const MINIMUM_UNQUEUED: f64 = 8.0;
+const MAXIMUM: f64 = WINDOW as f64;
+/// Growth, frames per second cubed.
+const C: f64 = 0.4;
+/// As fast as Reno with that decrease.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// A round trip longer than its minimum by a quarter and this means that frames queue: slow start ends.
+const DELAY_MAX: Duration = Duration::from_micros(200);
+/// Frames are paced after cuts that leave less than this: where losses are by chance no queue is short of room.
+const PACED_MAX: f64 = 0.85;
+/// So many lost in one window, and more than an eighth of it, are no accidents.
+const BUNCH_MIN: u32 = 4;
+
+/// What a cut changes.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    frames: f64,
+    /// Slow start up to here.
+    threshold: f64,
+    /// The window at the last loss.
+    plateau: f64,
+    /// What Reno would allow.
+    reno: f64,
+    /// The window before the last cut.
+    before: f64,
+    /// Seconds of growth since the last cut, and until the plateau.
+    elapsed_s: f64,
+    plateau_s: f64,
+}
+
+pub(super) struct Cubic {
+    window: Window,
+    /// Before the last cut: it comes back when nothing was lost.
+    saved: Option<Window>,
+    /// Losses of numbers before this one belong to the last cut; how many there were.
+    cut_end: u32,
+    cut_losses: u32,
+    /// The present round trip ends when this number is acknowledged; its most frames and its shortest time.
+    round_end: u32,
+    most_in_flight: u32,
+    round_rtt: Duration,
+    /// The shortest of the last one.
+    shortest: Duration,
+    cause: Cause,
+    /// Whether frames queued in the last one.
+    is_queue: bool,
+    grown_at: Instant,
+    cut_at: Option<Instant>,
+}
+
+impl Cubic {
+    pub(super) fn new(now: Instant, first: u32) -> Self {
+        let window = Window {
+            frames: INITIAL,
+            threshold: MAXIMUM,
+            plateau: INITIAL,
+            reno: INITIAL,
+            before: INITIAL,
+            elapsed_s: 0.0,
+            plateau_s: 0.0,
+        };
+        Cubic {
+            window,
+            saved: None,
+            cut_end: first,
+            cut_losses: 0,
+            round_end: first,
+            most_in_flight: 0,
+            round_rtt: Duration::MAX,
+            shortest: Duration::ZERO,
+            cause: Cause::new(),
+            is_queue: false,
+            grown_at: now,
+            cut_at: None,
+        }
+    }
+
+    /// Frames that may be under way.
+    pub(super) fn frames(&self) -> u32 {
+        self.window.frames as u32
+    }
+
+    /// When the window was cut last.
+    pub(super) fn cut_at(&self) -> Option<Instant> {
+        self.cut_at
+    }
+
+    /// A frame has left; so many are under way.
+    pub(super) fn sent(&mut self, in_flight: u32) {
+        self.most_in_flight = self.most_in_flight.max(in_flight);
+    }
+
+    /// A round trip was measured.
+    pub(super) fn sampled(&mut self, rtt: Duration) {
+        self.round_rtt = self.round_rtt.min(rtt);
+        self.cause.sampled(rtt);
+    }
+
+    /// So many frames were acknowledged, the highest of all now `highest - 1`; `next` is sent next. The shortest
+    /// time of the round trip that has ended with that.
+    pub(super) fn acknowledged(
+        &mut self,
+        now: Instant,
+        frames: u32,
+        (highest, next, in_flight): (u32, u32, u32),
+        (smoothed, minimum): (Duration, Duration),
+    ) -> Option<Duration> {
+        let idle = now.since(self.grown_at);
+        self.grown_at = now;
+        let is_slow_start = self.window.frames < self.window.threshold;
+        let most = f64::from(self.most_in_flight);
+        if is_slow_start {
+            if most * 2.0 > self.window.frames {
+                let grown = self.window.frames + f64::from(frames);
+                self.window.frames = grown.min(self.window.threshold).min(MAXIMUM);
+            }
+        } else if most + 1.0 > self.window.frames.floor() {
+            // Time in which the window did not limit does not count.
+            let seconds = idle.min(smoothed).as_secs_f64();
+            self.window.grow(f64::from(frames), seconds, smoothed.as_secs_f64());
+        }
+        if !is_before(self.round_end, highest) {
+            return None;
+        }
+        self.round_end = next;
+        self.most_in_flight = in_flight;
+        let shortest = mem::replace(&mut self.round_rtt, Duration::MAX);
+        if shortest == Duration::MAX {
+            return None;
+        }
+        self.shortest = shortest;
+        self.is_queue = shortest > minimum + minimum / 4 + DELAY_MAX;
+        if is_slow_start && self.is_queue {
+            self.window.end_slow_start();
+        }
+        Some(shortest)
+    }
+
+    /// That number was lost, and `beside` is the longer one of the round trips of its neighbours; `next` is sent next.
+    pub(super) fn lost(&mut self, now: Instant, (seq, next): (u32, u32), beside: Option<Duration>) {
+        if !is_before(seq, self.cut_end) {
+            self.begin_cut(now, next, beside);
+        }
+        self.cut_losses += 1;
+        if self.is_bunch() {
+            self.window.cut_further(self.least());
+            self.cut_at = Some(now);
+        }
+    }
+
+    fn begin_cut(&mut self, now: Instant, next: u32, beside: Option<Duration>) {
+        if let Some(beside) = beside {
+            self.cause.lost(beside);
+        }
+        self.cause.cut(next.wrapping_sub(self.cut_end), self.cut_losses);
+        let share = self.cause.share(self.shortest);
+        self.saved = Some(self.window);
+        self.window.cut(share, self.least());
+        (self.cut_end, self.cut_losses) = (next, 0);
+        if share < PACED_MAX {
+            self.cut_at = Some(now);
+        }
+    }
+
+    fn least(&self) -> f64 {
+        if self.is_queue { MINIMUM } else { MINIMUM_UNQUEUED }
+    }
+
+    /// Whether the window of the last cut has lost so much that something must have run over.
+    fn is_bunch(&self) -> bool {
+        self.cut_losses >= BUNCH_MIN && f64::from(self.cut_losses) * 8.0 > self.window.before
+    }
+
+    /// Time-outs repeat: start anew.
+    pub(super) fn collapse(&mut self, now: Instant, next: u32) {
+        self.saved.get_or_insert(self.window);
+        self.window.cut(BETA, MINIMUM);
+        self.window.frames = MINIMUM;
+        self.cut_end = next;
+        self.cut_at = Some(now);
+    }
+
+    /// That number was lost indeed.
+    pub(super) fn confirmed(&mut self, seq: u32) {
+        if is_before(seq, self.cut_end) {
+            self.saved = None;
+        }
+    }
+
+    /// That number was not lost: neither was the window to be cut for it.
+    pub(super) fn revived(&mut self, seq: u32) {
+        if is_before(seq, self.cut_end)
+            && let Some(saved) = self.saved.take()
+            && saved.frames > self.window.frames
+        {
+            self.window = saved;
+            self.cut_at = None;
+        }
+    }
+}
+
+impl Window {
+    fn cut(&mut self, share: f64, least: f64) {
+        let frames = self.frames;
+        // Fast convergence: who is cut below the last plateau leaves room for others.
+        self.plateau = if frames < self.plateau { frames * (1.0 + share) / 2.0 } else { frames };
+        self.before = frames;
+        self.frames = (frames * share).max(least);
+        self.threshold = self.frames;
+        self.begin();
+    }
+
+    /// The last cut was not deep enough.
+    fn cut_further(&mut self, least: f64) {
+        let frames = (self.before * BETA).max(least);
+        if frames < self.frames {
+            (self.frames, self.threshold) = (frames, frames);
+            self.begin();
+        }
+    }
+
+    fn end_slow_start(&mut self) {
+        self.threshold = self.frames;
+        self.plateau = self.frames;
+        self.before = self.frames;
+        self.begin();
+    }
+
+    /// Growth begins at the present window.
+    fn begin(&mut self) {
+        self.reno = self.frames;
+        self.elapsed_s = 0.0;
+        self.plateau_s = ((self.plateau - self.frames).max(0.0) / C).cbrt();
+    }
+
+    fn cubic(&self, seconds: f64) -> f64 {
+        C * (seconds - self.plateau_s).powi(3) + self.plateau
+    }
+
+    fn grow(&mut self, acknowledged: f64, seconds: f64, rtt_s: f64) {
+        self.elapsed_s += seconds;
+        let alpha = if self.reno < self.before { ALPHA } else { 1.0 };
+        self.reno += alpha * acknowledged / self.frames;
+        let target = self.cubic(self.elapsed_s + rtt_s).clamp(self.frames, self.frames * 1.5);
+        let grown = if self.cubic(self.elapsed_s) < self.reno {
+            self.frames.max(self.reno)
+        } else {
+            self.frames + (target - self.frames) / self.frames * acknowledged
+        };
+        self.frames = grown.min(MAXIMUM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_micros(100);
+
+    /// A window's worth of round trips, each full; the number that is sent next.
+    fn run(cubic: &mut Cubic, from: u32, rounds: u64, rtt: Duration) -> u32 {
+        let mut next = from;
+        for _ in 0..rounds {
+            let frames = cubic.frames();
+            cubic.sent(frames);
+            cubic.sampled(rtt);
+            let highest = next.wrapping_add(frames);
+            let now = Instant(u64::from(highest) * 1000);
+            cubic.acknowledged(now, frames, (highest, highest, 0), (rtt, RTT));
+            next = highest;
+        }
+        next
+    }
+
+    #[test]
+    fn slow_start_doubles_until_frames_queue() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let next = run(&mut cubic, 0, 3, RTT);
+        assert_eq!(cubic.frames(), 128);
+        let next = run(&mut cubic, next, 2, RTT * 4);
+        let frames = cubic.frames();
+        run(&mut cubic, next, 4, RTT * 4);
+        assert!((frames..frames + 6).contains(&cubic.frames()), "{frames} {}", cubic.frames());
+    }
+
+    #[test]
+    fn a_loss_cuts_once_in_a_round_trip_and_is_undone_if_it_was_none() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let next = run(&mut cubic, 0, 3, RTT);
+        cubic.lost(Instant(0), (next - 5, next), None);
+        cubic.lost(Instant(0), (next - 1, next), None);
+        assert_eq!(cubic.frames(), 89);
+        cubic.revived(next - 5);
+        assert_eq!(cubic.frames(), 128);
+        cubic.lost(Instant(0), (next, next + 9), None);
+        cubic.confirmed(next);
+        cubic.revived(next + 1);
+        assert_eq!(cubic.frames(), 89);
+        cubic.collapse(Instant(0), next + 20);
+        assert_eq!(cubic.frames(), 2);
+    }
+
+    #[test]
+    fn what_is_lost_by_chance_costs_little_unless_it_is_much() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        let mut next = run(&mut cubic, 0, 3, RTT);
+        for _ in 0..100 {
+            cubic.lost(Instant(0), (next, next + 1), Some(RTT));
+            next = run(&mut cubic, next + 1, 8, RTT);
+        }
+        next = run(&mut cubic, next, 100, RTT);
+        let before = cubic.frames();
+        let end = next + before;
+        (next..next + 3).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        assert!(cubic.frames() * 100 >= before * 97, "{} of {before}", cubic.frames());
+        (next + 3..end).for_each(|seq| cubic.lost(Instant(0), (seq, end), Some(RTT)));
+        assert_eq!(cubic.frames(), before * 7 / 10);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut cubic = Cubic::new(Instant(0), 0);
+        for round in 1..100 {
+            cubic.sent(4);
+            let now = Instant(u64::from(round) * 100_000);
+            cubic.acknowledged(now, 4, (round * 4, round * 4, 0), (RTT, RTT));
+        }
+        assert_eq!(cubic.frames(), 16);
+    }
+}

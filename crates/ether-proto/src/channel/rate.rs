@@ -1,0 +1,43 @@
+//! How long the link takes for an octet, for the choice between links.
+
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// At 100 Gbit/s: what is assumed of a link on which no queue was seen.
+const NS_PER_KIB_MIN: u64 = 82;
+/// A round trip longer than its minimum by a quarter and this means that frames queue.
+const QUEUE_MIN: Duration = Duration::from_micros(50);
+
+pub(super) struct Rate {
+    ns_per_kib: u64,
+    round_from: Instant,
+    octets: u64,
+}
+
+impl Rate {
+    pub(super) fn new(now: Instant) -> Self {
+        Rate { ns_per_kib: 0, round_from: now, octets: 0 }
+    }
+
+    pub(super) fn acknowledged(&mut self, octets: u64) {
+        self.octets += octets;
+    }
+
+    /// A round trip has ended. Only where frames queue does what arrives say what the link can.
+    pub(super) fn round(&mut self, now: Instant, shortest: Duration, minimum: Duration) {
+        let took = now.since(self.round_from).as_nanos() as u64;
+        let sample = took.saturating_mul(1024) / self.octets.max(1);
+        let is_queue = shortest > minimum + minimum / 4 + QUEUE_MIN;
+        self.ns_per_kib = match (is_queue, self.ns_per_kib) {
+            (false, before) => before - before / 4,
+            (true, 0) => sample,
+            (true, before) => (before * 3).saturating_add(sample) / 4,
+        };
+        (self.round_from, self.octets) = (now, 0);
+    }
+
+    /// Nanoseconds for so many octets.
+    pub(super) fn time_ns(&self, octets: u64) -> u64 {
+        octets.saturating_mul(self.ns_per_kib.max(NS_PER_KIB_MIN)) / 1024
+    }
+}

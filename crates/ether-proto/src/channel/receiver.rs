@@ -1,0 +1,236 @@
+//! The receiving side: which numbers have arrived, and what the peer is still to be told of that.
+
+use super::numbers::{Numbers, WINDOW, is_before};
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// Frames after which an acknowledgement is owed at once.
+const FRAMES_MAX: u32 = 16;
+/// An acknowledgement waits for a frame to travel with for at most this long.
+const WAIT_MAX: Duration = Duration::from_micros(100);
+/// A BASE further ahead than this is no peer's. A link may be cut for long while others keep its lane alive: its peer asks
+/// ten times a second whether it is back, which takes a number each time, and this is three years of that.
+const SKIP_MAX: u32 = 1 << 30;
+
+/// What became of a frame's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It has none; what it says of the other direction has been taken.
+    Unnumbered,
+    /// It is new: the body counts.
+    New,
+    /// It has arrived before, or is no longer waited for: the body is to be dropped.
+    Duplicate,
+    /// It is beyond the window: the body is to be dropped.
+    Beyond,
+    /// Its BASE cannot be: drop it.
+    Absurd,
+    /// The frame is not of this lane: drop it.
+    Foreign,
+}
+
+pub(super) struct Receiver {
+    /// Every number before this one has arrived or is not waited for.
+    ack: u32,
+    /// Those from `ack` on that have arrived.
+    arrived: Numbers,
+    /// After the highest that has arrived.
+    end: u32,
+    /// When the highest has arrived.
+    end_at: Instant,
+    /// Numbers from `ack` on that there is room for.
+    credits: u16,
+    /// Frames that have arrived since the peer was told.
+    owed: u32,
+    /// When it is to be told at the latest.
+    due_at: Option<Instant>,
+}
+
+impl Receiver {
+    pub(super) fn new(now: Instant, first: u32) -> Self {
+        Receiver {
+            ack: first,
+            arrived: Numbers::default(),
+            end: first,
+            end_at: now,
+            credits: WINDOW as u16,
+            owed: 0,
+            due_at: None,
+        }
+    }
+
+    /// What has arrived until now is not to count: the peer's BASE says what it still waits for.
+    pub(super) fn restart(&mut self, now: Instant, base: u32) {
+        *self = Receiver { credits: self.credits, ..Receiver::new(now, base) };
+    }
+
+    pub(super) fn set_credits(&mut self, now: Instant, credits: u16) {
+        if self.credits == 0 && credits > 0 {
+            self.due_at = Some(now);
+        }
+        self.credits = credits.min(WINDOW as u16);
+    }
+
+    /// The peer's BASE; false if it makes no sense.
+    pub(super) fn settle(&mut self, base: u32) -> bool {
+        let ahead = base.wrapping_sub(self.ack);
+        if !is_before(self.ack, base) {
+            return true;
+        }
+        if ahead >= SKIP_MAX {
+            return false;
+        }
+        if ahead >= WINDOW {
+            self.arrived.clear();
+            self.ack = base;
+        } else {
+            while self.ack != base {
+                self.arrived.remove(self.ack);
+                self.ack = self.ack.wrapping_add(1);
+            }
+        }
+        self.advance();
+        true
+    }
+
+    /// Whether that number has arrived, or is no longer waited for.
+    pub(super) fn has_arrived(&self, seq: u32) -> bool {
+        let ahead = seq.wrapping_sub(self.ack);
+        is_before(seq, self.ack) || (ahead < WINDOW && self.arrived.contains(seq))
+    }
+
+    /// A frame's number.
+    pub(super) fn arrive(&mut self, now: Instant, seq: u32) -> Arrival {
+        if self.has_arrived(seq) {
+            // The peer may have missed that it was acknowledged.
+            self.due_at = Some(now);
+            return Arrival::Duplicate;
+        }
+        if seq.wrapping_sub(self.ack) >= WINDOW {
+            return Arrival::Beyond;
+        }
+        self.arrived.insert(seq);
+        if !is_before(seq, self.end) {
+            self.end = seq.wrapping_add(1);
+            self.end_at = now;
+        }
+        self.advance();
+        self.owed += 1;
+        let is_urgent = self.owed >= FRAMES_MAX || !self.arrived.is_empty();
+        let due_at = if is_urgent { now } else { now + WAIT_MAX };
+        self.due_at = Some(self.due_at.map_or(due_at, |at| at.min(due_at)));
+        Arrival::New
+    }
+
+    fn advance(&mut self) {
+        while self.arrived.remove(self.ack) {
+            self.ack = self.ack.wrapping_add(1);
+        }
+        if is_before(self.end, self.ack) {
+            self.end = self.ack;
+        }
+    }
+
+    /// The peer asks.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.due_at = Some(now);
+    }
+
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    /// The peer is told everything, but for what further SACK words would say unless those travel as well.
+    pub(super) fn told(&mut self, has_words: bool) {
+        if has_words || self.further_words() == 0 {
+            self.owed = 0;
+            self.due_at = None;
+        }
+    }
+
+    pub(super) fn ack(&self) -> u32 {
+        self.ack
+    }
+
+    pub(super) fn credits(&self) -> u16 {
+        self.credits
+    }
+
+    /// Since the highest number has arrived; as if unknown where a header without further words does not reach it.
+    pub(super) fn delay_us(&self, now: Instant, has_words: bool) -> u16 {
+        if !has_words && self.further_words() > 0 {
+            return u16::MAX;
+        }
+        now.since(self.end_at).as_micros().min(u128::from(u16::MAX)) as u16
+    }
+
+    /// SACK word `index`: the header's is 0.
+    pub(super) fn sack(&self, index: u32) -> u64 {
+        // The last word's last number is a whole window after ACK, at the place of ACK itself: never in.
+        self.arrived.word(self.ack.wrapping_add(1 + 64 * index))
+    }
+
+    /// SACK words behind the header's that say something.
+    pub(super) fn further_words(&self) -> u32 {
+        self.end.wrapping_sub(self.ack).saturating_sub(65).div_ceil(64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant(us * 1000)
+    }
+
+    #[test]
+    fn delay_counts_from_the_highest_arrival_if_the_header_reaches_it() {
+        let mut receiver = Receiver::new(at(0), 5);
+        for (us, seq) in [(10, 5), (20, 7), (30, 6)] {
+            assert_eq!(receiver.arrive(at(us), seq), Arrival::New);
+        }
+        assert_eq!((receiver.ack(), receiver.delay_us(at(50), false)), (8, 30));
+        receiver.arrive(at(60), 8 + 64);
+        assert_eq!(receiver.delay_us(at(61), false), 1);
+        receiver.arrive(at(70), 8 + 65);
+        assert_eq!(receiver.delay_us(at(71), false), u16::MAX);
+        assert_eq!((receiver.delay_us(at(71), true), receiver.further_words()), (1, 1));
+    }
+
+    #[test]
+    fn acknowledgements_wait_only_while_nothing_is_missing() {
+        let mut receiver = Receiver::new(at(0), 0);
+        receiver.arrive(at(0), 0);
+        assert_eq!(receiver.due_at(), Some(at(100)));
+        receiver.arrive(at(5), 2);
+        assert_eq!(receiver.due_at(), Some(at(5)));
+        receiver.told(false);
+        assert_eq!(receiver.due_at(), None);
+        receiver.arrive(at(7), 1);
+        assert_eq!(receiver.due_at(), Some(at(107)));
+        (3..18).for_each(|seq| _ = receiver.arrive(at(8), seq));
+        assert_eq!(receiver.due_at(), Some(at(8)));
+    }
+
+    #[test]
+    fn base_passes_what_is_missing_and_what_has_arrived_behind_it() {
+        let mut receiver = Receiver::new(at(0), 0);
+        (3..6).for_each(|seq| _ = receiver.arrive(at(0), seq));
+        assert!(receiver.settle(3) && receiver.ack() == 6);
+        assert!(receiver.settle(2) && receiver.ack() == 6);
+        assert_eq!(receiver.arrive(at(0), 1), Arrival::Duplicate);
+        assert!(receiver.settle(5000) && receiver.ack() == 5000);
+        assert!(!receiver.settle(5000 + SKIP_MAX) && receiver.ack() == 5000);
+        assert_eq!(receiver.arrive(at(0), 5000 + WINDOW), Arrival::Beyond);
+    }
+
+    /// The peer has asked ten times a second whether the link is back, and nothing of that has arrived.
+    #[test]
+    fn a_link_comes_back_that_was_cut_for_a_week() {
+        let mut receiver = Receiver::new(at(0), u32::MAX - 3);
+        let base = 7 * 24 * 3600 * 10;
+        assert!(receiver.settle(base));
+        assert_eq!(receiver.arrive(at(0), base), Arrival::New);
+    }
+}

@@ -1,0 +1,101 @@
+//! A channel's time-outs: frames that are lost, questions, and links that become suspect.
+
+use super::{Channel, THRESHOLD_MIN};
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// How long a frame may be late that was overtaken, at least.
+const OVERDUE_MIN: Duration = Duration::from_micros(100);
+/// A sender without credits asks this often.
+const CREDITS_EVERY: Duration = Duration::from_millis(10);
+/// The peer of a channel in which nothing has come for this long is asked.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+impl<R: Copy> Channel<R> {
+    fn timeout_at(&self) -> Option<Instant> {
+        let from = self.sender.oldest_sent()?.max(self.timer_from);
+        Some(from + self.rtt.timeout(self.health.timeouts()))
+    }
+
+    /// A frame that even one later has overtaken is lost after this time: it takes the longer the more frames are
+    /// known to overtake each other.
+    pub(super) fn overdue_age(&self) -> Duration {
+        let smoothed = self.rtt.smoothed();
+        smoothed + OVERDUE_MIN.max(smoothed / 4) * self.threshold / THRESHOLD_MIN
+    }
+
+    fn overdue_at(&self) -> Option<Instant> {
+        Some(self.sender.oldest_overtaken_sent()? + self.overdue_age())
+    }
+
+    /// When [`Channel::expire`] has something to do, or an acknowledgement is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let patience = match self.health.is_suspect() {
+            true => self.health.ask_at(),
+            false => self.loss_at().or_else(|| self.question_at()),
+        };
+        let pace = self.is_held.then(|| self.pacer.ready_at());
+        [self.receiver.due_at(), patience, pace].into_iter().flatten().min()
+    }
+
+    /// When something under way will be lost.
+    fn loss_at(&self) -> Option<Instant> {
+        let timeout_at = self.timeout_at()?;
+        Some(self.overdue_at().map_or(timeout_at, |at| at.min(timeout_at)))
+    }
+
+    /// When the peer of an idle channel is to be asked.
+    fn question_at(&self) -> Option<Instant> {
+        let at = if self.is_starved() { self.credits_at } else { self.heard_at + SILENCE_MAX };
+        (!self.must_ask).then_some(at)
+    }
+
+    /// Time-outs.
+    pub fn expire(&mut self, now: Instant) {
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        self.is_held &= self.pacer.ready_at() > now;
+        if self.health.is_suspect() {
+            if is_over(self.health.ask_at()) {
+                self.health.ask(now, self.sender.in_flight() > 0);
+                self.give_up_all();
+                self.must_ask = true;
+            }
+        } else if is_over(self.overdue_at()) {
+            self.find_lost(now);
+        } else if is_over(self.timeout_at()) {
+            self.time_out(now);
+        } else if self.sender.in_flight() == 0 && is_over(self.question_at()) {
+            self.credits_at = now + CREDITS_EVERY;
+            self.must_ask = true;
+        }
+    }
+
+    fn time_out(&mut self, now: Instant) {
+        let Some(sent) = self.sender.oldest_sent() else { return };
+        self.sender.time_out();
+        self.stats.lost += 1;
+        self.stats.timeouts += 1;
+        self.timer_from = now;
+        self.must_ask = true;
+        if self.health.timed_out(now, sent) {
+            self.begin_suspicion();
+        } else if self.health.timeouts() == 2 {
+            self.cubic.collapse(now, self.sender.next());
+        }
+        self.update_latency();
+    }
+
+    pub(super) fn begin_suspicion(&mut self) {
+        self.stats.suspicions += 1;
+        self.must_ask = false;
+        self.give_up_all();
+    }
+
+    /// Everything under way goes over other links.
+    fn give_up_all(&mut self) {
+        while self.sender.time_out().is_some() {
+            self.stats.lost += 1;
+        }
+    }
+}

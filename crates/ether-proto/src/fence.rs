@@ -1,0 +1,376 @@
+//! Ends a host's earlier lanes, so that no old command is executed after its retry in a new lane.
+//!
+//! A lane is added when commands may come in it. Before the host makes others, [`Fence::begin`] says which targets
+//! are there. [`Fence::put`] asks each of them to give its lanes up, until [`Fence::state`] says that all have ended:
+//! a target that answers takes no more frames of the lane.
+
+use super::asking::{Asking, Pace};
+use super::links::{LINKS_MAX, Links};
+use super::setup::query;
+use core::time::Duration;
+use roadtrain_proto::seal::Proofs;
+use roadtrain_proto::security::PROOF_BYTES;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Leave, Reason, endpoint_tag};
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::sync::Arc;
+
+/// How often the target is told.
+const PACE: Pace = Pace {
+    first: Duration::from_millis(10),
+    longest: Duration::from_secs(1),
+    total: Duration::from_secs(5),
+};
+
+/// Ways of a lane that are remembered: the newest.
+const ROUTES_MAX: usize = 2 * LINKS_MAX;
+
+/// A link: which of the host's ports, and whose at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub port: usize,
+    pub peer: MacAddress,
+}
+
+/// A lane that is to end before others are made.
+#[derive(Clone, Debug)]
+pub struct EarlierLane {
+    /// Of which target it is.
+    endpoint: [u8; 16],
+    token: u64,
+    peer_token: u64,
+    nqn: Arc<str>,
+    /// What this end ends it with, if it is sealed.
+    proof: Option<[u8; PROOF_BYTES]>,
+    /// LINK, its way, and the target's socket number to it.
+    links: Vec<(u8, Route, u16)>,
+}
+
+/// Lanes that the target may not have given up yet, and the last target.
+#[derive(Clone, Debug, Default)]
+pub struct Fence {
+    lanes: Vec<EarlierLane>,
+    target: Option<[u8; 16]>,
+    asking: Option<Asking>,
+}
+
+/// Whether lanes may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceState {
+    /// All earlier lanes have ended.
+    Open,
+    /// Their target is being asked.
+    Asking,
+    /// It has not said in time that it has given them up.
+    Closed,
+}
+
+impl Fence {
+    /// One more lane.
+    pub fn add(&mut self, lane: EarlierLane) {
+        self.lanes.push(lane);
+    }
+
+    /// One more way to a target was found.
+    pub fn add_route(&mut self, endpoint: &[u8; 16], route: Route) {
+        let lanes = self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint);
+        lanes.for_each(|lane| lane.add_route(route));
+    }
+
+    /// The targets that have them, and the last one: a try to connect to it may have come to nothing.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<[u8; 16]> {
+        self.lanes.iter().map(|lane| lane.endpoint).chain(self.target).collect()
+    }
+
+    /// Lanes are to be made to the target `endpoint`, over `routes`. Lanes of targets that are not `there` have ended
+    /// with them; the others are ended now.
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        endpoint: [u8; 16],
+        routes: &[Route],
+        there: &[[u8; 16]],
+    ) {
+        self.target = Some(endpoint);
+        self.set_routes(&endpoint, routes);
+        self.lanes.retain(|lane| there.contains(&lane.endpoint));
+        self.asking = Some(Asking::new(now, PACE));
+    }
+
+    /// All ways to that target now. They say nothing to lanes of which one is among them: an offer alone proves nothing.
+    fn set_routes(&mut self, endpoint: &[u8; 16], routes: &[Route]) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.endpoint == *endpoint) {
+            if !routes.iter().any(|route| lane.has_route(*route)) {
+                routes.iter().for_each(|route| lane.add_route(*route));
+            }
+        }
+    }
+
+    /// Shows the frames that are to be sent now: way, header without REPLY and BODY, body.
+    pub fn put(&mut self, now: Instant, mut put: impl FnMut(Route, FrameHeader, &[u8])) {
+        if self.lanes.is_empty() || !self.asking.as_mut().is_some_and(|asking| asking.is_due(now)) {
+            return;
+        }
+        for lane in &self.lanes {
+            lane.put(&mut put);
+        }
+    }
+
+    /// A frame has come.
+    pub fn hear(&mut self, header: &FrameHeader, kind: FrameType, body: &[u8]) {
+        let Ok((leave, _)) = Leave::ref_from_prefix(body) else { return };
+        if kind == FrameType::Leave {
+            self.lanes.retain(|lane| !lane.is_ended_by(header, leave));
+        }
+    }
+
+    /// Whether lanes may be made.
+    #[must_use]
+    pub fn state(&self, now: Instant) -> FenceState {
+        match &self.asking {
+            _ if self.lanes.is_empty() => FenceState::Open,
+            Some(asking) if !asking.is_over(now) => FenceState::Asking,
+            _ => FenceState::Closed,
+        }
+    }
+
+    /// While it is asked: when [`Fence::put`] has something to do, or [`Fence::state`] changes.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let asking = self.asking.as_ref().filter(|_| !self.lanes.is_empty());
+        asking.map(Asking::deadline)
+    }
+}
+
+impl EarlierLane {
+    /// The lane of these links to the target `endpoint`, for the subsystem `nqn`; `routes` by LINK.
+    #[must_use]
+    pub fn new<R: Copy>(
+        endpoint: [u8; 16],
+        nqn: Arc<str>,
+        links: &Links<R>,
+        routes: impl IntoIterator<Item = (u8, Route)>,
+    ) -> Self {
+        let socket_number = |link| links.peer_socket_number(link).unwrap_or(0);
+        EarlierLane {
+            endpoint,
+            token: links.token(),
+            peer_token: links.peer_token(),
+            nqn,
+            proof: None,
+            links: routes
+                .into_iter()
+                .map(|(link, route)| (link, route, socket_number(link)))
+                .collect(),
+        }
+    }
+
+    /// It is sealed, if there are proofs.
+    #[must_use]
+    pub fn sealed(self, proofs: Option<Proofs>) -> Self {
+        EarlierLane { proof: proofs.map(|proofs| proofs.own), ..self }
+    }
+
+    fn has_route(&self, route: Route) -> bool {
+        self.links.iter().any(|&(_, known, _)| known == route)
+    }
+
+    /// One more way, to socket number 0.
+    fn add_route(&mut self, route: Route) {
+        if self.has_route(route) {
+            return;
+        }
+        if self.links.len() >= ROUTES_MAX {
+            self.links.remove(0);
+        }
+        self.links.push((0, route, 0));
+    }
+
+    /// Leave goes where the lane's frames went; Query to socket number 0, because that socket may be closed by now.
+    fn put(&self, put: &mut impl FnMut(Route, FrameHeader, &[u8])) {
+        let leave = Leave {
+            token: self.token.into(),
+            reason: (Reason::Done as u16).into(),
+            endpoint: [0; 6],
+        };
+        let proof = self.proof.as_ref().map_or(&[][..], |proof| proof);
+        let leave = [leave.as_bytes(), proof].concat();
+        let (query, asks) = query(self.peer_token, self.token, &self.nqn);
+        for &(link, route, socket_number) in &self.links {
+            let leaves = FrameHeader {
+                kind: FrameType::Leave as u8,
+                token: self.peer_token.into(),
+                socket_number: socket_number.into(),
+                link,
+                ..FrameHeader::default()
+            };
+            put(route, leaves, &leave);
+            put(route, FrameHeader { link, ..query }, &asks);
+        }
+    }
+
+    /// Whether that says that its target takes no more frames of it. Another one that listens at the same port, for the
+    /// same subsystem, does not know it either.
+    fn is_ended_by(&self, header: &FrameHeader, leave: &Leave) -> bool {
+        (self.token, self.peer_token) == (header.token.get(), leave.token.get())
+            && [[0; 6], endpoint_tag(&self.endpoint)].contains(&leave.endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_wire::ether::setup::{Query, with_nqn};
+
+    const START: Instant = Instant(1_000_000_000);
+
+    fn ms(ms: u64) -> Instant {
+        START + Duration::from_millis(ms)
+    }
+
+    fn way(octet: u8) -> Route {
+        Route { port: 0, peer: MacAddress([octet; 6]) }
+    }
+
+    fn lane(number: u64) -> EarlierLane {
+        EarlierLane {
+            endpoint: [1; 16],
+            token: number,
+            peer_token: number + 100,
+            nqn: "nqn.x:y".into(),
+            proof: None,
+            links: vec![(0, way(2), 7)],
+        }
+    }
+
+    /// A fence that asks for these lanes since [`START`].
+    fn fence(lanes: Vec<EarlierLane>) -> Fence {
+        let mut fence = Fence::default();
+        lanes.into_iter().for_each(|lane| fence.add(lane));
+        fence.begin(START, [1; 16], &[way(2)], &[[1; 16], [2; 16]]);
+        fence
+    }
+
+    fn is_open(fence: &Fence) -> bool {
+        fence.state(START) == FenceState::Open
+    }
+
+    /// Frames that are put, as way, type, socket number and token.
+    fn put(fence: &mut Fence, now: Instant) -> Vec<(Route, u8, u16, u64)> {
+        let mut frames = Vec::new();
+        fence.put(now, |route, header, _| {
+            frames.push((route, header.kind, header.socket_number.get(), header.token.get()));
+        });
+        frames
+    }
+
+    fn answer(fence: &mut Fence, token: u64, peer_token: u64, reason: Reason) {
+        answer_of(fence, [0; 6], token, peer_token, reason);
+    }
+
+    fn answer_of(
+        fence: &mut Fence,
+        endpoint: [u8; 6],
+        token: u64,
+        peer_token: u64,
+        reason: Reason,
+    ) {
+        let header = FrameHeader { token: token.into(), ..FrameHeader::default() };
+        let reason = (reason as u16).into();
+        let leave = Leave { token: peer_token.into(), reason, endpoint };
+        fence.hear(&header, FrameType::Leave, leave.as_bytes());
+    }
+
+    #[test]
+    fn another_target_knows_nothing_about_a_lane() {
+        let mut fence = fence(vec![lane(1)]);
+        answer_of(&mut fence, [2; 6], 1, 101, Reason::UnknownToken);
+        assert!(!is_open(&fence));
+        answer_of(&mut fence, [1; 6], 1, 101, Reason::UnknownToken);
+        assert!(is_open(&fence));
+    }
+
+    #[test]
+    fn lanes_remain_until_each_is_answered() {
+        let mut fence = fence(vec![lane(1), lane(2)]);
+        answer(&mut fence, 1, 102, Reason::Done);
+        answer(&mut fence, 3, 103, Reason::Done);
+        assert!(!is_open(&fence) && fence.lanes.len() == 2, "tokens of other lanes");
+        answer(&mut fence, 2, 102, Reason::Done);
+        assert!(!is_open(&fence));
+        let header = FrameHeader { token: 1.into(), ..FrameHeader::default() };
+        let leave = Leave { token: 101.into(), reason: 1.into(), endpoint: [0; 6] };
+        fence.hear(&header, FrameType::Ack, leave.as_bytes());
+        fence.hear(&header, FrameType::Leave, &leave.as_bytes()[1..]);
+        assert!(!is_open(&fence), "no Leave");
+        answer(&mut fence, 1, 101, Reason::UnknownToken);
+        assert!(is_open(&fence) && fence.deadline().is_none());
+    }
+
+    #[test]
+    fn the_target_is_told_and_asked_until_it_is_too_late() {
+        let mut fence = fence(vec![lane(1)]);
+        let told =
+            [(way(2), FrameType::Leave as u8, 7, 101), (way(2), FrameType::Query as u8, 0, 101)];
+        assert_eq!(put(&mut fence, START), told);
+        assert_eq!((put(&mut fence, ms(9)), fence.deadline()), (Vec::new(), Some(ms(10))));
+        assert_eq!(put(&mut fence, ms(10)), told);
+        let again = (11..5000).filter(|&at| !put(&mut fence, ms(at)).is_empty()).count();
+        assert_eq!((again, fence.state(ms(4999))), (9, FenceState::Asking));
+        assert_eq!((fence.state(ms(5000)), fence.deadline()), (FenceState::Closed, Some(ms(5000))));
+        // The next try begins from the start.
+        fence.begin(ms(6000), [1; 16], &[way(2)], &[[1; 16]]);
+        assert_eq!(
+            (put(&mut fence, ms(6000)).len(), fence.state(ms(6000))),
+            (2, FenceState::Asking)
+        );
+    }
+
+    #[test]
+    fn a_question_names_the_lane_by_both_tokens() {
+        let mut bodies = Vec::new();
+        fence(vec![lane(1)]).put(START, |_, _, body| bodies.push(body.to_vec()));
+        let (leave, _) = Leave::ref_from_prefix(&bodies[0]).unwrap();
+        assert_eq!((leave.token.get(), leave.reason.get()), (1, Reason::Done as u16));
+        let (query, nqn) = with_nqn(&bodies[1], |query: &Query| query.nqn_length.get()).unwrap();
+        assert_eq!((query.token.get(), query.host_token.get(), nqn), (101, 1, "nqn.x:y"));
+    }
+
+    #[test]
+    fn nothing_is_open_before_it_was_asked() {
+        let mut fence = Fence::default();
+        assert!(is_open(&fence), "there was no lane");
+        fence.add(lane(1));
+        assert_eq!((fence.state(START), put(&mut fence, START)), (FenceState::Closed, Vec::new()));
+    }
+
+    #[test]
+    fn lanes_are_ended_where_their_target_is_now() {
+        let mut fence = fence(vec![lane(1), EarlierLane { endpoint: [2; 16], ..lane(2) }]);
+        let [old, new, newest] = [2, 3, 4].map(way);
+        let ways = |fence: &Fence, lane: usize| {
+            let links = fence.lanes[lane].links.iter();
+            links.map(|&(_, route, socket_number)| (route, socket_number)).collect::<Vec<_>>()
+        };
+        fence.set_routes(&[1; 16], &[new, old]);
+        assert_eq!(ways(&fence, 0), [(old, 7)], "it is where it was");
+        fence.set_routes(&[1; 16], &[new, newest]);
+        assert_eq!(ways(&fence, 0), [(old, 7), (new, 0), (newest, 0)]);
+        assert_eq!(ways(&fence, 1), [(old, 7)], "of another target");
+        for octet in 10..250 {
+            fence.add_route(&[1; 16], way(octet));
+        }
+        assert_eq!(fence.lanes[0].links.len(), ROUTES_MAX);
+    }
+
+    #[test]
+    fn lanes_end_with_their_target() {
+        let mut fence = fence(vec![lane(1)]);
+        assert_eq!(fence.endpoints(), [[1; 16], [1; 16]]);
+        fence.begin(START, [3; 16], &[], &[[2; 16]]);
+        assert!(is_open(&fence));
+        assert_eq!(fence.endpoints(), [[3; 16]], "a target is remembered without lanes");
+    }
+}

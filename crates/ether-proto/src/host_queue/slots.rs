@@ -1,0 +1,101 @@
+//! A host's requests, by slot.
+
+use crate::pack::{Item, Requests};
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, Command, DATA_IN, RecordHead, RecordKind};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::zerocopy::IntoBytes;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// Waits for pages of the damq, or for its frame: the target cannot know it yet.
+    Queued,
+    /// Sent; its completion is awaited.
+    Active,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) sqe: Sqe,
+    pub(super) data: Data,
+    pub(super) state: State,
+    pub(super) generation: u32,
+    pub(super) urgency: Urgency,
+    /// First page in the damq.
+    pub(super) position: u32,
+    /// Octets that the target sends, as its data says.
+    pub(super) octets: Option<u32>,
+    pub(super) arrived: u16,
+    pub(super) completion: Option<(Cqe, u16)>,
+    pub(super) submitted: Instant,
+}
+
+impl Slot {
+    pub(super) fn new(sqe: Sqe, data: Data, urgency: Urgency) -> Self {
+        Slot {
+            sqe,
+            data,
+            state: State::Free,
+            generation: 0,
+            urgency,
+            position: 0,
+            octets: None,
+            arrived: 0,
+            completion: None,
+            submitted: Instant::default(),
+        }
+    }
+}
+
+pub(super) struct Slots(pub(super) Vec<Slot>);
+
+impl Slots {
+    pub(super) fn get(&self, number: u16) -> &Slot {
+        &self.0[usize::from(number)]
+    }
+
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
+        &mut self.0[usize::from(number)]
+    }
+}
+
+impl Requests for Slots {
+    const TAIL_BYTES: usize = COMMAND_RECORD_BYTES;
+
+    fn wants(&self, item: Item) -> bool {
+        let slot = self.get(item.slot);
+        slot.generation == item.generation && slot.state != State::Free
+    }
+
+    fn data(&self, slot: u16) -> (u32, u32) {
+        let slot = self.get(slot);
+        (slot.data.out_bytes(), slot.position)
+    }
+
+    fn put_tail(&self, number: u16, out: &mut [u8]) {
+        let slot = self.get(number);
+        let octets = match slot.data {
+            Data::None => 0,
+            Data::In(bytes) => bytes | DATA_IN,
+            Data::Out(bytes) => bytes,
+        };
+        let kind = RecordKind::Command;
+        let command = Command {
+            head: RecordHead::new(kind, COMMAND_RECORD_BYTES, number, slot.generation),
+            sqe: slot.sqe,
+            position: slot.position.into(),
+            octets: octets.into(),
+        };
+        out.copy_from_slice(command.as_bytes());
+    }
+
+    fn left(&mut self, item: Item) {
+        if item.piece().is_none() {
+            self.get_mut(item.slot).state = State::Active;
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Whether the target still has a lane, as its host hears it.
+
+use super::end::OpenFrame;
+use super::links::Links;
+use super::setup::query;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Leave, Reason};
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+use roadtrain_wire::zerocopy::FromBytes;
+
+/// How often the target is asked whether it still knows a lane of which nothing is heard.
+const QUERY_EVERY: Duration = Duration::from_millis(250);
+/// The admin queue asks when nothing has come for so long: a target that was restarted is known at once.
+const QUIET: Duration = Duration::from_millis(400);
+/// How long a target that knows the lane has to say so, after another one at the same port has said that it does not.
+const DOUBT: Duration = Duration::from_millis(100);
+
+/// Why a lane is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// The target does not know it.
+    Unknown,
+    /// Nothing has come for too long.
+    Silent,
+}
+
+/// What was heard of a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Liveness {
+    /// When the last frame came.
+    heard_at: Instant,
+    /// When the target was last asked for the lane.
+    queried_at: Option<Instant>,
+    /// When somebody answered that he does not know it.
+    doubted_at: Option<Instant>,
+    silence_max: Duration,
+}
+
+impl Liveness {
+    /// Of a lane that is there; it is over when nothing has come for `silence_max`.
+    #[must_use]
+    pub fn new(now: Instant, silence_max: Duration) -> Self {
+        Liveness { heard_at: now, queried_at: None, doubted_at: None, silence_max }
+    }
+
+    /// A frame of the lane has come over one of its links, and could be opened. Whether it is the queue pair's.
+    pub fn hear<R: Copy>(
+        &mut self,
+        now: Instant,
+        kind: FrameType,
+        frame: OpenFrame<'_>,
+        links: &Links<R>,
+    ) -> bool {
+        if kind == FrameType::Leave && is_unknown(frame.body, links.peer_token()) {
+            // Several targets may listen at a port: who still sends us frames knows the lane.
+            if self.queried_at.is_some_and(|at| self.heard_at < at) {
+                self.doubted_at.get_or_insert(now);
+            }
+            return false;
+        }
+        if frame.is_sign_of_life {
+            (self.heard_at, self.doubted_at) = (now, None);
+        }
+        true
+    }
+
+    /// Why the lane is over, if it is.
+    #[must_use]
+    pub fn gone(&self, now: Instant) -> Option<Gone> {
+        if self.doubted_at.is_some_and(|at| now.since(at) >= DOUBT) {
+            return Some(Gone::Unknown);
+        }
+        (now.since(self.heard_at) >= self.silence_max).then_some(Gone::Silent)
+    }
+
+    /// When [`Liveness::query`] has something to ask; `is_admin`: it is the lane of an admin queue.
+    fn query_at<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Option<Instant> {
+        let again = self.queried_at.map_or(Instant::default(), |at| at + QUERY_EVERY);
+        let quiet = is_admin.then(|| self.heard_at + QUIET);
+        let suspect = links.has_suspect().then_some(Instant::default());
+        suspect.or(quiet).map(|at| at.max(again))
+    }
+
+    /// What is to be asked now over each link, if anything: header without LINK, REPLY and BODY, and body.
+    pub fn query<R: Copy>(
+        &mut self,
+        now: Instant,
+        is_admin: bool,
+        links: &Links<R>,
+        nqn: &str,
+    ) -> Option<(FrameHeader, Vec<u8>)> {
+        self.query_at(is_admin, links).filter(|at| *at <= now)?;
+        self.queried_at = Some(now);
+        Some(query(links.peer_token(), links.token(), nqn))
+    }
+
+    /// When there is something to ask, or the lane is over.
+    #[must_use]
+    pub fn deadline<R: Copy>(&self, is_admin: bool, links: &Links<R>) -> Instant {
+        let ends = self.doubted_at.map_or(self.heard_at + self.silence_max, |at| at + DOUBT);
+        self.query_at(is_admin, links).map_or(ends, |at| at.min(ends))
+    }
+}
+
+/// Whether somebody says that he does not know the lane.
+fn is_unknown(body: &[u8], peer_token: u64) -> bool {
+    let leave = Leave::ref_from_prefix(body).ok().map(|(leave, _)| leave);
+    leave.is_some_and(|leave| {
+        leave.token.get() == peer_token && leave.reason.get() == Reason::UnknownToken as u16
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::ChannelConfig;
+    use roadtrain_wire::zerocopy::IntoBytes;
+
+    const START: Instant = Instant(1_000_000_000);
+    const SILENCE: Duration = Duration::from_secs(5);
+
+    fn ms(ms: u64) -> Instant {
+        START + Duration::from_millis(ms)
+    }
+
+    fn links() -> Links<u32> {
+        let mut links = Links::new(0x10, 0x20, 3);
+        let (link, first_tx, first_rx, window, frame_bytes) = (0, 1, 1, 64, 9000);
+        links.add(START, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 4);
+        links
+    }
+
+    fn leave(token: u64, reason: Reason) -> Vec<u8> {
+        let reason = (reason as u16).into();
+        Leave { token: token.into(), reason, endpoint: [0; 6] }.as_bytes().to_vec()
+    }
+
+    fn hear(liveness: &mut Liveness, at: u64, kind: FrameType, body: &[u8]) -> bool {
+        let is_sign_of_life = kind != FrameType::Leave;
+        let frame = OpenFrame { body, is_first: false, is_sign_of_life };
+        liveness.hear(ms(at), kind, frame, &links())
+    }
+
+    #[test]
+    fn who_does_not_know_the_lane_is_believed_if_nobody_does() {
+        let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
+        let unknown = leave(0x20, Reason::UnknownToken);
+        assert!(!hear(&mut liveness, 1, FrameType::Leave, &unknown));
+        assert_eq!(liveness.gone(ms(1000)), None, "nobody was asked");
+        assert!(liveness.query(ms(400), true, &links, "nqn.x:y").is_some());
+        assert!(!hear(&mut liveness, 401, FrameType::Leave, &unknown));
+        assert!(hear(&mut liveness, 402, FrameType::Ack, &[]));
+        assert_eq!(liveness.gone(ms(1000)), None, "another one knows it");
+        assert!(liveness.query(ms(1400), true, &links, "nqn.x:y").is_some());
+        assert!(!hear(&mut liveness, 1401, FrameType::Leave, &unknown));
+        assert_eq!(liveness.gone(ms(1500)), None, "another one may know it");
+        assert_eq!(liveness.deadline(false, &links), ms(1501));
+        assert_eq!(liveness.gone(ms(1501)), Some(Gone::Unknown));
+    }
+
+    #[test]
+    fn other_ends_of_the_lane_are_the_queue_pairs() {
+        let mut liveness = Liveness::new(START, SILENCE);
+        for body in [leave(0x20, Reason::Shutdown), leave(0x21, Reason::UnknownToken), vec![]] {
+            assert!(hear(&mut liveness, 1, FrameType::Leave, &body));
+        }
+    }
+
+    #[test]
+    fn a_lane_ends_when_nothing_comes() {
+        let (mut liveness, links) = (Liveness::new(START, SILENCE), links());
+        assert!(hear(&mut liveness, 3000, FrameType::Ack, &[]));
+        assert_eq!(liveness.gone(ms(7999)), None);
+        assert_eq!(liveness.gone(ms(8000)), Some(Gone::Silent));
+        assert_eq!(liveness.deadline(false, &links), ms(8000));
+    }
+
+    #[test]
+    fn only_the_admin_queue_asks_when_it_is_quiet() {
+        let (mut liveness, mut links) = (Liveness::new(START, SILENCE), links());
+        assert_eq!(liveness.query_at(false, &links), None);
+        assert_eq!(liveness.query_at(true, &links), Some(START + QUIET));
+        assert!(liveness.query(ms(399), true, &links, "").is_none());
+        assert!(liveness.query(ms(400), true, &links, "").is_some());
+        assert_eq!(liveness.query_at(true, &links), Some(ms(400) + QUERY_EVERY));
+        links.set_carrier(ms(500), 0, false);
+        assert!(liveness.query(ms(649), false, &links, "").is_none());
+        assert!(liveness.query(ms(650), false, &links, "").is_some(), "its only link is suspect");
+    }
+}

@@ -1,0 +1,170 @@
+//! What a host asks about a lane beside the frames of lanes, and what a target says to it.
+
+use roadtrain_proto::seal::proves;
+use roadtrain_proto::security::PROOF_BYTES;
+use roadtrain_wire::ether::setup::{Leave, Query, Reason, endpoint_tag, with_nqn};
+use roadtrain_wire::ether::{FrameHeader, FrameType, VERSION};
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Asks whether the target knows a lane: header without LINK, REPLY and BODY, and body.
+pub(super) fn query(peer_token: u64, token: u64, nqn: &str) -> (FrameHeader, Vec<u8>) {
+    let query = Query {
+        token: peer_token.into(),
+        host_token: token.into(),
+        nqn_length: (nqn.len() as u16).into(),
+        reserved: [0; 6],
+    };
+    let (kind, token) = (FrameType::Query as u8, query.token);
+    let header = FrameHeader { kind, token, ..FrameHeader::default() };
+    (header, [query.as_bytes(), nqn.as_bytes()].concat())
+}
+
+/// What a host asks at a socket that is no lane's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inquiry {
+    /// Of the lane: the target's and the host's.
+    pub token: u64,
+    pub host_token: u64,
+    /// It is a Leave: the host ends the lane.
+    pub leaves: bool,
+    /// What is behind the Leave.
+    pub proof: Option<[u8; PROOF_BYTES]>,
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The host is told that the target does not know the lane: [`Inquiry::deny`].
+    Deny,
+    /// The lane ends, from wherever its host says so. When that is repeated it is denied.
+    End,
+    /// The host is told by the lane itself that it is known.
+    Acknowledge,
+    /// Somebody asks who is not the lane's host.
+    Ignore,
+}
+
+impl Inquiry {
+    /// What a frame asks, and for which subsystem: a Leave does not name it. `None` when it makes no sense.
+    #[must_use]
+    pub fn read<'a>(
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &'a [u8],
+    ) -> Option<(Inquiry, Option<&'a str>)> {
+        if kind == FrameType::Leave {
+            let (leave, rest) = Leave::ref_from_prefix(body).ok()?;
+            let proof = rest.first_chunk().copied();
+            let (token, host_token) = (header.token.get(), leave.token.get());
+            return Some((Inquiry { token, host_token, leaves: true, proof }, None));
+        }
+        let (query, nqn) = with_nqn(body, |query: &Query| query.nqn_length.get())?;
+        let (token, host_token) = (query.token.get(), query.host_token.get());
+        Some((Inquiry { token, host_token, leaves: false, proof: None }, Some(nqn)))
+    }
+
+    /// What is said to it. `known` is the lane that has the target's token, if one lives: its host's token, and what
+    /// proves that the host ends it, if it is sealed.
+    #[must_use]
+    pub fn verdict(&self, known: Option<(u64, Option<[u8; PROOF_BYTES]>)>) -> Verdict {
+        match known {
+            None => Verdict::Deny,
+            Some((host_token, _)) if host_token != self.host_token => Verdict::Ignore,
+            Some((_, Some(proof)))
+                if self.leaves && !self.proof.is_some_and(|shown| proves(&shown, &proof)) =>
+            {
+                Verdict::Ignore
+            }
+            Some(_) if self.leaves => Verdict::End,
+            Some(_) => Verdict::Acknowledge,
+        }
+    }
+
+    /// The answer of the target `endpoint` that it takes no frame of that lane: header without BODY, and body.
+    #[must_use]
+    pub fn deny(&self, asked: &FrameHeader, endpoint: &[u8; 16]) -> (FrameHeader, Leave) {
+        let reason = (Reason::UnknownToken as u16).into();
+        let endpoint = endpoint_tag(endpoint);
+        let leave = Leave { token: self.token.into(), reason, endpoint };
+        (answer(FrameType::Leave, asked, self.host_token), leave)
+    }
+}
+
+/// The header, without BODY, of an answer to what was `asked`.
+#[must_use]
+pub fn answer(kind: FrameType, asked: &FrameHeader, token: u64) -> FrameHeader {
+    FrameHeader {
+        version: VERSION,
+        kind: kind as u8,
+        token: token.into(),
+        socket_number: asked.reply,
+        link: asked.link,
+        ..FrameHeader::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_named_by_both_tokens() {
+        let (header, body) = query(0x20, 0x10, "nqn.x:y");
+        let (asked, nqn) = Inquiry::read(&header, FrameType::Query, &body).unwrap();
+        assert_eq!(nqn, Some("nqn.x:y"));
+        assert_eq!(asked, Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None });
+        assert_eq!(Inquiry::read(&header, FrameType::Query, &body[..body.len() - 1]), None);
+        let leave = Leave { token: 0x10.into(), reason: 2.into(), endpoint: [0; 6] };
+        let (leaves, _) = Inquiry::read(&header, FrameType::Leave, leave.as_bytes()).unwrap();
+        assert_eq!(leaves, Inquiry { leaves: true, ..asked });
+        assert_eq!(Inquiry::read(&header, FrameType::Leave, &leave.as_bytes()[..15]), None);
+    }
+
+    #[test]
+    fn only_its_host_is_heard_about_a_lane() {
+        let query = Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None };
+        let leave = Inquiry { leaves: true, ..query };
+        for (inquiry, known, verdict) in [
+            (query, None, Verdict::Deny),
+            (leave, None, Verdict::Deny),
+            (query, Some(0x10), Verdict::Acknowledge),
+            (leave, Some(0x10), Verdict::End),
+            (query, Some(0x11), Verdict::Ignore),
+            (leave, Some(0x11), Verdict::Ignore),
+        ] {
+            assert_eq!(
+                inquiry.verdict(known.map(|token| (token, None))),
+                verdict,
+                "{inquiry:?} {known:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_proof_ends_a_sealed_lane() {
+        let query = Inquiry { token: 0x20, host_token: 0x10, leaves: false, proof: None };
+        let leave = |proof| Inquiry { leaves: true, proof, ..query };
+        let known = Some((0x10, Some([7; PROOF_BYTES])));
+        for (inquiry, verdict) in [
+            (query, Verdict::Acknowledge),
+            (leave(None), Verdict::Ignore),
+            (leave(Some([6; PROOF_BYTES])), Verdict::Ignore),
+            (leave(Some([7; PROOF_BYTES])), Verdict::End),
+        ] {
+            assert_eq!(inquiry.verdict(known), verdict, "{inquiry:?}");
+        }
+        let mut body = leave(None).deny(&FrameHeader::default(), &[0; 16]).1.as_bytes().to_vec();
+        body.extend([7; PROOF_BYTES]);
+        let (read, _) = Inquiry::read(&FrameHeader::default(), FrameType::Leave, &body).unwrap();
+        assert_eq!(read.proof, Some([7; PROOF_BYTES]));
+    }
+
+    #[test]
+    fn who_asks_is_answered_where_it_listens() {
+        let asked = FrameHeader { reply: 77.into(), link: 3, ..FrameHeader::default() };
+        let inquiry = Inquiry { token: 0x20, host_token: 0x10, leaves: true, proof: None };
+        let (header, leave) = inquiry.deny(&asked, &[5; 16]);
+        assert_eq!((header.token.get(), header.socket_number.get(), header.link), (0x10, 77, 3));
+        assert_eq!((leave.token.get(), leave.reason.get(), leave.endpoint), (0x20, 1, [5; 6]));
+    }
+}

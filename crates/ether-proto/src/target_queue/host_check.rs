@@ -1,0 +1,98 @@
+//! Whether the host of a lane still has it: asked when the host connects again.
+
+use crate::links::Links;
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// Longest wait for a sign of life of a host that connects again.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// What comes of asking the host for a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It carries no I/O: nothing of the lane matters when it is executed late. That is as good as an answer.
+    Harmless,
+    /// Frames that ask are to leave.
+    Now,
+    /// It is being asked.
+    Already,
+}
+
+/// What is known of a lane's host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostCheck {
+    /// It is an I/O queue's: its commands may still be executed, also those that have not come yet.
+    pub(super) is_io: bool,
+    /// The host is asked for a sign of life: until when.
+    until: Option<Instant>,
+}
+
+impl HostCheck {
+    /// The host connects again: does it still have this lane? See [`roadtrain_target_proto::presence`].
+    pub fn ask<R: Copy>(&mut self, now: Instant, links: &mut Links<R>) -> Asked {
+        if !self.is_io {
+            return Asked::Harmless;
+        }
+        if self.until.is_some() {
+            return Asked::Already;
+        }
+        self.until = Some(now + SIGN_OF_LIFE);
+        links.ask();
+        Asked::Now
+    }
+
+    /// Whether the host was asked and has answered since: told once.
+    pub fn is_answered<R: Copy>(&mut self, links: &Links<R>) -> bool {
+        self.until.take_if(|_| links.has_answered()).is_some()
+    }
+
+    /// Whether it was asked and has not answered in time: the lane is to be ended.
+    #[must_use]
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// When that is so.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::ChannelConfig;
+
+    const NOW: Instant = Instant(1_000_000_000);
+
+    fn links(token: u64, peer_token: u64) -> Links<u32> {
+        let mut links = Links::new(token, peer_token, 1);
+        let (link, first_tx, first_rx, window, frame_bytes) = (0, 5, 5, 64, 9000);
+        links.add(NOW, &ChannelConfig { link, first_tx, first_rx, window, frame_bytes }, 1);
+        links
+    }
+
+    /// What is to be said at `from` arrives at `to`.
+    fn tell(from: &mut Links<u32>, to: &mut Links<u32>) {
+        let (link, asks) = from.ack_due(NOW).expect("something to say");
+        let header = from.send_ack(NOW, link, 64, asks);
+        to.receive(NOW, &header, &[], &mut |_| ());
+    }
+
+    #[test]
+    fn a_host_answers_or_is_gone() {
+        let (mut check, mut ours, mut theirs) = (HostCheck::default(), links(1, 2), links(2, 1));
+        let later = NOW + SIGN_OF_LIFE;
+        assert_eq!(check.ask(NOW, &mut ours), Asked::Harmless);
+        assert!(!check.is_answered(&ours) && !check.is_over(later), "it was not asked");
+        check.is_io = true;
+        assert_eq!(check.ask(NOW, &mut ours), Asked::Now);
+        assert_eq!(check.ask(NOW, &mut ours), Asked::Already);
+        tell(&mut ours, &mut theirs);
+        assert!(!check.is_answered(&ours) && !check.is_over(NOW) && check.is_over(later));
+        tell(&mut theirs, &mut ours);
+        assert!(check.is_answered(&ours) && !check.is_answered(&ours), "told once");
+        assert!(!check.is_over(later) && check.until.is_none());
+    }
+}

@@ -1,0 +1,246 @@
+//! What a target receives.
+
+use super::slots::{Slot, State};
+use super::{Qpair, RxEvent};
+use crate::pack::Item;
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::qpair::urgency_of;
+use roadtrain_wire::ether::{
+    Command, DATA_IN, Data, FrameHeader, FrameType, GENERATION_MASK, PAGE_BYTES, Record,
+    RecordHead, Records,
+};
+
+impl Qpair {
+    /// A frame of the lane: its header, type and body as `wire::ether::parse` found them.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+        event: &mut impl FnMut(RxEvent),
+    ) {
+        let Qpair { end, slots, released, .. } = self;
+        let has_cargo = end.receive(now, header, kind, body, &mut |item: Item| {
+            if slots.acked(item) {
+                released.push(item.slot);
+            }
+        });
+        for slot in self.released.drain(..) {
+            event(RxEvent::Released { slot });
+        }
+        if has_cargo {
+            self.handle_cargo(body, event);
+        }
+    }
+
+    fn handle_cargo(&mut self, body: &[u8], event: &mut impl FnMut(RxEvent)) {
+        for record in Records::new(body) {
+            match record {
+                Ok(Record::Data { data, start, octets }) => {
+                    self.handle_data(data, start, octets.len(), event);
+                }
+                Ok(Record::Command(command)) => self.handle_command(command, event),
+                Ok(Record::Completion(completion)) => {
+                    self.end.rejected.records += 1;
+                    self.end.break_off("records", "KIND", 3u64, Some(completion.head.slot.get()));
+                }
+                Err(error) => {
+                    self.end.rejected.records += 1;
+                    self.end.break_off("records", error.field, error.value, None);
+                }
+            }
+            if self.end.ended().is_some() {
+                return;
+            }
+        }
+    }
+
+    /// The slot of a record whose request is arriving; its first record begins it.
+    fn receiving(&mut self, head: &RecordHead, event: &mut impl FnMut(RxEvent)) -> Option<u16> {
+        let number = head.slot.get();
+        let Some(slot) = self.slots.slots.get_mut(usize::from(number)) else {
+            self.end.rejected.slots += 1;
+            self.end.break_off("slots", "SLOT", number, Some(number));
+            return None;
+        };
+        let (generation, next) = (head.generation(), (slot.generation + 1) & GENERATION_MASK);
+        if generation == slot.generation {
+            if slot.state == State::Receiving {
+                return Some(number);
+            }
+            self.end.rejected.late += 1;
+            return None;
+        }
+        if generation != next {
+            self.end.rejected.late += 1;
+            return None;
+        }
+        match slot.state {
+            State::Idle => (),
+            State::Responding if slot.unsent == 0 => event(RxEvent::Released { slot: number }),
+            _ => {
+                self.end.rejected.busy += 1;
+                self.end.break_off("busy", "GENERATION", generation, Some(number));
+                return None;
+            }
+        }
+        *slot = Slot::new(generation, State::Receiving);
+        Some(number)
+    }
+
+    fn handle_data(
+        &mut self,
+        data: &Data,
+        start: usize,
+        length: usize,
+        event: &mut impl FnMut(RxEvent),
+    ) {
+        let (octets, position) = (data.octets.get(), data.position.get());
+        let at = Some(data.head.slot.get());
+        if octets > self.data_bytes_max && !self.has_begun(&data.head) {
+            // Its command is answered with Invalid Field, and tells the host that the data was not taken.
+            self.end.rejected.shapes += 1;
+            return;
+        }
+        if octets > self.data_bytes_max || !self.slots.cut.is_piece(data, length) {
+            self.end.rejected.shapes += 1;
+            return self.end.break_off("shapes", "INDEX", data.index.get(), at);
+        }
+        if !self.is_in_damq(position, octets) {
+            self.end.rejected.places += 1;
+            return self.end.break_off("places", "POSITION", position, at);
+        }
+        let Some(number) = self.receiving(&data.head, event) else { return };
+        let slot = self.slots.get_mut(number);
+        if (slot.has_command || slot.has_data) && slot.octets != octets {
+            self.end.rejected.shapes += 1;
+            return self.end.break_off("shapes", "OCTETS", octets, at);
+        }
+        if (slot.has_command || slot.has_data) && slot.position != position {
+            self.end.rejected.places += 1;
+            return self.end.break_off("places", "POSITION", position, at);
+        }
+        if !slot.has_data {
+            (slot.has_data, slot.octets, slot.position) = (true, octets, position);
+            self.arrived.clear(number, data.pieces.get());
+        }
+        if !self.arrived.insert(number, data.index.get()) {
+            self.end.rejected.repeated += 1;
+            return;
+        }
+        slot.arrived += 1;
+        let place = u64::from(position) * PAGE_BYTES as u64 + u64::from(data.offset.get());
+        event(RxEvent::Data { slot: number, place, start, length: length as u32 });
+        self.execute_if_all(number, event);
+    }
+
+    /// Whether something of the record's request has come, and not all of it.
+    fn has_begun(&self, head: &RecordHead) -> bool {
+        let slot = self.slots.slots.get(usize::from(head.slot.get()));
+        slot.is_some_and(|slot| {
+            slot.generation == head.generation() && slot.state == State::Receiving
+        })
+    }
+
+    fn is_in_damq(&self, position: u32, octets: u32) -> bool {
+        u64::from(position) * PAGE_BYTES as u64 + u64::from(octets) <= self.damq_bytes
+    }
+
+    fn handle_command(&mut self, command: &Command, event: &mut impl FnMut(RxEvent)) {
+        let (octets, position) = (command.octets.get(), command.position.get());
+        let (room, octets) =
+            if octets & DATA_IN != 0 { (octets & !DATA_IN, 0) } else { (0, octets) };
+        let (cid, number) = (command.sqe.cid.get(), command.head.slot.get());
+        if cid != number {
+            self.end.rejected.unexpected += 1;
+            return self.end.break_off("unexpected", "CID", cid, Some(number));
+        }
+        let is_too_large = octets.max(room) > self.data_bytes_max;
+        if octets > 0 && !is_too_large && !self.is_in_damq(position, octets) {
+            self.end.rejected.places += 1;
+            return self.end.break_off("places", "POSITION", position, Some(number));
+        }
+        let Some(number) = self.receiving(&command.head, event) else { return };
+        let slot = self.slots.get_mut(number);
+        if slot.has_command {
+            self.end.rejected.repeated += 1;
+        } else if slot.has_data && slot.octets != octets {
+            self.end.rejected.shapes += 1;
+            self.end.break_off("shapes", "OCTETS", octets, Some(number));
+        } else if slot.has_data && slot.position != position {
+            self.end.rejected.places += 1;
+            self.end.break_off("places", "POSITION", position, Some(number));
+        } else {
+            slot.has_command = true;
+            (slot.sqe, slot.position, slot.sgl_bytes) = (command.sqe, position, room);
+            // More than MDTS: executed without its data, which ends it with Invalid Field.
+            (slot.octets, slot.room) = if is_too_large { (0, 0) } else { (octets, room) };
+            (slot.urgency, slot.is_unclassed) = urgency_of(&command.sqe, self.is_io, self.class);
+            self.execute_if_all(number, event);
+        }
+    }
+
+    /// A request is executed when its command is here, and all its data.
+    fn execute_if_all(&mut self, number: u16, event: &mut impl FnMut(RxEvent)) {
+        let pieces = |octets| self.slots.cut.pieces(octets);
+        let slot = self.slots.get(number);
+        if !slot.has_command || slot.arrived < pieces(slot.octets) {
+            return;
+        }
+        let (data_bytes, room_bytes, mut sqe) = (slot.octets, slot.room, slot.sqe);
+        let place = u64::from(slot.position) * PAGE_BYTES as u64;
+        if data_bytes > 0 {
+            sqe.set_in_capsule(data_bytes);
+        } else {
+            sqe.set_transport(slot.sgl_bytes);
+        }
+        self.slots.get_mut(number).state = State::Executing;
+        self.slots.count_command();
+        event(RxEvent::Command { slot: number, sqe, place, data_bytes, room_bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Packing;
+    use crate::links::Links;
+    use crate::target_queue::Config;
+    use roadtrain_proto::policy::PolicyConfig;
+    use roadtrain_wire::ether::{COMMAND_RECORD_BYTES, RecordKind};
+    use roadtrain_wire::sqe::Sqe;
+    use roadtrain_wire::zerocopy::IntoBytes;
+
+    fn flush(generation: u32) -> Vec<u8> {
+        let kind = RecordKind::Command;
+        let head = RecordHead::new(kind, COMMAND_RECORD_BYTES, 0, generation);
+        let command = Command { head, sqe: Sqe::new(0, 1), position: 0.into(), octets: 0.into() };
+        command.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn generations_come_round() {
+        let config = Config {
+            slots: 1,
+            pages: 1,
+            piece_bytes: 4096,
+            data_bytes_max: 4096,
+            policy: PolicyConfig::none(),
+            packing: Packing::default(),
+            body_crc: false,
+        };
+        let mut qpair = Qpair::new(config, Links::new(1, 2, 3));
+        let mut executed = |generation, last| {
+            *qpair.slots.get_mut(0) = Slot::new(last, State::Idle);
+            let mut count = 0;
+            qpair.handle_cargo(&flush(generation), &mut |_| count += 1);
+            count > 0
+        };
+        assert!(executed(GENERATION_MASK, GENERATION_MASK - 1));
+        assert!(executed(0, GENERATION_MASK));
+        assert!(executed(1, 0));
+        assert!(!executed(1, GENERATION_MASK), "not any newer one");
+        assert!(!executed(GENERATION_MASK, 0));
+    }
+}

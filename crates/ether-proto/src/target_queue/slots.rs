@@ -1,0 +1,164 @@
+//! A target's requests, by slot.
+
+use crate::cut::Cut;
+use crate::pack::{Item, Requests};
+use roadtrain_proto::policy::Urgency;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::ether::{
+    COMPLETION_RECORD_BYTES, Completion, GENERATION_MASK, RecordHead, RecordKind,
+};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The host has all of the last request.
+    Idle,
+    /// Something of the request is still missing.
+    Receiving,
+    /// The caller has it.
+    Executing,
+    /// Answered; the host may not have all of it yet.
+    Responding,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) sqe: Sqe,
+    pub(super) has_command: bool,
+    /// Some data has arrived: `octets` and `position` are known.
+    pub(super) has_data: bool,
+    pub(super) octets: u32,
+    pub(super) position: u32,
+    pub(super) arrived: u16,
+    /// Octets of data that the host takes, then those that it gets.
+    pub(super) room: u32,
+    /// Octets of data for the host that the command's SGL is to say: more than `room` where they are more than MDTS.
+    pub(super) sgl_bytes: u32,
+    pub(super) urgency: Urgency,
+    /// The command does not say how urgent it is.
+    pub(super) is_unclassed: bool,
+    pub(super) status: Status,
+    pub(super) result: u64,
+    /// Records of the response that are in no frame yet.
+    pub(super) unsent: u16,
+    /// Records of the response that the host has not acknowledged.
+    pub(super) unacked: u16,
+}
+
+impl Slot {
+    pub(super) fn new(generation: u32, state: State) -> Self {
+        Slot {
+            generation,
+            state,
+            sqe: Sqe::default(),
+            has_command: false,
+            has_data: false,
+            octets: 0,
+            position: 0,
+            arrived: 0,
+            room: 0,
+            sgl_bytes: 0,
+            urgency: Urgency::Normal,
+            is_unclassed: false,
+            status: Status::SUCCESS,
+            result: 0,
+            unsent: 0,
+            unacked: 0,
+        }
+    }
+}
+
+pub(super) struct Slots {
+    pub(super) slots: Vec<Slot>,
+    pub(super) cut: Cut,
+    pub(super) entries: u16,
+    pub(super) sqhd: u16,
+    pub(super) sq_flow_control: bool,
+    pub(super) in_flight: u32,
+}
+
+impl Slots {
+    pub(super) fn get(&self, number: u16) -> &Slot {
+        &self.slots[usize::from(number)]
+    }
+
+    pub(super) fn get_mut(&mut self, number: u16) -> &mut Slot {
+        &mut self.slots[usize::from(number)]
+    }
+
+    /// Whether data that has arrived is still to be used.
+    pub(super) fn keep_data(&self) -> bool {
+        let keeps = |slot: &Slot| {
+            slot.has_data && matches!(slot.state, State::Receiving | State::Executing)
+        };
+        self.slots.iter().any(keeps)
+    }
+
+    /// Requests of which only a part has come have not begun.
+    pub(super) fn forget_begun(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.state == State::Receiving) {
+            let generation = slot.generation.wrapping_sub(1) & GENERATION_MASK;
+            *slot = Slot::new(generation, State::Idle);
+        }
+    }
+
+    /// The host has this record; whether that was the last of its response.
+    pub(super) fn acked(&mut self, item: Item) -> bool {
+        let slot = self.get_mut(item.slot);
+        if slot.generation != item.generation || slot.state != State::Responding {
+            return false;
+        }
+        slot.unacked -= 1;
+        if slot.unacked > 0 {
+            return false;
+        }
+        slot.state = State::Idle;
+        true
+    }
+
+    pub(super) fn count_command(&mut self) {
+        self.in_flight += 1;
+        if self.sq_flow_control {
+            self.sqhd = (self.sqhd + 1) % self.entries;
+        }
+    }
+}
+
+impl Requests for Slots {
+    const TAIL_BYTES: usize = COMPLETION_RECORD_BYTES;
+
+    fn wants(&self, item: Item) -> bool {
+        let slot = self.get(item.slot);
+        slot.generation == item.generation && slot.state == State::Responding
+    }
+
+    fn data(&self, slot: u16) -> (u32, u32) {
+        (self.get(slot).room, 0)
+    }
+
+    fn put_tail(&self, number: u16, out: &mut [u8]) {
+        let slot = self.get(number);
+        let mut cqe = Cqe::new(number, slot.status).with_result(slot.result);
+        cqe.sqhd = self.sqhd.into();
+        let kind = RecordKind::Completion;
+        let completion = Completion {
+            head: RecordHead::new(kind, COMPLETION_RECORD_BYTES, number, slot.generation),
+            cqe,
+            pieces: self.cut.pieces(slot.room).into(),
+            reserved: [0; 6],
+        };
+        out.copy_from_slice(completion.as_bytes());
+    }
+
+    fn left(&mut self, item: Item) {
+        let slot = self.get_mut(item.slot);
+        slot.unsent -= 1;
+        if slot.unsent == 0 {
+            self.in_flight -= 1;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A host queue pair with a buffer a slot.
+
+use super::{BLOCK, Delivery, Setup};
+use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::error::QpairError;
+use roadtrain_proto::manifest::Manifest;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::zerocopy::IntoBytes;
+
+/// A completed command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub slot: u16,
+    pub cqe: Cqe,
+    pub data_intact: bool,
+    pub data: Vec<u8>,
+}
+
+pub struct HostEnd {
+    pub qpair: Qpair,
+    pub data: Vec<Vec<u8>>,
+    inbox: Vec<u8>,
+    done: Vec<Done>,
+}
+
+impl HostEnd {
+    pub fn new(now: Instant, config: Config) -> Self {
+        let qpair = Qpair::new(now, config);
+        HostEnd { qpair, data: vec![Vec::new(); 1024], inbox: Vec::new(), done: Vec::new() }
+    }
+
+    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, buffer: Vec<u8>) -> u16 {
+        self.submit_as(now, sqe, data, buffer, Urgency::Normal)
+    }
+
+    pub fn submit_as(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: Data,
+        buffer: Vec<u8>,
+        urgency: Urgency,
+    ) -> u16 {
+        let slot = self.qpair.submit(now, sqe, data, urgency).expect("the queue has room");
+        self.data[usize::from(slot)] = buffer;
+        slot
+    }
+
+    pub fn connect(&mut self, now: Instant, setup: &Setup) -> u16 {
+        let flow_control = if setup.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
+        let (sqsize, cattr) = (setup.entries - 1, flow_control | setup.class.to_cattr());
+        let connect = Connect { recfmt: 0, qid: 1, sqsize, cattr, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], 1, "nqn.2026-11.test:s", "nqn.2026-11.test:h");
+        let bytes = data.as_bytes().to_vec();
+        let sqe = connect.emit();
+        self.submit_as(now, &sqe, Data::Out(bytes.len() as u32), bytes, Urgency::Urgent)
+    }
+
+    pub fn read(&mut self, now: Instant, slba: u64, blocks: u32) -> u16 {
+        let length = blocks * BLOCK;
+        let sqe = Sqe::rw(opcode::READ, 1, slba, blocks);
+        self.submit(now, &sqe, Data::In(length), vec![0; length as usize])
+    }
+
+    pub fn write(&mut self, now: Instant, slba: u64, data: Vec<u8>) -> u16 {
+        let length = data.len() as u32;
+        let sqe = Sqe::rw(opcode::WRITE, 1, slba, length / BLOCK);
+        self.submit(now, &sqe, Data::Out(length), data)
+    }
+
+    pub fn flush(&mut self, now: Instant) -> u16 {
+        let sqe = Sqe::new(opcode::FLUSH, 1);
+        self.submit_as(now, &sqe, Data::None, Vec::new(), Urgency::Urgent)
+    }
+
+    /// Ends the turn; everything a doorbell has released, as octets.
+    pub fn send(&mut self, now: Instant) -> Vec<u8> {
+        self.qpair.batcher().drained(now);
+        self.released().concat()
+    }
+
+    /// What is released by now, one element a caravan.
+    pub fn released(&mut self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        loop {
+            let mut caravan = Manifest::default();
+            if !self.qpair.poll_tx(&mut caravan) {
+                return out;
+            }
+            out.push(caravan.octets(|slot| &self.data[usize::from(slot)]));
+        }
+    }
+
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        mut octets: &[u8],
+        delivery: Delivery,
+    ) -> Result<(), QpairError> {
+        while !octets.is_empty() {
+            let mut length = octets.len();
+            if let Delivery::Pieces(n) = delivery {
+                length = length.min(n);
+            }
+            if let Delivery::Placed(n) = delivery {
+                length = length.min(n);
+                if let Some((slot, offset, wanted)) = self.qpair.wanted() {
+                    assert!(self.inbox.is_empty(), "data is wanted behind unread octets");
+                    length = length.min(wanted as usize);
+                    let into = &mut self.data[usize::from(slot)][offset as usize..][..length];
+                    into.copy_from_slice(&octets[..length]);
+                    self.qpair.placed(&octets[..length]);
+                    octets = &octets[length..];
+                    self.poll(now)?;
+                    continue;
+                }
+            }
+            self.inbox.extend_from_slice(&octets[..length]);
+            octets = &octets[length..];
+            self.poll(now)?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, now: Instant) -> Result<(), QpairError> {
+        let mut at = 0;
+        while let Some(event) = self.qpair.poll_rx(now, &self.inbox, &mut at)? {
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot, offset, start, length } => {
+                    let from = &self.inbox[start..start + length as usize];
+                    self.data[usize::from(slot)][offset as usize..][..length as usize]
+                        .copy_from_slice(from);
+                }
+                RxEvent::Complete { slot, cqe, data_intact } => {
+                    let data = std::mem::take(&mut self.data[usize::from(slot)]);
+                    self.done.push(Done { slot, cqe, data_intact, data });
+                }
+            }
+        }
+        self.inbox.drain(..at);
+        Ok(())
+    }
+
+    pub fn take_completions(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+}

@@ -1,0 +1,141 @@
+//! Both ends of a connection in memory: a host queue pair with buffers, a target queue pair with a disk.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its own part")]
+
+pub mod host_end;
+pub mod raw;
+pub mod show;
+pub mod target_end;
+
+use host_end::HostEnd;
+use roadtrain_host_proto as host;
+use roadtrain_proto::error::QpairError;
+use roadtrain_proto::policy::{Class, PolicyConfig};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto as target;
+use roadtrain_wire::pdu::Digests;
+use target_end::TargetEnd;
+
+/// Logical block size of every test, as a power of two.
+pub const LBA_SHIFT: u8 = 9;
+/// Octets of a logical block.
+pub const BLOCK: u32 = 1 << LBA_SHIFT;
+/// Where HPDA (ICReq) and CPDA (ICResp) are.
+const PDA_OFFSET: usize = 10;
+
+/// How octets reach a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// All that there is.
+    Whole,
+    /// That many octets a call.
+    Pieces(usize),
+    /// Data straight into its place by `wanted` and `placed`, at most that many octets at once.
+    Placed(usize),
+}
+
+/// What a connection is set up with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub digests: Digests,
+    pub hpda: u8,
+    pub cpda: u8,
+    pub maxh2cdata: u32,
+    pub in_capsule_bytes: u32,
+    pub entries: u16,
+    pub sq_flow_control: bool,
+    pub policy: PolicyConfig,
+    /// Of the connection.
+    pub class: Class,
+    pub delivery: Delivery,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            digests: Digests::default(),
+            hpda: 0,
+            cpda: 0,
+            maxh2cdata: 4096,
+            in_capsule_bytes: 8192,
+            entries: 32,
+            sq_flow_control: true,
+            policy: PolicyConfig::none(),
+            class: Class::Normal,
+            delivery: Delivery::Whole,
+        }
+    }
+}
+
+impl Setup {
+    pub fn host(&self) -> host::qpair::Config {
+        host::qpair::Config {
+            digests: self.digests,
+            queue_entries: self.entries,
+            in_capsule_bytes: self.in_capsule_bytes,
+            policy: self.policy,
+        }
+    }
+
+    pub fn target(&self) -> target::qpair::Config {
+        target::qpair::Config {
+            digests: Digests { header: true, data: true },
+            maxh2cdata: self.maxh2cdata,
+            in_capsule_bytes_max: self.in_capsule_bytes.max(1024),
+            policy: self.policy,
+        }
+    }
+}
+
+/// A host and a target, connected.
+pub struct Pair {
+    pub setup: Setup,
+    pub now: Instant,
+    pub host: HostEnd,
+    pub target: TargetEnd,
+}
+
+impl Pair {
+    /// Both ends before the first octet.
+    pub fn new(setup: Setup) -> Self {
+        let now = Instant(0);
+        let (host, target) = (HostEnd::new(now, setup.host()), TargetEnd::new(setup.target()));
+        Pair { setup, now, host, target }
+    }
+
+    /// Both ends after ICReq, ICResp and Connect.
+    pub fn connected(setup: Setup) -> Self {
+        let mut pair = Pair::new(setup);
+        let mut icreq = pair.host.send(pair.now);
+        icreq[PDA_OFFSET] = setup.hpda;
+        pair.target.receive(pair.now, &icreq, setup.delivery).expect("ICReq is valid");
+        let mut icresp = pair.target.send(pair.now);
+        icresp[PDA_OFFSET] = setup.cpda;
+        pair.host.receive(pair.now, &icresp, setup.delivery).expect("ICResp is valid");
+        assert!(pair.host.qpair.is_ready());
+        pair.host.connect(pair.now, &setup);
+        pair.settle().expect("Connect succeeds");
+        assert_eq!(pair.host.take_completions().len(), 1);
+        pair
+    }
+
+    /// Carries octets both ways until nothing moves; what each end sent.
+    pub fn settle(&mut self) -> Result<(Vec<u8>, Vec<u8>), QpairError> {
+        let (mut from_host, mut from_target) = (Vec::new(), Vec::new());
+        loop {
+            let out = self.host.send(self.now);
+            self.target.receive(self.now, &out, self.setup.delivery)?;
+            let back = self.target.send(self.now);
+            self.host.receive(self.now, &back, self.setup.delivery)?;
+            if out.is_empty() && back.is_empty() {
+                return Ok((from_host, from_target));
+            }
+            from_host.extend(out);
+            from_target.extend(back);
+        }
+    }
+}
+
+/// Recognisable data: differs in every octet and by `seed`.
+pub fn pattern(length: u32, seed: u8) -> Vec<u8> {
+    (0..length).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
+}

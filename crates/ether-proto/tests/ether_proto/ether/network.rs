@@ -1,0 +1,314 @@
+//! Two ends that exchange records over links.
+
+use roadtrain_ether_proto::channel::{ACK_BODY_MAX, Arrival, ChannelConfig, WINDOW};
+use roadtrain_ether_proto::links::Links;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// Octets of a frame that carries records.
+pub(crate) const FRAME_BYTES: u16 = 4352;
+
+/// Numbers that look random.
+#[derive(Clone)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub(crate) fn is(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What a link does to frames.
+#[derive(Clone, Debug)]
+pub(crate) struct Cable {
+    pub(crate) loss_percent: u64,
+    pub(crate) repeat_percent: u64,
+    pub(crate) delay_us: u64,
+    /// Frames are delayed by up to so much more: they overtake each other.
+    pub(crate) jitter_us: u64,
+    /// Nanoseconds that an octet takes; 0: none.
+    pub(crate) octet_ns: u64,
+    /// Octets that may queue.
+    pub(crate) queue_bytes: u64,
+    /// Nothing arrives from and until then, milliseconds.
+    pub(crate) cut_ms: (u64, u64),
+}
+
+impl Cable {
+    pub(crate) fn perfect() -> Self {
+        Cable {
+            loss_percent: 0,
+            repeat_percent: 0,
+            delay_us: 20,
+            jitter_us: 0,
+            octet_ns: 0,
+            queue_bytes: u64::MAX,
+            cut_ms: (0, 0),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waits,
+    Flies,
+    Acknowledged,
+}
+
+/// A frame as it travels.
+#[derive(Clone)]
+pub(crate) struct Frame {
+    pub(crate) header: FrameHeader,
+    pub(crate) body: Vec<u8>,
+    pub(crate) records: Vec<u32>,
+    pub(crate) octets: u32,
+}
+
+pub(crate) struct End {
+    pub(crate) links: Links<u32>,
+    /// Of each record of ours.
+    states: Vec<State>,
+    waiting: VecDeque<u32>,
+    /// How often each record of the peer's has arrived in a frame that counted.
+    arrived: Vec<u32>,
+    records_per_frame: usize,
+    in_flight_max: usize,
+    flying: usize,
+}
+
+impl End {
+    fn new(id: u64, records: usize, cables: &[Cable]) -> Self {
+        let mut links = Links::new(id, 3 - id, 0);
+        for link in 0..cables.len() as u8 {
+            // So that numbers wrap.
+            let first = |id: u64| (id as u32).wrapping_mul(7).wrapping_sub(40);
+            let config = ChannelConfig {
+                link,
+                first_tx: first(id),
+                first_rx: first(3 - id),
+                window: WINDOW as u16,
+                frame_bytes: FRAME_BYTES,
+            };
+            assert!(links.add(Instant(0), &config, 9));
+        }
+        End {
+            links,
+            states: vec![State::Waits; records],
+            waiting: (0..records as u32).collect(),
+            arrived: Vec::new(),
+            records_per_frame: 3,
+            in_flight_max: usize::MAX,
+            flying: 0,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.states.iter().all(|&state| state == State::Acknowledged)
+    }
+
+    /// Takes a frame.
+    pub(crate) fn receive(&mut self, now: Instant, frame: &Frame) -> Arrival {
+        let End { links, states, flying, .. } = self;
+        let acked = &mut |record: u32| {
+            let state = &mut states[record as usize];
+            assert_eq!(*state, State::Flies, "record {record} is acknowledged");
+            *state = State::Acknowledged;
+            *flying -= 1;
+        };
+        let arrival = links.receive(now, &frame.header, &frame.body, acked);
+        if arrival == Arrival::New {
+            for &record in &frame.records {
+                self.arrived[record as usize] += 1;
+            }
+        }
+        arrival
+    }
+
+    /// The next frame that is to leave.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Frame> {
+        while let Some(record) = self.links.next_lost() {
+            assert_eq!(self.states[record as usize], State::Flies, "record {record} is lost");
+            self.states[record as usize] = State::Waits;
+            self.waiting.push_front(record);
+            self.flying -= 1;
+        }
+        let has_work = !self.waiting.is_empty() && self.flying < self.in_flight_max;
+        let octets = FRAME_BYTES.into();
+        if let Some(link) = has_work.then(|| self.links.choose(now, octets)).flatten() {
+            let count = self.records_per_frame.min(self.waiting.len());
+            let records: Vec<u32> = self.waiting.drain(..count).collect();
+            records.iter().for_each(|&record| self.states[record as usize] = State::Flies);
+            self.flying += count;
+            let header = self.links.send(now, link, octets, &records);
+            return Some(Frame { header, body: Vec::new(), records, octets });
+        }
+        let (link, asks) = self.links.ack_due(now)?;
+        let mut body = vec![0; ACK_BODY_MAX];
+        let length = self.links.ack_body(link, &mut body);
+        body.truncate(length);
+        let octets = (64 + body.len()) as u32;
+        let header = self.links.send_ack(now, link, octets, asks);
+        Some(Frame { header, body, records: Vec::new(), octets })
+    }
+}
+
+type Event = Reverse<(u64, u64)>;
+
+/// Both ends and what is between them.
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) ends: [End; 2],
+    cables: Vec<Cable>,
+    /// When each direction of each link is free again.
+    free_at: Vec<[u64; 2]>,
+    random: Random,
+    events: BinaryHeap<Event>,
+    frames: BTreeMap<u64, (usize, Frame)>,
+    count: u64,
+    is_recorded: bool,
+    delivered: Vec<(usize, Frame)>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, records: [usize; 2], cables: &[Cable]) -> Self {
+        let mut ends = [End::new(1, records[0], cables), End::new(2, records[1], cables)];
+        ends[0].arrived = vec![0; records[1]];
+        ends[1].arrived = vec![0; records[0]];
+        World {
+            now: Instant(0),
+            ends,
+            cables: cables.to_vec(),
+            free_at: vec![[0; 2]; cables.len()],
+            random: Random(seed),
+            events: BinaryHeap::new(),
+            frames: BTreeMap::new(),
+            count: 0,
+            is_recorded: false,
+            delivered: Vec::new(),
+        }
+    }
+
+    /// Records that may be unanswered at each end.
+    pub(crate) fn set_depth(&mut self, records_per_frame: usize, in_flight_max: usize) {
+        for end in &mut self.ends {
+            (end.records_per_frame, end.in_flight_max) = (records_per_frame, in_flight_max);
+        }
+    }
+
+    /// A frame enters its link.
+    fn carry(&mut self, from: usize, frame: &Frame) {
+        let number = usize::from(frame.header.link);
+        let cable = &self.cables[number];
+        let now = self.now.0;
+        let ms = now / 1_000_000;
+        let octets = u64::from(frame.octets);
+        let free_at = &mut self.free_at[number][from];
+        let queued = free_at.saturating_sub(now) / cable.octet_ns.max(1);
+        if (cable.cut_ms.0..cable.cut_ms.1).contains(&ms)
+            || self.random.is(cable.loss_percent)
+            || queued + octets > cable.queue_bytes
+        {
+            return;
+        }
+        *free_at = (*free_at).max(now) + octets * cable.octet_ns;
+        let (start, delay_us, jitter_us) = (*free_at, cable.delay_us, cable.jitter_us);
+        let copies = 1 + u64::from(self.random.is(cable.repeat_percent));
+        for _ in 0..copies {
+            let at = start + (delay_us + self.random.below(jitter_us + 1)) * 1000;
+            self.count += 1;
+            self.events.push(Reverse((at, self.count)));
+            self.frames.insert(self.count, (1 - from, frame.clone()));
+        }
+    }
+
+    /// One more thing happens; false when nothing ever will.
+    pub(crate) fn step(&mut self) -> bool {
+        for from in 0..2 {
+            while let Some(frame) = self.ends[from].poll(self.now) {
+                assert!(frame.header.kind != FrameType::Ack as u8 || frame.records.is_empty());
+                self.carry(from, &frame);
+            }
+        }
+        let next_event = self.events.peek().map(|&Reverse((at, _))| at);
+        let deadlines = self.ends.iter().filter_map(|end| end.links.deadline()).map(|at| at.0);
+        let Some(next) = deadlines.chain(next_event).min() else { return false };
+        self.now = Instant(next.max(self.now.0));
+        while let Some(&Reverse((at, id))) = self.events.peek()
+            && at <= self.now.0
+        {
+            self.events.pop();
+            let (to, frame) = self.frames.remove(&id).expect("a frame for each event");
+            self.ends[to].receive(self.now, &frame);
+            if self.is_recorded {
+                self.delivered.push((to, frame));
+            }
+        }
+        self.ends.iter_mut().for_each(|end| end.links.expire(self.now));
+        self.check();
+        true
+    }
+
+    fn check(&self) {
+        if self.count.is_multiple_of(1024) {
+            self.check_records();
+        }
+        for end in &self.ends {
+            for link in end.links.numbers() {
+                let stats = end.links.stats(link).expect("a link");
+                assert!(stats.in_flight <= WINDOW && stats.window <= WINDOW);
+            }
+        }
+    }
+
+    /// What is acknowledged has arrived.
+    fn check_records(&self) {
+        for (end, peer) in [(0, 1), (1, 0)] {
+            let (end, peer) = (&self.ends[end], &self.ends[peer]);
+            let has_arrived = |(state, &times): (&State, &u32)| {
+                assert!(*state != State::Acknowledged || times > 0, "acknowledged, not arrived");
+            };
+            end.states.iter().zip(&peer.arrived).for_each(has_arrived);
+        }
+    }
+
+    /// Frames that have arrived since this was called last, and where.
+    pub(crate) fn delivered(&mut self) -> Vec<(usize, Frame)> {
+        self.is_recorded = true;
+        std::mem::take(&mut self.delivered)
+    }
+
+    /// Whether all records are acknowledged.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ends.iter().all(End::is_done)
+    }
+
+    /// Until all records are acknowledged; how long that took.
+    pub(crate) fn run(&mut self, longest: Duration) -> Duration {
+        let mut steps = 0u64;
+        let mut last = self.now;
+        while !self.is_done() {
+            assert!(self.step(), "nothing will ever happen");
+            assert!(self.now.0 < longest.as_nanos() as u64, "takes too long");
+            steps = if self.now == last { steps + 1 } else { 0 };
+            assert!(steps < 1000, "time stands still at {:?}", self.now);
+            last = self.now;
+        }
+        self.ends.iter().for_each(|end| assert_eq!(end.flying, 0));
+        self.check_records();
+        self.now.since(Instant(0))
+    }
+}

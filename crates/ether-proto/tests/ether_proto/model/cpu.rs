@@ -1,0 +1,250 @@
+//! One core: its clock, what it has done, and how it sends.
+
+use super::READ_BYTES;
+use super::costs::{Costs, SEGMENT_BYTES};
+use super::waits::{Waiting, Waits};
+use super::wire::{Cargo, Pdu, Wire};
+use roadtrain_host_proto as host;
+use roadtrain_proto::costs::Used;
+use roadtrain_proto::policy::Batcher;
+use roadtrain_proto::spin::Reading;
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto as target;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What an end did in the measured time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    pub busy: Duration,
+    pub caravans: u32,
+    pub pdus: u32,
+}
+
+/// A queue pair as far as sending goes.
+pub trait Sender {
+    fn batcher(&mut self) -> &mut Batcher;
+    fn has_tx(&self) -> bool;
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool;
+    /// The caravan has left.
+    fn sent(&mut self) {}
+}
+
+impl Sender for host::qpair::Qpair {
+    fn batcher(&mut self) -> &mut Batcher {
+        self.batcher()
+    }
+
+    fn has_tx(&self) -> bool {
+        self.has_tx()
+    }
+
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool {
+        self.poll_tx(cargo)
+    }
+}
+
+impl Sender for target::qpair::Qpair {
+    fn batcher(&mut self) -> &mut Batcher {
+        self.batcher()
+    }
+
+    fn has_tx(&self) -> bool {
+        self.has_tx()
+    }
+
+    fn poll_tx(&mut self, cargo: &mut Cargo) -> bool {
+        self.poll_tx(cargo)
+    }
+
+    fn sent(&mut self) {
+        self.sent(|_, _, _| {});
+    }
+}
+
+/// What follows from a seed (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn between(&mut self, min: Duration, max: Duration) -> Duration {
+        let range_ns = (max - min).as_nanos() as u64;
+        min + Duration::from_nanos(self.next() % (range_ns + 1))
+    }
+}
+
+/// A core: busy with a turn, spinning, or asleep.
+pub struct Core {
+    /// In a turn: now. Else: since when it waits.
+    pub clock: Instant,
+    /// Until then the other end has the core that both share.
+    pub taken_until: Instant,
+    pub costs: Costs,
+    pub waits: Waits,
+    measured: Range<Instant>,
+    busy_since: Instant,
+    /// CPU time before that, and requests that it has handled.
+    cpu: Duration,
+    pub requests: u64,
+    /// How long it will take to wake up the next time.
+    wake_up: Duration,
+    /// When it is needed for something else.
+    away_at: Instant,
+    random: Random,
+    pub work: Work,
+}
+
+impl Core {
+    pub fn new(
+        (costs, waiting, is_host): (Costs, Waiting, bool),
+        measured: Range<Instant>,
+        seed: u64,
+    ) -> Self {
+        let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
+        let waits = Waits::new(waiting, is_host);
+        let (clock, busy_since) = (Instant::default(), Instant::default());
+        let mut random = Random(seed);
+        let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
+        let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
+        let (taken_until, work) = (clock, Work::default());
+        let (cpu, requests) = (Duration::ZERO, 0);
+        Core {
+            clock,
+            taken_until,
+            costs,
+            waits,
+            measured,
+            busy_since,
+            cpu,
+            requests,
+            wake_up,
+            away_at,
+            random,
+            work,
+        }
+    }
+
+    /// When a turn begins that `event` asks for.
+    pub fn start(&self, event: Instant) -> Instant {
+        let free = self.clock.max(self.taken_until);
+        if self.taken_until > self.clock && event <= free {
+            return free + self.costs.switch();
+        }
+        let spins_until = self.waits.spins_until();
+        if spins_until.is_some_and(|until| event <= until) {
+            return free.max(event) + self.costs.turn;
+        }
+        let deep_sleep = self.costs.deep_sleep.as_nanos().max(1);
+        let asleep_since = spins_until.unwrap_or(free);
+        let slept_ns = event.since(asleep_since).as_nanos().min(deep_sleep);
+        let wake_up_ns = self.wake_up.as_nanos() * slept_ns / deep_sleep;
+        free.max(event) + Duration::from_nanos(wake_up_ns as u64)
+    }
+
+    /// Begins that turn; its time as the engine passes it on.
+    pub fn begin(&mut self, event: Instant) -> Instant {
+        let start = self.start(event);
+        let free = self.clock.max(self.taken_until);
+        let waited = self.waits.end((self.clock, event, start), self.costs.turn);
+        let spun_until = self.clock + waited.spun;
+        self.count(self.clock, spun_until);
+        self.busy_since = free.max(event);
+        if waited.slept && event > free {
+            let Costs { wake_up_min, wake_up_max, .. } = self.costs;
+            self.wake_up = self.random.between(wake_up_min, wake_up_max);
+        }
+        self.clock = start;
+        let away_every = self.costs.away_every;
+        if !away_every.is_zero() && start >= self.away_at {
+            self.spend(self.costs.away);
+            self.away_at = self.clock + self.random.between(Duration::ZERO, 2 * away_every);
+        }
+        self.spend(self.costs.turn);
+        start
+    }
+
+    pub fn spend(&mut self, time: Duration) {
+        self.clock += time;
+    }
+
+    /// A receive call, if it brings something: what has arrived by its end.
+    pub fn receive(&mut self, wire: &mut Wire) -> Vec<Pdu> {
+        if wire.next().is_none_or(|arrival| arrival > self.clock) {
+            return Vec::new();
+        }
+        self.spend(self.costs.receive);
+        wire.take(self.clock)
+    }
+
+    /// Sends what doorbells have released; `per_pdu` is what each PDU costs.
+    pub fn flush(&mut self, from: &mut impl Sender, wire: &mut Wire, per_pdu: Duration) {
+        while from.has_tx() {
+            let mut cargo = Cargo::default();
+            if !from.poll_tx(&mut cargo) {
+                return;
+            }
+            self.spend(self.costs.send);
+            if self.measured.contains(&self.clock) {
+                self.work.caravans += 1;
+                self.work.pdus += cargo.pdus.len() as u32;
+            }
+            let (mut segment, mut bytes) = (Vec::new(), 0);
+            for pdu in cargo.pdus {
+                self.spend(per_pdu);
+                if pdu.data_bytes > 0 {
+                    self.spend(self.costs.data_out);
+                }
+                bytes += pdu.bytes();
+                segment.push(pdu);
+                if bytes >= SEGMENT_BYTES {
+                    wire.put(self.clock + self.costs.trip, segment.drain(..));
+                    bytes = 0;
+                }
+            }
+            wire.put(self.clock + self.costs.trip, segment.drain(..));
+            from.sent();
+        }
+    }
+
+    /// Ends a queue pair's turn: rings what the policy lets go, sends it.
+    pub fn drain(
+        &mut self,
+        now: Instant,
+        from: &mut impl Sender,
+        wire: &mut Wire,
+        per_pdu: Duration,
+    ) {
+        from.batcher().expire(now);
+        from.batcher().drained(now);
+        self.flush(from, wire, per_pdu);
+    }
+
+    /// It was busy.
+    fn count(&mut self, from: Instant, to: Instant) {
+        self.cpu += to.since(from);
+        self.work.busy += to.min(self.measured.end).since(from.max(self.measured.start));
+    }
+
+    /// What it has used so far.
+    pub fn used(&self, now: Instant) -> Used {
+        let cpu = self.cpu + self.clock.since(self.busy_since);
+        Used { at: now, cpu_ns: cpu.as_nanos() as u64, queued_ns: 0, requests: self.requests }
+    }
+
+    /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.
+    pub fn end(&mut self, expects: bool, due: Option<Instant>) {
+        self.count(self.busy_since, self.clock);
+        self.busy_since = self.clock;
+        let data_bytes = self.requests * u64::from(READ_BYTES);
+        let cpu_ns = self.cpu.as_nanos() as u64;
+        let used = Reading { cpu_ns, queued_ns: 0, requests: self.requests, data_bytes };
+        self.waits.begin(self.clock, expects, due, used);
+    }
+}

@@ -1,0 +1,343 @@
+//! Policies over a grid of machines and loads: how near `auto` comes to the best fixed policy of each point.
+
+use super::check_parts;
+use super::costs::Costs;
+use super::cpu::Random;
+use super::load::{Load, Operations, ms};
+use super::run::{Outcome, Scenario};
+use super::table::{AUTO, policies};
+use super::target::Store;
+use super::waits::Waiting;
+use crate::cases::is_thorough;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::time::Instant;
+use std::fmt::Write;
+use std::ops::Range;
+use std::time::Duration;
+
+const WAKE_UPS_US: [f64; 5] = [2.0, 6.0, 18.0, 60.0, 200.0];
+const SENDS_US: [f64; 4] = [0.3, 1.0, 3.0, 8.0];
+const PDUS_US: [f64; 4] = [0.1, 0.3, 0.8, 2.0];
+const TRIPS_US: [f64; 4] = [0.0, 5.0, 25.0, 100.0];
+/// Service time and parallelism.
+const STORES: [(u64, usize); 9] =
+    [(0, 1), (20, 1), (20, 8), (20, 64), (20, 256), (100, 1), (100, 16), (100, 64), (100, 256)];
+const OPERATIONS: [Operations; 3] = [Operations::Reads, Operations::Writes, Operations::Mix];
+const DEPTHS: [u32; 14] = [1, 2, 3, 4, 6, 8, 16, 24, 32, 64, 96, 128, 256, 511];
+const PERCENTS: [u32; 7] = [5, 10, 25, 50, 70, 80, 95];
+const STEPS: [(u32, u32); 5] = [(1, 8), (1, 32), (1, 128), (4, 64), (16, 256)];
+const BURSTS: [usize; 4] = [4, 8, 32, 64];
+
+/// What every run begins with is not measured; longer where both ends have to learn how to wait.
+const BEGINNING: Duration = Duration::from_millis(10);
+const LEARNING: Duration = Duration::from_millis(200);
+/// Requests that a run measures, about, and the time that it takes.
+const REQUESTS: f64 = 2500.0;
+const MEASURED_MIN: Duration = Duration::from_millis(5);
+const MEASURED_MAX: Duration = Duration::from_millis(60);
+
+/// The form of a load.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// So many always in flight.
+    Depth(u32),
+    /// Percent of the most that any fixed policy does with 256 in flight.
+    Open(u32),
+    /// So few in flight and so many, in turn.
+    Steps(u32, u32),
+    /// So many together each millisecond.
+    Bursts(usize),
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Form::Depth(_) => "closed loops",
+            Form::Open(_) => "open loops",
+            Form::Steps(..) => "steps",
+            Form::Bursts(_) => "bursts",
+        }
+    }
+}
+
+/// A machine and what it is to do.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    wake_up_us: f64,
+    send_us: f64,
+    pdu_us: f64,
+    trip_us: f64,
+    store: (u64, usize),
+    one_core: bool,
+    operations: Operations,
+    form: Form,
+    waiting: Waiting,
+}
+
+/// How `auto` did at a point.
+#[derive(Clone, Copy)]
+struct Verdict {
+    point: Point,
+    best: &'static str,
+    /// [`Point::figures`] of the best and of `auto`.
+    of_best: [f64; 3],
+    of_auto: [f64; 3],
+}
+
+fn us(us: f64) -> Duration {
+    Duration::from_nanos((us * 1000.0) as u64)
+}
+
+impl Point {
+    fn random(random: &mut Random, waiting: Waiting) -> Self {
+        fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
+            from[(random.next() % from.len() as u64) as usize]
+        }
+        let form = match random.next() % 10 {
+            0..6 => Form::Depth(pick(random, &DEPTHS)),
+            6..8 => Form::Open(pick(random, &PERCENTS)),
+            8 => {
+                let (low, high) = pick(random, &STEPS);
+                Form::Steps(low, high)
+            }
+            _ => Form::Bursts(pick(random, &BURSTS)),
+        };
+        Point {
+            wake_up_us: pick(random, &WAKE_UPS_US),
+            send_us: pick(random, &SENDS_US),
+            pdu_us: pick(random, &PDUS_US),
+            trip_us: pick(random, &TRIPS_US),
+            store: pick(random, &STORES),
+            one_core: random.next().is_multiple_of(4),
+            operations: pick(random, &OPERATIONS),
+            form,
+            waiting,
+        }
+    }
+
+    fn costs(&self) -> Costs {
+        let (wake_up, send) = (us(self.wake_up_us), us(self.send_us));
+        let costs = Costs::of(wake_up, send, us(self.pdu_us), us(self.trip_us));
+        Costs { one_core: self.one_core, ..costs }
+    }
+
+    fn store(&self) -> Store {
+        match self.store {
+            (0, _) => Store::Memory,
+            (us, parallel) => Store::Ssd { service: Duration::from_micros(us), parallel },
+        }
+    }
+
+    fn beginning(&self) -> Duration {
+        match self.waiting {
+            Waiting::Sleep => BEGINNING,
+            Waiting::Learns => LEARNING,
+        }
+    }
+
+    /// How long a run takes that measures enough requests of that many in flight.
+    fn measured(&self, depth: f64) -> Range<Instant> {
+        let (service, parallel) = (self.store.0 as f64, self.store.1 as f64);
+        let round_trip = 2.0 * (self.trip_us + self.wake_up_us + self.send_us) + service;
+        let handled = 2.6 * self.pdu_us + self.send_us / 8.0;
+        let each = handled.max(round_trip / depth).max(service / parallel);
+        let length = us(each * REQUESTS).clamp(MEASURED_MIN, MEASURED_MAX);
+        let start = ms(0) + self.beginning();
+        start..start + length
+    }
+
+    fn load(&self) -> (Load, Range<Instant>) {
+        match self.form {
+            Form::Depth(depth) => (Load::depth(depth), self.measured(depth.into())),
+            Form::Open(percent) => {
+                let peak = Point { form: Form::Depth(256), ..*self };
+                let rate = peak.verdict().of_best[0] * 1000.0 * f64::from(percent) / 100.0;
+                let length = Duration::from_secs_f64(REQUESTS / rate);
+                let start = ms(0) + self.beginning();
+                let measured = start..start + length.clamp(MEASURED_MIN, MEASURED_MAX * 2);
+                (Load::random_rate(rate, measured.end), measured)
+            }
+            Form::Steps(low, high) => {
+                let depths = [low, high].into_iter().cycle().take(8);
+                (Load::depths(5, depths), ms(10)..ms(40))
+            }
+            Form::Bursts(size) => {
+                (Load::bursts(size, Duration::from_millis(1), ms(50)), ms(10)..ms(50))
+            }
+        }
+    }
+
+    fn run(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> Outcome {
+        let (load, measured) = load.clone();
+        let (costs, store, operations) = (self.costs(), self.store(), self.operations);
+        let waiting = self.waiting;
+        Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
+    }
+
+    /// The best fixed policy of a closed load has the most throughput, that of an open one the least p99.
+    /// kIOPS, 99th percentile of latencies in us, busy us of both ends for each request.
+    fn figures(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> [f64; 3] {
+        let outcome = self.run(policy, load);
+        let iops = outcome.iops(&outcome.measured);
+        let span = outcome.measured.end.since(outcome.measured.start).as_secs_f64();
+        let busy = (outcome.host.busy + outcome.target.busy).as_secs_f64();
+        let p99 = outcome.latency_us(&outcome.measured).1;
+        [iops / 1000.0, p99, busy * 1e6 / (iops * span).max(1.0)]
+    }
+
+    fn verdict(&self) -> Verdict {
+        let load = self.load();
+        let figures = policies().into_iter();
+        let figures = figures.map(|(name, policy)| (name, self.figures(policy, &load)));
+        let (auto, fixed): (Vec<_>, Vec<_>) = figures.partition(|(name, _)| *name == AUTO);
+        let is_open = matches!(self.form, Form::Open(_) | Form::Bursts(_));
+        let worth = |of: &[f64; 3]| if is_open { -of[1] } else { of[0] };
+        let done = fixed.into_iter().filter(|(_, of)| of[1] > 0.0);
+        let best = done.max_by(|a, b| worth(&a.1).total_cmp(&worth(&b.1)));
+        let (best, of_best) = best.expect("there are fixed policies");
+        Verdict { point: *self, best, of_best, of_auto: auto[0].1 }
+    }
+}
+
+impl Verdict {
+    /// Throughput and p99 as parts of the best's.
+    fn ratios(&self, of: [f64; 3]) -> [f64; 2] {
+        [of[0] / self.of_best[0], of[1] / self.of_best[1]]
+    }
+
+    fn row(&self) -> String {
+        let Point {
+            wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form, ..
+        } = self.point;
+        let [throughput, p99] = self.ratios(self.of_auto);
+        let machine = format!("{wake_up_us:3} {send_us:3} {pdu_us:3} {trip_us:3}");
+        let store = format!("{:3}x{:<3}", store.0, store.1);
+        let cores = if one_core { 1 } else { 2 };
+        let load = format!("{} {}", format!("{operations:?}").to_lowercase(), show(form));
+        format!(
+            "{machine} | {store} {cores} | {load:18} | {:10} {:7.1} {:8.1} {:6.2} | {:7.1} {:8.1} {:6.2} | {:4.2} {:5.2}",
+            self.best,
+            self.of_best[0],
+            self.of_best[1],
+            self.of_best[2],
+            self.of_auto[0],
+            self.of_auto[1],
+            self.of_auto[2],
+            throughput,
+            p99,
+        )
+    }
+}
+
+fn show(form: Form) -> String {
+    match form {
+        Form::Depth(depth) => format!("{depth}"),
+        Form::Open(percent) => format!("{percent} %"),
+        Form::Steps(low, high) => format!("{low}..{high}"),
+        Form::Bursts(size) => format!("{size} a ms"),
+    }
+}
+
+/// So many points in the order of the seed.
+fn points(count: usize, waiting: Waiting) -> Vec<Point> {
+    let mut random = Random(15);
+    (0..count).map(|_| Point::random(&mut random, waiting)).collect()
+}
+
+fn verdicts(points: &[Point]) -> Vec<Verdict> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+    let size = points.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let run = |points: &[Point]| points.iter().map(Point::verdict).collect::<Vec<_>>();
+        let parts: Vec<_> =
+            points.chunks(size).map(|part| scope.spawn(move || run(part))).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("a run ends")).collect()
+    })
+}
+
+/// What part of the points lies within the bars, and where the others lie: ratios of throughput and p99.
+fn summary(verdicts: &[Verdict], ratios: fn(&Verdict) -> [f64; 2]) -> String {
+    let [mut throughput, mut p99] = [0, 1].map(|which| {
+        let ratios = verdicts.iter().map(|verdict| ratios(verdict)[which]);
+        ratios.collect::<Vec<_>>()
+    });
+    throughput.sort_by(f64::total_cmp);
+    p99.sort_by(|a, b| b.total_cmp(a));
+    let part = |ratios: &[f64], is_in: &dyn Fn(f64) -> bool| {
+        let count = ratios.iter().filter(|&&ratio| is_in(ratio)).count();
+        count as f64 * 100.0 / verdicts.len() as f64
+    };
+    let mean = |ratios: &[f64]| {
+        let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        (sum / ratios.len() as f64).exp()
+    };
+    let at = |ratios: &[f64], percent: usize| ratios[ratios.len() * percent / 100];
+    format!(
+        "throughput: at least 0.97 at {:.0} %, 0.90 at {:.0} % of {} points; least {:.2}, 5 % below {:.2}, mean {:.3}\n\
+         p99:        at most  1.05 at {:.0} %, 1.25 at {:.0} %; most {:.2}, 5 % above {:.2}, mean {:.3}\n",
+        part(&throughput, &|ratio| ratio >= 0.97),
+        part(&throughput, &|ratio| ratio >= 0.90),
+        verdicts.len(),
+        throughput[0],
+        at(&throughput, 5),
+        mean(&throughput),
+        part(&p99, &|ratio| ratio <= 1.05),
+        part(&p99, &|ratio| ratio <= 1.25),
+        p99[0],
+        at(&p99, 5),
+        mean(&p99),
+    )
+}
+
+/// By the form of their loads.
+fn summaries(verdicts: &[Verdict]) -> String {
+    let of_auto = |verdict: &Verdict| verdict.ratios(verdict.of_auto);
+    let mut text = summary(verdicts, of_auto);
+    for name in ["closed loops", "open loops", "steps", "bursts"] {
+        let of_form = verdicts.iter().filter(|verdict| verdict.point.form.name() == name);
+        let of_form: Vec<_> = of_form.copied().collect();
+        if !of_form.is_empty() {
+            write!(text, "\n{name}\n{}", summary(&of_form, of_auto)).expect("a string");
+        }
+    }
+    text
+}
+
+fn table(verdicts: &[Verdict]) -> String {
+    let mut text = String::from(
+        "auto beside the best fixed policy. us of a wake-up, a send, a PDU, a trip | store (us x parallel), cores | load |\n\
+         the best: kIOPS, p99 (us), busy us of both ends for each request | auto: the same | ratios of kIOPS, p99\n\n",
+    );
+    text += &summaries(verdicts);
+    text += "\n";
+    for verdict in verdicts {
+        writeln!(text, "{}", verdict.row()).expect("a string");
+    }
+    text
+}
+
+/// A sample of the grid.
+#[test]
+fn grid() {
+    let points = points(160, Waiting::Sleep);
+    let snapshot = include_str!("snapshots/ether_proto__model__grid__grid.snap");
+    if !is_thorough() {
+        return check_parts(snapshot, &points, 8, |point| point.verdict().row());
+    }
+    let table = table(&verdicts(&points));
+    insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
+}
+
+/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-proto --test proto much_of_the_grid --
+/// --ignored --nocapture`; with `MODEL_WAITING=default` both ends wait as the product does by default, and have longer to
+/// learn it.
+#[test]
+#[ignore = "takes minutes"]
+fn much_of_the_grid() {
+    let count = std::env::var("MODEL_POINTS").ok().and_then(|count| count.parse().ok());
+    let waiting = match std::env::var("MODEL_WAITING").is_ok_and(|how| how == "default") {
+        true => Waiting::Learns,
+        false => Waiting::Sleep,
+    };
+    println!("{}", table(&verdicts(&points(count.unwrap_or(1000), waiting))));
+}

@@ -1,0 +1,238 @@
+//! The host: receives, completes, submits as the load says, sends. Turn by turn as the engine does.
+
+use super::costs::Costs;
+use super::cpu::Core;
+use super::load::{Load, Operations, Source};
+use super::waits::Waiting;
+use super::wire::{Pdu, Wire, Wires};
+use super::{BLOCKS, READ_BYTES, ZEROES};
+use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::ops::Range;
+use std::time::Duration;
+
+/// Looks that an end which stays awake takes before a part leaves that is not whole.
+const LOOKS_MAX: u32 = 8;
+
+/// Completions parsed before the load may submit again.
+const PARSE_BATCH: usize = 32;
+
+/// Of its wake-up times.
+const SEED: u64 = 1;
+
+/// A request that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub since: Instant,
+    pub at: Instant,
+}
+
+pub struct Host {
+    pub core: Core,
+    pub lanes: Vec<Lane>,
+    /// Commands in flight over all lanes.
+    in_flight: u32,
+    /// For how long it has waited for its core.
+    queued: Duration,
+    pub done: Vec<Done>,
+}
+
+/// A queue pair and the load that it carries.
+pub struct Lane {
+    pub qpair: Qpair,
+    source: Source,
+    operations: Operations,
+    /// Requests so far.
+    submitted: u64,
+    /// When requests were due, by slot.
+    since: Vec<Instant>,
+    /// Slots whose completions the load has not seen.
+    completed: Vec<u16>,
+    outstanding: u32,
+}
+
+impl Host {
+    /// Each lane has that load.
+    pub fn new(
+        policy: PolicyConfig,
+        (costs, waiting): (Costs, Waiting),
+        lanes: usize,
+        (load, operations): (&Load, Operations),
+        measured: Range<Instant>,
+    ) -> Self {
+        let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
+        let lanes = (0..lanes).map(lane).collect();
+        let core = Core::new((costs, waiting, true), measured, SEED);
+        Host { core, lanes, in_flight: 0, queued: Duration::ZERO, done: Vec::new() }
+    }
+
+    pub fn outstanding(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.outstanding).sum()
+    }
+
+    /// What it next has to do something for.
+    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+        let lanes = self.lanes.iter_mut().zip(wires);
+        lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
+    }
+
+    /// Begins a turn: waits until it is asked for, and longer where the other end has the core.
+    fn wake(&mut self, event: Instant) -> Instant {
+        self.queued += self.core.taken_until.since(event.max(self.core.clock));
+        let now = self.core.begin(event);
+        let idle = &mut self.core.waits.costs.idle;
+        if idle.is_due(now) {
+            let permille = idle.read(now, Some(self.queued.as_nanos() as u64));
+            self.lanes.iter_mut().for_each(|lane| lane.qpair.batcher().set_idle(now, permille));
+        }
+        now
+    }
+
+    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+        let now = self.wake(event);
+        let mut has_heard = false;
+        for (index, wires) in wires.iter_mut().enumerate() {
+            has_heard |= self.receive(now, index, wires);
+        }
+        if has_heard {
+            self.stay_awake(now, wires);
+        }
+        for (lane, wires) in self.lanes.iter_mut().zip(wires) {
+            self.core.drain(now, &mut lane.qpair, &mut wires.to_target, Duration::ZERO);
+        }
+        let due = self.lanes.iter_mut().filter_map(Lane::due).min();
+        let expects = self.outstanding() > 0;
+        self.core.end(expects, due);
+    }
+
+    /// What has come over a lane, and what the load makes of it; whether something has.
+    fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) -> bool {
+        let (lane, done) = (&mut self.lanes[index], &mut self.done);
+        let (in_flight, core) = (&mut self.in_flight, &mut self.core);
+        let received = core.receive(&mut wires.to_host);
+        let has_heard = !received.is_empty();
+        for pdu in received {
+            core.spend(core.costs.complete);
+            if pdu.data_bytes > 0 {
+                core.spend(core.costs.data_in);
+            }
+            lane.parse(now, &pdu, in_flight);
+            if lane.completed.len() == PARSE_BATCH {
+                lane.run_load(now, in_flight, core, &mut wires.to_target, done);
+            }
+        }
+        lane.run_load(now, in_flight, core, &mut wires.to_target, done);
+        has_heard
+    }
+
+    /// As the engine's reactor does: it finds out whether it does better awake, and looks again where it is.
+    fn stay_awake(&mut self, now: Instant, wires: &mut [Wires]) {
+        let [lane] = &mut self.lanes[..] else { return };
+        let few = lane.qpair.batcher().is_few();
+        let used = self.core.used(now);
+        let pace = self.core.waits.turned(few, used);
+        lane.qpair.batcher().set_pace(pace);
+        for _ in 0..LOOKS_MAX {
+            if !self.lanes[0].qpair.batcher().looks_again() {
+                return;
+            }
+            self.core.spend(self.core.costs.turn);
+            if !self.receive(now, 0, &mut wires[0]) {
+                return;
+            }
+        }
+    }
+}
+
+impl Lane {
+    fn new(policy: PolicyConfig, source: Source, operations: Operations) -> Self {
+        let config = Config {
+            digests: Digests::default(),
+            queue_entries: super::QUEUE_ENTRIES,
+            in_capsule_bytes: 8192,
+            policy,
+        };
+        Lane {
+            qpair: Qpair::new(Instant::default(), config),
+            source,
+            operations,
+            submitted: 0,
+            since: vec![Instant::default(); usize::from(super::QUEUE_ENTRIES)],
+            completed: Vec::new(),
+            outstanding: 0,
+        }
+    }
+
+    fn next(&mut self, inbox: &Wire) -> Option<Instant> {
+        [inbox.next(), self.due()].into_iter().flatten().min()
+    }
+
+    /// When it has something to do, whatever comes.
+    fn due(&mut self) -> Option<Instant> {
+        let load = if self.qpair.room() > 0 { self.source.next() } else { None };
+        let deadline = self.qpair.batcher().deadline();
+        [deadline, load].into_iter().flatten().min()
+    }
+
+    fn parse(&mut self, now: Instant, pdu: &Pdu, in_flight: &mut u32) {
+        let before = self.qpair.in_flight();
+        self.poll(now, &pdu.header);
+        if pdu.data_bytes > 0 {
+            let wanted = self.qpair.wanted().map(|(_, _, length)| length);
+            assert_eq!(wanted, Some(pdu.data_bytes));
+            self.qpair.placed(&ZEROES[..pdu.data_bytes as usize]);
+            self.poll(now, &[]);
+        }
+        *in_flight -= before - self.qpair.in_flight();
+    }
+
+    fn poll(&mut self, now: Instant, input: &[u8]) {
+        let mut at = 0;
+        while let Some(event) = self.qpair.poll_rx(now, input, &mut at).expect("a valid PDU") {
+            if let RxEvent::Complete { slot, cqe, data_intact } = event {
+                assert!(cqe.status().is_success() && data_intact);
+                self.completed.push(slot);
+            }
+        }
+        assert_eq!(at, input.len());
+    }
+
+    /// The load hears of completions and submits.
+    fn run_load(
+        &mut self,
+        now: Instant,
+        in_flight: &mut u32,
+        core: &mut Core,
+        outbox: &mut Wire,
+        done: &mut Vec<Done>,
+    ) {
+        for slot in self.completed.drain(..) {
+            self.outstanding -= 1;
+            core.requests += 1;
+            done.push(Done { since: self.since[usize::from(slot)], at: core.clock });
+        }
+        while self.qpair.room() > 0
+            && let Some(due) = self.source.take(now, self.outstanding)
+        {
+            let since = due.since.unwrap_or(core.clock);
+            core.spend(core.costs.submit);
+            let in_others = *in_flight - self.qpair.in_flight();
+            self.qpair.batcher().set_in_others(in_others);
+            let is_write = self.operations.is_write(self.submitted);
+            self.submitted += 1;
+            let (opcode, data) = match is_write {
+                false => (opcode::READ, Data::In(READ_BYTES)),
+                true => (opcode::WRITE, Data::Out(READ_BYTES)),
+            };
+            let sqe = Sqe::rw(opcode, 1, 0, BLOCKS);
+            let slot = self.qpair.submit(now, &sqe, data, Urgency::Normal);
+            self.since[usize::from(slot.expect("it has room"))] = since;
+            self.outstanding += 1;
+            *in_flight += 1;
+            core.flush(&mut self.qpair, outbox, Duration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The target: receives, executes, answers. Turn by turn as the engine does.
+
+use super::costs::Costs;
+use super::cpu::Core;
+use super::waits::Waiting;
+use super::wire::{Pdu, Wires};
+use super::{READ_BYTES, ZEROES};
+use roadtrain_proto::policy::{Pace, PolicyConfig, ReactorLoad};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Of its wake-up times.
+const SEED: u64 = 2;
+
+/// What executes commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// At once.
+    Memory,
+    /// An SSD: each command takes so long, so many at once.
+    Ssd { service: Duration, parallel: usize },
+}
+
+pub struct Target {
+    pub core: Core,
+    pub lanes: Vec<Qpair>,
+    /// By lane and slot: whether the command in it is a write.
+    writes: Vec<Vec<bool>>,
+    load: ReactorLoad,
+    store: Store,
+    /// In the SSD: until when, whose, and which slot; the first to end is first.
+    executing: VecDeque<(Instant, usize, u16)>,
+}
+
+impl Target {
+    pub fn new(
+        policy: PolicyConfig,
+        (costs, waiting): (Costs, Waiting),
+        lanes: usize,
+        store: Store,
+        measured: Range<Instant>,
+    ) -> Self {
+        let config = Config {
+            digests: Digests::default(),
+            maxh2cdata: 128 << 10,
+            in_capsule_bytes_max: 8192,
+            policy,
+        };
+        Target {
+            core: Core::new((costs, waiting, false), measured, SEED),
+            lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
+            writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
+            load: ReactorLoad::default(),
+            store,
+            executing: VecDeque::new(),
+        }
+    }
+
+    /// Whether the SSD has nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.executing.is_empty()
+    }
+
+    /// What it next has to do something for.
+    pub fn next(&mut self, wires: &[Wires]) -> Option<Instant> {
+        let come = wires.iter().filter_map(|wires| wires.to_target.next()).min();
+        [come, self.due()].into_iter().flatten().min()
+    }
+
+    /// When it has something to do, whatever comes.
+    fn due(&mut self) -> Option<Instant> {
+        let executed = self.executing.front().map(|&(until, ..)| until);
+        let doorbells = self.lanes.iter_mut().filter_map(|lane| lane.batcher().deadline());
+        doorbells.chain(executed).min()
+    }
+
+    pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
+        let now = self.core.begin(event);
+        let ended = self.executing.partition_point(|&(until, ..)| until <= now);
+        let ended: Vec<_> = self.executing.drain(..ended).collect();
+        if !ended.is_empty() {
+            self.tell_in_store();
+        }
+        for (_, lane, slot) in ended {
+            self.answer(now, lane, slot);
+        }
+        let answer = self.core.costs.answer;
+        let own = self.core.waits.costs.awake.pace();
+        let (mut has_heard, mut is_host_awake) = (false, false);
+        for (index, wires) in wires.iter_mut().enumerate() {
+            let arrived = self.core.receive(&mut wires.to_target);
+            let lane = &mut self.lanes[index];
+            if arrived.is_empty() && !lane.has_tx() && !lane.batcher().has_waiting() {
+                continue;
+            }
+            lane.batcher().hear(now, &mut self.load);
+            let pace = lane.host_pace().followed(own);
+            lane.batcher().set_pace(pace);
+            has_heard |= !arrived.is_empty();
+            for pdu in arrived {
+                self.core.spend(self.core.costs.execute);
+                if pdu.data_bytes > 0 {
+                    self.core.spend(self.core.costs.data_in);
+                }
+                self.parse(now, index, &pdu);
+                self.core.flush(&mut self.lanes[index], &mut wires.to_host, answer);
+            }
+            let lane = &mut self.lanes[index];
+            is_host_awake = lane.host_pace() == Pace::Awake;
+            lane.batcher().add_to(now, &mut self.load);
+            self.core.drain(now, lane, &mut wires.to_host, answer);
+        }
+        if has_heard {
+            self.core.waits.turned(is_host_awake, self.core.used(now));
+        }
+        let due = self.due();
+        self.core.end(true, due);
+    }
+
+    fn parse(&mut self, now: Instant, index: usize, pdu: &Pdu) {
+        let mut at = 0;
+        let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at).expect("a valid PDU");
+        assert_eq!(at, pdu.header.len());
+        if let Some(RxEvent::Command { slot, sqe, .. }) = event {
+            self.writes[index][usize::from(slot)] = sqe.opcode == opcode::WRITE;
+            if pdu.data_bytes > 0 {
+                let (data, mut at) = (&ZEROES[..pdu.data_bytes as usize], 0);
+                while self.lanes[index].poll_rx(now, &data[at..], &mut 0).expect("data").is_some() {
+                    at = data.len();
+                }
+            }
+            self.execute(now, index, slot);
+        }
+    }
+
+    /// As the engine tells its lanes.
+    fn tell_in_store(&mut self) {
+        if let [lane] = &mut self.lanes[..] {
+            lane.set_in_store(self.executing.len() as u32);
+        }
+    }
+
+    fn answer(&mut self, now: Instant, index: usize, slot: u16) {
+        self.core.requests += 1;
+        let lane = &mut self.lanes[index];
+        match self.writes[index][usize::from(slot)] {
+            true => lane.respond(now, slot, Status::SUCCESS, 0),
+            false => lane.respond_with_data(now, slot, READ_BYTES, 0),
+        }
+    }
+
+    fn execute(&mut self, now: Instant, index: usize, slot: u16) {
+        let Store::Ssd { service, parallel } = self.store else {
+            return self.answer(now, index, slot);
+        };
+        // It begins when it has arrived and the one `parallel` before it has ended.
+        let before = self.executing.len().checked_sub(parallel);
+        let begin = before.map_or(now, |index| self.executing[index].0.max(now));
+        self.executing.push_back((begin + service, index, slot));
+        self.tell_in_store();
+    }
+}

@@ -1,0 +1,194 @@
+//! Authentication of a queue that was connected: what the target asks for, and what this host does.
+
+use super::bringup::Wants;
+use super::procedure::{Command, Driver, Failure};
+use roadtrain_proto::security::dhchap::{Host, HostError, Offer};
+use roadtrain_proto::security::{SealUse, Secret, TlsPsk};
+use roadtrain_wire::auth::RECEIVE_BYTES;
+use roadtrain_wire::fabrics::{AUTHREQ_ASCR, AUTHREQ_ATR, Authentication, fctype};
+
+/// Random octets of an authentication: transaction, exponent, challenge and sequence number.
+const RANDOM_BYTES: usize = 2 + 64 + 64 + 4;
+
+/// What a Connect has brought: its result, and what was said so far.
+type Said = (u32, [u8; 32]);
+
+/// Does what the result of the admin queue's Connect asks for. Whether that was anything.
+///
+/// # Errors
+/// One side does not believe the other, or the connection is lost.
+pub(super) async fn admin_queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    said: Said,
+) -> Result<bool, Failure<E>> {
+    if queue(driver, wants, 0, said).await? {
+        return Ok(true);
+    }
+    // Who has made a PSK has proved it before.
+    let is_missing = wants.keys.controller.is_some() && !wants.concatenates;
+    let error = HostError::NotAsked;
+    if is_missing { Err(Failure::Authentication { qid: 0, error }) } else { Ok(false) }
+}
+
+/// Does what the result of an I/O queue's Connect asks for, at a target that has asked on the admin queue or not
+/// (`was_asked`).
+///
+/// # Errors
+/// As [`admin_queue`].
+pub(super) async fn io_queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    was_asked: bool,
+    qid: u16,
+    said: Said,
+) -> Result<(), Failure<E>> {
+    let is_asked = queue(driver, wants, qid, said).await?;
+    // Some targets ask on the admin queue only. Over Ethernet a target asks on each queue: if it does not seem to, somebody
+    // in between may have taken that away, and this queue would go on in the clear.
+    let must_be = was_asked || wants.keys.controller.is_some();
+    let is_missing = must_be && !is_asked && wants.seals != SealUse::Off;
+    let error = HostError::AskedOnce;
+    if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(()) }
+}
+
+/// Does what the result of its Connect asks for. Whether that was anything.
+async fn queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    qid: u16,
+    (result, context): Said,
+) -> Result<bool, Failure<E>> {
+    if result & AUTHREQ_ASCR != 0 {
+        return Err(Failure::Authentication { qid, error: HostError::SecureChannel });
+    }
+    if result & AUTHREQ_ATR == 0 {
+        let error = HostError::NotSealed;
+        let is_missing = wants.seals == SealUse::Required;
+        return if is_missing { Err(Failure::Authentication { qid, error }) } else { Ok(false) };
+    }
+    let prepare = |host: Host| match wants.seals {
+        SealUse::Off => host,
+        _ => host.with_frames(&context),
+    };
+    authenticated(driver, wants, qid, prepare).await.map(|_| true)
+}
+
+/// Makes the PSK for all connections, on an admin queue whose Connect had that `result`.
+///
+/// # Errors
+/// The target makes none, one side does not believe the other, or the connection is lost.
+pub(super) async fn psk<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    result: u32,
+) -> Result<TlsPsk, Failure<E>> {
+    let failed = |error| Err(Failure::Authentication { qid: 0, error });
+    if result & (AUTHREQ_ATR | AUTHREQ_ASCR) == 0 {
+        return failed(HostError::NoChannel);
+    }
+    let mut host = authenticated(driver, wants, 0, Host::concatenating).await?;
+    match host.take_psk() {
+        Some(psk) => Ok(psk.tls_psk(&wants.host_nqn, &wants.subsystem_nqn)),
+        None => failed(HostError::NoChannel),
+    }
+}
+
+/// Proves who this host is, and has the target prove it if it is to.
+async fn authenticated<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    qid: u16,
+    prepare: impl FnOnce(Host) -> Host,
+) -> Result<Host, Failure<E>> {
+    let failed = |error| Err(Failure::Authentication { qid, error });
+    if wants.keys.host.is_none() {
+        return failed(HostError::NoKey);
+    }
+    let random = driver.random(RANDOM_BYTES).await?;
+    let (t_id, random) = random.reveal().split_at(2);
+    let t_id = u16::from_le_bytes([t_id[0], t_id[1]]);
+    let parties = wants.keys.parties(&wants.host_nqn, &wants.subsystem_nqn);
+    let host = prepare(Host::new(parties, Offer::default(), t_id));
+    let mut queue = Queue { driver, qid, host };
+    match queue.authenticate(&Secret::new(random)).await? {
+        Ok(()) => Ok(queue.host),
+        Err(error) => {
+            if let Some(failure2) = queue.host.failure2(error) {
+                // It is told why, if it still listens.
+                let _ = queue.send(failure2).await;
+            }
+            failed(error)
+        }
+    }
+}
+
+/// A queue that is being authenticated.
+struct Queue<'a, E> {
+    driver: &'a Driver<E>,
+    qid: u16,
+    host: Host,
+}
+
+impl<E> Queue<'_, E> {
+    /// What is wrong with the other side is told apart from what is wrong with the connection.
+    async fn authenticate(&mut self, random: &Secret) -> Result<Result<(), HostError>, Failure<E>> {
+        let mut unused = random.reveal();
+        let mut random = |place: &mut [u8]| {
+            let (taken, rest) = unused.split_at(place.len());
+            place.copy_from_slice(taken);
+            unused = rest;
+        };
+        let negotiate = self.host.negotiate();
+        self.send(negotiate).await?;
+        let message = self.receive().await?;
+        let challenged = match self.host.challenge(&message, &mut random) {
+            Ok(challenged) => challenged,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some(work) = challenged.work() {
+            self.driver.compute(work).await?;
+        }
+        let reply = match self.host.reply(&challenged, &mut random) {
+            Ok(reply) => reply,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.send(reply).await?;
+        let message = self.receive().await?;
+        let success2 = match self.host.success1(&message) {
+            Ok(success2) => success2,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some(secret) = self.host.take_frame_secret() {
+            self.driver.seal(self.qid, secret).await?;
+        }
+        match success2 {
+            Some(success2) => self.send(success2).await.map(Ok),
+            None => Ok(Ok(())),
+        }
+    }
+
+    async fn send(&self, message: Vec<u8>) -> Result<(), Failure<E>> {
+        let fields = Authentication::of_nvme(message.len() as u32);
+        let mut sqe = fields.emit(fctype::AUTHENTICATION_SEND);
+        sqe.set_in_capsule(message.len() as u32);
+        let command = Command { out: message, ..Command::new("Authentication Send", sqe) };
+        self.run(command).await.map(drop)
+    }
+
+    async fn receive(&self) -> Result<Vec<u8>, Failure<E>> {
+        let fields = Authentication::of_nvme(RECEIVE_BYTES);
+        let sqe = fields.emit(fctype::AUTHENTICATION_RECEIVE);
+        let command = Command::new("Authentication Receive", sqe);
+        self.run(Command { bytes_in: RECEIVE_BYTES, ..command }).await
+    }
+
+    async fn run(&self, command: Command) -> Result<Vec<u8>, Failure<E>> {
+        let what = command.what;
+        let (cqe, data) = self.driver.command(self.qid, command).await?;
+        match cqe.status() {
+            status if status.is_success() => Ok(data),
+            status => Err(Failure::Command { what, status }),
+        }
+    }
+}

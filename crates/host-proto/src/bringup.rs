@@ -1,0 +1,672 @@
+//! Brings a controller up (NVMe Base 2.0, section 3.5.1) and shuts it down: Connect, enable, Identify, queues,
+//! namespaces. Each is a part of a [procedure](super::procedure).
+
+use super::authenticate;
+use super::old_commands::OldCommands;
+use super::paths::AnaTable;
+use super::procedure::{Command, Driver, Failure};
+use core::time::Duration;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::dhchap::{Keys, context_of};
+use roadtrain_proto::security::{SealUse, TlsPsk};
+use roadtrain_wire::ana::{AnaState, ana_groups, ana_log_bytes};
+use roadtrain_wire::cross_reset::{
+    self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_flags, reset_status,
+};
+use roadtrain_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize, cattr, property,
+};
+use roadtrain_wire::feature::{
+    AsyncEvent, HOST_BEHAVIOR_BYTES, NumberOfQueues, SetFeatures, fid, notice,
+};
+use roadtrain_wire::identify::{
+    IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NamespaceDescriptor, cmic, cns, ctratt,
+    dlfeat, namespace_descriptors, nsfeat, oaes,
+};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::little_endian::U16;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+/// Entries of an I/O queue used at most, even if the controller takes more.
+const QUEUE_ENTRIES_MAX: u64 = 1024;
+/// Largest transfer used even if the controller takes more.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Octets of a command capsule without data.
+const CAPSULE_BYTES: u32 = 64;
+/// Octets of the changed namespace list.
+const CHANGED_BYTES: u32 = 4096;
+/// More namespaces than a host follows: their number is the target's to say.
+const NAMESPACES_MAX: usize = 1 << 14;
+/// Octets of an ANA log that are read at most.
+const ANA_BYTES_MAX: u64 = 1 << 20;
+/// CC: enabled, 64-octet SQEs (2^6), 16-octet CQEs (2^4).
+const CC_ENABLE: u32 = 1 | 6 << 16 | 4 << 20;
+/// CC.SHN: normal shutdown.
+const CC_SHUTDOWN: u32 = 1 << 14;
+/// CSTS.SHST: shutdown complete.
+const CSTS_SHUTDOWN_COMPLETE: u64 = 2 << 2;
+/// Unit of KAS.
+const KAS_UNIT: Duration = Duration::from_millis(100);
+/// How often CSTS is looked at.
+const CSTS_PAUSE: Duration = Duration::from_millis(10);
+
+/// Longest pause between two looks at how far a controller's reset is.
+const RESET_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// UUID and EUI-64.
+type Ids = ([u8; 16], [u8; 8]);
+
+/// What a host wants of a controller.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// Subsystem to connect to.
+    pub subsystem_nqn: String,
+    /// Who this host says it is.
+    pub host_nqn: String,
+    /// Host identifier, a UUID.
+    pub host_id: [u8; 16],
+    /// Keep-alive timeout; zero for none.
+    pub keep_alive: Duration,
+    /// Longest wait for an answer.
+    pub timeout: Duration,
+    /// Entries of an I/O queue.
+    pub queue_entries: u16,
+    /// Class of the I/O queues.
+    pub class: Class,
+    /// Ask for SQ flow control at once; else only where the target insists on it.
+    pub sq_flow_control: bool,
+    /// Keys to authenticate with. With one of the controller's it has to prove that it has the key, too.
+    pub keys: Keys,
+    /// Whether frames of lanes over Ethernet are sealed; over TCP never.
+    pub seals: SealUse,
+    /// Authenticate in the clear to make a PSK, and connect everything with TLS and that.
+    pub concatenates: bool,
+}
+
+/// A namespace as the host sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    pub nsid: u32,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Octets of a logical block.
+    pub block_bytes: u32,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Blocks that are not allocated read as zeroes.
+    pub deallocated_reads_zero: bool,
+    /// NGUID (zeroes: none).
+    pub nguid: [u8; 16],
+    /// UUID (zeroes: none).
+    pub uuid: [u8; 16],
+    /// EUI-64 (zeroes: none).
+    pub eui64: [u8; 8],
+    /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
+    pub preferred_write_blocks: u32,
+    /// Preferred deallocate granularity in blocks, likewise.
+    pub preferred_discard_blocks: u32,
+    /// Optimal write size in blocks, likewise.
+    pub optimal_write_blocks: u32,
+    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
+    pub write_verifier: Option<u64>,
+}
+
+impl NamespaceInfo {
+    /// Whether both are the same blocks under the same addresses, as far as the target tells: a namespace may grow
+    /// and shrink, but what identifies it stays.
+    #[must_use]
+    pub fn is_same(&self, other: &NamespaceInfo) -> bool {
+        let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);
+        ids(self) == ids(other)
+    }
+}
+
+/// What has become of a controller that the host has lost, before another one's lanes are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// The target has ended it: nothing that was sent to it is executed any more.
+    Ended,
+    /// The target does not have it and has never had it, but its process has the place of the one that had it
+    /// ([`IdentifyController::endpoint`]): that one has ended.
+    Replaced,
+    /// The target does not have it, and has never had it: it may live in another process.
+    Unknown,
+    /// The target does not offer to end it.
+    NotOffered,
+    /// The target does not do it, and never will.
+    Refused(Status),
+}
+
+impl Fencing {
+    /// Returns true if nothing that was sent to the controller is executed any more.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Fencing::Ended | Fencing::Replaced)
+    }
+}
+
+/// What a controller said about itself.
+#[derive(Clone, Debug)]
+pub struct ControllerInfo {
+    pub cntlid: u16,
+    /// Most octets of a read or write.
+    pub transfer_bytes_max: u32,
+    /// In-capsule data of an I/O command.
+    pub in_capsule_bytes: u32,
+    /// Entries of an I/O queue at most.
+    pub queue_entries_max: u16,
+    pub io_queues: u32,
+    /// More I/O queues that it grants, for express connections.
+    pub express_queues: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
+    /// The Identify Controller page.
+    pub identify: Box<IdentifyController>,
+    pub namespaces: Vec<NamespaceInfo>,
+}
+
+/// A controller that is enabled.
+#[derive(Clone, Debug)]
+pub struct Enabled {
+    pub cntlid: u16,
+    /// Its capabilities (CAP).
+    pub cap: u64,
+    /// Most octets of a command's data that the admin queue's connection takes.
+    pub data_bytes_max: u32,
+    /// The target has asked this host to authenticate on the admin queue.
+    pub authenticated: bool,
+    /// The PSK that was made, if the host wants one.
+    pub psk: Option<TlsPsk>,
+}
+
+/// Connects the admin queue and enables the controller. A host that wants to make a PSK does so first, unless there is
+/// one of before.
+///
+/// # Errors
+/// Anything that keeps the controller from being ready.
+pub async fn connect<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    before: Option<TlsPsk>,
+) -> Result<Enabled, Failure<E>> {
+    let psk = match before.filter(|_| wants.concatenates) {
+        None if wants.concatenates => Some(make_psk(driver, wants).await?),
+        before => before,
+    };
+    let data_bytes_max = driver.open(0, ADMIN_ENTRIES, 0, psk.as_ref()).await?;
+    let said = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    let authenticated = authenticate::admin_queue(driver, wants, said).await?;
+    let cap = get_property(driver, property::CAP, PropertySize::Eight).await?;
+    set_cc(driver, CC_ENABLE).await?;
+    // CAP.TO is in units of 500 ms.
+    let ready_within = Duration::from_millis((cap >> 24 & 0xff) * 500).max(wants.timeout);
+    let deadline = driver.now() + ready_within;
+    loop {
+        match get_property(driver, property::CSTS, PropertySize::Four).await? {
+            csts if csts & 2 != 0 => {
+                return Err(Failure::Controller("the controller has a fatal status".into()));
+            }
+            csts if csts & 1 != 0 => break,
+            _ if driver.now() > deadline => {
+                let text = format!("the controller is not ready after {ready_within:?}");
+                return Err(Failure::Controller(text));
+            }
+            _ => driver.pause(CSTS_PAUSE).await,
+        }
+    }
+    Ok(Enabled { cntlid: said.0 as u16, cap, data_bytes_max, authenticated, psk })
+}
+
+fn admin_queue(wants: &Wants) -> Connect {
+    let kato_ms = u32::try_from(wants.keep_alive.as_millis()).unwrap_or(u32::MAX);
+    Connect { recfmt: 0, qid: 0, sqsize: ADMIN_ENTRIES - 1, cattr: 0, kato_ms }
+}
+
+/// Authenticates on a connection that is there for nothing else: the next one of the admin queue takes its place.
+async fn make_psk<E>(driver: &Driver<E>, wants: &Wants) -> Result<TlsPsk, Failure<E>> {
+    driver.open(0, ADMIN_ENTRIES, 0, None).await?;
+    let (result, _) = connect_queue(driver, wants, &admin_queue(wants), CNTLID_DYNAMIC).await?;
+    authenticate::psk(driver, wants, result).await
+}
+
+/// Its result, and what was said so far.
+async fn connect_queue<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    connect: &Connect,
+    cntlid: u16,
+) -> Result<(u32, [u8; 32]), Failure<E>> {
+    let qid = connect.qid;
+    let data = ConnectData::new(wants.host_id, cntlid, &wants.subsystem_nqn, &wants.host_nqn);
+    let sqe = connect.emit();
+    let command = Command { out: data.as_bytes().to_vec(), ..Command::new("Connect", sqe) };
+    let (cqe, _) = driver.command(qid, command).await?;
+    let status = cqe.status();
+    if !status.is_success() {
+        return Err(Failure::Refused { qid, status });
+    }
+    let result = cqe.dw0.get();
+    Ok((result, context_of(&sqe, data.as_bytes(), result)))
+}
+
+async fn get_property<E>(
+    driver: &Driver<E>,
+    offset: u32,
+    size: PropertySize,
+) -> Result<u64, Failure<E>> {
+    let get = Command::new("Property Get", Property::get(offset, size));
+    Ok(driver.run(get).await?.0.result())
+}
+
+async fn set_cc<E>(driver: &Driver<E>, cc: u32) -> Result<(), Failure<E>> {
+    driver.run(Command::new("Property Set CC", Property::set(property::CC, cc))).await.map(|_| ())
+}
+
+/// Shuts the controller down in order.
+///
+/// # Errors
+/// The connection's, the controller's refusal, or it is not done in time: what was written last may be lost then.
+pub async fn shut_down<E>(driver: &Driver<E>, timeout: Duration) -> Result<(), Failure<E>> {
+    set_cc(driver, CC_ENABLE | CC_SHUTDOWN).await?;
+    let deadline = driver.now() + timeout;
+    while get_property(driver, property::CSTS, PropertySize::Four).await? & 0xc
+        != CSTS_SHUTDOWN_COMPLETE
+    {
+        if driver.now() >= deadline {
+            let text = format!("the shutdown of the controller is not complete after {timeout:?}");
+            return Err(Failure::Controller(text));
+        }
+        driver.pause(CSTS_PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn identify<E>(driver: &Driver<E>, cns: u8, nsid: u32) -> Result<Vec<u8>, Failure<E>> {
+    let mut sqe = Sqe::new(opcode::IDENTIFY, nsid);
+    sqe.cdw10 = u32::from(cns).into();
+    let command = Command { bytes_in: IDENTIFY_BYTES as u32, ..Command::new("Identify", sqe) };
+    Ok(driver.run(command).await?.1)
+}
+
+/// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
+///
+/// # Errors
+/// The connection's, or a command's.
+pub async fn information<E>(
+    driver: &Driver<E>,
+    enabled: &Enabled,
+    io_queues: u32,
+    express_queues: u32,
+) -> Result<ControllerInfo, Failure<E>> {
+    let queue_entries_max = queue_entries_max(enabled.cap)?;
+    let page = identify(driver, cns::CONTROLLER, 0).await?;
+    let page = IdentifyController::read_from_bytes(&page);
+    let identify = page.map_err(|_| Failure::Controller("short Identify page".into()))?;
+    heed_retry_delays(driver, &identify).await?;
+    let count = io_queues + express_queues;
+    let wanted = NumberOfQueues { submission: count, completion: count };
+    let set = SetFeatures::emit(fid::NUMBER_OF_QUEUES, wanted.emit());
+    let (cqe, _) = driver.run(Command::new("Set Features (queues)", set)).await?;
+    let granted = NumberOfQueues::parse(cqe.dw0.get())
+        .map_or(1, |queues| queues.submission.min(queues.completion));
+    // MDTS is in pages of CAP.MPSMIN; 0 is no limit.
+    let page_bytes = 4096u64 << (enabled.cap >> 48 & 0xf);
+    let transfer_bytes_max = match identify.mdts {
+        0 => TRANSFER_BYTES_MAX,
+        mdts => (page_bytes << mdts.min(20)).min(TRANSFER_BYTES_MAX.into()) as u32,
+    };
+    Ok(ControllerInfo {
+        cntlid: enabled.cntlid,
+        transfer_bytes_max: transfer_bytes_max.min(enabled.data_bytes_max),
+        in_capsule_bytes: (identify.ioccsz.get() * 16).saturating_sub(CAPSULE_BYTES),
+        queue_entries_max,
+        io_queues: io_queues.min(granted),
+        express_queues: granted.saturating_sub(io_queues).min(express_queues),
+        authenticated: enabled.authenticated,
+        identify: Box::new(identify),
+        namespaces: namespaces(driver).await?,
+    })
+}
+
+/// Entries of an I/O queue at most, of the capabilities (CAP.MQES).
+fn queue_entries_max<E>(cap: u64) -> Result<u16, Failure<E>> {
+    match ((cap & 0xffff) + 1).min(QUEUE_ENTRIES_MAX) as u16 {
+        // One entry is always free, and the specification asks for two.
+        0..2 => Err(Failure::Controller("the controller has no room for an I/O queue".into())),
+        entries => Ok(entries),
+    }
+}
+
+/// A controller tells how long to wait before another try (CRD) only to hosts that say they heed it.
+async fn heed_retry_delays<E>(
+    driver: &Driver<E>,
+    identify: &IdentifyController,
+) -> Result<(), Failure<E>> {
+    if identify.crdt.iter().all(|units| units.get() == 0) {
+        return Ok(());
+    }
+    let mut out = vec![0; HOST_BEHAVIOR_BYTES];
+    out[0] = 1; // ACRE
+    let set = SetFeatures::emit(fid::HOST_BEHAVIOR, 0);
+    let command = Command { out, ..Command::new("Set Features (host behavior)", set) };
+    driver.command(0, command).await.map(|_| ()) // a controller that refuses it tells none
+}
+
+/// The active namespaces.
+///
+/// # Errors
+/// The connection's, or a command's.
+pub async fn namespaces<E>(driver: &Driver<E>) -> Result<Vec<NamespaceInfo>, Failure<E>> {
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = identify(driver, cns::ACTIVE_NAMESPACES, after).await?;
+        let (ids, _) = page.as_chunks::<4>();
+        let ids: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
+        let listed = ids.iter().take_while(|&&id| id != 0).count();
+        for &nsid in &ids[..listed] {
+            if nsid <= after {
+                return Err(Failure::Controller("namespace list out of order".into()));
+            }
+            after = nsid;
+            found.extend(namespace(driver, nsid).await?);
+        }
+        if found.len() > NAMESPACES_MAX {
+            return Err(Failure::Controller("too many namespaces".into()));
+        }
+        if listed < ids.len() {
+            return Ok(found);
+        }
+    }
+}
+
+async fn namespace<E>(driver: &Driver<E>, nsid: u32) -> Result<Option<NamespaceInfo>, Failure<E>> {
+    let page = identify(driver, cns::NAMESPACE, nsid).await?;
+    let Ok(identify) = IdentifyNamespace::ref_from_bytes(&page) else { return Ok(None) };
+    let Some(block_bytes) = identify.block_bytes().filter(|_| identify.is_active()) else {
+        return Ok(None); // gone meanwhile, or of a format without use here
+    };
+    let Some((uuid, eui64)) = descriptors(driver, nsid, identify.eui64).await? else {
+        return Ok(None);
+    };
+    let told = identify.nsfeat & nsfeat::OPTIMAL_IO != 0;
+    let blocks = |field: U16| if told { u32::from(field.get()) + 1 } else { 1 };
+    Ok(Some(NamespaceInfo {
+        nsid,
+        blocks: identify.nsze.get(),
+        block_bytes,
+        read_only: identify.is_read_only(),
+        deallocated_reads_zero: identify.dlfeat & dlfeat::READS == dlfeat::READS_ZERO,
+        nguid: identify.nguid,
+        uuid,
+        eui64,
+        preferred_write_blocks: blocks(identify.npwg),
+        preferred_discard_blocks: blocks(identify.npdg),
+        optimal_write_blocks: blocks(identify.nows),
+        write_verifier: identify.write_verifier(),
+    }))
+}
+
+/// The namespace's UUID, and its EUI-64 where Identify Namespace has not told it; `None` when it is gone.
+async fn descriptors<E>(
+    driver: &Driver<E>,
+    nsid: u32,
+    eui64: [u8; 8],
+) -> Result<Option<Ids>, Failure<E>> {
+    let page = match identify(driver, cns::NAMESPACE_DESCRIPTORS, nsid).await {
+        Ok(page) => page,
+        Err(Failure::Command { status, .. }) if status.is(Status::INVALID_NAMESPACE) => {
+            return Ok(None);
+        }
+        // An older controller has no such list, and says so for good.
+        Err(Failure::Command { status, .. }) if status.is_dnr() => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut ids = ([0; 16], eui64);
+    for descriptor in namespace_descriptors(&page) {
+        match descriptor {
+            NamespaceDescriptor::Uuid(uuid) => ids.0 = uuid,
+            NamespaceDescriptor::Eui64(eui64) => ids.1 = eui64,
+            _ => {}
+        }
+    }
+    Ok(Some(ids))
+}
+
+/// Which of the controller's lives this is, by which another one can have it reset; `None`: it does not tell.
+#[must_use]
+pub fn instance(info: &ControllerInfo) -> Option<ControllerInstance> {
+    let (cntlid, ciu, cirn) = (info.cntlid, info.identify.ciu, info.identify.cirn.get());
+    (ciu != 0).then_some(ControllerInstance { cntlid, ciu, cirn })
+}
+
+/// For how long a controller may still execute what was sent to it, after a host with that keep-alive timeout has fallen
+/// silent (NVMe Base 2.1, section 9.6): until its timer expires, which it may notice one period late, or two where
+/// traffic counts as a sign of life; and then for its Command Quiesce Time. A controller rounds the timeout up to its
+/// granularity (KAS). `None`: there is no timer.
+#[must_use]
+pub fn quiet_time(keep_alive: Duration, identify: &IdentifyController) -> Option<Duration> {
+    let by_traffic = identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0;
+    let periods = if by_traffic { 3 } else { 2 };
+    let quiesce = Duration::from_millis(identify.cqt.get().into());
+    let granule = u128::from(identify.kas.get().max(1)) * KAS_UNIT.as_nanos();
+    let keep_alive_ns = keep_alive.as_nanos().next_multiple_of(granule);
+    let keep_alive = Duration::from_nanos(u64::try_from(keep_alive_ns).unwrap_or(u64::MAX));
+    (!keep_alive.is_zero()).then(|| keep_alive.saturating_mul(periods) + quiesce)
+}
+
+/// Has the target end another controller of this host that it cannot reach any more, and waits until nothing that was
+/// sent to that one can be executed any more. `None`: that was not so in time. While the target says so, the controller
+/// is claimed.
+///
+/// # Errors
+/// The connection's.
+pub async fn try_to_end<E>(
+    driver: &Driver<E>,
+    patience: Duration,
+    identify: &IdentifyController,
+    lost: ControllerInstance,
+    old: &OldCommands,
+) -> Result<Option<Fencing>, Failure<E>> {
+    if identify.ccrl == 0 {
+        return Ok(Some(Fencing::NotOffered));
+    }
+    let deadline = driver.now() + patience;
+    let mut pause = CSTS_PAUSE;
+    while driver.now() < deadline {
+        let command = Command::new("Cross-Controller Reset", lost.emit());
+        let (cqe, _) = driver.command(0, command).await?;
+        let status = cqe.status();
+        if status.is_success() && cqe.dw0.get() & IMMEDIATE != 0 {
+            return Ok(Some(Fencing::Ended));
+        }
+        let is_in_progress = status.is_success() || status.is(Status::CROSS_RESET_IN_PROGRESS);
+        if !is_in_progress && status.is_dnr() {
+            return Ok(Some(Fencing::Refused(status)));
+        }
+        old.claim(driver.now(), lost);
+        // The log is read in any case: what has ended leaves it, which makes room.
+        while driver.now() < deadline {
+            match reset_of(driver, lost).await? {
+                Some((reset_status::SUCCEEDED, true)) => return Ok(Some(Fencing::Ended)),
+                Some((reset_status::SUCCEEDED, false)) if old.is_at(lost, identify) => {
+                    return Ok(Some(Fencing::Replaced));
+                }
+                Some((reset_status::SUCCEEDED, false)) => return Ok(Some(Fencing::Unknown)),
+                Some((reset_status::IN_PROGRESS, _)) => old.claim(driver.now(), lost),
+                _ => break,
+            }
+            driver.pause(pause.min(deadline.since(driver.now()))).await;
+            pause = (pause * 2).min(RESET_PAUSE_MAX);
+        }
+        driver.pause(pause.min(deadline.since(driver.now()))).await;
+    }
+    old.claim(driver.now(), lost);
+    Ok(None)
+}
+
+/// How far the reset of a controller is, and whether the target has had that controller; `None`: there is no reset.
+async fn reset_of<E>(
+    driver: &Driver<E>,
+    lost: ControllerInstance,
+) -> Result<Option<(u8, bool)>, Failure<E>> {
+    let log = GetLogPage {
+        lsp: cross_reset::REMOVE_COMPLETED,
+        ..GetLogPage::new(lid::CROSS_CONTROLLER_RESET, cross_reset::LOG_BYTES as u32)
+    };
+    let command = Command::new("Get Log Page (resets)", log.emit(u32::MAX));
+    let command = Command { bytes_in: cross_reset::LOG_BYTES as u32, ..command };
+    let (_, page) = driver.run(command).await?;
+    Ok(find_reset(&page, lost))
+}
+
+/// The reset of a controller in a log page. Entries do not have its random number: of several that may be it, the one
+/// that says least counts.
+fn find_reset(page: &[u8], lost: ControllerInstance) -> Option<(u8, bool)> {
+    let is_it = |entry: &&CrossResetEntry| entry.icid.get() == lost.cntlid && entry.ciu == lost.ciu;
+    let found = cross_reset::entries(page).iter().filter(is_it);
+    let found = found.map(|entry| (entry.status, entry.flags & reset_flags::VALIDATED != 0));
+    found.min_by_key(|&(status, is_valid)| (status != reset_status::IN_PROGRESS, is_valid))
+}
+
+/// Connects I/O queue `qid`, ready for a lane.
+///
+/// # Errors
+/// The target's refusal, or the connection's.
+pub async fn connect_lane<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    qid: u16,
+) -> Result<(), Failure<E>> {
+    let place = Place { qid, lane: usize::from(qid) - 1, class: wants.class };
+    connect_io(driver, wants, info, &place).await
+}
+
+/// Connects I/O queue `qid` as an express connection of a lane.
+///
+/// # Errors
+/// As [`connect_lane`].
+pub async fn connect_express<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    qid: u16,
+    lane: usize,
+) -> Result<(), Failure<E>> {
+    connect_io(driver, wants, info, &Place { qid, lane, class: Class::Normal }).await
+}
+
+/// An I/O queue, and whose it is.
+struct Place {
+    qid: u16,
+    lane: usize,
+    class: Class,
+}
+
+async fn connect_io<E>(
+    driver: &Driver<E>,
+    wants: &Wants,
+    info: &ControllerInfo,
+    &Place { qid, lane, class }: &Place,
+) -> Result<(), Failure<E>> {
+    let entries = wants.queue_entries.min(info.queue_entries_max);
+    let mut flow_control = if wants.sq_flow_control { 0 } else { cattr::DISABLE_SQ_FLOW_CONTROL };
+    loop {
+        let data_bytes_max = driver.open(qid, entries, lane, None).await?;
+        let cattr = flow_control | class.to_cattr();
+        let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
+        let said = match connect_queue(driver, wants, &connect, info.cntlid).await {
+            Ok(_) if data_bytes_max < info.transfer_bytes_max => {
+                let text = "the target gives an I/O queue less room for data than the admin queue";
+                return Err(Failure::Controller(text.into()));
+            }
+            // A target that insists on flow control.
+            Err(Failure::Refused { status, .. })
+                if flow_control != 0 && !status.is(Status::CONNECT_CONTROLLER_BUSY) =>
+            {
+                flow_control = 0;
+                continue;
+            }
+            done => done?,
+        };
+        return authenticate::io_queue(driver, wants, info.authenticated, qid, said).await;
+    }
+}
+
+/// Switches events on, those of ANA only if they are wanted; `false`: the controller has none, and works all the same.
+///
+/// # Errors
+/// The connection's.
+pub async fn switch_events_on<E>(
+    driver: &Driver<E>,
+    identify: &IdentifyController,
+    of_ana: bool,
+) -> Result<bool, Failure<E>> {
+    let wanted = oaes::NAMESPACE_ATTRIBUTE | if of_ana { oaes::ANA_CHANGE } else { 0 };
+    let wanted = identify.oaes.get() & wanted;
+    if wanted == 0 {
+        return Ok(false);
+    }
+    let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, wanted);
+    let (cqe, _) = driver.command(0, Command::new("Set Features (events)", set)).await?;
+    Ok(cqe.status().is_success())
+}
+
+/// How the controller reaches each namespace, in the order of NSIDs; nothing where it tells nothing, which means: as well
+/// as can be. Reading it takes notice of the event that it has changed.
+///
+/// # Errors
+/// The connection's, or the command's.
+pub async fn ana<E>(
+    driver: &Driver<E>,
+    identify: &IdentifyController,
+) -> Result<AnaTable, Failure<E>> {
+    if identify.cmic & cmic::ANA == 0 {
+        return Ok(AnaTable::default());
+    }
+    let namespaces = match identify.mnan.get() {
+        0 => identify.nn.get(),
+        most => most,
+    };
+    let bytes = ana_log_bytes(identify.nanagrpid.get(), namespaces.min(NAMESPACES_MAX as u32));
+    let bytes = bytes.min(ANA_BYTES_MAX) as u32;
+    let log = GetLogPage::new(lid::ANA, bytes).emit(u32::MAX);
+    let command = Command { bytes_in: bytes, ..Command::new("Get Log Page (ANA)", log) };
+    let (_, page) = driver.run(command).await?;
+    let mut table: Vec<(u32, AnaState)> = Vec::new();
+    for (group, nsids) in ana_groups(&page) {
+        // What is reserved says nothing: the answers to requests will.
+        let Some(state) = group.state() else { continue };
+        table.extend(nsids.iter().map(|nsid| (nsid.get(), state)));
+    }
+    table.sort_unstable_by_key(|(nsid, _)| *nsid);
+    table.dedup_by_key(|(nsid, _)| *nsid);
+    Ok(table.into())
+}
+
+/// Takes notice of an event, so that the controller tells the next one.
+///
+/// # Errors
+/// The connection's, or the command's.
+pub async fn acknowledge<E>(driver: &Driver<E>, event: &AsyncEvent) -> Result<(), Failure<E>> {
+    if event.information != notice::NAMESPACE_ATTRIBUTE {
+        return Ok(());
+    }
+    let log = GetLogPage::new(lid::CHANGED_NAMESPACES, CHANGED_BYTES).emit(u32::MAX);
+    let command = Command::new("Get Log Page (changed)", log);
+    driver.run(Command { bytes_in: CHANGED_BYTES, ..command }).await.map(|_| ())
+}
+
+/// An Abort of the command `cid` of queue `qid`. Whether it is aborted, its own completion says: the controller may not know
+/// it, or not be able to.
+#[must_use]
+pub fn abort(qid: u16, cid: u16) -> Sqe {
+    let mut sqe = Sqe::new(opcode::ABORT, 0);
+    sqe.cdw10 = (u32::from(cid) << 16 | u32::from(qid)).into();
+    sqe
+}

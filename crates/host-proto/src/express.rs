@@ -1,0 +1,493 @@
+//! When a lane has an *express*: a second connection, for what is latency-critical while bulk is under way
+//! on the first.
+//!
+//! A request that somebody waits for is behind all the octets that were sent before it on its connection, in both
+//! directions. Order inside the lane helps only as far as these have not left. So where such requests meet bulk for
+//! long enough, [`Express`] wants one more connection, by which they go from then on; and where they have not met for
+//! long enough, it wants that connection closed.
+//!
+//! - Nothing is opened but for what has met bulk again and again: [`Rules::opens_after`].
+//! - What the target refuses is not asked for again soon: [`Rules::refused_pause`].
+//! - It closes when it carries nothing, so no request changes its connection.
+//! - When the controller's connections are lost it is gone like all others; its requests wait with the lane's.
+//!
+//! Commands of one queue have no order among each other (NVMe Base 2.0, section 2.1), so none is lost by this.
+
+use core::time::Duration;
+use roadtrain_proto::policy::{Class, SMALL_BYTES_MAX};
+use roadtrain_proto::time::Instant;
+
+/// When one is opened and closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Octets of bulk in flight that are in the way of others.
+    pub bulk_octets: u64,
+    /// What is in flight is looked at no more often than that: nothing is counted where nothing is mixed.
+    pub looks_every: Duration,
+    /// Quick requests meet bulk for so long before a connection is wanted, ...
+    pub opens_after: Duration,
+    /// ... so often at least, ...
+    pub meetings: u32,
+    /// ... and again within that time, or they begin anew.
+    pub meets_within: Duration,
+    /// Without a meeting for so long it closes.
+    pub closes_after: Duration,
+    /// After a refusal nothing is asked for.
+    pub refused_pause: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            bulk_octets: 256 << 10,
+            looks_every: Duration::from_millis(2),
+            opens_after: Duration::from_millis(50),
+            meetings: 16,
+            // Longer than a request takes behind bulk on a slow link.
+            meets_within: Duration::from_millis(250),
+            closes_after: Duration::from_secs(5),
+            refused_pause: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The target has so long to answer Disconnect.
+pub const CLOSES_WITHIN: Duration = Duration::from_secs(2);
+/// At most so many for a controller.
+pub const EXPRESSES_MAX: u32 = 8;
+
+/// What a request is to others on its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Latency-critical.
+    Critical,
+    /// So many octets of bulk, or of something large.
+    Bulk(u32),
+    /// Neither in a hurry nor in the way.
+    Plain,
+}
+
+impl Traffic {
+    /// Of a request of that class with so many octets of data.
+    #[inline]
+    #[must_use]
+    pub fn of(class: Class, octets: u32) -> Traffic {
+        match class {
+            Class::Latency => Traffic::Critical,
+            Class::Bulk => Traffic::Bulk(octets),
+            Class::Normal if octets > SMALL_BYTES_MAX => Traffic::Bulk(octets),
+            Class::Normal => Traffic::Plain,
+        }
+    }
+
+    /// Octets in the way of others.
+    #[inline]
+    #[must_use]
+    pub fn bulk(self) -> u32 {
+        match self {
+            Traffic::Bulk(octets) => octets,
+            _ => 0,
+        }
+    }
+}
+
+/// What the owner of a lane is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Ask for a connection: [`Express::opened`] or [`Express::refused`].
+    Open,
+    /// Close it, which carries nothing: [`Express::closed`].
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// There is none, and none is to be.
+    Off,
+    /// None is wanted before then.
+    Shut {
+        not_before: Instant,
+    },
+    /// It is wanted.
+    Wanted,
+    /// It was asked for.
+    Asked,
+    Open {
+        may_close: bool,
+    },
+    /// Nothing new takes it; it closes when it carries nothing.
+    Draining,
+    /// It is being closed, which is waited for until then.
+    Closing {
+        until: Instant,
+    },
+}
+
+/// A lane's express.
+#[derive(Clone, Debug)]
+pub struct Express {
+    rules: Rules,
+    state: State,
+    /// What is in flight is looked at again from then on.
+    looks_at: Instant,
+    /// When the meetings of late began.
+    since: Instant,
+    /// When critical requests last met bulk.
+    met: Instant,
+    /// How often of late.
+    meetings: u32,
+}
+
+impl Express {
+    /// None yet; without rules none ever.
+    #[must_use]
+    pub fn new(rules: Option<Rules>) -> Self {
+        let not_before = Instant::default();
+        let state = rules.map_or(State::Off, |_| State::Shut { not_before });
+        let rules = rules.unwrap_or_default();
+        let (looks_at, since, met) = (not_before, not_before, not_before);
+        Express { rules, state, looks_at, since, met, meetings: 0 }
+    }
+
+    // ---- Requests ----
+
+    /// Whether a request takes it. `is_bulk`: whether so many octets of bulk are in flight on the lane, which is asked
+    /// now and then.
+    #[inline]
+    #[must_use]
+    pub fn takes(
+        &mut self,
+        now: Instant,
+        traffic: Traffic,
+        is_bulk: impl FnOnce(u64) -> bool,
+    ) -> bool {
+        if traffic != Traffic::Critical || self.state == State::Off {
+            return false;
+        }
+        if now >= self.looks_at {
+            self.looks_at = now + self.rules.looks_every;
+            if is_bulk(self.rules.bulk_octets) {
+                self.meet(now);
+            }
+        }
+        matches!(self.state, State::Open { .. })
+    }
+
+    fn meet(&mut self, now: Instant) {
+        if now.since(self.met) > self.rules.meets_within {
+            (self.since, self.meetings) = (now, 0);
+        }
+        self.met = now;
+        self.meetings = self.meetings.saturating_add(1);
+        let is_lasting =
+            now.since(self.since) >= self.rules.opens_after && self.meetings >= self.rules.meetings;
+        match self.state {
+            State::Shut { not_before } if is_lasting && now >= not_before => {
+                self.state = State::Wanted;
+            }
+            State::Draining => self.state = State::Open { may_close: true },
+            _ => {}
+        }
+    }
+
+    // ---- What is to be done ----
+
+    /// What is to be done, told once. `outstanding`: requests that it carries.
+    #[inline]
+    pub fn poll(&mut self, now: Instant, outstanding: u32) -> Option<Wish> {
+        match self.state {
+            State::Off | State::Shut { .. } | State::Asked | State::Closing { .. } => return None,
+            State::Open { may_close: true } if now.since(self.met) >= self.rules.closes_after => {
+                self.state = State::Draining;
+            }
+            State::Open { .. } => return None,
+            State::Wanted => {
+                self.state = State::Asked;
+                return Some(Wish::Open);
+            }
+            State::Draining => {}
+        }
+        (outstanding == 0).then(|| {
+            self.state = State::Closing { until: now + CLOSES_WITHIN };
+            Wish::Close
+        })
+    }
+
+    /// When something is due, without requests.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Open { may_close: true } => Some(self.met + self.rules.closes_after),
+            State::Closing { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Whether anything may be to do: there is one, or it is wanted.
+    #[inline]
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Off | State::Shut { .. } | State::Asked)
+    }
+
+    /// Whether it has been closing for too long.
+    #[must_use]
+    pub fn gives_up(&self, now: Instant) -> bool {
+        matches!(self.state, State::Closing { until } if until <= now)
+    }
+
+    /// Whether requests may be on their way over it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. } | State::Draining | State::Closing { .. })
+    }
+
+    /// Whether it was asked for, and there is no answer.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.state == State::Asked
+    }
+
+    /// Whether it is being closed: the end of its connection is no loss.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        matches!(self.state, State::Closing { .. })
+    }
+
+    // ---- What becomes of it ----
+
+    /// There is a connection, as was asked for. It has its time from now; without `may_close` it stays.
+    pub fn opened(&mut self, now: Instant, may_close: bool) {
+        debug_assert!(self.is_asked(), "nobody has asked for it");
+        self.state = State::Open { may_close };
+        self.met = now;
+    }
+
+    /// There will be none.
+    pub fn refused(&mut self, now: Instant) {
+        self.shut(now + self.rules.refused_pause);
+    }
+
+    /// It is closed.
+    pub fn closed(&mut self, now: Instant) {
+        self.shut(now);
+    }
+
+    /// All connections of the controller are lost.
+    pub fn lost(&mut self, now: Instant) {
+        match self.state {
+            State::Off => {}
+            State::Shut { not_before } => self.shut(not_before),
+            _ => self.shut(now),
+        }
+    }
+
+    fn shut(&mut self, not_before: Instant) {
+        self.state = State::Shut { not_before };
+        self.meetings = 0;
+        self.since = self.met;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RULES: Rules = Rules {
+        bulk_octets: BULK,
+        looks_every: Duration::from_millis(1),
+        opens_after: Duration::from_millis(50),
+        meetings: 16,
+        meets_within: Duration::from_millis(20),
+        closes_after: Duration::from_secs(5),
+        refused_pause: Duration::from_secs(60),
+    };
+    const BULK: u64 = 1 << 18;
+
+    fn ms(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    /// Bulk is under way, as much as matters.
+    fn enough(least: u64) -> bool {
+        BULK >= least
+    }
+
+    /// Meets bulk each millisecond of a time.
+    fn meet(express: &mut Express, from: u64, to: u64, traffic: Traffic) {
+        (from..to).for_each(|at| _ = express.takes(ms(at), traffic, enough));
+    }
+
+    fn open() -> Express {
+        let mut express = Express::new(Some(RULES));
+        meet(&mut express, 1000, 1100, Traffic::Critical);
+        assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
+        express.opened(ms(1100), true);
+        express
+    }
+
+    /// One after the other, each behind half a mebibyte on a link of 100 Mbit/s.
+    #[test]
+    fn requests_that_wait_long_behind_bulk_meet_it_again() {
+        let mut express = Express::new(Some(Rules::default()));
+        for at in (1000..2000).step_by(45) {
+            _ = express.takes(ms(at), Traffic::Critical, |_| true);
+        }
+        assert_eq!(express.poll(ms(2000), 0), Some(Wish::Open));
+    }
+
+    #[test]
+    fn what_a_request_is() {
+        assert_eq!(Traffic::of(Class::Latency, 1 << 20), Traffic::Critical);
+        assert_eq!(Traffic::of(Class::Bulk, 512), Traffic::Bulk(512));
+        assert_eq!(Traffic::of(Class::Normal, SMALL_BYTES_MAX), Traffic::Plain);
+        assert_eq!(Traffic::of(Class::Normal, 128 << 10), Traffic::Bulk(128 << 10));
+    }
+
+    #[test]
+    fn it_opens_where_critical_requests_meet_bulk_for_long() {
+        let mut express = Express::new(Some(RULES));
+        meet(&mut express, 1000, 1040, Traffic::Critical);
+        assert_eq!(express.poll(ms(1040), 0), None, "not yet");
+        meet(&mut express, 1040, 1060, Traffic::Critical);
+        assert_eq!(express.poll(ms(1060), 0), Some(Wish::Open));
+        assert_eq!(express.poll(ms(1060), 0), None, "told once");
+        assert!(!express.takes(ms(1061), Traffic::Critical, enough), "there is none yet");
+        express.opened(ms(1062), true);
+        assert!(express.takes(ms(1063), Traffic::Critical, enough));
+        assert!(!express.takes(ms(1063), Traffic::Bulk(4096), enough));
+        assert!(!express.takes(ms(1063), Traffic::Plain, enough));
+    }
+
+    #[test]
+    fn a_moment_now_and_then_is_not_enough() {
+        let mut express = Express::new(Some(RULES));
+        for second in 1..100 {
+            meet(&mut express, second * 1000, second * 1000 + 40, Traffic::Critical);
+            assert_eq!(express.poll(ms(second * 1000 + 40), 0), None);
+        }
+        let mut express = Express::new(Some(RULES));
+        for at in (0..10_000).step_by(19) {
+            let little = if at % 8 == 0 { BULK - 1 } else { 0 };
+            let _ = express.takes(ms(at), Traffic::Critical, |least| little >= least);
+            assert_eq!(express.poll(ms(at), 0), None, "little is in the way");
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_is_looked_at_now_and_then() {
+        let (mut express, mut looks) = (open(), 0);
+        for us in 1_200_000..1_201_000 {
+            let now = Instant(us * 1000);
+            let look = |least| {
+                looks += 1;
+                enough(least)
+            };
+            assert!(express.takes(now, Traffic::Critical, look));
+            assert!(!express.takes(now, Traffic::Plain, |_| panic!("it does not matter")));
+        }
+        assert_eq!(looks, 1);
+        let mut off = Express::new(None);
+        assert!(!off.takes(ms(1), Traffic::Critical, |_| panic!("it does not matter")));
+    }
+
+    #[test]
+    fn it_closes_when_it_carries_nothing() {
+        let mut express = open();
+        let idle = 1100 + RULES.closes_after.as_millis() as u64;
+        assert_eq!(express.deadline(), Some(ms(idle)));
+        assert_eq!(express.poll(ms(idle - 1), 0), None);
+        assert_eq!(express.poll(ms(idle), 3), None, "requests are under way");
+        assert!(!express.takes(ms(idle), Traffic::Critical, |_| false), "and no others come");
+        assert_eq!(express.poll(ms(idle), 0), Some(Wish::Close));
+        assert!(express.is_closing() && express.is_open());
+        assert_eq!(express.deadline(), Some(ms(idle) + CLOSES_WITHIN));
+        assert!(!express.gives_up(ms(idle)) && express.gives_up(ms(idle) + CLOSES_WITHIN));
+        express.closed(ms(idle));
+        assert!(!express.is_open());
+    }
+
+    #[test]
+    fn it_stays_where_they_meet_again() {
+        let mut express = open();
+        let idle = 1100 + RULES.closes_after.as_millis() as u64;
+        assert_eq!(express.poll(ms(idle), 3), None);
+        assert!(express.takes(ms(idle), Traffic::Critical, enough), "in the last moment");
+        assert_eq!(express.poll(ms(idle), 0), None);
+        let mut stays = Express::new(Some(RULES));
+        meet(&mut stays, 1000, 1100, Traffic::Critical);
+        stays.poll(ms(1100), 0);
+        stays.opened(ms(1100), false);
+        assert_eq!((stays.deadline(), stays.poll(ms(1 << 30), 0)), (None, None));
+    }
+
+    #[test]
+    fn what_is_critical_takes_it_without_bulk_as_well() {
+        let mut express = open();
+        assert!(express.takes(ms(1200), Traffic::Critical, |_| false));
+        assert!(!express.takes(ms(1200), Traffic::Plain, |_| false));
+    }
+
+    #[test]
+    fn what_was_refused_is_not_asked_for_soon() {
+        let mut express = Express::new(Some(RULES));
+        meet(&mut express, 1000, 1100, Traffic::Critical);
+        assert_eq!(express.poll(ms(1100), 0), Some(Wish::Open));
+        express.refused(ms(1100));
+        let pause = RULES.refused_pause.as_millis() as u64;
+        meet(&mut express, 1100, 1100 + pause, Traffic::Critical);
+        assert_eq!(express.poll(ms(1100 + pause - 1), 0), None);
+        express.lost(ms(1100 + pause - 1)); // which changes nothing about that
+        meet(&mut express, 1100 + pause, 1200 + pause, Traffic::Critical);
+        assert_eq!(express.poll(ms(1200 + pause), 0), Some(Wish::Open));
+    }
+
+    proptest! {
+        /// Whatever happens: nothing takes it while there is none, it closes only when it carries nothing, and where
+        /// it is not allowed it does nothing.
+        #[test]
+        fn nothing_takes_what_is_not_there(
+            allowed: bool,
+            steps in prop::collection::vec((0u8..8, 0u64..2000, 0u32..3), 1..400),
+        ) {
+            let mut express = Express::new(allowed.then_some(RULES));
+            let (mut now, mut carried, mut is_there) = (ms(1000), 0, false);
+            for (what, wait, count) in steps {
+                now += Duration::from_millis(if what < 6 { wait / 100 } else { wait });
+                match what {
+                    0..5 => {
+                        let traffic = [Traffic::Critical, Traffic::Bulk(4096), Traffic::Plain];
+                        let takes = express.takes(now, traffic[count as usize], enough);
+                        prop_assert!(!takes || is_there);
+                        carried += u32::from(takes);
+                    }
+                    5 => carried = carried.saturating_sub(count * 4),
+                    6 if is_there && express.is_closing() => {
+                        express.closed(now);
+                        is_there = false;
+                    }
+                    7 => {
+                        express.lost(now);
+                        (carried, is_there) = (0, false);
+                    }
+                    _ => {}
+                }
+                match express.poll(now, carried) {
+                    Some(Wish::Open) => {
+                        prop_assert!(allowed && !is_there);
+                        if count == 0 {
+                            express.refused(now);
+                        } else {
+                            express.opened(now, count == 1);
+                            is_there = true;
+                        }
+                    }
+                    Some(Wish::Close) => prop_assert!(is_there && carried == 0),
+                    None => {}
+                }
+                prop_assert_eq!(express.is_open(), is_there);
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! When commands have been under way for too long, and what is done about it.
+//!
+//! No command has a timer. A lane looks at all its commands when the first of them may be overdue, so once in a
+//! time-out as long as all are answered: each is as old as the lane has looked, at most.
+
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// Longest wait for an aborted command's completion.
+pub const GRACE_MAX: Duration = Duration::from_secs(10);
+/// Least time between two looks, as a part of the time-out, and the longest that is.
+const LOOKS_PER_TIMEOUT: u32 = 16;
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
+/// How long a command has been under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    /// When it was submitted, or its abort asked for.
+    since: Instant,
+    aborted: bool,
+}
+
+impl Watch {
+    /// Of a command that is submitted now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Watch { since: now, aborted: false }
+    }
+
+    /// When it was submitted, or its abort asked for.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether it was not answered in time.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.aborted
+    }
+}
+
+/// The I/O time-out of a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct IoTimer {
+    /// `None`: there is none.
+    timeout: Option<Duration>,
+    /// Before then no command can be overdue.
+    check_at: Instant,
+}
+
+impl IoTimer {
+    /// `None`: commands take as long as they take.
+    #[must_use]
+    pub fn new(timeout: Option<Duration>) -> Self {
+        let timeout = timeout.filter(|timeout| !timeout.is_zero());
+        let check_at = timeout.map_or(Instant(u64::MAX), |_| Instant::default());
+        IoTimer { timeout, check_at }
+    }
+
+    /// Time between a command's abort and the end of the connection.
+    #[must_use]
+    pub fn grace(timeout: Duration) -> Duration {
+        timeout.min(GRACE_MAX)
+    }
+
+    /// Whether commands are to be looked at.
+    #[inline]
+    #[must_use]
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.check_at
+    }
+
+    /// When they are to be looked at: a lane without commands needs not wake up for it.
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self, commands: u32) -> Option<Instant> {
+        (commands > 0 && self.timeout.is_some()).then_some(self.check_at)
+    }
+
+    /// Looks at all commands under way, by slot. Those that are overdue go to `abort`, once. `true`: one was not
+    /// answered after its abort either, and the connection is to be given up.
+    pub fn check<'a>(
+        &mut self,
+        now: Instant,
+        commands: impl Iterator<Item = (u16, &'a mut Watch)>,
+        mut abort: impl FnMut(u16),
+    ) -> bool {
+        let Some(timeout) = self.timeout else { return false };
+        let grace = IoTimer::grace(timeout);
+        let (mut next, mut is_over) = (now + timeout, false);
+        for (slot, watch) in commands {
+            if !watch.aborted && now >= watch.since + timeout {
+                *watch = Watch { since: now, aborted: true };
+                abort(slot);
+            }
+            let end = watch.since + if watch.aborted { grace } else { timeout };
+            is_over |= end <= now;
+            next = next.min(end);
+        }
+        let least = (timeout / LOOKS_PER_TIMEOUT).min(LOOK_MAX);
+        self.check_at = next.max(now + least);
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Instant {
+        Instant(seconds * 1_000_000_000)
+    }
+
+    /// Looks if it is due; which slots are to be aborted, and whether the connection is over.
+    fn check(timer: &mut IoTimer, now: Instant, watches: &mut [Watch]) -> (Vec<u16>, bool) {
+        let mut aborts = Vec::new();
+        let is_over = timer.is_due(now)
+            && timer.check(now, (0..).zip(watches.iter_mut()), |slot| aborts.push(slot));
+        (aborts, is_over)
+    }
+
+    #[test]
+    fn a_command_is_aborted_and_then_given_up() {
+        let mut timer = IoTimer::new(Some(TIMEOUT));
+        let mut watches = [Watch::new(at(100)), Watch::new(at(115))];
+        assert_eq!(check(&mut timer, at(115), &mut watches), (vec![], false));
+        assert_eq!(timer.deadline(2), Some(at(130)));
+        assert_eq!(check(&mut timer, at(129), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(130), &mut watches), (vec![0], false));
+        assert_eq!(timer.deadline(2), Some(at(140)));
+        assert!(watches[0].is_overdue() && !watches[1].is_overdue());
+        assert_eq!(check(&mut timer, at(139), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(140), &mut watches), (vec![], true));
+    }
+
+    #[test]
+    fn what_is_answered_after_its_abort_ends_nothing() {
+        let mut timer = IoTimer::new(Some(TIMEOUT));
+        let mut watches = [Watch::new(at(100))];
+        assert_eq!(check(&mut timer, at(131), &mut watches), (vec![0], false));
+        watches[0] = Watch::new(at(132)); // the slot's next command
+        assert_eq!(check(&mut timer, at(141), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(161), &mut watches), (vec![], false));
+        assert_eq!(check(&mut timer, at(162), &mut watches), (vec![0], false));
+    }
+
+    #[test]
+    fn a_lane_is_looked_at_once_in_a_timeout() {
+        let mut timer = IoTimer::new(Some(TIMEOUT));
+        let mut looks = 0;
+        for ms in 0..600_000 {
+            let now = Instant(ms * 1_000_000);
+            if timer.is_due(now) {
+                looks += 1;
+                assert!(!timer.check(now, [(0, &mut Watch::new(now))].into_iter(), |_| panic!()));
+            }
+        }
+        assert_eq!(looks, 20);
+    }
+
+    #[test]
+    fn slow_commands_do_not_make_it_look_all_the_time() {
+        let mut timer = IoTimer::new(Some(TIMEOUT));
+        let mut looks = 0;
+        for ms in 29_999..330_000 {
+            let now = Instant(ms * 1_000_000);
+            if timer.is_due(now) {
+                looks += 1;
+                let mut oldest = Watch::new(Instant((ms - 29_999) * 1_000_000));
+                assert!(!timer.check(now, [(0, &mut oldest)].into_iter(), |_| panic!()));
+            }
+        }
+        assert!(looks <= 301, "{looks}");
+    }
+
+    #[test]
+    fn an_idle_lane_and_one_without_timeout_sleep() {
+        assert_eq!(IoTimer::new(Some(TIMEOUT)).deadline(0), None);
+        let mut timer = IoTimer::new(None);
+        assert_eq!(timer.deadline(5), None);
+        assert!(!timer.is_due(at(1 << 33)));
+        assert!(!timer.check(at(1000), [(0, &mut Watch::default())].into_iter(), |_| panic!()));
+    }
+}

@@ -1,0 +1,797 @@
+//! Host queue pair: commands and data out, completions and data in (NVMe TCP Transport, section 3.3).
+//!
+//! Sans-IO. The caller offers received octets to [`Qpair::poll_rx`] until it asks for more, and takes
+//! what is to be sent from [`Qpair::poll_tx`]. A command is a *slot* from [`Qpair::submit`] to
+//! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
+
+mod fused;
+
+use fused::FusedPair;
+use roadtrain_proto::caravan::{Caravan, put_header};
+use roadtrain_proto::error::{PeerMisbehaved, QpairError};
+use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::policy::{
+    Batcher, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+};
+use roadtrain_proto::slots::{AWAKE, FreeSlots, GENERATIONS, SLOT_BITS, SLOTS_MAX, TOGETHER};
+use roadtrain_proto::time::Instant;
+use roadtrain_proto::view::view;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::FABRICS_IN_CAPSULE_BYTES;
+use roadtrain_wire::pdu::{
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
+    PduType, R2t, TermReq, alignment_bytes, flag,
+};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::ops::Range;
+
+const R2T_OUTSTANDING_MAX: u8 = 1;
+
+/// What a host asks of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Digests to ask for.
+    pub digests: Digests,
+    /// Entries of the queue: commands in flight at most one less, at most [`SLOTS_MAX`].
+    pub queue_entries: u16,
+    /// Octets of in-capsule data the controller takes: 0 until its IOCCSZ is known (1,024 for Connect always).
+    pub in_capsule_bytes: u32,
+    pub policy: PolicyConfig,
+}
+
+/// Data of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    None,
+    /// The controller sends that many octets.
+    In(u32),
+    /// The host sends that many octets.
+    Out(u32),
+}
+
+impl Data {
+    /// Octets, whichever way they go.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Data::None => 0,
+            Data::In(bytes) | Data::Out(bytes) => bytes,
+        }
+    }
+
+    /// Octets that the host sends.
+    #[inline]
+    #[must_use]
+    pub fn out_bytes(self) -> u32 {
+        if let Data::Out(bytes) = self { bytes } else { 0 }
+    }
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxEvent {
+    /// The connection is initialised: commands may be submitted (they may be before, too).
+    Ready,
+    /// Data of the slot from `offset`: the octets at `range` of the input.
+    Data {
+        slot: u16,
+        /// Where in its buffer.
+        offset: u32,
+        /// Start in the input.
+        start: usize,
+        /// Octets.
+        length: u32,
+    },
+    /// The command is complete; the slot is free.
+    Complete {
+        slot: u16,
+        /// Its completion; success when the last C2HData said so, Transient Transport Error when
+        /// a data digest was wrong.
+        cqe: Cqe,
+        /// All data of the command has moved, and every data digest was right. Data may be short
+        /// when the command failed; a success without it is not to be believed.
+        data_intact: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    /// In the FIFO: the controller cannot know it yet.
+    Queued,
+    /// Sent; its completion is awaited.
+    Active,
+    /// Answered, but not the one that it is fused with.
+    Answered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    sqe: Sqe,
+    data: Data,
+    state: SlotState,
+    generation: u8,
+    in_capsule: bool,
+    corrupt: bool,
+    urgency: Urgency,
+    /// H2CData PDUs queued and not yet in a caravan.
+    r2t_outstanding: u8,
+    /// Octets received (In) or asked for by R2Ts (Out).
+    moved: u32,
+    moments: Moments,
+}
+
+/// When the command in a slot was where: of its last use, as far as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Moments {
+    /// It was submitted.
+    pub submitted: Instant,
+    /// It was put into a caravan.
+    pub sent: Instant,
+    /// A part of its data was there. Left alone when all of it comes at once.
+    pub data: Instant,
+}
+
+impl Slot {
+    /// Octets of its data that its capsule has.
+    #[inline]
+    fn in_capsule_bytes(&self) -> u32 {
+        match self.data {
+            Data::Out(length) if self.in_capsule => length,
+            _ => 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tx {
+    IcReq,
+    Command {
+        slot: u16,
+    },
+    /// Two commands that leave side by side.
+    Fused {
+        first: u16,
+        second: u16,
+    },
+    H2cData {
+        slot: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+    },
+    Term {
+        error: PeerMisbehaved,
+    },
+}
+
+impl Tx {
+    fn waits(&self, for_icresp: bool) -> bool {
+        for_icresp && !matches!(self, Tx::IcReq)
+    }
+
+    #[inline]
+    fn data_bytes(&self, slots: &[Slot]) -> u32 {
+        match *self {
+            Tx::Command { slot } => slots[usize::from(slot)].in_capsule_bytes(),
+            Tx::Fused { first, second } => fused::in_capsule_bytes(slots, [first, second]),
+            Tx::H2cData { length, .. } => length,
+            _ => 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RxState {
+    AwaitIcResp,
+    Ready,
+    /// In the data of a C2HData PDU.
+    InData {
+        slot: u16,
+        flags: u8,
+    },
+    /// In the data of a C2HTermReq PDU, or after an error.
+    Ended,
+}
+
+/// A host queue pair.
+pub struct Qpair {
+    config: Config,
+    framer: Framer,
+    rx: RxState,
+    digests: Digests,
+    /// CPDA in octets: our H2CData and in-capsule data start at its multiples.
+    alignment: u32,
+    maxh2cdata: u32,
+    slots: Vec<Slot>,
+    free: FreeSlots,
+    /// Commands that are fused, under way.
+    fused: Vec<FusedPair>,
+    out: SendQueue<Tx>,
+    /// The time of the turn.
+    now: Instant,
+}
+
+impl Qpair {
+    /// A new connection's queue pair; its ICReq is ready to be sent.
+    ///
+    /// # Panics
+    /// When `queue_entries` is below 2 or above [`SLOTS_MAX`].
+    #[must_use]
+    pub fn new(now: Instant, config: Config) -> Self {
+        assert!((2..=SLOTS_MAX).contains(&config.queue_entries), "queue entries out of range");
+        let mut qpair = Qpair {
+            config,
+            framer: Framer::new(false),
+            rx: RxState::AwaitIcResp,
+            digests: Digests::default(),
+            alignment: 1,
+            maxh2cdata: 4096,
+            slots: Vec::new(),
+            free: FreeSlots::default(),
+            fused: Vec::new(),
+            out: SendQueue::new(&config.policy, Role::Host),
+            now,
+        };
+        qpair.out.push(now, Tx::IcReq, &Parcel::control());
+        qpair
+    }
+
+    /// Whether ICResp has arrived.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !matches!(self.rx, RxState::AwaitIcResp | RxState::Ended)
+    }
+
+    /// The digests agreed.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Sets the in-capsule data size once Identify Controller's IOCCSZ is known.
+    pub fn set_in_capsule_bytes(&mut self, bytes: u32) {
+        self.config.in_capsule_bytes = bytes;
+    }
+
+    /// Changes the policy of an idle queue pair (the connect phase sends without batching).
+    pub fn set_policy(&mut self, policy: PolicyConfig) {
+        debug_assert!(self.out.is_empty(), "policy changed under waiting requests");
+        self.config.policy = policy;
+        self.out = SendQueue::new(&policy, Role::Host);
+    }
+
+    /// Commands that may be submitted now.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        let used = self.slots.len() - self.free.len();
+        u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
+    }
+
+    /// Commands submitted and not completed.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// Command identifier of the command in `slot`.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        self.slots[usize::from(slot)].sqe.cid.get()
+    }
+
+    /// The command in `slot`, also when it has just ended.
+    #[must_use]
+    pub fn command(&self, slot: u16) -> (&Sqe, Data) {
+        let slot = &self.slots[usize::from(slot)];
+        (&slot.sqe, slot.data)
+    }
+
+    /// When it was where, also when it has just ended.
+    #[must_use]
+    pub fn moments(&self, slot: u16) -> Moments {
+        self.slots[usize::from(slot)].moments
+    }
+
+    /// What [`Qpair::poll_tx`] sends from now on leaves at that time.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// All that was received is handled: if that ends inside of a command's data, the beginning of that was there by
+    /// then.
+    pub fn note_data(&mut self, now: Instant) {
+        if let RxState::InData { slot, .. } = self.rx {
+            let Slot { moments, .. } = &mut self.slots[usize::from(slot)];
+            if moments.data < moments.sent {
+                moments.data = now;
+            }
+        }
+    }
+
+    /// Queues a command; `sqe`'s CID and SGL are filled in here. `None` when the queue is full.
+    #[inline]
+    pub fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+        if self.room() == 0 || self.rx == RxState::Ended {
+            return None;
+        }
+        let (number, data_bytes) = self.prepare(now, sqe, data, urgency);
+        let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
+        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: data.bytes() };
+        self.count_in_flight();
+        self.out.push(now, Tx::Command { slot: number }, &parcel);
+        Some(number)
+    }
+
+    /// A slot for a command: its number, and octets of data that go in its capsule.
+    #[inline(always)] // once for a command that is alone, once for a pair
+    fn prepare(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> (u16, u32) {
+        let number = self.take_slot();
+        let in_capsule_bytes = self.config.in_capsule_bytes;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.generation = slot.generation.wrapping_add(1) % GENERATIONS;
+        slot.sqe = *sqe;
+        let pace = match self.out.batcher().pace() {
+            Pace::Parts => 0,
+            Pace::Together => TOGETHER,
+            Pace::Awake => AWAKE,
+        };
+        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS | pace).into();
+        slot.data = data;
+        slot.state = SlotState::Queued;
+        slot.corrupt = false;
+        slot.urgency = urgency;
+        slot.moved = 0;
+        slot.r2t_outstanding = 0;
+        slot.moments.submitted = now;
+        let (in_capsule, waiting_bytes) = match data {
+            Data::None => (false, 0),
+            Data::In(length) => {
+                slot.sqe.set_transport(length);
+                (false, 0)
+            }
+            Data::Out(length) if length <= in_capsule_bytes_max(sqe, in_capsule_bytes) => {
+                slot.sqe.set_in_capsule(length);
+                (true, length)
+            }
+            Data::Out(length) => {
+                slot.sqe.set_transport(length);
+                (false, 0)
+            }
+        };
+        slot.in_capsule = in_capsule;
+        (number, waiting_bytes)
+    }
+
+    fn count_in_flight(&mut self) {
+        let in_flight = self.in_flight();
+        self.out.batcher_mut().set_in_flight(in_flight);
+    }
+
+    fn take_slot(&mut self) -> u16 {
+        self.free.take().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                sqe: Sqe::default(),
+                data: Data::None,
+                state: SlotState::Free,
+                generation: 0,
+                in_capsule: false,
+                corrupt: false,
+                urgency: Urgency::Normal,
+                r2t_outstanding: 0,
+                moved: 0,
+                moments: Moments::default(),
+            });
+            (self.slots.len() - 1) as u16
+        })
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.out.batcher().doorbells()
+    }
+
+    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    pub fn batcher(&mut self) -> &mut Batcher {
+        self.out.batcher_mut()
+    }
+
+    /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
+    #[must_use]
+    pub fn wanted(&self) -> Option<(u16, u32, u32)> {
+        match (self.rx, self.framer.wanted()) {
+            (_, 0) => None,
+            (RxState::InData { slot, .. }, length) => {
+                Some((slot, self.slots[usize::from(slot)].moved, length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Octets named by [`Qpair::wanted`] were received into their place.
+    pub fn placed(&mut self, data: &[u8]) {
+        if let RxState::InData { slot, .. } = self.rx {
+            self.framer.placed(data);
+            self.slots[usize::from(slot)].moved += data.len() as u32;
+        }
+    }
+
+    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
+    /// from `*at` on).
+    ///
+    /// # Errors
+    /// The connection cannot go on; a H2CTermReq is queued if the peer is to blame.
+    pub fn poll_rx(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let result = self.advance(now, input, at);
+        if let Err(error) = result {
+            self.end(now, error);
+        }
+        result
+    }
+
+    /// Nothing is sent any more, but a H2CTermReq to a peer that misbehaves.
+    fn end(&mut self, now: Instant, error: QpairError) {
+        self.rx = RxState::Ended;
+        self.out.clear();
+        if let QpairError::Peer(error) = error {
+            self.out.push(now, Tx::Term { error }, &Parcel::control());
+        }
+    }
+
+    fn advance(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        loop {
+            if self.rx == RxState::Ended {
+                *at = input.len();
+                return Ok(None);
+            }
+            let from = *at;
+            let (used, step) = self.framer.next(&input[from..])?;
+            *at += used;
+            let event = match step {
+                Step::Need(_) => return Ok(None),
+                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                Step::Data(range) => self.handle_data(from, range),
+                Step::DataEnd { intact } => self.handle_data_end(now, intact)?,
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        pdu: &[u8],
+        layout: &Layout,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let is_setup = layout.kind == PduType::IcResp;
+        if is_setup != (self.rx == RxState::AwaitIcResp) && layout.kind != PduType::C2hTermReq {
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICResp out of order").into());
+        }
+        match layout.kind {
+            PduType::IcResp => self.handle_icresp(view(pdu)?),
+            PduType::CapsuleResp => self.handle_response(now, view(pdu)?),
+            PduType::C2hData => self.handle_c2h_data(view(pdu)?, layout.data_bytes),
+            PduType::R2t => self.handle_r2t(now, view(pdu)?),
+            PduType::C2hTermReq => {
+                let term: &TermReq = view(pdu)?;
+                let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
+                Err(QpairError::Terminated { fes, fei })
+            }
+            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a host never gets").into()),
+        }
+    }
+
+    fn handle_icresp(&mut self, pdu: &IcResp) -> Result<Option<RxEvent>, QpairError> {
+        if pdu.pfv.get() != 0 {
+            return Err(PeerMisbehaved::field(8, "PDU format version").into());
+        }
+        let alignment =
+            alignment_bytes(pdu.cpda).ok_or(PeerMisbehaved::field(10, "CPDA above 31"))?;
+        let digests = Digests::from_octet(pdu.dgst)
+            .filter(|d| {
+                (!d.header || self.config.digests.header) && (!d.data || self.config.digests.data)
+            })
+            .ok_or(PeerMisbehaved::field(11, "digests that were not asked for"))?;
+        if digests != self.config.digests {
+            return Err(
+                PeerMisbehaved::field(11, "controller refuses the digests asked for").into()
+            );
+        }
+        let maxh2cdata = pdu.maxh2cdata.get();
+        if maxh2cdata < 4096 {
+            return Err(PeerMisbehaved::field(12, "MAXH2CDATA below 4096").into());
+        }
+        self.digests = digests;
+        self.alignment = alignment;
+        self.maxh2cdata = maxh2cdata & !3;
+        // Our own HPDA is 0: data from the controller is aligned to dwords.
+        self.framer.agree(digests, 4);
+        self.rx = RxState::Ready;
+        Ok(Some(RxEvent::Ready))
+    }
+
+    /// The active slot of a command identifier.
+    fn slot(&mut self, cid: u16) -> Result<(u16, &mut Slot), PeerMisbehaved> {
+        let number = cid & (SLOTS_MAX - 1);
+        match self.slots.get_mut(usize::from(number)) {
+            Some(slot) if slot.state == SlotState::Active && slot.sqe.cid.get() == cid => {
+                Ok((number, slot))
+            }
+            _ => Err(PeerMisbehaved::field(8, "command identifier of no command in flight")),
+        }
+    }
+
+    fn handle_response(
+        &mut self,
+        now: Instant,
+        pdu: &CapsuleResp,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let cqe = pdu.cqe;
+        let (number, slot) = self.slot(cqe.cid.get())?;
+        let complete = match slot.data {
+            Data::In(length) => slot.moved == length,
+            Data::Out(length) => {
+                slot.in_capsule || (slot.moved == length && slot.r2t_outstanding == 0)
+            }
+            Data::None => true,
+        };
+        // Data may be short when the command failed, or (admin) when the page is.
+        let data_intact = complete && !slot.corrupt;
+        Ok(self.finish(now, number, cqe, data_intact))
+    }
+
+    /// A command was answered: the end of its slot, unless it is fused with one that was not.
+    #[inline]
+    fn finish(
+        &mut self,
+        now: Instant,
+        number: u16,
+        mut cqe: Cqe,
+        data_intact: bool,
+    ) -> Option<RxEvent> {
+        self.drop_queued_data(number);
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Free;
+        if slot.corrupt && cqe.status().is_success() {
+            // The controller cannot know; the same as it says of data from us.
+            cqe.status = Status::TRANSIENT_TRANSPORT_ERROR.to_field().into();
+        }
+        let data_bytes = slot.data.bytes();
+        if !self.fused.is_empty()
+            && let Ok(ended) = self.end_fused(number, cqe, data_intact)
+        {
+            self.count_in_flight();
+            self.out.batcher_mut().completed(now, data_bytes);
+            return ended;
+        }
+        self.free.give(number);
+        self.count_in_flight();
+        self.out.batcher_mut().completed(now, data_bytes);
+        Some(RxEvent::Complete { slot: number, cqe, data_intact })
+    }
+
+    /// A command that completes early (an error before its R2T was answered) leaves nothing to send.
+    fn drop_queued_data(&mut self, number: u16) {
+        if self.slots[usize::from(number)].r2t_outstanding == 0 {
+            return;
+        }
+        for tx in self.out.iter_mut() {
+            if let Tx::H2cData { slot, length, .. } = tx
+                && *slot == number
+            {
+                *length = 0;
+            }
+        }
+    }
+
+    fn handle_c2h_data(
+        &mut self,
+        pdu: &C2hData,
+        data_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let flags = pdu.ch.flags;
+        let (number, slot) = self.slot(pdu.cccid.get())?;
+        let Data::In(expected) = slot.data else {
+            return Err(PeerMisbehaved::field(8, "C2HData for a command that reads nothing").into());
+        };
+        if pdu.datal.get() != data_bytes {
+            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+        }
+        let end = pdu.datao.get().checked_add(data_bytes);
+        if pdu.datao.get() != slot.moved || end.is_none_or(|end| end > expected) {
+            let what = "C2HData outside of the command's buffer or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        if flags & flag::SUCCESS != 0 && flags & flag::LAST == 0 {
+            return Err(PeerMisbehaved::field(1, "SUCCESS without LAST").into());
+        }
+        if data_bytes == 0 {
+            return Err(PeerMisbehaved::field(16, "C2HData without data").into());
+        }
+        self.rx = RxState::InData { slot: number, flags };
+        Ok(None)
+    }
+
+    fn handle_data(&mut self, from: usize, range: Range<usize>) -> Option<RxEvent> {
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let slot = &mut self.slots[usize::from(number)];
+        let offset = slot.moved;
+        slot.moved += range.len() as u32;
+        Some(RxEvent::Data {
+            slot: number,
+            offset,
+            start: from + range.start,
+            length: range.len() as u32,
+        })
+    }
+
+    fn handle_data_end(
+        &mut self,
+        now: Instant,
+        intact: bool,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let RxState::InData { slot: number, flags } = self.rx else { return Ok(None) };
+        self.rx = RxState::Ready;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.corrupt |= !intact;
+        if flags & flag::SUCCESS == 0 {
+            return Ok(None);
+        }
+        let data_intact = slot.data == Data::In(slot.moved) && !slot.corrupt;
+        let cqe = Cqe { cid: slot.sqe.cid, ..Cqe::default() };
+        Ok(self.finish(now, number, cqe, data_intact))
+    }
+
+    fn handle_r2t(&mut self, now: Instant, pdu: &R2t) -> Result<Option<RxEvent>, QpairError> {
+        let maxh2cdata = self.maxh2cdata;
+        let (number, slot) = self.slot(pdu.cccid.get())?;
+        let (offset, length) = (pdu.r2to.get(), pdu.r2tl.get());
+        let Data::Out(expected) = slot.data else {
+            return Err(PeerMisbehaved::field(8, "R2T for a command that writes nothing").into());
+        };
+        let end = offset.checked_add(length);
+        if slot.in_capsule
+            || length == 0
+            || offset != slot.moved
+            || end.is_none_or(|e| e > expected)
+        {
+            let what = "R2T outside of the command's data or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        if slot.r2t_outstanding >= R2T_OUTSTANDING_MAX {
+            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "more R2Ts than MAXR2T").into());
+        }
+        slot.r2t_outstanding += 1;
+        slot.moved += length;
+        let urgency = slot.urgency;
+        let (mut offset, end) = (offset, offset + length);
+        while offset < end {
+            let length = maxh2cdata.min(end - offset);
+            let last = offset + length == end;
+            let ttag = pdu.ttag.get();
+            let (kind, request_bytes) = (Kind::H2cData, expected);
+            let parcel = Parcel { kind, urgency, data_bytes: length, request_bytes };
+            self.out.push(now, Tx::H2cData { slot: number, ttag, offset, length, last }, &parcel);
+            offset += length;
+        }
+        Ok(None)
+    }
+
+    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
+    /// nothing was added.
+    pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
+        let mut load = Load::default();
+        let awaits_icresp = self.awaits_icresp();
+        while caravan.has_room() {
+            let slots = &self.slots;
+            let (size, blocked) =
+                (|tx: &Tx| tx.data_bytes(slots), |tx: &Tx| tx.waits(awaits_icresp));
+            let Some(tx) = self.out.next(&mut load, size, blocked) else { break };
+            if let Tx::H2cData { length: 0, .. } = tx {
+                load.uncount(); // its command is complete already
+                continue;
+            }
+            self.emit(&tx, caravan);
+        }
+        load.count() > 0
+    }
+
+    /// Before ICResp nothing but ICReq may be sent: the digests are not known.
+    fn awaits_icresp(&self) -> bool {
+        self.rx == RxState::AwaitIcResp
+    }
+
+    /// Whether something released waits for a caravan.
+    #[must_use]
+    #[inline]
+    pub fn has_tx(&self) -> bool {
+        let awaits_icresp = self.awaits_icresp();
+        self.out.is_due(|tx| tx.waits(awaits_icresp))
+    }
+
+    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+        match *tx {
+            Tx::IcReq => {
+                let maxr2t = u32::from(R2T_OUTSTANDING_MAX) - 1;
+                let pdu = IcReq::new(self.config.digests, 0, maxr2t);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+            Tx::Command { slot } => self.emit_command(slot, caravan),
+            Tx::Fused { first, second } => self.emit_fused([first, second], caravan),
+            Tx::H2cData { slot, ttag, offset, length, last } => {
+                self.emit_data(slot, ttag, offset, length, last, caravan);
+            }
+            Tx::Term { error } => {
+                let pdu = TermReq::new(true, error.fes, error.fei, 0);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+        }
+    }
+
+    #[inline(always)] // as above
+    fn emit_command(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Active;
+        slot.moments.sent = self.now;
+        let length = match slot.data {
+            Data::Out(length) if slot.in_capsule => length,
+            _ => 0,
+        };
+        let ch = CommonHeader::new(PduType::CapsuleCmd, length, self.digests, self.alignment);
+        put_header(caravan, &ch, &CapsuleCmd { ch, sqe: slot.sqe }, self.digests);
+        if length > 0 {
+            let (place, from) = self.data_of(number);
+            caravan.payload(place, from, length, self.digests.data);
+        }
+    }
+
+    fn emit_data(
+        &mut self,
+        number: u16,
+        ttag: u16,
+        offset: u32,
+        length: u32,
+        last: bool,
+        caravan: &mut impl Caravan,
+    ) {
+        let slot = &mut self.slots[usize::from(number)];
+        if last {
+            slot.r2t_outstanding -= 1;
+        }
+        let mut ch = CommonHeader::new(PduType::H2cData, length, self.digests, self.alignment);
+        if last {
+            ch.flags |= flag::LAST;
+        }
+        let (cccid, ttag) = (slot.sqe.cid, ttag.into());
+        let (datao, datal) = (offset.into(), length.into());
+        let pdu = H2cData { ch, cccid, ttag, datao, datal, reserved: [0; 4] };
+        put_header(caravan, &ch, &pdu, self.digests);
+        let (place, from) = self.data_of(number);
+        caravan.payload(place, from + offset, length, self.digests.data);
+    }
+}
+
+/// Octets of data that the command's capsule may carry: those of fabrics commands go in it always, even before a
+/// controller has said what else may. Linux's target never asks for the data of an Authentication Send.
+fn in_capsule_bytes_max(sqe: &Sqe, agreed: u32) -> u32 {
+    match sqe.opcode {
+        opcode::FABRICS => agreed.max(FABRICS_IN_CAPSULE_BYTES),
+        _ => agreed,
+    }
+}

@@ -1,0 +1,128 @@
+//! Two commands that are one request: Compare and Write (NVMe Base 2.1, section 3.4.2).
+//!
+//! They leave side by side, as one entry of the send queue. Their data is that of one slot, the second command's:
+//! first what is expected, then what is written. When both were answered, the slot completes once.
+
+use super::{Data, Qpair, RxEvent, RxState, Slot, SlotState, Tx};
+use roadtrain_proto::caravan::Caravan;
+use roadtrain_proto::policy::{Kind, Parcel, Urgency};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe};
+use roadtrain_wire::status::Status;
+
+/// Two commands under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FusedPair {
+    /// `None` once it was answered.
+    first: Option<u16>,
+    second: u16,
+    /// Octets of data of each.
+    bytes: u32,
+    /// The answer to the first one.
+    compared: Status,
+    /// The answer to the second one.
+    ended: Option<(Cqe, bool)>,
+}
+
+impl FusedPair {
+    /// What both answers say of the request.
+    fn cqe(&self, second: Cqe) -> Cqe {
+        let written = second.status();
+        let status = match self.compared {
+            // Nothing was compared, because of the write.
+            compared if compared.is(Status::FUSED_FAILED) => written,
+            compared if !compared.is_success() => compared,
+            // Nobody knows what was written: to compare once more would say nothing of the request.
+            _ if !written.is_success() => written.dnr(),
+            _ => written,
+        };
+        Cqe { status: status.to_field().into(), ..second }
+    }
+}
+
+/// Octets of data that their capsules have.
+#[cold]
+pub(super) fn in_capsule_bytes(slots: &[Slot], pair: [u16; 2]) -> u32 {
+    pair.map(|number| slots[usize::from(number)].in_capsule_bytes()).iter().sum()
+}
+
+impl Qpair {
+    /// Queues a Compare and a Write that are fused, with `bytes` of data each: the slot of both, whose data is what is
+    /// expected and then what is written. `None` when the queue has no room for two.
+    pub fn submit_fused(
+        &mut self,
+        now: Instant,
+        (compare, write): (&Sqe, &Sqe),
+        bytes: u32,
+        urgency: Urgency,
+    ) -> Option<u16> {
+        if self.room() < 2 || self.rx == RxState::Ended {
+            return None;
+        }
+        let fused = |sqe: &Sqe, fuse| Sqe { flags: sqe.flags | fuse, ..*sqe };
+        let pair = [fused(compare, FUSE_FIRST), fused(write, FUSE_SECOND)];
+        let [(first, of_first), (second, of_second)] =
+            pair.map(|sqe| self.prepare(now, &sqe, Data::Out(bytes), urgency));
+        let data_bytes = of_first + of_second;
+        let kind = if data_bytes > 0 { Kind::CommandData } else { Kind::Command };
+        let parcel = Parcel { kind, urgency, data_bytes, request_bytes: bytes * 2 };
+        self.fused.push(FusedPair {
+            first: Some(first),
+            second,
+            bytes,
+            compared: Status::SUCCESS,
+            ended: None,
+        });
+        self.count_in_flight();
+        self.out.push(now, Tx::Fused { first, second }, &parcel);
+        Some(second)
+    }
+
+    /// Both capsules.
+    #[cold]
+    pub(super) fn emit_fused(&mut self, pair: [u16; 2], caravan: &mut impl Caravan) {
+        for number in pair {
+            self.emit_command(number, caravan);
+        }
+    }
+
+    /// The slot that has a command's data, and where it begins there.
+    #[inline]
+    pub(super) fn data_of(&self, number: u16) -> (u16, u32) {
+        if self.fused.is_empty() {
+            return (number, 0);
+        }
+        let pair = self.fused.iter().find(|p| p.first == Some(number) || p.second == number);
+        match pair {
+            Some(pair) if pair.second == number => (number, pair.bytes),
+            Some(pair) => (pair.second, 0),
+            None => (number, 0),
+        }
+    }
+
+    /// A command was answered. `Err`: it is not fused; `Ok(None)`: the other one was not answered yet.
+    #[cold]
+    pub(super) fn end_fused(
+        &mut self,
+        number: u16,
+        cqe: Cqe,
+        data_intact: bool,
+    ) -> Result<Option<RxEvent>, ()> {
+        let is_it = |pair: &FusedPair| pair.first == Some(number) || pair.second == number;
+        let at = self.fused.iter().position(is_it).ok_or(())?;
+        let pair = &mut self.fused[at];
+        if pair.second == number {
+            pair.ended = Some((cqe, data_intact));
+            self.slots[usize::from(number)].state = SlotState::Answered;
+        } else {
+            (pair.first, pair.compared) = (None, cqe.status());
+            self.free.give(number);
+        }
+        let (None, Some((cqe, data_intact))) = (pair.first, pair.ended) else { return Ok(None) };
+        let pair = self.fused.swap_remove(at);
+        self.slots[usize::from(pair.second)].state = SlotState::Free;
+        self.free.give(pair.second);
+        Ok(Some(RxEvent::Complete { slot: pair.second, cqe: pair.cqe(cqe), data_intact }))
+    }
+}

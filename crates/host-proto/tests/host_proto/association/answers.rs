@@ -1,0 +1,72 @@
+//! How long answers are waited for.
+
+use super::{Ask, Duration, Harness, KEEP_ALIVE, PATH, completed};
+use roadtrain_host_proto::association::Action;
+use roadtrain_wire::status::Status;
+
+#[test]
+fn a_silent_controller_is_given_up() {
+    let mut harness = Harness::live(|_| ());
+    harness.now = harness.association.deadline().unwrap();
+    let action = harness.association.poll(harness.now);
+    assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
+    assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
+    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
+    let log = harness.act_when_due();
+    assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
+    harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
+    harness.act();
+    assert!(harness.association.is_live(), "an answer that is too late means nothing");
+}
+
+/// A target that answers no Abort, because its store does not: it lives, and the host goes on saying that it does.
+#[test]
+fn an_abort_without_an_answer_holds_up_no_keep_alive() {
+    let mut harness = Harness::live(|_| ());
+    harness.answers_aborts = false;
+    harness.association.overdue(PATH, 2, [5, 6]);
+    assert_eq!(harness.act(), ["Abort of 5"], "one at a time");
+    for _ in 0..10 {
+        assert_eq!(harness.act_when_due(), ["Keep Alive 0"]);
+    }
+    harness.association.aborted(PATH);
+    assert_eq!(harness.act(), ["Abort of 6"]);
+    // The next path knows nothing of it.
+    harness.association.lane_lost(harness.now, PATH, 2, "not answered");
+    harness.act();
+    harness.association.overdue(PATH, 0, [9]);
+    assert_eq!(harness.act(), ["Abort of 9"]);
+}
+
+/// Each wait for an answer of a target that falls silent: never longer than the keep-alive timeout, and no longer than until
+/// requests fail.
+#[test]
+fn silence_is_noticed_after_the_keep_alive_timeout() {
+    let (keep_alive, fast) = (Duration::from_secs(1), Duration::from_secs(3));
+    let mut harness = Harness::live(|config| {
+        config.wants.keep_alive = keep_alive;
+        config.fast_io_fail_timeout = Some(fast);
+    });
+    let begun = harness.now;
+    let (mut lost_at, mut failed_at) = (None, None);
+    for _ in 0..50 {
+        while let Some(action) = harness.association.poll(harness.now) {
+            match action {
+                Action::Ask { ask: Ask::Run { .. }, .. } => {} // nobody answers
+                Action::FailFast => failed_at = failed_at.or(Some(harness.now)),
+                Action::Reset { was_live: true, .. } => {
+                    lost_at = Some(harness.now);
+                    harness.association.reset(harness.now, PATH);
+                }
+                action => harness.carry_out(action),
+            }
+        }
+        if failed_at.is_some() {
+            break;
+        }
+        harness.now = harness.association.deadline().unwrap().max(harness.now);
+    }
+    assert_eq!(lost_at, Some(begun + keep_alive));
+    assert_eq!(failed_at, Some(begun + keep_alive + fast));
+    assert!(harness.association.answer_by(PATH).is_none(), "the attempt ends with that");
+}

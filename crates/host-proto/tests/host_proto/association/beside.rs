@@ -1,0 +1,215 @@
+//! An association beside others of the same host: when what its path had is free, and what it does for others.
+
+use super::*;
+use roadtrain_host_proto::association::Beside;
+use roadtrain_host_proto::bringup::NamespaceInfo;
+use roadtrain_target_proto::{AnaListener, AnaState, Listener, TlsUse};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
+use roadtrain_wire::identify::IdentifyController;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+
+/// With a path beside it that sees the same.
+fn with_others(config: &mut Config) {
+    config.beside = Some(Beside::default());
+}
+
+#[test]
+fn requests_are_free_when_the_target_has_ended_the_controller() {
+    let mut harness = Harness::live(with_others);
+    harness.now += LONGEST;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let log = harness.act();
+    assert_eq!(count(&log, "release"), 1);
+    assert!(position(&log, "fenced: Ended") < position(&log, "release"));
+    assert!(position(&log, "release") < position(&log, "open 1"), "others need not wait for lanes");
+}
+
+#[test]
+fn requests_are_free_when_the_controller_must_have_noticed() {
+    let mut harness = Harness::live(with_others);
+    harness.now += LONGEST;
+    let lost_at = harness.now;
+    harness.target = None;
+    harness.association.lane_lost(lost_at, PATH, 0, "silent");
+    let mut log = harness.act();
+    while count(&log, "release") == 0 {
+        log = harness.act_when_due();
+    }
+    // The target counts traffic as a sign of life, and tells no Command Quiesce Time.
+    assert_eq!(harness.now.since(lost_at), KEEP_ALIVE * 3);
+    for _ in 0..10 {
+        assert_eq!(count(&harness.act_when_due(), "release"), 0, "once");
+    }
+    let mut alone = Harness::live(|config| {
+        with_others(config);
+        config.wants.keep_alive = Duration::ZERO;
+    });
+    alone.target = None;
+    alone.association.lane_lost(alone.now, PATH, 0, "silent");
+    alone.act();
+    for _ in 0..20 {
+        assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
+    }
+}
+
+#[test]
+fn requests_are_free_when_another_path_has_ended_the_controller() {
+    let mut harness = Harness::live(with_others);
+    let lost = instance_of(&harness);
+    harness.association.fenced(PATH, lost);
+    assert_eq!(count(&harness.act(), "release"), 0, "it lives");
+    harness.target = None;
+    harness.association.lane_lost(harness.now, PATH, 0, "silent");
+    let log = harness.act();
+    assert!(position(&log, "reset") < position(&log, &format!("end elsewhere {lost:?}")));
+    assert_eq!(count(&harness.act_when_due(), "end elsewhere"), 0, "once");
+    harness.association.fenced(PATH, ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
+    assert_eq!(count(&harness.act(), "release"), 0, "another one");
+    harness.association.remind(PATH);
+    assert_eq!(count(&harness.act(), "end elsewhere"), 1, "somebody new may do it");
+    harness.association.fenced(PATH, lost);
+    assert_eq!(count(&harness.act(), "release"), 1);
+    harness.association.fenced(PATH, lost);
+    assert_eq!(count(&harness.act(), "release"), 0, "once");
+    harness.association.remind(PATH);
+    assert_eq!(count(&harness.act(), "end elsewhere"), 0, "it has ended");
+}
+
+fn instance_of(harness: &Harness) -> ControllerInstance {
+    bringup::instance(harness.association.info().expect("it was live")).expect("it tells")
+}
+
+/// Another controller of the same host, which nobody serves any more.
+pub(super) fn another(harness: &mut Harness) -> ControllerInstance {
+    let (target, now) = (harness.target.as_mut().expect("it is there"), harness.now);
+    let data = ConnectData::new([7; 16], CNTLID_DYNAMIC, NQN, "nqn.2026-11.test:host");
+    let sqe = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 }.emit();
+    let connected = target.connect(now, &sqe, data.as_bytes(), LOCAL, RANDOM ^ 77);
+    let cntlid = connected.expect("connected").cntlid;
+    let own = std::mem::replace(&mut harness.cntlid, cntlid);
+    let mut identify = Sqe::new(opcode::IDENTIFY, 0);
+    identify.cdw10 = u32::from(cns::CONTROLLER).into();
+    let enable = Property::set(property::CC, 1 | 6 << 16 | 4 << 20);
+    harness.run(0, &Command::new("enable", enable));
+    let command = Command { bytes_in: 4096, ..Command::new("Identify", identify) };
+    let Some(Answer::Completed { data, .. }) = harness.run(0, &command) else { panic!("no page") };
+    harness.cntlid = own;
+    let page = IdentifyController::ref_from_bytes(&data).expect("a page");
+    ControllerInstance { cntlid, ciu: page.ciu, cirn: page.cirn.get() }
+}
+
+#[test]
+fn a_controller_that_another_path_has_lost_is_ended_over_a_live_path() {
+    let mut harness = Harness::live(with_others);
+    let lost = another(&mut harness);
+    harness.association.end_for(harness.now, 7, lost);
+    let log = harness.act();
+    assert_eq!(log, ["Cross-Controller Reset 0", &format!("for 7, {}: Ended", lost.cntlid)]);
+    assert!(harness.association.is_idle());
+    // One that has ended before, by whatever, has ended.
+    harness.association.end_for(harness.now, 7, lost);
+    assert_eq!(count(&harness.act(), "for 7"), 1);
+    // One that is withdrawn is nobody's any more.
+    harness.association.end_for(harness.now, 7, lost);
+    harness.association.withdraw(7);
+    assert_eq!(harness.act(), Vec::<String>::new());
+}
+
+/// What is in a store may be executed yet: nothing is free before it is not.
+#[test]
+fn a_controller_with_commands_in_a_store_has_not_ended_for_other_paths() {
+    let mut harness = Harness::live(with_others);
+    let lost = another(&mut harness);
+    (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+    harness.association.end_for(harness.now, 7, lost);
+    let mut log = harness.act();
+    for _ in 0..200 {
+        log.extend(harness.act_when_due());
+    }
+    assert_eq!((count(&log, "for 7"), count(&log, "reset")), (0, 0), "{log:?}");
+    let asked = count(&log, "Cross-Controller Reset 0");
+    assert!(count(&log, "Keep Alive 0") > 0 && asked > 2 * count(&log, "Keep Alive 0"), "{log:?}");
+    harness.remains = false;
+    let mut log = Vec::new();
+    for _ in 0..20 {
+        log.extend(harness.act_when_due());
+    }
+    assert_eq!(count(&log, &format!("for 7, {}: Ended", lost.cntlid)), 1);
+}
+
+/// Another process may have it: nobody is told that it has ended, and another process is asked again.
+#[test]
+fn a_controller_that_the_target_has_never_had_has_not_ended() {
+    let mut harness = Harness::live(with_others);
+    let lost = ControllerInstance { cntlid: 99, ciu: 5, cirn: 1 };
+    harness.association.end_for(harness.now, 7, lost);
+    let log = harness.act();
+    assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
+    for _ in 0..10 {
+        assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was asked");
+    }
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let mut log = harness.act();
+    for _ in 0..20 {
+        log.extend(harness.act_when_due());
+    }
+    assert_eq!(count(&log, "for 7, 99: Unknown"), 1, "{log:?}");
+}
+
+/// A target that was started anew does not know the controller that its predecessor had at the same address.
+#[test]
+fn a_controller_ends_with_the_process_that_had_it() {
+    let mut harness = Harness::live(with_others);
+    harness.random = RANDOM.rotate_left(13);
+    harness.target = Some(target(1));
+    harness.now += LONGEST;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let log = harness.act();
+    assert_eq!((count(&log, "fenced: Replaced"), count(&log, "release")), (1, 1), "{log:?}");
+    assert!(!harness.guard.is_closed());
+}
+
+#[test]
+fn a_namespace_that_another_path_does_not_see_is_stale() {
+    let other = NamespaceInfo { nsid: 1, nguid: [9; 16], block_bytes: 512, ..Default::default() };
+    let mut harness = Harness::new(|config| {
+        config.beside =
+            Some(Beside { namespaces: vec![other], transfer_bytes: 1, ..Beside::default() })
+    });
+    let log = harness.act();
+    assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
+}
+
+/// ANA Change ends within ANATT, 10 s of our target. The event for its end may be lost.
+#[test]
+fn a_transition_that_lasts_too_long_is_inaccessible() {
+    let listeners =
+        vec![Listener { portid: 1, address: LOCAL, tls: TlsUse::Off, named_only: false }];
+    let listener = AnaListener::Tcp(LOCAL);
+    let mut harness = Harness::new(with_others);
+    let config = TargetConfig {
+        listeners,
+        ana: [(listener, AnaState::Change)].into_iter().collect(),
+        ..config(1)
+    };
+    harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
+    let log = harness.act();
+    assert_eq!(count(&log, "ana [(1, Change)]"), 1, "{log:?}");
+    let begun = harness.now;
+    let mut log = Vec::new();
+    while count(&log, "ana") == 0 {
+        log = harness.act_when_due();
+    }
+    assert_eq!(harness.now.since(begun), Duration::from_secs(10));
+    assert_eq!(count(&log, "ana [(1, Inaccessible)]"), 1, "{log:?}");
+    assert_eq!((count(&log, "late [1]"), count(&log, "listen")), (1, 0), "{log:?}");
+    // Nobody tells the harness of the event.
+    let state = Some(AnaState::Optimized);
+    let target = harness.target.as_mut().expect("it is there");
+    target.apply(&[Operation::SetAna { listener, state }]).expect("it listens there");
+    let mut log = Vec::new();
+    while count(&log, "ana") == 0 {
+        log = harness.act_when_due();
+    }
+    assert_eq!((count(&log, "ana [(1, Optimized)]"), count(&log, "late")), (1, 0), "{log:?}");
+}

@@ -1,0 +1,110 @@
+//! What a host makes of controllers that say odd things, or do not do what they are told.
+
+use super::*;
+use roadtrain_host_proto::bringup::Enabled;
+use roadtrain_host_proto::procedure::{Driver, Procedure, Step};
+use roadtrain_wire::identify::IdentifyController;
+use roadtrain_wire::zerocopy::FromZeros;
+
+const SHUTDOWN_OCCURS: u64 = 1 << 2;
+const SHUTDOWN_COMPLETE: u64 = 2 << 2;
+
+/// Carries a procedure out at a controller that answers each command with such a result; and when it has ended.
+fn carry_out<T: std::fmt::Debug, F>(
+    body: impl FnOnce(Driver<&'static str>) -> F,
+    mut result: impl FnMut(&Command) -> u64,
+) -> (Result<T, Failure<&'static str>>, Instant)
+where
+    F: Future<Output = Result<T, Failure<&'static str>>> + Send + 'static,
+{
+    let (mut procedure, mut now) = (Procedure::new(body), Instant(0));
+    loop {
+        match procedure.poll(now) {
+            Step::Ask(Ask::Run { command, .. }) => {
+                let answer = completed(Status::SUCCESS, result(&command), Vec::new());
+                procedure.answer(Ok(answer));
+            }
+            Step::Until(until) => now = until,
+            Step::Ended(ended) => return (ended, now),
+            waits => panic!("{waits:?}"),
+        }
+    }
+}
+
+/// The flush of a shutdown may never end: what was written last is not known to be stable then.
+#[test]
+fn a_shutdown_that_does_not_complete_is_no_success() {
+    for completes in [true, false] {
+        let mut looks = 0;
+        let shut_down = |driver| async move { bringup::shut_down(&driver, TIMEOUT).await };
+        let (ended, at) = carry_out(shut_down, |command| {
+            looks += u32::from(command.what == "Property Get");
+            if completes && looks > 3 { SHUTDOWN_COMPLETE } else { SHUTDOWN_OCCURS }
+        });
+        if completes {
+            assert!(ended.is_ok() && at.since(Instant(0)) < TIMEOUT, "{ended:?}");
+        } else {
+            assert!(matches!(&ended, Err(Failure::Controller(_))), "{ended:?}");
+            assert!(at.since(Instant(0)) >= TIMEOUT);
+        }
+    }
+}
+
+/// The Keep Alive Timer is active while CC.SHN is 00b only (NVMe Base 2.1, section 3.9). A refused Keep Alive would count
+/// as a shutdown that has failed.
+#[test]
+fn a_shutdown_sends_no_keep_alive() {
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now, false);
+    harness.act();
+    harness.association.ended(harness.now);
+    harness.takes = KEEP_ALIVE;
+    let log = harness.act();
+    assert_eq!(count(&log, "Keep Alive"), 0, "{log:?}");
+    assert_eq!(log.last().unwrap(), "end Some(Ok(()))");
+}
+
+/// The connection goes while the shutdown is under way.
+#[test]
+fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
+    let mut harness = Harness::live(|_| ());
+    harness.association.stop(harness.now, false);
+    harness.act();
+    harness.association.ended(harness.now);
+    let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) =
+        harness.association.poll(harness.now)
+    else {
+        panic!("it is shut down");
+    };
+    assert_eq!(command.what, "Property Set CC");
+    harness.association.admin_lost(harness.now, PATH, "cut");
+    let log = harness.act();
+    assert!(matches!(&log[..], [end] if end.starts_with("end Some(Err(Lost")), "{log:?}");
+}
+
+/// CAP.MQES is to be at least 1: two entries.
+#[test]
+fn a_controller_without_room_for_a_queue_is_refused() {
+    let (cntlid, cap, data_bytes_max) = (1, 0, 1 << 20);
+    let enabled = Enabled { cntlid, cap, data_bytes_max, authenticated: false, psk: None };
+    let ask = |driver| async move { bringup::information(&driver, &enabled, 1, 0).await };
+    let (ended, _) = carry_out(ask, |command| panic!("{}", command.what));
+    assert!(matches!(&ended, Err(Failure::Controller(_))), "{:?}", ended.err());
+}
+
+/// A controller counts in units of its own, and so notices later that its host is silent.
+#[test]
+fn the_keep_alive_timeout_is_rounded_up_as_the_controller_does() {
+    let quiet = |ms, kas: u16| {
+        let mut identify = IdentifyController::new_zeroed();
+        identify.kas = kas.into();
+        bringup::quiet_time(Duration::from_millis(ms), &identify)
+            .map(|quiet| quiet.as_millis() as u64)
+    };
+    assert_eq!(quiet(5000, 1), Some(2 * 5000));
+    assert_eq!(quiet(5000, 50), Some(2 * 5000));
+    assert_eq!(quiet(5001, 50), Some(2 * 10_000));
+    assert_eq!(quiet(1000, 600), Some(2 * 60_000));
+    assert_eq!(quiet(110, 0), Some(2 * 200), "it tells none");
+    assert_eq!(quiet(0, 50), None);
+}

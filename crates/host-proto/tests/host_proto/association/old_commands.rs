@@ -1,0 +1,267 @@
+//! Old commands: a write that may still be executed closes its blocks until its controller has ended, or nobody has
+//! claimed to have it for the quiet time.
+
+use super::*;
+use roadtrain_host_proto::association::Beside;
+use roadtrain_host_proto::bringup::Fencing;
+
+/// Of a target that counts traffic as a sign of life.
+const QUIET: Duration = Duration::from_secs(15);
+
+/// A live path that is lost, with a write under way, and the time.
+fn lost(
+    change: impl FnOnce(&mut Config),
+    prepare: impl FnOnce(&mut Harness),
+) -> (Harness, Instant) {
+    let mut harness = Harness::live(change);
+    harness.now += LONGEST;
+    prepare(&mut harness);
+    let lost_at = harness.now;
+    harness.association.lane_lost(lost_at, PATH, 0, "cut");
+    (harness, lost_at)
+}
+
+/// The same blocks, written anew.
+fn is_closed(harness: &Harness) -> bool {
+    harness.guard.blocks(&BLOCKS)
+}
+
+/// Goes on until the blocks are open: when that was.
+fn until_open(harness: &mut Harness) -> Instant {
+    for _ in 0..10_000 {
+        if !is_closed(harness) {
+            return harness.now;
+        }
+        harness.act_when_due();
+    }
+    panic!("it stays closed: {:?}", harness.now);
+}
+
+fn another_process(harness: &mut Harness, network: u128) {
+    harness.random = RANDOM.rotate_left(13);
+    let config = TargetConfig { network, ..config(1) };
+    harness.target = Some(Target::new(Instant(0), &config).expect("the configuration is valid"));
+}
+
+/// The target has the write in its store, and says so again and again: no time opens the blocks.
+#[test]
+fn no_time_opens_blocks_while_the_target_says_that_it_is_in_progress() {
+    for has_others in [false, true] {
+        let change = |config: &mut Config| {
+            config.beside = has_others.then(Beside::default);
+            config.controller_loss_timeout = None;
+        };
+        let (mut harness, lost_at) = lost(change, |harness| {
+            (harness.remains, harness.takes) = (true, Duration::from_millis(1));
+        });
+        harness.act();
+        while harness.now.since(lost_at) < QUIET * 10 {
+            harness.act_when_due();
+            assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
+            assert!(!harness.association.is_live());
+        }
+        harness.remains = false;
+        until_open(&mut harness);
+    }
+}
+
+/// The same of Connect: the controller is busy with what this host has sent before.
+#[test]
+fn no_time_opens_blocks_while_the_controller_is_busy() {
+    let (mut harness, lost_at) = lost(|_| (), |harness| harness.is_busy = true);
+    harness.act();
+    while harness.now.since(lost_at) < QUIET * 3 {
+        harness.act_when_due();
+        assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
+    }
+    // It falls silent: from its last claim on the quiet time counts.
+    let (claimed_at, target) = (harness.now, harness.target.take());
+    let opened_at = until_open(&mut harness);
+    assert!(opened_at.since(claimed_at) <= QUIET && opened_at.since(claimed_at) + LONGEST > QUIET);
+    harness.target = target;
+}
+
+/// Another path has heard that the reset is in progress: that counts for the path that has lost the controller.
+#[test]
+fn a_claim_that_another_path_has_heard_counts() {
+    let old = OldCommands::default();
+    let shared = old.clone();
+    let (mut harness, lost_at) = lost(
+        |config| {
+            config.beside = Some(Beside::default());
+            config.old_commands = shared;
+        },
+        |harness| harness.target = None,
+    );
+    let instance = bringup::instance(harness.association.info().expect("it was live"));
+    harness.act();
+    for _ in 0..20 {
+        harness.now += QUIET / 3;
+        old.claim(harness.now, instance.expect("it tells"));
+        harness.act();
+        assert!(is_closed(&harness), "after {:?}", harness.now.since(lost_at));
+    }
+    let claimed_at = harness.now;
+    assert_eq!(until_open(&mut harness).since(claimed_at), QUIET);
+}
+
+/// The path leads to another process than before: what it does not know, or does not do, proves nothing. Reads go on.
+#[test]
+fn another_process_proves_nothing() {
+    let status = Status::INVALID_OPCODE.dnr();
+    type Prepare = fn(&mut Harness);
+    let cases: [(Prepare, Fencing); 4] = [
+        (|harness| another_process(harness, NETWORK + 1), Fencing::Unknown),
+        (|harness| another_process(harness, 0), Fencing::Unknown),
+        (|harness| harness.resets = Resets::NotOffered, Fencing::NotOffered),
+        (
+            |harness| harness.resets = Resets::Answered(Status::INVALID_OPCODE.dnr()),
+            Fencing::Refused(status),
+        ),
+    ];
+    for (prepare, expected) in cases {
+        let (mut harness, lost_at) = lost(|_| (), prepare);
+        let log = harness.act();
+        assert_eq!(count(&log, &format!("fenced: {expected:?}")), 1, "{log:?}");
+        assert_eq!((count(&log, "attach"), count(&log, "release")), (1, 0), "{log:?}");
+        assert!(is_closed(&harness) && harness.association.is_live());
+        assert_eq!(until_open(&mut harness).since(lost_at), QUIET, "{expected:?}");
+    }
+    // One that has its place may be believed.
+    let (mut harness, _) = lost(|_| (), |harness| another_process(harness, NETWORK));
+    let log = harness.act();
+    assert_eq!((count(&log, "fenced: Replaced"), is_closed(&harness)), (1, false), "{log:?}");
+}
+
+/// Another path leads to a process that has the place of the one that had the controller, or to any other one.
+#[test]
+fn another_path_may_lead_to_the_place_of_the_controller() {
+    for (network, expected) in [(NETWORK, Fencing::Replaced), (NETWORK + 1, Fencing::Unknown)] {
+        let old = OldCommands::default();
+        let share = |config: &mut Config| {
+            (config.beside, config.old_commands) = (Some(Beside::default()), old.clone());
+        };
+        let (mut harness, lost_at) = lost(share, |harness| harness.target = None);
+        let info = harness.association.info().expect("it was live");
+        let instance = bringup::instance(info).expect("it tells");
+        harness.act();
+        let mut other = Harness::new(share);
+        other.now = lost_at;
+        another_process(&mut other, network);
+        other.act();
+        other.association.end_for(lost_at, 0, instance);
+        let log = other.act();
+        let told = format!("for 0, {}: {expected:?}", instance.cntlid);
+        assert_eq!(count(&log, &told), 1, "{log:?}");
+        // The driver tells the owner of one that has ended.
+        if expected.has_ended() {
+            harness.association.fenced(PATH, instance);
+            harness.act();
+        }
+        assert_eq!(is_closed(&harness), !expected.has_ended());
+    }
+}
+
+/// A path that leads elsewhere for a while may come back to the process that has the controller.
+#[test]
+fn the_process_that_has_the_controller_may_be_reached_again() {
+    let (mut harness, _) = lost(
+        |_| (),
+        |harness| {
+            let (first, random) = (harness.target.take(), harness.random);
+            another_process(harness, NETWORK + 1);
+            (harness.first, harness.random) = (first, random.rotate_left(13));
+        },
+    );
+    harness.act();
+    assert!(is_closed(&harness));
+    (harness.target, harness.random) = (harness.first.take(), RANDOM);
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    let mut log = harness.act();
+    log.extend(harness.act_when_due());
+    assert_eq!(count(&log, "fenced: Ended"), 1, "{log:?}");
+    let is_open = |harness: &Harness| !is_closed(harness);
+    assert!(!is_open(&harness), "that of the other process may still have its own");
+}
+
+/// Without keep-alive no time says that a controller has ended.
+#[test]
+fn without_keep_alive_no_time_opens_blocks() {
+    let change = |config: &mut Config| config.wants.keep_alive = Duration::ZERO;
+    let (mut harness, _) = lost(change, |harness| harness.resets = Resets::NotOffered);
+    harness.act();
+    assert!(harness.association.is_live());
+    harness.now += QUIET * 1000;
+    harness.act();
+    assert!(is_closed(&harness));
+    harness.resets = Resets::Done;
+    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.act();
+    assert!(!is_closed(&harness), "the target has ended both");
+}
+
+/// Requests have failed to their program while they may still be executed. The path that comes back is not used for the
+/// same blocks before the controller has ended.
+#[test]
+fn what_has_failed_closes_its_blocks() {
+    let fast = Duration::from_secs(2);
+    let (mut harness, _) = lost(
+        |config| config.fast_io_fail_timeout = Some(fast),
+        |harness| harness.resets = Resets::NotOffered,
+    );
+    let target = harness.target.take();
+    let mut log = harness.act();
+    while count(&log, "fail fast") == 0 {
+        log = harness.act_when_due();
+    }
+    assert!(is_closed(&harness));
+    harness.target = target;
+    while !harness.association.is_live() {
+        harness.act_when_due();
+    }
+    assert!(is_closed(&harness), "nothing has ended it");
+    until_open(&mut harness);
+}
+
+/// A path that is given up leaves its blocks closed for the others, until it must have ended.
+#[test]
+fn a_path_that_is_given_up_has_not_ended() {
+    let (mut harness, lost_at) = lost(|_| (), |harness| harness.target = None);
+    harness.act();
+    harness.association.ended(harness.now);
+    assert_eq!(harness.act().last().map(String::as_str), Some("end None"));
+    assert!(is_closed(&harness));
+    let old = OldCommands::default();
+    assert!(old.open(lost_at).is_empty());
+}
+
+/// A process that comes after another one has its controllers ended first, also where its admin queue is there before.
+#[test]
+fn a_later_process_has_the_controller_ended_first() {
+    for is_brought_up in [false, true] {
+        let mut first = Harness::live(|_| ());
+        let _ = first.guard.record(vec![BLOCKS]);
+        let open = first.old.open(first.now);
+        assert_eq!((open.len(), &open[0].ranges[..]), (1, &[BLOCKS][..]));
+        let (old, mut config) = (OldCommands::default(), None);
+        old.inherit(first.now, open[0].clone());
+        let shared = old.clone();
+        let mut next = Harness::new(|of| {
+            of.old_commands = shared;
+            config = Some(of.clone());
+        });
+        if is_brought_up {
+            let info = first.association.info().expect("it is live");
+            let info = bringup::ControllerInfo::clone(info);
+            let config = config.expect("there is one");
+            old.inherit(first.now, open[0].clone());
+            next.association = Association::brought_up(next.now, config, info, None);
+            next.cntlid = super::beside::another(&mut first).cntlid;
+        }
+        next.target = first.target.take();
+        let log = next.act();
+        let reset = position(&log, "Cross-Controller Reset 0");
+        let ended = position(&log, "fenced: Ended");
+        assert!(reset < ended && ended < position(&log, "open 1"), "{log:?}");
+    }
+}

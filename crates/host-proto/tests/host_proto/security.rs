@@ -1,0 +1,209 @@
+//! A host's bring-up at a controller that asks it to authenticate.
+
+#[path = "../../../proto/tests/proto/security/helpers.rs"]
+mod helpers;
+
+use core::time::Duration;
+use helpers::{HOST, SUBSYSTEM, carry_out, counting, offer, seed};
+use roadtrain_host_proto::association::{Action, Association, Config, Reason};
+use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled, Wants};
+use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::dhchap::{Controller, Group, HostError, Keys, State};
+use roadtrain_proto::security::{DhchapKey, Hash, SealUse, Secret};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::auth::{Explanation, MessageHead, message};
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::fabrics::{AUTHREQ_ATR, fctype};
+use roadtrain_wire::identify::IdentifyController;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromZeros;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+fn keys(host: u8, controller: Option<u8>) -> Keys {
+    let key = |octet: u8| DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap();
+    Keys { host: Some(key(host)), controller: controller.map(key) }
+}
+
+fn wants(keys: Keys) -> Wants {
+    Wants {
+        subsystem_nqn: SUBSYSTEM.into(),
+        host_nqn: HOST.into(),
+        host_id: [7; 16],
+        keep_alive: Duration::ZERO,
+        timeout: TIMEOUT,
+        queue_entries: 32,
+        class: Class::Normal,
+        sq_flow_control: false,
+        keys,
+        seals: SealUse::Off,
+        concatenates: false,
+    }
+}
+
+/// Who answers the host, as far as its authentication.
+struct Target {
+    controller: Controller,
+    /// The host's messages.
+    heard: Vec<Vec<u8>>,
+}
+
+impl Target {
+    fn new(keys: &Keys) -> Self {
+        let parties = keys.parties(HOST, SUBSYSTEM);
+        let controller = Controller::new(parties, offer(Hash::Sha256, Group::Ffdhe2048));
+        Target { controller, heard: Vec::new() }
+    }
+
+    fn answer(&mut self, ask: &Ask) -> Answer {
+        match ask {
+            Ask::Open { .. } => Answer::Opened { data_bytes_max: 1 << 20 },
+            Ask::Random { bytes } => Answer::Random(Secret::new(&counting(1, *bytes))),
+            Ask::Compute(work) => {
+                work.compute();
+                Answer::Computed
+            }
+            Ask::Seal { .. } => unreachable!("there are no frames"),
+            Ask::Run { command, .. } => self.run(command),
+        }
+    }
+
+    fn run(&mut self, command: &Command) -> Answer {
+        let (mut cqe, mut data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
+        match command.sqe.fctype() {
+            fctype::CONNECT => cqe.dw0 = (AUTHREQ_ATR | 1).into(),
+            fctype::AUTHENTICATION_SEND => {
+                self.heard.push(command.out.clone());
+                let progress = self.controller.send(&command.out, &mut seed(4));
+                carry_out(progress, &mut self.controller);
+            }
+            fctype::AUTHENTICATION_RECEIVE => data = self.controller.receive(),
+            fctype::PROPERTY_GET | fctype::PROPERTY_SET => {
+                assert!(matches!(self.controller.state(), State::Authenticated), "not before");
+                cqe.dw0 = 1.into(); // ready
+            }
+            other => panic!("{other:#x} before it is authenticated"),
+        }
+        Answer::Completed { cqe, data }
+    }
+}
+
+/// What comes of connecting to the target.
+fn connected(target: &mut Target, wants: Wants) -> Result<Enabled, Failure<&'static str>> {
+    let mut connect = Procedure::<&'static str, _>::new(|driver| async move {
+        bringup::connect(&driver, &wants, None).await
+    });
+    loop {
+        match connect.poll(Instant(0)) {
+            Step::Ask(ask) => connect.answer(Ok(target.answer(&ask))),
+            Step::Ended(ended) => return ended,
+            waits => panic!("{waits:?}"),
+        }
+    }
+}
+
+/// The controller is told that the host does not believe it, and why.
+#[test]
+fn a_controller_that_is_refused_hears_it() {
+    let mut target = Target::new(&keys(1, Some(2)));
+    let ended = connected(&mut target, wants(keys(1, Some(3))));
+    let Err(Failure::Authentication { error, .. }) = ended else { panic!("{ended:?}") };
+    assert!(matches!(error, HostError::Refuses(Explanation::Failed, _)), "{error}");
+    let last = target.heard.last().and_then(|octets| MessageHead::of(octets));
+    assert_eq!(last.map(|head| head.kind), Some(message::FAILURE2));
+    assert!(matches!(target.controller.state(), State::Failed));
+}
+
+/// However long the host computes: the target has its whole time for each answer.
+#[test]
+fn what_the_host_computes_takes_nothing_of_the_targets_time() {
+    let config = Config {
+        wants: wants(keys(1, None)),
+        lanes: 1,
+        expresses: 0,
+        reconnect_delay: Duration::from_millis(250),
+        reconnect_delay_max: TIMEOUT,
+        controller_loss_timeout: None,
+        fast_io_fail_timeout: None,
+        beside: None,
+        old_commands: Default::default(),
+    };
+    let (mut now, mut computed) = (Instant(0), 0);
+    let mut association = Association::<&'static str>::new(now, config);
+    let mut target = Target::new(&keys(1, None));
+    while computed == 0 || target.heard.len() < 2 {
+        let Some(Action::Ask { path, ask }) = association.poll(now) else { panic!("{computed}") };
+        if matches!(&ask, Ask::Random { .. } | Ask::Compute(_)) {
+            assert_eq!(association.deadline(), None);
+            now += 6 * TIMEOUT;
+            assert!(association.poll(now).is_none(), "it is patient with itself");
+            computed += u32::from(matches!(&ask, Ask::Compute(_)));
+        } else {
+            assert_eq!(association.deadline(), Some(now + TIMEOUT));
+        }
+        association.answer(now, path, Ok(target.answer(&ask)));
+    }
+    // The target does not say what it thinks of the reply.
+    assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));
+    assert!(association.poll(now + TIMEOUT / 2).is_none());
+    let lost = association.poll(now + TIMEOUT);
+    assert!(
+        matches!(&lost, Some(Action::Reset { why: Reason::Path(Failure::Silent { .. }), .. })),
+        "the target is silent"
+    );
+}
+
+/// Somebody between the ends takes the question away from an I/O queue's Connect: over Ethernet that queue would go on in
+/// the clear, though the admin queue is sealed.
+#[test]
+fn an_io_queue_that_is_not_asked_is_refused_where_the_admin_queue_was() {
+    let (with_both, with_own) = (keys(1, Some(2)), keys(1, None));
+    let cases = [
+        (&with_own, SealUse::Allowed, true, true),
+        (&with_own, SealUse::Required, true, true),
+        (&with_both, SealUse::Allowed, false, true),
+        (&with_own, SealUse::Allowed, false, false),
+        (&with_both, SealUse::Off, true, false), // over TCP: targets may ask on the admin queue only
+    ];
+    for (keys, seals, authenticated, is_refused) in cases {
+        let wants = Wants { seals, ..wants(keys.clone()) };
+        let info = ControllerInfo {
+            cntlid: 1,
+            transfer_bytes_max: 1 << 20,
+            in_capsule_bytes: 0,
+            queue_entries_max: 32,
+            io_queues: 1,
+            express_queues: 0,
+            authenticated,
+            identify: Box::new(IdentifyController::new_zeroed()),
+            namespaces: Vec::new(),
+        };
+        let mut lane = Procedure::<&'static str, _>::new(|driver| async move {
+            bringup::connect_lane(&driver, &wants, &info, 1).await
+        });
+        let ended = loop {
+            match lane.poll(Instant(0)) {
+                Step::Ask(Ask::Open { .. }) => {
+                    lane.answer(Ok(Answer::Opened { data_bytes_max: 1 << 20 }));
+                }
+                Step::Ask(Ask::Run { .. }) => {
+                    let (cqe, data) = (Cqe::new(0, Status::SUCCESS), Vec::new());
+                    lane.answer(Ok(Answer::Completed { cqe, data }));
+                }
+                Step::Ended(ended) => break ended,
+                waits => panic!("{waits:?}"),
+            }
+        };
+        let refused = matches!(&ended, Err(Failure::Authentication { qid: 1, .. }));
+        assert_eq!(refused, is_refused, "{seals:?} {authenticated} {ended:?}");
+    }
+}
+
+/// What the admin queue was asked for is known to who connects the others.
+#[test]
+fn a_controller_that_has_asked_is_known_as_one() {
+    let mut target = Target::new(&keys(1, None));
+    let ended = connected(&mut target, wants(keys(1, None)));
+    assert!(ended.as_ref().is_ok_and(|enabled| enabled.authenticated), "{ended:?}");
+}

@@ -1,0 +1,357 @@
+//! Sealed frames (docs/reference/ethernet.md): only the lane's other end can have made them, and only it can read them.
+//!
+//! When frames are sealed, with which number, and what may still be in the clear is decided here, for both ends alike.
+//! The cipher is the caller's ([`Cipher`]); so is the place that its octets go to.
+
+use crate::security::{BLOCKS_MAX, FrameKeys, NONCE_BYTES, PROOF_BYTES, Secret, Suite, WayKeys};
+pub use roadtrain_wire::ether::TAG_BYTES;
+use roadtrain_wire::ether::{FrameHeader, FrameType, flags, set_hcrc};
+use roadtrain_wire::zerocopy::IntoBytes;
+
+/// Most links of a lane.
+pub const LINKS_MAX: usize = 16;
+
+/// Frames that a key may seal: fewer than there are SEQ numbers, so that none comes twice under one key.
+const FRAMES_MAX: u64 = 1 << 31;
+/// Frames that did not open, of which a lane survives so many (as in RFC 9147, 4.5.3).
+const FORGED_MAX: u64 = 1 << 36;
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Frames that leave.
+    Seal,
+    /// Frames that come.
+    Open,
+}
+
+/// The library has failed: nothing of the frame counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CipherFailed;
+
+/// AES-GCM with one key in one direction.
+pub trait Cipher: Sized {
+    /// With that key.
+    ///
+    /// # Errors
+    /// The library's.
+    fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, CipherFailed>;
+    /// Begins a frame, whose header is authenticated only.
+    ///
+    /// # Errors
+    /// The library's.
+    fn begin(&mut self, nonce: &[u8; NONCE_BYTES], header: &[u8]) -> Result<(), CipherFailed>;
+    /// The body's next octets, from `input` to `output`, which is as long.
+    ///
+    /// # Errors
+    /// The library's.
+    fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), CipherFailed>;
+    /// The body's next octets, where they are.
+    ///
+    /// # Errors
+    /// The library's.
+    fn update_in_place(&mut self, octets: &mut [u8]) -> Result<(), CipherFailed>;
+    /// The tag of the frame that was sealed.
+    ///
+    /// # Errors
+    /// The library's.
+    fn tag(&mut self) -> Result<[u8; TAG_BYTES], CipherFailed>;
+    /// Whether the frame that was opened is one that was sealed.
+    fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> bool;
+}
+
+/// How much one key may seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of AES.
+    pub blocks: u64,
+    /// Frames.
+    pub frames: u64,
+}
+
+impl Limits {
+    /// AES-GCM's own, at a target.
+    pub const TARGET: Limits = Limits { blocks: BLOCKS_MAX, frames: FRAMES_MAX };
+    /// A host makes its lanes anew a little before, so that no target has to end them.
+    pub const HOST: Limits =
+        Limits { blocks: BLOCKS_MAX - (BLOCKS_MAX >> 4), frames: FRAMES_MAX - (FRAMES_MAX >> 4) };
+}
+
+/// One direction.
+struct Way<C> {
+    cipher: C,
+    iv: [u8; NONCE_BYTES],
+    left: Limits,
+}
+
+impl<C: Cipher> Way<C> {
+    fn new(
+        suite: Suite,
+        keys: &WayKeys,
+        direction: Direction,
+        left: Limits,
+    ) -> Result<Self, CipherFailed> {
+        Ok(Way { cipher: C::new(suite, keys.key.reveal(), direction)?, iv: keys.iv, left })
+    }
+
+    fn begin(&mut self, header: &FrameHeader) -> Result<(), CipherFailed> {
+        let mut nonce = self.iv;
+        for (octet, number) in nonce[4..].iter_mut().zip(header.number.get().to_be_bytes()) {
+            *octet ^= number;
+        }
+        let header = FrameHeader { hcrc: 0.into(), ..*header }; // that of what leaves in the end
+        self.cipher.begin(&nonce, header.as_bytes())
+    }
+
+    /// Counts a frame with a body of so many octets.
+    fn count(&mut self, octets: usize) -> Result<(), CipherFailed> {
+        let blocks = octets.div_ceil(16) as u64 + 5; // with those of header and tag
+        let Limits { blocks: left, frames } = self.left;
+        let left = left.checked_sub(blocks).zip(frames.checked_sub(1));
+        let (blocks, frames) = left.unwrap_or_default();
+        self.left = Limits { blocks, frames };
+        left.map(drop).ok_or(CipherFailed)
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.left.blocks == 0 || self.left.frames == 0
+    }
+}
+
+/// Why a frame was dropped before anything of it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is in the clear, in a lane that is sealed.
+    Clear,
+    /// Nobody who has the key has made it like this.
+    Forged,
+    /// It tells nothing that has not been told.
+    Replayed,
+}
+
+/// How a frame's body can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// As it is.
+    Clear,
+    /// From the place that it was opened to.
+    Sealed {
+        /// Octets there.
+        octets: usize,
+        /// From now on the lane is sealed.
+        is_first: bool,
+        /// It is the first of its link: see [`super::links::Links::trust_peer`].
+        is_links_first: bool,
+        /// No later frame of the link has come: whoever repeats old frames has not made this one.
+        is_newest: bool,
+    },
+}
+
+/// An end of a lane whose frames are sealed.
+pub struct Seal<C> {
+    sends: Way<C>,
+    receives: Way<C>,
+    /// NUMBER of the next frame.
+    next: u64,
+    /// Whether the frame that is being sealed can still be.
+    is_intact: bool,
+    /// Frames leave sealed, and others are not taken.
+    is_on: bool,
+    own_proof: [u8; PROOF_BYTES],
+    peer_proof: [u8; PROOF_BYTES],
+    /// By LINK: the lowest NUMBER that a frame without SEQ may have. The channel knows those that have one.
+    unnumbered: [u64; LINKS_MAX],
+    /// By LINK: after the highest NUMBER that has come.
+    ends: [u64; LINKS_MAX],
+    /// Links of which a sealed frame has come, a bit each.
+    trusted: u16,
+    forged: u64,
+}
+
+impl<C: Cipher> Seal<C> {
+    /// A host's end, when the target has said that it believes the host: sealed at once.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn host(keys: &FrameKeys, limits: Limits) -> Result<Self, CipherFailed> {
+        Ok(Seal { is_on: true, ..Self::new(keys.suite, (&keys.host, &keys.target), limits)? })
+    }
+
+    /// A target's end, when the host has proved who it is: sealed from the first frame on that the host has sealed.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn target(keys: &FrameKeys, limits: Limits) -> Result<Self, CipherFailed> {
+        Self::new(keys.suite, (&keys.target, &keys.host), limits)
+    }
+
+    fn new(
+        suite: Suite,
+        (own, peer): (&WayKeys, &WayKeys),
+        limits: Limits,
+    ) -> Result<Self, CipherFailed> {
+        Ok(Seal {
+            sends: Way::new(suite, own, Direction::Seal, limits)?,
+            receives: Way::new(suite, peer, Direction::Open, limits)?,
+            next: 0,
+            is_intact: true,
+            is_on: false,
+            own_proof: own.proof,
+            peer_proof: peer.proof,
+            unnumbered: [0; LINKS_MAX],
+            ends: [0; LINKS_MAX],
+            trusted: 0,
+            forged: 0,
+        })
+    }
+
+    /// Whether frames leave sealed, and others are not taken.
+    #[inline]
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// What this end, and what the other one, ends the lane with.
+    #[must_use]
+    pub fn proofs(&self) -> Proofs {
+        Proofs { own: self.own_proof, peer: self.peer_proof }
+    }
+
+    /// Whether the keys may be used no longer: the lane is to end.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.sends.is_used_up() || self.receives.is_used_up() || self.forged >= FORGED_MAX
+    }
+
+    // ---- What arrives ----
+
+    /// Whether a sealed frame of that link has come: what its channel knows is the peer's word.
+    pub fn trusts(&self, link: u8) -> bool {
+        self.trusted.checked_shr(link.into()).unwrap_or_default() & 1 != 0
+    }
+
+    /// Opens a frame's body to `out`, if it is sealed. A forged frame costs this once, and changes nothing.
+    ///
+    /// # Errors
+    /// The frame is to be dropped.
+    pub fn open(
+        &mut self,
+        header: &FrameHeader,
+        kind: FrameType,
+        body: &[u8],
+        out: &mut [u8],
+    ) -> Result<Opened, Refused> {
+        if header.flags.get() & flags::SEALED == 0 {
+            let is_taken = !self.is_on || kind == FrameType::Leave; // that proves itself
+            return if is_taken { Ok(Opened::Clear) } else { Err(Refused::Clear) };
+        }
+        let (is_numbered, number) = (header.flags.get() & flags::SEQ != 0, header.number.get());
+        let Some(least) = self.unnumbered.get(usize::from(header.link)).copied() else {
+            return Err(Refused::Forged);
+        };
+        if !is_numbered && number < least {
+            return Err(Refused::Replayed);
+        }
+        let Some(octets) = self.open_body(header, body, out) else {
+            self.forged += 1;
+            return Err(Refused::Forged);
+        };
+        if !is_numbered {
+            self.unnumbered[usize::from(header.link)] = number.saturating_add(1);
+        }
+        let is_first = !std::mem::replace(&mut self.is_on, true);
+        let bit = 1 << header.link;
+        let is_links_first = self.trusted & bit == 0;
+        self.trusted |= bit;
+        let end = &mut self.ends[usize::from(header.link)];
+        let is_newest = number >= *end;
+        *end = (*end).max(number.saturating_add(1));
+        Ok(Opened::Sealed { octets, is_first, is_links_first, is_newest })
+    }
+
+    fn open_body(&mut self, header: &FrameHeader, body: &[u8], out: &mut [u8]) -> Option<usize> {
+        let (sealed, tag) = body.split_last_chunk()?;
+        let (out, way) = (out.get_mut(..sealed.len())?, &mut self.receives);
+        way.begin(header).and_then(|()| way.cipher.update(sealed, out)).ok()?;
+        if !way.cipher.verify(tag) {
+            return None;
+        }
+        way.count(sealed.len()).ok()?;
+        Some(sealed.len())
+    }
+
+    // ---- What leaves ----
+
+    /// Begins to seal a frame: BODY is its octets in the clear. All of the header is final then, HCRC included.
+    pub fn begin(&mut self, header: &mut FrameHeader) {
+        let octets = header.body.get();
+        let bits = header.flags.get() & !flags::CRC | flags::SEALED;
+        (header.flags, header.bcrc) = (bits.into(), 0.into());
+        (header.number, header.body) = (self.next.into(), (octets + TAG_BYTES as u16).into());
+        self.next += 1;
+        let begun = self.sends.count(octets.into()).and_then(|()| self.sends.begin(header));
+        self.is_intact = begun.is_ok();
+        set_hcrc(header);
+    }
+
+    /// The body's next octets.
+    pub fn update(&mut self, input: &[u8], output: &mut [u8]) {
+        self.is_intact = self.is_intact && self.sends.cipher.update(input, output).is_ok();
+    }
+
+    /// The same, where they are.
+    pub fn update_in_place(&mut self, octets: &mut [u8]) {
+        self.is_intact = self.is_intact && self.sends.cipher.update_in_place(octets).is_ok();
+    }
+
+    /// What goes behind the body. Without it the frame must not leave: the key is used up.
+    #[must_use]
+    pub fn finish(&mut self) -> Option<[u8; TAG_BYTES]> {
+        if self.is_intact { self.sends.cipher.tag().ok() } else { None }
+    }
+
+    /// Seals a frame that lies in memory; whether it may leave.
+    #[must_use]
+    pub fn seal(&mut self, header: &mut FrameHeader, body: &mut Vec<u8>) -> bool {
+        header.body = (body.len() as u16).into();
+        self.begin(header);
+        self.update_in_place(body);
+        let tag = self.finish();
+        body.extend(tag.iter().flatten());
+        tag.is_some()
+    }
+}
+
+/// Opens a frame of a lane that may have no keys: see [`Seal::open`].
+///
+/// # Errors
+/// The frame is to be dropped.
+pub fn open<C: Cipher>(
+    seal: Option<&mut Seal<C>>,
+    header: &FrameHeader,
+    kind: FrameType,
+    body: &[u8],
+    out: &mut [u8],
+) -> Result<Opened, Refused> {
+    match seal {
+        Some(seal) => seal.open(header, kind, body, out),
+        None if header.flags.get() & flags::SEALED != 0 => Err(Refused::Forged),
+        None => Ok(Opened::Clear),
+    }
+}
+
+/// What ends a sealed lane: octets that nobody knows but its two ends, until one of them ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proofs {
+    /// This end's.
+    pub own: [u8; PROOF_BYTES],
+    /// The other end's.
+    pub peer: [u8; PROOF_BYTES],
+}
+
+/// Whether octets behind a Leave begin with that proof, in a time that tells nothing.
+#[must_use]
+pub fn proves(octets: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
+    octets.first_chunk::<PROOF_BYTES>().is_some_and(|shown| Secret::new(proof).is(shown))
+}

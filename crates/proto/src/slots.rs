@@ -1,0 +1,70 @@
+//! Which slots of a queue pair are free: the lowest is taken first.
+//!
+//! So the slots in use stay few, and warm, and the highest command identifier tells the target how many
+//! commands this host has in flight: what its policy goes by.
+
+/// In a command identifier: the host stays awake between its requests, and sends them in fewer parts. A target may go
+/// along; to others it is a number like any other.
+pub const AWAKE: u16 = 1 << 15;
+/// In a command identifier, too: the host sends them together.
+pub const TOGETHER: u16 = 1 << 14;
+/// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
+pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
+pub const SLOT_BITS: u32 = 10;
+/// How often the slot was used, modulo that: the bits between.
+pub const GENERATIONS: u8 = 1 << (14 - SLOT_BITS);
+
+const WORDS: usize = SLOTS_MAX as usize / 64;
+
+/// Free slots among those that were ever used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FreeSlots {
+    words: [u64; WORDS],
+    count: usize,
+}
+
+impl FreeSlots {
+    /// Takes the lowest.
+    #[inline]
+    pub fn take(&mut self) -> Option<u16> {
+        if self.count == 0 {
+            return None;
+        }
+        let index = self.words.iter().position(|&word| word != 0)?;
+        let bit = self.words[index].trailing_zeros();
+        self.words[index] &= self.words[index] - 1;
+        self.count -= 1;
+        Some((index * 64) as u16 + bit as u16)
+    }
+
+    /// Gives one back.
+    #[inline]
+    pub fn give(&mut self, slot: u16) {
+        let (word, bit) = (&mut self.words[usize::from(slot / 64)], 1 << (slot % 64));
+        debug_assert!(*word & bit == 0, "a slot is freed once");
+        *word |= bit;
+        self.count += 1;
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_goes_first() {
+        let mut free = FreeSlots::default();
+        assert_eq!(free.take(), None);
+        for slot in [700, 3, SLOTS_MAX - 1, 64, 63] {
+            free.give(slot);
+        }
+        let taken: Vec<u16> = std::iter::from_fn(|| free.take()).collect();
+        assert_eq!(taken, [3, 63, 64, 700, SLOTS_MAX - 1]);
+        assert_eq!(free.len(), 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Admin commands: dispatch.
+
+use super::context::{Context, Reply, octet};
+use super::control::Target;
+use super::controller::NOT_ABORTED;
+use super::discovery::Discovery;
+use super::kind::supported_opcodes;
+use super::lba_status::{self, LookUp};
+use super::target_event::TargetEvent;
+use super::{fabrics, features, identify, log_page};
+use roadtrain_proto::error::CommandError;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
+use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
+use roadtrain_wire::status::Status;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer with this; data, if any, only with success.
+    Complete { status: Status, result: u64 },
+    /// An Asynchronous Event Request, an Abort or a Cross-Controller Reset was taken: a
+    /// [`TargetEvent::Completion`] will answer it, maybe at once.
+    Pending,
+    /// A Get LBA Status was taken: the lane has the namespace's store looked at, and answers it.
+    LookUp(LookUp),
+    /// Disconnect: answer with success, then close the connection; the controller knows the queue no
+    /// more.
+    Disconnected,
+}
+
+impl Target {
+    /// A command on the admin queue of `cntlid`. `data_in` is its data from the host, in the capsule
+    /// or asked for; data for the host replaces the content of `data_out`, and has exactly the length
+    /// the command's SGL says.
+    pub fn admin_command(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        sqe: &Sqe,
+        data_in: &[u8],
+        data_out: &mut Vec<u8>,
+    ) -> Outcome {
+        data_out.clear();
+        self.command(now, (cntlid, 0), sqe, data_in, |context| context.admin(data_out))
+    }
+
+    /// A fabrics command on I/O queue `qid` of `cntlid`; none of them moves data.
+    pub fn fabrics_command(&mut self, now: Instant, cntlid: u16, qid: u16, sqe: &Sqe) -> Outcome {
+        self.command(now, (cntlid, qid), sqe, &[], fabrics::execute)
+    }
+
+    fn command(
+        &mut self,
+        now: Instant,
+        (cntlid, qid): (u16, u16),
+        sqe: &Sqe,
+        data_in: &[u8],
+        execute: impl FnOnce(&mut Context<'_>) -> Result<Reply, CommandError>,
+    ) -> Outcome {
+        self.drop_missed(now, cntlid);
+        let Some(controller) = self.controllers.get_mut(&cntlid) else {
+            // The controller is gone and its connections are being closed.
+            return Outcome::Complete { status: Status::ABORTED_SQ_DELETION, result: 0 };
+        };
+        controller.keep_alive.restart(now);
+        if qid == 0 {
+            // A host that has ended its Asynchronous Event Requests by itself uses their identifiers again.
+            controller.events.retire(sqe.cid.get());
+        }
+        let mut context = Context {
+            now,
+            started: self.started,
+            limits: &self.config.limits,
+            origin: self.config.origin,
+            network: self.config.network,
+            subsystem: self.subsystems.get(&controller.subnqn),
+            discovery: Discovery {
+                // Nobody is to come to a target that is about to end.
+                listeners: if self.departing { &[] } else { &self.config.listeners },
+                frame_listeners: if self.departing { &[] } else { &self.frame_listeners },
+                referrals: &self.config.referrals,
+                tls_at: &self.config.authentication.tls_at,
+                subsystems: &self.subsystems,
+                genctr: self.genctr,
+            },
+            controller,
+            outbox: &mut self.outbox,
+            qid,
+            sqe,
+            data_in,
+        };
+        let reply = match sqe.flags {
+            FLAG_SGL => execute(&mut context),
+            _ => Err(CommandError::field(octet::FLAGS)), // fused, or pointers that are no SGL
+        };
+        let Context { controller, outbox, .. } = context;
+        controller.pump(outbox);
+        if let Err(CommandError { status, octet, .. }) = reply
+            && !is_probe(sqe, status)
+        {
+            controller.shared.errors().record(qid, sqe, status, octet);
+        }
+        let deadlines = [controller.keep_alive.deadline(), controller.removed.deadline()];
+        self.set_timer(deadlines.into_iter().flatten().min());
+        match reply {
+            Ok(Reply::Result(result)) => Outcome::Complete { status: Status::SUCCESS, result },
+            Ok(Reply::Pending) => Outcome::Pending,
+            Ok(Reply::LookUp(wanted)) => Outcome::LookUp(wanted),
+            Ok(Reply::Persist(persists)) => self.set_persistence(cntlid, sqe, persists),
+            Ok(Reply::CrossReset(named)) => self.reset_other(now, cntlid, sqe.cid.get(), named),
+            Ok(Reply::Disconnected) => Outcome::Disconnected,
+            Err(CommandError { status, result, .. }) => {
+                Outcome::Complete { status, result: result.into() }
+            }
+        }
+    }
+}
+
+/// Whether a command that has failed was to find out which I/O Command Sets there are, as hosts do with each controller.
+fn is_probe(sqe: &Sqe, status: Status) -> bool {
+    sqe.opcode == opcode::IDENTIFY && status.is(Status::INVALID_COMMAND_SET)
+}
+
+impl Context<'_> {
+    fn admin(&mut self, data_out: &mut Vec<u8>) -> Result<Reply, CommandError> {
+        if self.sqe.opcode == opcode::FABRICS {
+            return fabrics::execute(self);
+        }
+        if !self.controller.properties.is_ready() {
+            return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::OPCODE));
+        }
+        if !supported_opcodes(self.controller.kind).contains(&self.sqe.opcode) {
+            return Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE));
+        }
+        match self.sqe.opcode {
+            opcode::IDENTIFY => identify::execute(self, data_out),
+            opcode::GET_LOG_PAGE => log_page::execute(self, data_out),
+            opcode::GET_FEATURES => features::get(self, data_out),
+            opcode::SET_FEATURES => return features::set(self),
+            opcode::ASYNC_EVENT_REQUEST => {
+                self.controller.events.request(self.sqe.cid.get())?;
+                return Ok(Reply::Pending);
+            }
+            opcode::ABORT => return self.abort(),
+            opcode::CROSS_CONTROLLER_RESET => return self.cross_reset(),
+            opcode::GET_LBA_STATUS => return lba_status::parse(self).map(Reply::LookUp),
+            opcode::KEEP_ALIVE => Ok(0), // every command restarts the timer
+            _ => Err(CommandError::at(Status::INVALID_OPCODE, octet::OPCODE)),
+        }
+        .map(Reply::Result)
+    }
+
+    /// Cross-Controller Reset of another controller than this one.
+    fn cross_reset(&mut self) -> Result<Reply, CommandError> {
+        if !self.is_for_controller() {
+            return Err(CommandError::field(octet::NSID));
+        }
+        let named = ControllerInstance::parse(self.sqe);
+        // One of another process that serves the subsystem may live: nothing is known of it here. An earlier process may
+        // have had the identifier that this controller has.
+        let is_itself = named == self.controller.properties.instance();
+        if is_itself || !self.limits.has_cntlid(named.cntlid) {
+            return Err(CommandError::field(octet::CDW10));
+        }
+        self.controller.resets.admit(named)?;
+        Ok(Reply::CrossReset(named))
+    }
+
+    /// Abort: takes back an Asynchronous Event Request, or asks the lane that has an I/O command. Other admin
+    /// commands end soon enough (DW0 bit 0: not aborted).
+    fn abort(&mut self) -> Result<Reply, CommandError> {
+        let (sqid, aborted) = (self.sqe.cdw10.get() as u16, (self.sqe.cdw10.get() >> 16) as u16);
+        let (cntlid, cid) = (self.controller.cntlid, self.sqe.cid.get());
+        if sqid == 0 && self.controller.events.abort(aborted) {
+            // In this order: what was aborted ends before the Abort does.
+            let (status, result) = (Status::ABORT_REQUESTED, 0);
+            let event = TargetEvent::EventCompletion { cntlid, cid: aborted, status, result };
+            let done = TargetEvent::Completion { cntlid, cid, status: Status::SUCCESS, result };
+            self.outbox.extend([event, done]);
+            return Ok(Reply::Pending);
+        }
+        if !self.controller.queues.contains(&sqid) {
+            return Ok(Reply::Result(NOT_ABORTED));
+        }
+        // Another try may find fewer of them: no Do Not Retry.
+        let status = Status::ABORT_LIMIT_EXCEEDED;
+        let too_many = CommandError { status, ..CommandError::new(status) };
+        let id = self.controller.aborts.begin(cid, sqid).ok_or(too_many)?;
+        self.outbox.push_back(TargetEvent::Abort { cntlid, qid: sqid, cid: aborted, id });
+        Ok(Reply::Pending)
+    }
+}

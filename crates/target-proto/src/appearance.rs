@@ -1,0 +1,80 @@
+//! Which namespaces are active for a controller, and when those appear that came under the NSID of another one.
+
+use super::config::NamespaceConfig;
+use super::control::Target;
+use super::controller::Controller;
+use super::events::Notice;
+use super::kind::ControllerKind;
+use super::namespace::NamespaceTable;
+use super::target_event::TargetEvent;
+use roadtrain_proto::time::Instant;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Target {
+    /// The namespaces of a subsystem that are active for its controller `cntlid`.
+    #[must_use]
+    pub fn namespaces_for(&self, nqn: &str, cntlid: u16) -> Option<Arc<NamespaceTable>> {
+        let table = self.namespaces(nqn)?;
+        let Some(controller) = self.controllers.get(&cntlid) else { return Some(table) };
+        let (ana, removed) = (controller.ana.state, &controller.removed);
+        if removed.is_empty() && ana == table.ana {
+            return Some(table);
+        }
+        Some(Arc::new(table.without(|nsid| removed.hides(nsid)).over(ana)))
+    }
+
+    /// The namespace `nsid` was `before` and is `after`. If that one has gone, the NSID is inactive for the controllers
+    /// there are.
+    pub(super) fn note_change(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        (before, after): (Option<&NamespaceConfig>, Option<&NamespaceConfig>),
+        is_gone: bool,
+    ) {
+        let concerned = |c: &&mut Controller| c.kind == ControllerKind::Io && *c.subnqn == *nqn;
+        for controller in self.controllers.values_mut().filter(concerned) {
+            if is_gone {
+                controller.removed.add(nsid, before);
+            }
+            controller.removed.come(nsid, after);
+        }
+        self.set_timer(self.appearance(None));
+    }
+
+    /// Lets namespaces appear whose NSID every controller of a host has seen inactive for long enough. All of them
+    /// together: a host with several paths takes what comes on one for another path to what is still on another.
+    pub(super) fn let_appear(&mut self, now: Instant) {
+        let controllers = || self.controllers.values();
+        let unripe: BTreeSet<_> = controllers()
+            .flat_map(|c| c.removed.ripe(now).map(move |(nsid, ripe)| (c, nsid, ripe)))
+            .filter(|(_, _, ripe)| !ripe)
+            .map(|(c, nsid, _)| (c.subnqn.clone(), c.hostnqn.clone(), nsid))
+            .collect();
+        let mut changed = BTreeSet::new();
+        for controller in self.controllers.values_mut() {
+            let (subnqn, hostnqn) = (controller.subnqn.clone(), controller.hostnqn.clone());
+            let waits = |nsid| unripe.contains(&(subnqn.clone(), hostnqn.clone(), nsid));
+            let ripe = controller.removed.ripe(now).filter(|&(nsid, ripe)| ripe && !waits(nsid));
+            for nsid in ripe.map(|(nsid, _)| nsid).collect::<Vec<_>>() {
+                controller.removed.reveal(nsid);
+                let subsystem = self.subsystems.get(&subnqn);
+                if subsystem.is_some_and(|subsystem| subsystem.namespaces.contains_key(&nsid)) {
+                    controller.changed.insert(nsid);
+                    controller.events.raise(Notice::NamespaceAttribute);
+                    controller.pump(&mut self.outbox);
+                    changed.insert(subnqn.clone());
+                }
+            }
+        }
+        self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
+    }
+
+    /// When [`Target::let_appear`] will find something to do; what has had its time by `after` waits for another
+    /// controller.
+    pub(super) fn appearance(&self, after: Option<Instant>) -> Option<Instant> {
+        let deadlines = self.controllers.values().flat_map(|c| c.removed.deadlines());
+        deadlines.filter(|deadline| after.is_none_or(|after| *deadline > after)).min()
+    }
+}

@@ -1,0 +1,460 @@
+//! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
+
+use super::authentication::Asked;
+use super::control::Target;
+use super::controller::ControllerShared;
+use super::grant::{Carrier, Claim};
+use super::keep_alive::KeepAlive;
+use super::kind::ControllerKind;
+use super::listen;
+use super::stability::User;
+use core::mem::offset_of;
+use core::net::SocketAddr;
+use core::time::Duration;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::dhchap::{Concatenation, context_of};
+use roadtrain_proto::security::{Channel, SecuredAs};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::fabrics::{
+    AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX,
+    cattr, parse_nqn,
+};
+use roadtrain_wire::sqe::{FLAG_SGL, Sqe};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::sync::Arc;
+use thiserror::Error;
+
+const OCTET_QID: u8 = 42;
+const OCTET_SQSIZE: u8 = 44;
+
+/// A queue as its Connect has named it. It exists from [`Target::grant`] on.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    pub cntlid: u16,
+    /// The queue: 0 is the admin queue.
+    pub qid: u16,
+    /// Entries of the submission queue.
+    pub entries: u16,
+    /// Whether completions carry SQHD; when not, it is FFFFh in the answer to Connect.
+    pub sq_flow_control: bool,
+    /// Class of the queue's commands, unless they or their namespace say otherwise.
+    pub class: Class,
+    pub kind: ControllerKind,
+    /// The controller's keep-alive timeout; zero when it has none.
+    pub keep_alive: Duration,
+    /// NQN of the subsystem.
+    pub subnqn: Arc<str>,
+    /// NQN of the host.
+    pub hostnqn: Arc<str>,
+    pub hostid: [u8; 16],
+    /// The HOSTID that the Connect of an I/O queue has named, where that is not the controller's; only the first time.
+    pub other_hostid: Option<[u8; 16]>,
+    /// What lanes and control plane share.
+    pub shared: Arc<ControllerShared>,
+    /// What the host has to prove before the queue executes commands.
+    pub asked: Option<Asked>,
+    /// What was said so far: part of what the keys of sealed frames are derived of.
+    pub context: [u8; 32],
+    /// DW0 of the completion.
+    pub result: u32,
+    /// What it is granted after the proof.
+    pub(super) claim: Claim,
+}
+
+impl Connected {
+    /// The controller as stores know it.
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { cntlid: self.cntlid, hostid: self.hostid, hostnqn: self.hostnqn.clone() }
+    }
+}
+
+/// Why a queue was not connected: what to answer, and what to tell whoever looks after the target.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field} {value}: {status}")]
+pub struct ConnectRefused {
+    /// Status of the completion, Do Not Retry included.
+    pub status: Status,
+    /// DW0 of the completion: which parameter is wrong (IPO, IATTR).
+    pub result: u32,
+    /// Name of the field that is to blame.
+    pub field: &'static str,
+    /// Its value, fit for a log whatever the host has sent.
+    pub value: String,
+}
+
+impl ConnectRefused {
+    /// `status`, blaming a field that the completion does not name.
+    pub(super) fn new(status: Status, field: &'static str, value: impl ToString) -> Self {
+        ConnectRefused { status: status.dnr(), result: 0, field, value: value.to_string() }
+    }
+
+    /// Connect Invalid Parameters, blaming `octet` of the command.
+    fn command(octet: u8, field: &'static str, value: impl ToString) -> Self {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        ConnectRefused { result: octet.into(), ..ConnectRefused::new(status, field, value) }
+    }
+
+    /// Connect Invalid Parameters, blaming `octet` of the data (IATTR set).
+    fn data(octet: usize, field: &'static str, value: impl ToString) -> Self {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        ConnectRefused {
+            result: octet as u32 | 1 << 16,
+            ..ConnectRefused::new(status, field, value)
+        }
+    }
+}
+
+/// A name as the host has sent it: printable, and no longer than an NQN may be.
+fn show_name(field: &[u8; 256]) -> String {
+    let end = field.iter().position(|&octet| octet == 0).unwrap_or(NQN_BYTES_MAX);
+    format!("\"{}\"", field[..end.min(NQN_BYTES_MAX)].escape_ascii())
+}
+
+/// A name that is an NQN, in quotation marks.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.as_bytes().escape_ascii())
+}
+
+/// How logs call a host.
+#[must_use]
+pub fn host_name(hostnqn: &str) -> &str {
+    if hostnqn.is_empty() { "anonymous" } else { hostnqn }
+}
+
+/// Authentication requirements of a Connect's completion. Hosts take the second bit as an order to make a PSK.
+fn requirements(asked: Option<&Asked>) -> u32 {
+    match asked.map(|asked| asked.concatenation) {
+        None => 0,
+        Some(Concatenation::Required) => AUTHREQ_ATR | AUTHREQ_ASCR,
+        Some(_) => AUTHREQ_ATR,
+    }
+}
+
+/// Connect data whose names are well formed.
+pub(super) struct Names<'a> {
+    pub(super) subnqn: &'a str,
+    /// Empty for an anonymous host: some hosts have no name unless they are given one.
+    pub(super) hostnqn: &'a str,
+    pub(super) hostid: [u8; 16],
+    pub(super) cntlid: u16,
+}
+
+impl<'a> Names<'a> {
+    fn parse(data: &'a ConnectData) -> Result<Self, ConnectRefused> {
+        let subnqn = parse_nqn(&data.subnqn).ok_or_else(|| bad_subnqn(data))?;
+        let hostnqn = match data.hostnqn[0] {
+            0 => "",
+            _ => parse_nqn(&data.hostnqn).ok_or_else(|| bad_hostnqn(data))?,
+        };
+        Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
+    }
+
+    /// A queue with these names.
+    fn queue(&self, cntlid: u16, qid: u16) -> Connected {
+        Connected {
+            cntlid,
+            qid,
+            entries: 0,
+            sq_flow_control: false,
+            class: Class::Normal,
+            kind: ControllerKind::Io,
+            keep_alive: Duration::ZERO,
+            subnqn: self.subnqn.into(),
+            hostnqn: self.hostnqn.into(),
+            hostid: self.hostid,
+            other_hostid: None,
+            shared: Arc::default(),
+            asked: None,
+            context: [0; 32],
+            result: 0,
+            claim: Claim::default(),
+        }
+    }
+
+    pub(super) fn bad_subnqn(&self) -> ConnectRefused {
+        ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", quoted(self.subnqn))
+    }
+
+    fn bad_hostnqn(&self) -> ConnectRefused {
+        ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", quoted(self.hostnqn))
+    }
+}
+
+/// Every controller that there may be is there.
+pub(super) fn no_controller_left(count: usize) -> ConnectRefused {
+    // Another try may find one free: no Do Not Retry.
+    let status = Status::CONNECT_CONTROLLER_BUSY;
+    let value = format!("{count}, --max-controllers and --cntlid-range say how many may be");
+    ConnectRefused { status, ..ConnectRefused::new(status, "controllers in use", value) }
+}
+
+fn bad_subnqn(data: &ConnectData) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", show_name(&data.subnqn))
+}
+
+fn bad_hostnqn(data: &ConnectData) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", show_name(&data.hostnqn))
+}
+
+fn bad_cntlid(cntlid: u16) -> ConnectRefused {
+    ConnectRefused::data(offset_of!(ConnectData, cntlid), "CNTLID", cntlid)
+}
+
+/// Whether `data` names the host and the subsystem that the stream was secured with.
+///
+/// # Errors
+/// The field that says another one.
+pub(super) fn check_names(secured_as: &SecuredAs, data: &[u8]) -> Result<(), ConnectRefused> {
+    // Data that is none is refused later.
+    let Ok(data) = ConnectData::ref_from_bytes(data) else { return Ok(()) };
+    let other = |status, field, value: &[u8; 256], name: &str| {
+        let value = format!("{}, but its TLS key is that of {name}", show_name(value));
+        Err(ConnectRefused::new(status, field, value))
+    };
+    if parse_nqn(&data.hostnqn) != Some(&*secured_as.hostnqn) {
+        let status = Status::CONNECT_INVALID_HOST;
+        return other(status, "HOSTNQN", &data.hostnqn, &secured_as.hostnqn);
+    }
+    if parse_nqn(&data.subnqn) != Some(&*secured_as.subnqn) {
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        return other(status, "SUBNQN", &data.subnqn, &secured_as.subnqn);
+    }
+    Ok(())
+}
+
+impl Target {
+    /// [`Target::connect_over`] a connection that is plain, where nothing is left of others, and [`Target::grant`]
+    /// without a proof.
+    ///
+    /// # Errors
+    /// As that one.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: &[u8],
+        local: SocketAddr,
+        random: u64,
+    ) -> Result<Connected, ConnectRefused> {
+        let connected =
+            self.connect_over(Channel::Plain, now, sqe, data, (local, random), |_| false)?;
+        self.grant(now, &connected)?;
+        Ok(connected)
+    }
+
+    /// The first command of a connection, which must be Connect with its 1,024 octets of data in the
+    /// capsule. `local` is our address as the host has reached it; `random` is a number that nobody can guess. `remains`
+    /// says whether there is a connection of a controller that may be gone; see [`Presences::remains_of_any`].
+    ///
+    /// Nothing is granted by this: the queue, and with queue 0 the controller, exist from [`Target::grant`] on, which
+    /// is called at once where no proof is required. Where one is, the reason of a refusal comes after it, so that no
+    /// status tells which subsystems, hosts and controllers there are.
+    ///
+    /// [`Presences::remains_of_any`]: super::presence::Presences::remains_of_any
+    ///
+    /// # Errors
+    /// The status and DW0 to answer with; the queue is not connected.
+    pub fn connect_over(
+        &mut self,
+        channel: Channel<'_>,
+        now: Instant,
+        sqe: &Sqe,
+        data: &[u8],
+        (local, random): (SocketAddr, u64),
+        remains: impl Fn(u16) -> bool,
+    ) -> Result<Connected, ConnectRefused> {
+        if sqe.flags != FLAG_SGL {
+            return Err(ConnectRefused::new(Status::INVALID_FIELD, "PSDT and FUSE", sqe.flags));
+        }
+        let connect = Connect::parse(sqe);
+        if connect.recfmt != 0 {
+            let status = Status::CONNECT_INCOMPATIBLE_FORMAT;
+            return Err(ConnectRefused::new(status, "RECFMT", connect.recfmt));
+        }
+        let length = data.len();
+        let data = ConnectData::ref_from_bytes(data).map_err(|_| {
+            let status = Status::DATA_SGL_LENGTH_INVALID;
+            ConnectRefused::new(status, "octets of data", length)
+        })?;
+        let names = Names::parse(data)?;
+        if connect.sqsize == 0 || connect.sqsize >= self.config.limits.queue_entries_max {
+            return Err(ConnectRefused::command(OCTET_SQSIZE, "SQSIZE", connect.sqsize));
+        }
+        let carrier = Carrier::from(channel);
+        let hides = self.hides(carrier, connect.qid, names.subnqn);
+        let checked = self.check_carrier(carrier, connect.qid, &names);
+        let checked = checked.and_then(|()| self.check_place(connect.qid, &names, local));
+        let refusal = match checked {
+            Err(refused) if hides => Some(refused),
+            checked => checked.map(|()| None)?,
+        };
+        let mut claim = Claim { carrier, local, random, refusal, ..Claim::default() };
+        let mut connected = match connect.qid {
+            0 => self.claim_controller(now, &connect, &names, (&mut claim, remains))?,
+            qid => self.claim_queue(qid, &names),
+        };
+        let asked = self.asks(&connected, carrier);
+        let asked = if claim.refusal.is_some() { asked.map(Asked::in_vain) } else { asked };
+        connected.entries = connect.sqsize + 1;
+        connected.sq_flow_control = connect.cattr & cattr::DISABLE_SQ_FLOW_CONTROL == 0;
+        connected.class = Class::from_cattr(connect.cattr);
+        connected.result = u32::from(connected.cntlid) | requirements(asked.as_ref());
+        if asked.is_some() {
+            connected.context = context_of(sqe, data.as_bytes(), connected.result);
+        }
+        Ok(Connected { asked, claim, ..connected })
+    }
+
+    /// What a new queue's host has to prove. One that has made its PSK has proved who it is.
+    pub(super) fn asks(&self, queue: &Connected, carrier: Carrier) -> Option<Asked> {
+        if carrier == Carrier::Generated {
+            return None;
+        }
+        let is_discovery = queue.kind == ControllerKind::Discovery;
+        let (authentication, subnqn) = (&self.config.authentication, &queue.subnqn);
+        let concatenation = authentication.concatenation(carrier, queue.qid, subnqn);
+        authentication.asks(&queue.hostnqn, subnqn, is_discovery, concatenation)
+    }
+
+    /// A controller's identifier, which is the host's until it is granted the controller.
+    fn claim_controller(
+        &mut self,
+        now: Instant,
+        connect: &Connect,
+        names: &Names<'_>,
+        (claim, remains): (&mut Claim, impl Fn(u16) -> bool),
+    ) -> Result<Connected, ConnectRefused> {
+        let count = self.controllers.len();
+        let cntlid = self.allocate_cntlid(remains).ok_or_else(|| no_controller_left(count))?;
+        let kind = match names.subnqn {
+            DISCOVERY_NQN => ControllerKind::Discovery,
+            _ => ControllerKind::Io,
+        };
+        (claim.kato_ms, claim.number) = (connect.kato_ms, self.claims.enter(cntlid));
+        let keep_alive = KeepAlive::of(kind, now, connect.kato_ms).kato_ms();
+        let keep_alive = Duration::from_millis(keep_alive.into());
+        Ok(Connected { kind, keep_alive, ..names.queue(cntlid, 0) })
+    }
+
+    /// An I/O queue of a controller, which need not be there. The admin queue's HOSTID counts: some hosts make one for each
+    /// Connect, and other targets take them.
+    fn claim_queue(&self, qid: u16, names: &Names<'_>) -> Connected {
+        let queue = names.queue(names.cntlid, qid);
+        let Some(controller) = self.controllers.get(&names.cntlid) else { return queue };
+        let keep_alive = Duration::from_millis(controller.keep_alive.kato_ms().into());
+        let is_new = controller.hostid != names.hostid && !controller.has_other_hostids;
+        let (hostid, other_hostid) = (controller.hostid, is_new.then_some(names.hostid));
+        Connected { keep_alive, hostid, other_hostid, shared: controller.shared.clone(), ..queue }
+    }
+
+    /// Whether the queue can be granted as far as its host, its subsystem and its controller are concerned.
+    pub(super) fn check_place(
+        &self,
+        qid: u16,
+        names: &Names<'_>,
+        local: SocketAddr,
+    ) -> Result<(), ConnectRefused> {
+        self.check_listener(local, names)?;
+        match qid {
+            0 => self.check_admin(names),
+            qid => self.check_io(qid, names),
+        }
+    }
+
+    fn check_admin(&self, names: &Names<'_>) -> Result<(), ConnectRefused> {
+        if names.subnqn != DISCOVERY_NQN {
+            let subsystem = self.subsystems.get(names.subnqn);
+            let subsystem = subsystem.ok_or_else(|| names.bad_subnqn())?;
+            if !subsystem.allows(names.hostnqn) {
+                let status = Status::CONNECT_INVALID_HOST.dnr();
+                return Err(ConnectRefused { status, ..names.bad_hostnqn() });
+            }
+        }
+        if names.cntlid != CNTLID_DYNAMIC {
+            return Err(bad_cntlid(names.cntlid));
+        }
+        self.check_share(names.hostnqn, true)
+    }
+
+    /// Whether a host may have one more queue, for a new controller or an old one. Hosts without a name are not one
+    /// host: their addresses bound them.
+    fn check_share(&self, hostnqn: &str, is_new: bool) -> Result<(), ConnectRefused> {
+        if hostnqn.is_empty() {
+            return Ok(());
+        }
+        let own = self.controllers.values().filter(|c| *c.hostnqn == *hostnqn);
+        let (controllers, queues) = own.fold((0, 0), |(controllers, queues), c| {
+            (controllers + 1, queues + 1 + c.queues.len())
+        });
+        let (field, count, option) = if queues >= self.config.limits.host_queues_max as usize {
+            ("connections of the host", queues, "--max-connections-per-host")
+        } else if is_new && controllers >= usize::from(self.config.limits.host_controllers_max) {
+            ("controllers of the host", controllers, "--max-controllers-per-host")
+        } else {
+            return Ok(());
+        };
+        // Another try may find room: no Do Not Retry.
+        let status = Status::CONNECT_CONTROLLER_BUSY;
+        let value = format!("{count}, {option} says how many may be");
+        Err(ConnectRefused { status, ..ConnectRefused::new(status, field, value) })
+    }
+
+    /// Whether the host's subsystem can be reached where the host has come in.
+    fn check_listener(&self, local: SocketAddr, names: &Names<'_>) -> Result<(), ConnectRefused> {
+        let Some(subsystem) = self.subsystems.get(names.subnqn) else { return Ok(()) };
+        let way = listen::way(subsystem.listeners.as_ref(), &self.config.listeners, local);
+        if way.is_some() {
+            return Ok(());
+        }
+        let status = Status::CONNECT_INVALID_HOST.dnr();
+        let value = format!("{}, which has no listener at {local}", quoted(names.subnqn));
+        Err(ConnectRefused { status, value, ..names.bad_subnqn() })
+    }
+
+    fn check_io(&self, qid: u16, names: &Names<'_>) -> Result<(), ConnectRefused> {
+        let controller = self.controllers.get(&names.cntlid);
+        let controller = controller.ok_or_else(|| bad_cntlid(names.cntlid))?;
+        if *controller.subnqn != *names.subnqn {
+            return Err(names.bad_subnqn());
+        }
+        if *controller.hostnqn != *names.hostnqn {
+            return Err(names.bad_hostnqn());
+        }
+        if controller.kind == ControllerKind::Discovery || qid > self.config.limits.io_queues_max {
+            return Err(ConnectRefused::command(OCTET_QID, "QID", qid));
+        }
+        let sequence = Status::COMMAND_SEQUENCE_ERROR;
+        if !controller.properties.is_ready() {
+            let value = format!("{} of a controller that is not ready", names.cntlid);
+            return Err(ConnectRefused::new(sequence, "CNTLID", value));
+        }
+        if controller.queues.contains(&qid) {
+            let value = format!("{qid}, which is connected");
+            return Err(ConnectRefused::new(sequence, "QID", value));
+        }
+        self.check_share(names.hostnqn, false)
+    }
+
+    /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
+    /// its last owner, so that what was meant for that one, or comes from it, does not reach the next one.
+    fn allocate_cntlid(&mut self, remains: impl Fn(u16) -> bool) -> Option<u16> {
+        let limits = &self.config.limits;
+        if self.controllers.len() >= usize::from(limits.cntlids()) {
+            return None;
+        }
+        let next = |last: u16| match last.checked_add(1) {
+            Some(next) if limits.has_cntlid(next) => next,
+            _ => limits.cntlid_min,
+        };
+        let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
+        let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
+        let all = core::iter::successors(Some(next(self.cntlid_last)), |last| Some(next(*last)));
+        let there = usize::from(limits.cntlid_max - limits.cntlid_min) + 1;
+        // Hosts that have proved nothing keep no identifier from others: the oldest claim makes room.
+        let free = all.take(there).find(is_free).or_else(|| self.claims.oldest(is_nobodys))?;
+        self.cntlid_last = free;
+        Some(free)
+    }
+}

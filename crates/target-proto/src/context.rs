@@ -1,0 +1,78 @@
+//! What the commands of the control plane have in common.
+
+use super::config::Limits;
+use super::controller::Controller;
+use super::discovery::Discovery;
+use super::lba_status::LookUp;
+use super::subsystem::Subsystem;
+use super::target_event::TargetEvent;
+use roadtrain_proto::error::CommandError;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::ControllerInstance;
+use roadtrain_wire::identify::NSID_ALL;
+use roadtrain_wire::sqe::{SGL_TRANSPORT, Sqe};
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+
+/// Offsets of a command's fields, for the error log.
+pub(super) mod octet {
+    pub(crate) const OPCODE: u8 = 0;
+    pub(crate) const FLAGS: u8 = 1;
+    pub(crate) const NSID: u8 = 4;
+    pub(crate) const SGL: u8 = 24;
+    pub(crate) const CDW10: u8 = 40;
+    pub(crate) const CDW11: u8 = 44;
+    pub(crate) const CDW12: u8 = 48;
+    pub(crate) const CDW13: u8 = 52;
+    pub(crate) const CDW14: u8 = 56;
+}
+
+/// What a command did, when it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Result(u64),
+    Pending,
+    Disconnected,
+    /// The lane has a store looked at.
+    LookUp(LookUp),
+    /// Another controller of the host is to be dropped.
+    CrossReset(ControllerInstance),
+    /// Reservations of namespaces are to persist, or not.
+    Persist(bool),
+}
+
+/// One command and all it may touch.
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    pub(super) started: Instant,
+    pub(super) limits: &'a Limits,
+    pub(super) origin: u128,
+    pub(super) network: u128,
+    pub(super) controller: &'a mut Controller,
+    /// `None` for discovery controllers.
+    pub(super) subsystem: Option<&'a Subsystem>,
+    pub(super) discovery: Discovery<'a>,
+    pub(super) outbox: &'a mut VecDeque<TargetEvent>,
+    pub(super) qid: u16,
+    pub(super) sqe: &'a Sqe,
+    pub(super) data_in: &'a [u8],
+}
+
+impl Context<'_> {
+    /// The command has no namespace: NSID is 0 or FFFFFFFFh.
+    pub(super) fn is_for_controller(&self) -> bool {
+        matches!(self.sqe.nsid.get(), 0 | NSID_ALL)
+    }
+
+    /// Checks that the host takes exactly `length` octets of data from us.
+    pub(super) fn check_data_out(&self, length: usize) -> Result<(), CommandError> {
+        let sgl = &self.sqe.sgl;
+        if sgl.kind != SGL_TRANSPORT {
+            return Err(CommandError::at(Status::SGL_TYPE_INVALID, octet::SGL));
+        }
+        if sgl.length.get() as usize != length {
+            return Err(CommandError::at(Status::DATA_SGL_LENGTH_INVALID, octet::SGL));
+        }
+        Ok(())
+    }
+}

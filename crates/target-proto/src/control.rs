@@ -1,0 +1,496 @@
+//! The control plane as a whole: subsystems and controllers, and how they come, change and go.
+
+use super::admin::Outcome;
+use super::config::{FrameListener, Limits, NamespaceConfig, TargetConfig};
+use super::controller::{Controller, ControllerView, NOT_ABORTED};
+use super::events::Notice;
+use super::grant::{Claims, HostIds};
+use super::kind::ControllerKind;
+use super::namespace::NamespaceTable;
+use super::operations::{ConfigError, Operation};
+use super::property::Issuer;
+use super::reservations::Reservations;
+use super::subsystem::Subsystem;
+use super::target_event::{CloseReason, TargetEvent};
+use core::time::Duration;
+use roadtrain_proto::security::TlsHosts;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::cross_reset::{ControllerInstance, IMMEDIATE};
+use roadtrain_wire::status::Status;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What is answered who waits for the reservations of a namespace that is not there any more.
+const GONE: Status = Status::INVALID_NAMESPACE.dnr();
+
+/// Everything a target exports, and everybody who uses it.
+#[derive(Debug)]
+pub struct Target {
+    /// What it exports, as it was said.
+    pub(super) config: TargetConfig,
+    pub(super) subsystems: BTreeMap<Arc<str>, Subsystem>,
+    pub(super) controllers: BTreeMap<u16, Controller>,
+    /// Ports on Ethernet, which come and go with their interfaces.
+    pub(super) frame_listeners: Vec<FrameListener>,
+    /// Generation of the discovery log.
+    pub(super) genctr: u64,
+    pub(super) cntlid_last: u16,
+    pub(super) claims: Claims,
+    pub(super) host_ids: HostIds,
+    /// From its first controller on.
+    pub(super) issuer: Option<Issuer>,
+    /// Those that have a key for TLS.
+    pub(super) tls_hosts: TlsHosts,
+    pub(super) started: Instant,
+    /// No timer runs out earlier; reactors ask for it before they sleep, so it is kept.
+    timer: Option<Instant>,
+    /// It is about to end: see [`Target::depart`].
+    pub(super) departing: bool,
+    /// [`Target::hand_over`] was called.
+    pub(super) handing_over: bool,
+    pub(super) outbox: VecDeque<TargetEvent>,
+}
+
+impl Target {
+    /// # Errors
+    /// What is wrong with `config`.
+    pub fn new(now: Instant, config: &TargetConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Target {
+            config: config.clone(),
+            subsystems: config
+                .subsystems
+                .iter()
+                .map(|subsystem| Subsystem::new(subsystem, &config.limits, config.origin))
+                .map(|subsystem| (subsystem.nqn.clone(), subsystem))
+                .collect(),
+            controllers: BTreeMap::new(),
+            frame_listeners: Vec::new(),
+            genctr: 1,
+            cntlid_last: 0,
+            claims: Claims::default(),
+            host_ids: HostIds::default(),
+            issuer: None,
+            tls_hosts: TlsHosts::default(),
+            started: now,
+            timer: None,
+            departing: false,
+            handing_over: false,
+            outbox: VecDeque::new(),
+        })
+    }
+
+    /// The limits the target was started with.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+
+    /// What it exports, as it was said.
+    #[must_use]
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// The next thing to do; call until `None` after any other call.
+    pub fn poll_event(&mut self) -> Option<TargetEvent> {
+        self.outbox.pop_front()
+    }
+
+    /// The subsystems' NQNs and serial numbers.
+    pub fn serials(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.subsystems.iter().map(|(nqn, subsystem)| (&**nqn, subsystem.serial.as_str()))
+    }
+
+    /// The controllers that there are.
+    pub fn controllers(&self) -> impl Iterator<Item = ControllerView> {
+        self.controllers.values().map(|controller| ControllerView {
+            cntlid: controller.cntlid,
+            kind: controller.kind,
+            subnqn: controller.subnqn.clone(),
+            hostnqn: controller.hostnqn.clone(),
+            hostid: controller.hostid,
+            io_queues: controller.queues.len(),
+            local: controller.local,
+            ana: controller.ana.state,
+        })
+    }
+
+    /// The active namespaces of a subsystem.
+    #[must_use]
+    pub fn namespaces(&self, nqn: &str) -> Option<Arc<NamespaceTable>> {
+        Some(self.subsystems.get(nqn)?.table.clone())
+    }
+
+    /// The ports on Ethernet that are there now. Hosts that read the log over Ethernet find them in it.
+    pub fn set_frame_listeners(&mut self, listeners: Vec<FrameListener>) {
+        if self.frame_listeners != listeners {
+            self.frame_listeners = listeners;
+            self.discovery_changed();
+        }
+    }
+
+    /// The discovery log has other content: tells the discovery controllers.
+    pub(super) fn discovery_changed(&mut self) {
+        self.genctr += 1;
+        let discovery = |c: &&mut Controller| c.kind == ControllerKind::Discovery;
+        for controller in self.controllers.values_mut().filter(discovery) {
+            controller.events.raise(Notice::DiscoveryLog);
+            controller.pump(&mut self.outbox);
+        }
+    }
+
+    /// The connection of a queue is gone. Losing the admin queue ends the controller: its I/O queues
+    /// are to be closed by the events that follow.
+    pub fn disconnect(&mut self, cntlid: u16, qid: u16) {
+        if qid == 0 {
+            self.drop_controller(cntlid, CloseReason::AdminQueueLost);
+        } else if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            if !controller.queues.remove(&qid) {
+                // It was lost before it heard that the controller has given it up.
+                controller.draining = controller.draining.saturating_sub(1);
+                controller.settle();
+            }
+            controller.forget(qid, &mut self.outbox);
+        }
+    }
+
+    /// The host has ended a connection of the controller: it ends all of them, though the target may not have heard of
+    /// the others. The I/O queues are given up; the admin queue may still shut the controller down.
+    pub fn end_queues(&mut self, cntlid: u16) {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
+        for qid in core::mem::take(&mut controller.queues) {
+            controller.draining += 1;
+            controller.forget(qid, &mut self.outbox);
+            let reason = CloseReason::ConnectionLost;
+            self.outbox.push_back(TargetEvent::Close { cntlid, qid, reason });
+        }
+    }
+
+    /// A lane that the controller had given up, by a reset or by Disconnect, has no command in a store any more.
+    pub fn drained(&mut self, cntlid: u16) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.draining = controller.draining.saturating_sub(1);
+            controller.settle();
+        }
+    }
+
+    /// The host shuts the controller down: its lanes execute nothing more. `true` when no command of it is in a
+    /// store any more, so that everything can be flushed and the shutdown be complete; ask again when a lane has
+    /// ended or [`Target::quiesced`] was told.
+    pub fn quiesce(&mut self, cntlid: u16) -> bool {
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return true };
+        if controller.quiescing.is_none() {
+            controller.properties.begin_shutdown();
+            controller.quiescing = Some(controller.queues.clone());
+            let quiesce = |&qid: &u16| TargetEvent::Quiesce { cntlid, qid };
+            self.outbox.extend(controller.queues.iter().map(quiesce));
+        }
+        controller.is_quiet()
+    }
+
+    /// A queue has no command in a store any more, after [`TargetEvent::Quiesce`].
+    pub fn quiesced(&mut self, cntlid: u16, qid: u16) {
+        let quiescing = self.controllers.get_mut(&cntlid).and_then(|c| c.quiescing.as_mut());
+        quiescing.map(|quiescing| quiescing.remove(&qid));
+    }
+
+    /// Command `cid` of a controller has another one of the same host dropped: `named`, by numbers that only its host
+    /// knows. One of this target that is not there has ended. What was never here may be of an earlier process with
+    /// these identifiers: nothing is left of it here, but nobody has seen its end, and the log says no more than that.
+    pub(super) fn reset_other(
+        &mut self,
+        now: Instant,
+        cntlid: u16,
+        cid: u16,
+        named: ControllerInstance,
+    ) -> Outcome {
+        let done = Outcome::Complete { status: Status::SUCCESS, result: IMMEDIATE.into() };
+        let is_known = self.issuer.is_some_and(|issuer| issuer.has_told(&named));
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
+        if !is_known {
+            controller.resets.note_unknown(now, named);
+            controller.events.raise(Notice::CrossControllerReset);
+            controller.pump(&mut self.outbox);
+            return Outcome::Complete { status: Status::SUCCESS, result: 0 };
+        }
+        let Some(controller) = self.controllers.get(&cntlid) else { return done };
+        if let Some(other) = self.controllers.get(&named.cntlid) {
+            if other.properties.instance() != named {
+                return done; // that life of it is over
+            }
+            if !other.is_of_host(controller) {
+                // It lives, and is another host's to end.
+                let status = Status::INVALID_FIELD.dnr();
+                return Outcome::Complete { status, result: 0 };
+            }
+            self.drop_controller(named.cntlid, CloseReason::CrossControllerReset);
+        }
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return done };
+        let kato = Duration::from_millis(controller.keep_alive.kato_ms().into());
+        controller.resets.begin(now, cid, named, kato);
+        let deadline = controller.resets.deadline();
+        self.set_timer(deadline);
+        Outcome::Pending
+    }
+
+    /// Ends resets of controllers of which nothing is left: `remains` says whether there is a connection of that host's
+    /// controller that may still execute something.
+    pub fn settle_resets(&mut self, remains: impl Fn(&Arc<str>, u16) -> bool) {
+        for controller in self.controllers.values_mut() {
+            let over = controller.resets.in_progress();
+            let over: Vec<u16> =
+                over.filter(|&other| !remains(&controller.hostnqn, other)).collect();
+            for other in over {
+                match controller.resets.complete(other) {
+                    Some((cid, result)) => {
+                        let (cntlid, status) = (controller.cntlid, Status::SUCCESS);
+                        let answer = TargetEvent::Completion { cntlid, cid, status, result };
+                        self.outbox.push_back(answer);
+                    }
+                    None => {
+                        controller.events.raise(Notice::CrossControllerReset);
+                        controller.pump(&mut self.outbox);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the controller has had another one ended that its host had lost, and nothing is left of that.
+    #[must_use]
+    pub fn has_ended_lost(&self, cntlid: u16) -> bool {
+        self.controllers.get(&cntlid).is_some_and(|controller| controller.resets.has_ended())
+    }
+
+    /// Answers Cross-Controller Resets that have waited for long enough.
+    fn answer_resets(&mut self, now: Instant) {
+        for controller in self.controllers.values_mut() {
+            while let Some(cid) = controller.resets.expire(now) {
+                let (cntlid, status) = (controller.cntlid, Status::SUCCESS);
+                self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result: 0 });
+            }
+        }
+    }
+
+    /// What has become of a command after [`TargetEvent::Abort`].
+    pub fn aborted(&mut self, cntlid: u16, id: u32, aborted: bool) {
+        let cid = self.controllers.get_mut(&cntlid).and_then(|c| c.aborts.finish(id));
+        let Some(cid) = cid else { return };
+        let (status, result) = (Status::SUCCESS, if aborted { 0 } else { NOT_ABORTED });
+        self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result });
+    }
+
+    pub(super) fn drop_controller(&mut self, cntlid: u16, reason: CloseReason) {
+        let Some(controller) = self.controllers.remove(&cntlid) else { return };
+        if reason == CloseReason::KeepAliveExpired {
+            controller.shared.expire();
+        }
+        if let Some(subsystem) = self.subsystems.get_mut(&controller.subnqn) {
+            subsystem.detach(cntlid);
+        }
+        let admin = (reason != CloseReason::AdminQueueLost).then_some(0);
+        let queues = controller.queues.into_iter().chain(admin);
+        // Perhaps what others of its host wait for has waited for it.
+        self.set_timer(self.appearance(None));
+        self.outbox.extend(queues.map(|qid| TargetEvent::Close { cntlid, qid, reason }));
+    }
+
+    /// When [`Target::handle_timeout`] is to be called at the latest; it may find nothing to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timer
+    }
+
+    /// A timer was set to `deadline`.
+    pub(super) fn set_timer(&mut self, deadline: Option<Instant>) {
+        self.timer = self.timer.into_iter().chain(deadline).min();
+    }
+
+    /// Drops the controller if nobody has checked its keep-alive timer for two periods; `true`: it is gone.
+    pub(super) fn drop_missed(&mut self, now: Instant, cntlid: u16) -> bool {
+        let controller = self.controllers.get(&cntlid);
+        let is_missed = controller.is_some_and(|c| c.keep_alive.was_missed(now));
+        if is_missed {
+            self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
+        }
+        is_missed
+    }
+
+    /// Ends the controllers whose hosts were not heard of for their keep alive timeout, or whose timers were not checked
+    /// for two; lets namespaces appear that hosts have had time for, and answers resets of other controllers that take
+    /// long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut expired = Vec::new();
+        for controller in self.controllers.values_mut().filter(|c| c.keep_alive.is_due(now)) {
+            let was_missed = controller.keep_alive.was_missed(now);
+            if controller.shared.take_traffic() && !was_missed {
+                controller.keep_alive.restart(now);
+            } else {
+                expired.push(controller.cntlid);
+            }
+        }
+        for cntlid in expired {
+            self.drop_controller(cntlid, CloseReason::KeepAliveExpired);
+        }
+        self.let_appear(now);
+        self.answer_resets(now);
+        let timers = |c: &Controller| [c.keep_alive.deadline(), c.resets.deadline()];
+        let timers = self.controllers.values().flat_map(timers).flatten();
+        self.timer = timers.chain(self.appearance(Some(now))).min();
+    }
+}
+
+/// Changes to a running target.
+impl Target {
+    /// Does all of `operations`, or nothing, and tells the hosts concerned.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn apply(&mut self, operations: &[Operation]) -> Result<(), ConfigError> {
+        let next = self.config.with(operations)?;
+        // Who may stay is decided by the end, so that a host that is named again is not sent away.
+        self.admit(&next);
+        self.end_keyless(&next.authentication);
+        self.end_unadmitted(&next.authentication, &next.listeners);
+        operations.iter().for_each(|operation| self.execute(operation));
+        let log = |config: &TargetConfig| (config.listeners.clone(), config.referrals.clone());
+        let is_another_log = log(&self.config) != log(&next);
+        self.config = next;
+        if is_another_log {
+            self.discovery_changed();
+        }
+        self.update_ana();
+        Ok(())
+    }
+
+    /// Gives subsystems their hosts and numbers, and closes the controllers of hosts that may no longer use them.
+    fn admit(&mut self, next: &TargetConfig) {
+        for config in &next.subsystems {
+            let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
+            subsystem.rename(config, self.config.origin);
+            let is_elsewhere = subsystem.listeners != config.listeners;
+            subsystem.listeners.clone_from(&config.listeners);
+            if is_elsewhere {
+                self.discovery_changed();
+            }
+            let Some(subsystem) = self.subsystems.get_mut(config.nqn.as_str()) else { continue };
+            if subsystem.allowed_hosts == config.allowed_hosts {
+                continue;
+            }
+            subsystem.allowed_hosts.clone_from(&config.allowed_hosts);
+            let nqn = subsystem.nqn.clone();
+            let refused = |c: &&Controller| c.subnqn == nqn && !subsystem.allows(&c.hostnqn);
+            let refused: Vec<u16> =
+                self.controllers.values().filter(refused).map(|c| c.cntlid).collect();
+            for cntlid in refused {
+                self.drop_controller(cntlid, CloseReason::HostNotAllowed);
+            }
+            self.discovery_changed();
+        }
+    }
+
+    /// Does one operation of a list that was found to be good.
+    fn execute(&mut self, operation: &Operation) {
+        match operation {
+            Operation::AddSubsystem(config) => {
+                let TargetConfig { limits, origin, .. } = &self.config;
+                let subsystem = Subsystem::new(config, limits, *origin);
+                self.subsystems.insert(subsystem.nqn.clone(), subsystem);
+                self.discovery_changed();
+            }
+            Operation::RemoveSubsystem { nqn } => {
+                let Some(gone) = self.subsystems.remove(nqn.as_str()) else { return };
+                for reservations in gone.reservations.into_values() {
+                    self.end_reservations(reservations.end().0, GONE);
+                }
+                for cntlid in gone.attached.into_keys() {
+                    self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
+                }
+                self.discovery_changed();
+            }
+            Operation::AddNamespace { nqn, namespace }
+            | Operation::ReplaceNamespace { nqn, namespace } => {
+                let replace = |subsystem: &mut Subsystem| subsystem.replace(namespace.clone());
+                self.change_namespace(nqn, namespace.nsid, replace);
+            }
+            Operation::RemoveNamespace { nqn, nsid } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.remove(*nsid));
+            }
+            Operation::ResizeNamespace { nqn, nsid, bytes } => {
+                self.change_namespace(nqn, *nsid, |subsystem| subsystem.resize(*nsid, *bytes));
+            }
+            // See `admit` and `apply`.
+            Operation::SetSubsystem { .. }
+            | Operation::SetListeners { .. }
+            | Operation::AllowAnyHost { .. }
+            | Operation::AllowHost { .. }
+            | Operation::DisallowHost { .. }
+            | Operation::LimitNamespace { .. }
+            | Operation::LimitHost { .. }
+            | Operation::Listen(_)
+            | Operation::Unlisten(_)
+            | Operation::SetTls(_)
+            | Operation::SetAna { .. }
+            | Operation::SetKeys { .. }
+            | Operation::AddReferral(_)
+            | Operation::RemoveReferral(_)
+            | Operation::SetAuthentication(_) => {}
+        }
+    }
+
+    /// `change` says whether a namespace has gone.
+    fn change_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        change: impl FnOnce(&mut Subsystem) -> bool,
+    ) {
+        let config = |target: &Self| target.subsystems.get(nqn)?.config(nsid).cloned();
+        let before = config(self);
+        let is_gone = self.subsystems.get_mut(nqn).is_some_and(change);
+        let after = config(self);
+        self.note_change(nqn, nsid, (before.as_ref(), after.as_ref()), is_gone);
+        let notices = notices(before.as_ref(), after.as_ref());
+        let out_of_reach = after.and_then(|config| config.ana.refusal());
+        let subsystem = self.subsystems.get_mut(nqn);
+        if let Some(askers) = subsystem.and_then(|one| one.refresh_reservations(nsid)) {
+            self.end_reservations(askers, out_of_reach.unwrap_or(GONE));
+            // What hosts want to hear of a namespace stays while that is there, whoever has its blocks.
+            let concerned = self.controllers.values_mut();
+            let concerned = concerned.filter(|c| is_gone && *c.subnqn == *nqn);
+            concerned.for_each(|controller| controller.notices.forget(nsid));
+        }
+        if let Some(status) = out_of_reach {
+            let subsystem = self.subsystems.get_mut(nqn);
+            let reservations = subsystem.and_then(|one| one.reservations.get_mut(&nsid));
+            let askers = reservations.map(Reservations::suspend).unwrap_or_default();
+            self.end_reservations(askers, status);
+        }
+        for controller in self.controllers.values_mut().filter(|c| *c.subnqn == *nqn) {
+            for notice in &notices {
+                if *notice == Notice::NamespaceAttribute {
+                    controller.changed.insert(nsid);
+                }
+                controller.events.raise(*notice);
+            }
+            controller.pump(&mut self.outbox);
+        }
+        self.outbox.push_back(TargetEvent::NamespacesChanged { nqn: nqn.into() });
+    }
+}
+
+/// What hosts are told of a namespace that was `before` and is `after`: its ANA state has an event of its own.
+fn notices(before: Option<&NamespaceConfig>, after: Option<&NamespaceConfig>) -> Vec<Notice> {
+    let (Some(before), Some(after)) = (before, after) else {
+        return vec![Notice::NamespaceAttribute];
+    };
+    let is_the_way = before.ana != after.ana;
+    let (ana, tenure) = (before.ana, before.tenure);
+    let is_it = *before != NamespaceConfig { ana, tenure, ..after.clone() };
+    let mut notices = Vec::new();
+    notices.extend(is_the_way.then_some(Notice::AnaChange));
+    // Somebody has asked for the change, though nothing may be seen of it.
+    notices.extend((is_it || !is_the_way).then_some(Notice::NamespaceAttribute));
+    notices
+}

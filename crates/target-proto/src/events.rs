@@ -1,0 +1,202 @@
+//! Asynchronous events of a controller (NVMe Base 2.1, section 5.1.2).
+//!
+//! A notice is reported once, then masked until the host has read its log page; what happens in the
+//! meantime coalesces.
+
+use roadtrain_proto::error::CommandError;
+use roadtrain_wire::feature::{AsyncEvent, RESERVATION_LOG_AVAILABLE, event_type, notice};
+use roadtrain_wire::identify::oaes;
+use roadtrain_wire::log::lid;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+
+/// Asynchronous Event Requests a host may have outstanding (AERL + 1).
+pub(super) const AER_MAX: usize = 4;
+/// Critical warnings of the SMART log: may be enabled, never happen.
+const SMART_WARNINGS: u32 = 0xff;
+
+/// Kinds of notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    NamespaceAttribute,
+    AnaChange,
+    DiscoveryLog,
+    CrossControllerReset,
+    /// A Reservation Notification log page is there; its own feature masks it.
+    Reservation,
+}
+
+const NOTICES: [Notice; 5] = [
+    Notice::NamespaceAttribute,
+    Notice::AnaChange,
+    Notice::DiscoveryLog,
+    Notice::CrossControllerReset,
+    Notice::Reservation,
+];
+
+impl Notice {
+    /// Whether it is told with that Asynchronous Event Configuration.
+    fn is_enabled(self, config: u32) -> bool {
+        let bit = match self {
+            Notice::NamespaceAttribute => oaes::NAMESPACE_ATTRIBUTE,
+            Notice::AnaChange => oaes::ANA_CHANGE,
+            Notice::DiscoveryLog => oaes::DISCOVERY_LOG,
+            Notice::CrossControllerReset => oaes::CROSS_CONTROLLER_RESET,
+            Notice::Reservation => return true,
+        };
+        config & bit != 0
+    }
+
+    fn event(self) -> AsyncEvent {
+        let (information, lid) = match self {
+            Notice::NamespaceAttribute => (notice::NAMESPACE_ATTRIBUTE, lid::CHANGED_NAMESPACES),
+            Notice::AnaChange => (notice::ANA_CHANGE, lid::ANA),
+            Notice::DiscoveryLog => (notice::DISCOVERY_LOG, lid::DISCOVERY),
+            Notice::CrossControllerReset => {
+                (notice::CROSS_CONTROLLER_RESET, lid::CROSS_CONTROLLER_RESET)
+            }
+            Notice::Reservation => (RESERVATION_LOG_AVAILABLE, lid::RESERVATION_NOTIFICATION),
+        };
+        let event_type = match self {
+            Notice::Reservation => event_type::COMMAND_SET,
+            _ => event_type::NOTICE,
+        };
+        AsyncEvent { event_type, information, lid }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct NoticeState {
+    pending: bool,
+    masked: bool,
+}
+
+/// Events of one controller.
+#[derive(Debug)]
+pub(super) struct Events {
+    supported: u32,
+    enabled: u32,
+    requests: VecDeque<u16>,
+    states: [NoticeState; NOTICES.len()],
+}
+
+impl Events {
+    /// Events of a controller that reports `supported` in OAES; all are disabled.
+    pub(super) fn new(supported: u32) -> Self {
+        Events { supported, enabled: 0, requests: VecDeque::new(), states: Default::default() }
+    }
+
+    /// Asynchronous Event Configuration in use.
+    pub(super) fn enabled(&self) -> u32 {
+        self.enabled
+    }
+
+    /// Sets the Asynchronous Event Configuration; `false` for events that are not supported.
+    pub(super) fn enable(&mut self, config: u32) -> bool {
+        if config & !(self.supported | SMART_WARNINGS) != 0 {
+            return false;
+        }
+        self.enabled = config;
+        for (notice, state) in NOTICES.iter().zip(&mut self.states) {
+            state.pending &= notice.is_enabled(config);
+        }
+        true
+    }
+
+    /// Takes an Asynchronous Event Request.
+    pub(super) fn request(&mut self, cid: u16) -> Result<(), CommandError> {
+        if self.requests.len() >= AER_MAX {
+            return Err(CommandError::new(Status::AER_LIMIT_EXCEEDED));
+        }
+        self.requests.push_back(cid);
+        Ok(())
+    }
+
+    /// Takes back the request `cid`; `false` if there is none.
+    pub(super) fn abort(&mut self, cid: u16) -> bool {
+        let found = self.requests.iter().position(|&request| request == cid);
+        found.is_some_and(|index| self.requests.remove(index).is_some())
+    }
+
+    /// Another command has the identifier `cid`: its host has ended the request, and gets no completion of it.
+    pub(super) fn retire(&mut self, cid: u16) {
+        self.requests.retain(|&request| request != cid);
+    }
+
+    /// `notice` has happened.
+    pub(super) fn raise(&mut self, notice: Notice) {
+        if notice.is_enabled(self.enabled) {
+            self.states[notice as usize].pending = true;
+        }
+    }
+
+    /// Whether the host wants to hear of `notice`, and has not read its log page since it happened last.
+    pub(super) fn is_unread(&self, notice: Notice) -> bool {
+        let state = self.states[notice as usize];
+        state.pending || state.masked
+    }
+
+    /// The host has read the notice's log page; `again` when it has changed since.
+    pub(super) fn acknowledge(&mut self, notice: Notice, again: bool) {
+        let enabled = notice.is_enabled(self.enabled);
+        self.states[notice as usize] = NoticeState { pending: again && enabled, masked: false };
+    }
+
+    /// The next request to complete, and its event.
+    pub(super) fn poll(&mut self) -> Option<(u16, AsyncEvent)> {
+        let cid = *self.requests.front()?;
+        let ready = |notice: &&Notice| {
+            let state = self.states[**notice as usize];
+            state.pending && !state.masked
+        };
+        let notice = *NOTICES.iter().find(ready)?;
+        self.states[notice as usize] = NoticeState { pending: false, masked: true };
+        self.requests.pop_front();
+        Some((cid, notice.event()))
+    }
+
+    /// Controller reset: back to the defaults; the requests that were outstanding.
+    pub(super) fn reset(&mut self) -> VecDeque<u16> {
+        let old = core::mem::replace(self, Events::new(self.supported));
+        old.requests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events() -> Events {
+        let mut events = Events::new(oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE);
+        assert!(events.enable(0x900));
+        events
+    }
+
+    #[test]
+    fn disabled_notices_do_not_happen() {
+        let mut events = Events::new(oaes::DISCOVERY_LOG);
+        events.request(1).unwrap();
+        events.raise(Notice::DiscoveryLog);
+        assert_eq!(events.poll(), None);
+        assert!(!events.enable(oaes::NAMESPACE_ATTRIBUTE), "not supported here");
+        assert!(events.enable(oaes::DISCOVERY_LOG));
+        assert_eq!(events.poll(), None, "it happened before it was enabled");
+        events.raise(Notice::DiscoveryLog);
+        assert!(events.enable(0));
+        assert_eq!(events.poll(), None);
+    }
+
+    #[test]
+    fn requests_are_limited_and_abortable() {
+        let mut events = events();
+        for cid in 0..AER_MAX as u16 {
+            events.request(cid).unwrap();
+        }
+        let error = events.request(9).unwrap_err();
+        assert!(error.status.is(Status::AER_LIMIT_EXCEEDED) && error.status.is_dnr());
+        assert!(events.abort(2) && !events.abort(2));
+        assert!(events.request(9).is_ok());
+        assert!(events.reset().into_iter().eq([0, 1, 3, 9]));
+        assert_eq!(events.enabled(), 0);
+    }
+}

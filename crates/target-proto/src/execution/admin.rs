@@ -1,0 +1,197 @@
+//! Admin and fabrics commands: given their data and a buffer, and answered. The control plane executes them.
+
+use super::Execution;
+use super::environment::{Environment, Job, Namespace, Payload};
+use super::slot::{Admin, Command, Data};
+use crate::session::{Request, Session};
+use core::mem;
+use core::ops::DerefMut;
+use roadtrain_wire::fabrics::{Property, fctype, property};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+
+/// The answer to a shutdown that has lost something.
+const SHUTDOWN_FAILED: Status = Status::INTERNAL_ERROR.dnr();
+/// Most octets of data an admin or fabrics command brings.
+const ADMIN_DATA_BYTES_MAX: u32 = 8192;
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    pub(super) fn admin(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) -> Option<u16> {
+        // Bit 0 of an opcode (of FCTYPE for fabrics) says that data goes to the controller.
+        let is_fabrics = sqe.opcode == opcode::FABRICS;
+        let direction = if is_fabrics { sqe.fctype() } else { sqe.opcode };
+        let along = payload.bytes();
+        let out_bytes = match along {
+            0 if direction & 1 != 0 => sqe.sgl.length.get(),
+            along => along,
+        };
+        if out_bytes > ADMIN_DATA_BYTES_MAX {
+            self.fail(env, slot, Status::DATA_SGL_LENGTH_INVALID.dnr(), &payload);
+            return None;
+        }
+        let page_bytes = if along > 0 { 0 } else { page_bytes(env, sqe) };
+        let admin = Admin { sqe: *sqe, out_bytes, page_bytes };
+        self.slots[usize::from(slot)].command = Command::Admin(Box::new(admin));
+        let needs = out_bytes.max(page_bytes);
+        if let Payload::Here(buffer) = payload {
+            self.hold(env.now(), slot, buffer);
+            return self.begin_admin(env, slot);
+        }
+        if needs > 0 && self.takes_own_buffer(slot, needs) {
+            let buffer = env.make(needs);
+            self.hold(env.now(), slot, buffer);
+        } else if needs > 0 && env.session().is_newcomer() {
+            // Who has proved nothing takes no buffer from others.
+            self.fail_data(env, slot, Status::COMMAND_INTERRUPTED, along);
+            return None;
+        } else if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
+            return None;
+        }
+        match (out_bytes, along) {
+            (0, _) => return self.begin_admin(env, slot),
+            (_, 0) => env.request_data(slot, out_bytes),
+            _ => {} // its data follows in the capsule
+        }
+        None
+    }
+
+    /// One small buffer for each connection is beside those that all share: hosts connect and look around also while
+    /// others have every buffer.
+    fn takes_own_buffer(&mut self, slot: u16, bytes: u32) -> bool {
+        let is_out = |slot: u16| matches!(self.slots[usize::from(slot)].data, Data::Buffer(_));
+        if bytes > ADMIN_DATA_BYTES_MAX || self.own_buffer.is_some_and(is_out) {
+            return false;
+        }
+        self.own_buffer = Some(slot);
+        true
+    }
+
+    /// An admin or fabrics command has its data, or is tried again. `Some`: as with [`Execution::command`]. Before a
+    /// controller says that it is shut down no command is in a store any more, and what was written is on stable
+    /// storage.
+    #[must_use]
+    pub fn begin_admin(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> Option<u16> {
+        let is_shutdown = match &self.slots[usize::from(slot)].command {
+            Command::Admin(admin) => is_shutdown(&admin.sqe),
+            _ => return None,
+        };
+        if !is_shutdown || !may_shut_down(env.session()) {
+            return Some(slot); // the control plane says why not
+        }
+        if !env.quiesce() {
+            env.session().postpone(slot);
+            return None;
+        }
+        match env.start(slot, Job::FlushController) {
+            Some(outcome) => self.shut_down(env, slot, outcome.result),
+            None => {
+                env.session().entered_store();
+                None
+            }
+        }
+    }
+
+    /// Everything was flushed for a shutdown. If that has failed the controller does not say that it is shut down.
+    pub(super) fn shut_down(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        flushed: Result<(), Status>,
+    ) -> Option<u16> {
+        env.shut_down(flushed);
+        if flushed.is_ok() {
+            return Some(slot);
+        }
+        let (admin, buffer) = self.take_admin(slot)?;
+        buffer.into_iter().for_each(|buffer| env.give(buffer));
+        env.session().record_error(&admin.sqe, SHUTDOWN_FAILED);
+        env.respond(slot, SHUTDOWN_FAILED, 0);
+        None
+    }
+
+    /// An admin or fabrics command, with its buffer: it comes back by [`Execution::postpone`] or
+    /// [`Execution::answer`].
+    pub fn take_admin(&mut self, slot: u16) -> Option<(Box<Admin>, Option<B>)> {
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Admin(admin) = mem::replace(&mut s.command, Command::None) else {
+            return None;
+        };
+        Some((admin, s.take_buffer()))
+    }
+
+    /// The command waits until it is tried again ([`Session::take_postponed`](crate::session::Session)).
+    pub fn postpone(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        (admin, buffer): (Box<Admin>, Option<B>),
+    ) {
+        let s = &mut self.slots[usize::from(slot)];
+        (s.command, s.data) = (Command::Admin(admin), buffer.map_or(Data::None, Data::Buffer));
+        env.session().postpone(slot);
+    }
+
+    /// The control plane has executed the command: it is answered with a page in its buffer, or without data. `None`:
+    /// it is answered later.
+    pub fn answer(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        completion: Option<(Status, u64)>,
+        buffer: Option<B>,
+        page: &[u8],
+    ) {
+        let returns_page =
+            !page.is_empty() && completion.is_some_and(|(status, _)| status.is_success());
+        match (completion, buffer) {
+            (Some((_, result)), Some(mut buffer)) if returns_page && page.len() <= buffer.len() => {
+                buffer[..page.len()].copy_from_slice(page);
+                self.answer_with(env, slot, buffer, page.len() as u32, result);
+            }
+            (completion, buffer) => {
+                buffer.into_iter().for_each(|buffer| env.give(buffer));
+                let Some((status, result)) = completion else { return };
+                debug_assert!(!returns_page, "a page is as long as its host says");
+                let status = if returns_page { Status::INTERNAL_ERROR } else { status };
+                env.respond(slot, status, result);
+            }
+        }
+    }
+}
+
+/// Octets of buffer for what an admin command returns: what its host has room for. Commands for which that is too
+/// much fail.
+fn page_bytes<N, B, E>(env: &mut E, sqe: &Sqe) -> u32
+where
+    N: Namespace,
+    B: DerefMut<Target = [u8]>,
+    E: Environment<N, B>,
+{
+    // Bit 1 of an opcode (of FCTYPE for fabrics) says that data goes to the host.
+    let direction = if sqe.opcode == opcode::FABRICS { sqe.fctype() } else { sqe.opcode };
+    let returns_data = direction & 2 != 0;
+    let bytes = sqe.sgl.length.get();
+    let fits = bytes <= E::BUFFER_BYTES_MAX;
+    if returns_data && fits && env.session().is_connected() { bytes } else { 0 }
+}
+
+/// Whether it is the host's to end its controller: on the admin queue, and when it has proved who it is.
+fn may_shut_down(session: &Session) -> bool {
+    let is_admin = session.queue().is_some_and(|connected| connected.qid == 0);
+    is_admin && session.admits(Request::Property).is_ok()
+}
+
+/// Property Set of CC with a shutdown notification (CC.SHN, bits 15:14).
+fn is_shutdown(sqe: &Sqe) -> bool {
+    let property = Property::parse(sqe);
+    sqe.opcode == opcode::FABRICS
+        && sqe.fctype() == fctype::PROPERTY_SET
+        && property.offset == property::CC
+        && property.value >> 14 & 3 != 0
+}

@@ -1,0 +1,436 @@
+//! Fused commands (NVMe Base 2.1, section 3.4.2): Compare and Write, the only fused operation there is (NVM Command Set
+//! 1.1, section 3.1).
+//!
+//! Two commands are one operation if the second one comes right behind the first one in their submission queue. Each
+//! gets its data as if it were alone, into buffers beside the pool, so that no pair waits for a buffer of another one.
+//! When both have theirs they are one job for the store.
+//!
+//! | what comes | first command | second command |
+//! |---|---|---|
+//! | a first command, then something else | Missing Fused Command | executed, if it is not fused |
+//! | a second command without a first one | | Missing Fused Command |
+//! | not a Compare and a Write | Missing Fused Command | the same |
+//! | other blocks than the first one's | Invalid Field | the same |
+//! | more than one block | Atomic Write Unit Exceeded | Failed Fused Command |
+//! | one that cannot be, loses its data or is aborted | what that one would have got alone; the other one Failed Fused Command | |
+//! | one that the state of its way refuses, or the other one | that state's status; the other one Failed Fused Command | |
+//! | one that a reservation forbids, also by the time it has its data or is alone with the block | that one Reservation Conflict; the other one Failed Fused Command | |
+//! | other data than expected | Compare Failure | Failed Fused Command |
+//! | a write that fails | success | what it would have got alone |
+//!
+//! A first command waits for what comes next, as long as its host takes; an Abort ends it.
+
+use super::environment::{Environment, Job, Namespace, Outcome, Payload};
+use super::reservations::CONFLICT;
+use super::slot::{Command, Data};
+use super::{Execution, give_all};
+use crate::io::IoCommand;
+use core::ops::DerefMut;
+use roadtrain_wire::sqe::{FLAG_FUSE, FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+
+/// Fused operations of a connection at once: their buffers are beside the pool.
+const PAIRS_MAX: usize = 32;
+
+/// What the next command is expected to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expected {
+    #[default]
+    Anything,
+    /// The second command that belongs to the one in that slot.
+    Second(u16),
+    /// The second command that belongs to one that was answered: it fails with that status.
+    SecondOfFailed(Status),
+}
+
+/// Two commands that are one.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    compare: u16,
+    /// It has come.
+    write: Option<u16>,
+    /// Whether their data is there.
+    has_data: (bool, bool),
+    /// A store has it.
+    is_started: bool,
+}
+
+impl Pair {
+    fn has(&self, slot: u16) -> bool {
+        self.compare == slot || self.write == Some(slot)
+    }
+}
+
+/// The fused commands of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Fused {
+    expected: Expected,
+    pairs: Vec<Pair>,
+}
+
+impl Fused {
+    /// Whether the next command may be answered without a look at this, unless it is fused itself.
+    #[inline]
+    pub(super) fn expects_second(&self) -> bool {
+        self.expected != Expected::Anything
+    }
+
+    /// Whether a command is fused, and not answered.
+    #[inline]
+    pub(super) fn has(&self, slot: u16) -> bool {
+        self.pairs.iter().any(|pair| pair.has(slot))
+    }
+
+    fn find(&mut self, slot: u16) -> Option<&mut Pair> {
+        self.pairs.iter_mut().find(|pair| pair.has(slot))
+    }
+
+    fn take(&mut self, slot: u16) -> Option<Pair> {
+        let at = self.pairs.iter().position(|pair| pair.has(slot))?;
+        Some(self.pairs.swap_remove(at))
+    }
+}
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// A command that is fused, or comes where a second command was expected.
+    pub(super) fn io_fused(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        if !env.keeps_order() {
+            return self.refuse(env, slot, sqe, Status::INVALID_FIELD.dnr(), &payload);
+        }
+        let expected = core::mem::take(&mut self.fused.expected);
+        let fuse = sqe.flags & FLAG_FUSE;
+        if let (Expected::Second(first), true) = (expected, fuse != FUSE_SECOND) {
+            self.miss_second(env, first);
+        }
+        let alone = Sqe { flags: sqe.flags & !FLAG_FUSE, ..*sqe };
+        let refused = match (fuse, expected) {
+            (0, _) => return self.io_alone(env, slot, sqe, payload),
+            (FUSE_FIRST, _) => match self.check_first(env, &alone, &payload) {
+                Ok((command, namespace)) => {
+                    self.fused.expected = Expected::Second(slot);
+                    let (write, has_data, is_started) = (None, (false, false), false);
+                    self.fused.pairs.push(Pair { compare: slot, write, has_data, is_started });
+                    return self.begin_fused(env, slot, (command, namespace), &alone, payload);
+                }
+                Err(status) => {
+                    let is_missing = status.is(Status::FUSED_MISSING);
+                    let other = if is_missing { status } else { Status::FUSED_FAILED };
+                    self.fused.expected = Expected::SecondOfFailed(other);
+                    status
+                }
+            },
+            (FUSE_SECOND, Expected::Second(first)) => {
+                match self.check_second(env, first, &alone, &payload) {
+                    Ok((command, namespace)) => {
+                        let pair = self.fused.find(first);
+                        pair.into_iter().for_each(|pair| pair.write = Some(slot));
+                        return self.begin_fused(env, slot, (command, namespace), &alone, payload);
+                    }
+                    Err((status, of_first)) => {
+                        self.fail_fused(env, first, of_first, false);
+                        status
+                    }
+                }
+            }
+            (FUSE_SECOND, Expected::SecondOfFailed(status)) => status,
+            (FUSE_SECOND, Expected::Anything) => Status::FUSED_MISSING.dnr(),
+            _ => Status::INVALID_FIELD.dnr(), // both at once: reserved
+        };
+        match env.refusal(sqe.nsid.get()) {
+            // Another way may do it, and nothing is wrong with the command.
+            Some(_) => self.fail(env, slot, refused, &payload),
+            None => self.refuse(env, slot, sqe, refused, &payload),
+        }
+    }
+
+    /// What comes next is no second command: the first one fails, if there is one.
+    pub(super) fn end_expectation(&mut self, env: &mut impl Environment<N, B>) {
+        if let Expected::Second(first) = core::mem::take(&mut self.fused.expected) {
+            self.miss_second(env, first);
+        }
+    }
+
+    fn miss_second(&mut self, env: &mut impl Environment<N, B>, first: u16) {
+        self.fail_fused(env, first, Status::FUSED_MISSING.dnr(), false);
+        self.fused.expected = Expected::Anything;
+    }
+
+    /// Whether it is a Compare that a Write may follow.
+    fn check_first(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        sqe: &Sqe,
+        payload: &Payload<'_, B>,
+    ) -> Result<(IoCommand, Rc<N>), Status> {
+        if sqe.opcode != opcode::COMPARE {
+            return Err(Status::FUSED_MISSING.dnr());
+        }
+        let (command, namespace) = checked(env, sqe, payload)?;
+        if namespace.geometry().read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        if command.data_out_bytes() > 1 << namespace.geometry().lba_shift {
+            return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr());
+        }
+        match self.fused.pairs.len() < PAIRS_MAX {
+            true => Ok((command, namespace)),
+            false => Err(Status::COMMAND_INTERRUPTED),
+        }
+    }
+
+    /// Whether it is the Write that belongs to `first`; else its status, and that of the first one.
+    fn check_second(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        first: u16,
+        sqe: &Sqe,
+        payload: &Payload<'_, B>,
+    ) -> Result<(IoCommand, Rc<N>), (Status, Status)> {
+        let both = |status: Status| Err((status.dnr(), status.dnr()));
+        if sqe.opcode != opcode::WRITE {
+            return both(Status::FUSED_MISSING);
+        }
+        let Command::Io { command, sqe: of_first, .. } = &self.slots[usize::from(first)].command
+        else {
+            return both(Status::FUSED_MISSING);
+        };
+        let (compare, nsid) = (*command, of_first.nsid);
+        let (write, namespace) =
+            checked(env, sqe, payload).map_err(|status| (status, Status::FUSED_FAILED))?;
+        match (compare, write) {
+            (IoCommand::Compare { offset, length, .. }, IoCommand::Write { .. })
+                if (offset, length, nsid) == (write.offset(), write.data_out_bytes(), sqe.nsid) =>
+            {
+                Ok((write, namespace))
+            }
+            _ => both(Status::INVALID_FIELD),
+        }
+    }
+
+    /// Gets a command its buffer, then its data.
+    fn begin_fused(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        (command, namespace): (IoCommand, Rc<N>),
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        if let Some(class) = namespace.class() {
+            env.set_class(slot, class);
+        }
+        env.session().account(&command);
+        self.slots[usize::from(slot)].command =
+            Command::Io { command, namespace, sqe: *sqe, began: None };
+        let (bytes, along) = (command.data_out_bytes(), payload.bytes());
+        match env.place(payload) {
+            Payload::Here(buffer) => {
+                self.hold(env.now(), slot, buffer);
+                self.fused_data_done(env, slot);
+            }
+            _ => {
+                let buffer = env.make(bytes);
+                self.hold(env.now(), slot, buffer);
+                if along == 0 {
+                    env.request_data(slot, bytes);
+                }
+            }
+        }
+    }
+
+    /// A fused command has all its data.
+    pub(super) fn fused_data_done(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        let Some(pair) = self.fused.find(slot) else { return };
+        match pair.compare == slot {
+            true => pair.has_data.0 = true,
+            false => pair.has_data.1 = true,
+        }
+        let &mut Pair { compare, write: Some(write), has_data: (true, true), .. } = pair else {
+            return;
+        };
+        if !env.session().executes_io() {
+            self.fused.take(slot);
+            self.refuse_quiet(env, compare);
+            return self.refuse_quiet(env, write);
+        }
+        for slot in [compare, write] {
+            if self.is_refused(slot) {
+                return self.fail_fused(env, slot, CONFLICT, true);
+            }
+        }
+        let pair = self.fused.find(slot);
+        pair.into_iter().for_each(|pair| pair.is_started = true);
+        self.start_fused(env, compare, write);
+    }
+
+    /// Whether a command that has waited to be alone with its blocks is still to be carried out; `slot` is the second one
+    /// of a pair. Meanwhile a reservation may have been acquired, the way to the namespace closed, or the controller told
+    /// to shut down.
+    ///
+    /// # Errors
+    /// What it is answered: nothing was done.
+    pub fn admits(&self, env: &mut impl Environment<N, B>, slot: u16) -> Result<(), Status> {
+        let Some(s) = self.slots.get(usize::from(slot)) else { return Err(Status::INTERNAL_ERROR) };
+        let Command::Io { sqe, .. } = &s.command else { return Err(Status::INTERNAL_ERROR) };
+        if !env.session().executes_io() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        if let Some(status) = env.refusal(sqe.nsid.get()) {
+            return Err(status);
+        }
+        let pair = self.fused.pairs.iter().find(|pair| pair.has(slot));
+        match self.is_refused(slot) || pair.is_some_and(|pair| self.is_refused(pair.compare)) {
+            true => Err(CONFLICT),
+            false => Ok(()),
+        }
+    }
+
+    /// A reservation of another host refuses it by now.
+    fn is_refused(&self, slot: u16) -> bool {
+        match &self.slots[usize::from(slot)].command {
+            Command::Io { command, namespace, .. } => namespace.refuses(command.group()),
+            _ => false,
+        }
+    }
+
+    /// A reservation forbids a command that is fused, and that waits: a pair that a store has is waited for there.
+    pub(super) fn fence_fused(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        if self.fused.find(slot).is_some_and(|pair| !pair.is_started) {
+            self.fail_fused(env, slot, CONFLICT, false);
+        }
+    }
+
+    fn start_fused(&mut self, env: &mut impl Environment<N, B>, compare: u16, write: u16) {
+        let expected = self.slots[usize::from(compare)].take_buffer();
+        let Command::Io { command: first, .. } = self.slots[usize::from(compare)].command else {
+            return debug_assert!(false, "not a command of a pair");
+        };
+        let s = &mut self.slots[usize::from(write)];
+        let data = s.take_buffer();
+        let Command::Io { command, namespace, began, .. } = &mut s.command else { return };
+        let mut second = *command;
+        if env.session().is_write_through() {
+            second.force_unit_access();
+        }
+        *began = if second.needs_flush() { namespace.epoch() } else { None };
+        let namespace = namespace.clone();
+        let (Some(expected), Some(data)) = (expected, data) else { return };
+        let buffers = (expected, data);
+        let (compare, namespace) = (first, &*namespace);
+        self.start(env, write, Job::CompareAndWrite { compare, write: second, namespace, buffers });
+    }
+
+    /// A store is done with a pair, of which `slot` is the second command: both are answered.
+    pub(super) fn complete_fused(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        outcome: Outcome<B>,
+    ) {
+        let Some(pair) = self.fused.take(slot) else { return give_all(env, outcome) };
+        let compared = outcome.fused.as_ref().is_some_and(|fused| fused.compared);
+        let result = outcome.result;
+        give_all(env, outcome);
+        let (first, second) = match result {
+            Ok(()) => (Status::SUCCESS, Status::SUCCESS),
+            Err(status) if compared => (Status::SUCCESS, status),
+            Err(status) if status.is(CONFLICT) && !self.is_refused(pair.compare) => {
+                (Status::FUSED_FAILED, status)
+            }
+            Err(status) => (status, Status::FUSED_FAILED),
+        };
+        let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
+        self.resolve_aborts(pair.compare, is_aborted);
+        if let Command::Io { namespace, began: Some(began), .. } =
+            &self.slots[usize::from(slot)].command
+            && result.is_ok()
+        {
+            namespace.wrote(*began);
+        }
+        for (slot, status) in [(pair.compare, first), (slot, second)] {
+            self.record(env, slot, status);
+            env.respond(slot, status, 0);
+        }
+    }
+
+    /// A command that is fused fails with `status`, and the other one because of that; `has_data`: all octets of this
+    /// command have come, though the pair does not know it.
+    pub(super) fn fail_fused(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        status: Status,
+        has_data: bool,
+    ) {
+        let Some(pair) = self.fused.take(slot) else { return };
+        if self.fused.expected == Expected::Second(pair.compare) {
+            self.fused.expected = Expected::SecondOfFailed(Status::FUSED_FAILED);
+        }
+        let commands = [(Some(pair.compare), pair.has_data.0), (pair.write, pair.has_data.1)];
+        for (command, its_data) in commands {
+            let Some(command) = command else { continue };
+            let is_it = command == slot;
+            let status = if is_it { status } else { Status::FUSED_FAILED };
+            let has_data = its_data || is_it && has_data;
+            self.record(env, command, status);
+            let s = &mut self.slots[usize::from(command)];
+            s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
+            if has_data {
+                s.command = Command::None;
+                self.resolve_aborts(command, status.is(Status::ABORT_REQUESTED));
+                env.respond(command, status, 0);
+            } else {
+                // Hosts do not expect an answer in the middle of it.
+                (s.command, s.data) = (Command::Failing(status), Data::Discarded);
+            }
+        }
+    }
+
+    /// Aborts a command that is fused; `false`: it is not.
+    pub(super) fn abort_fused(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
+        let Some(&mut Pair { write, is_started, .. }) = self.fused.find(slot) else { return false };
+        match (write, is_started) {
+            (Some(write), true) => {
+                if !env.cancel(write) {
+                    self.resolve_aborts(slot, false);
+                }
+            }
+            _ => self.fail_fused(env, slot, Status::ABORT_REQUESTED, false),
+        }
+        true
+    }
+
+    /// Into the error log, if it is an error of the command.
+    fn record(&mut self, env: &mut impl Environment<N, B>, slot: u16, status: Status) {
+        if let Command::Io { sqe, .. } = &self.slots[usize::from(slot)].command
+            && !status.is_success()
+            && !status.is(Status::ABORT_REQUESTED)
+        {
+            env.session().record_error(sqe, status);
+        }
+    }
+}
+
+/// The command, and its namespace.
+fn checked<N: Namespace, B: DerefMut<Target = [u8]>>(
+    env: &mut impl Environment<N, B>,
+    sqe: &Sqe,
+    payload: &Payload<'_, B>,
+) -> Result<(IoCommand, Rc<N>), Status> {
+    let nsid = sqe.nsid.get();
+    let Some(namespace) = env.namespace(nsid) else {
+        return Err(env.refusal(nsid).unwrap_or(Status::INVALID_NAMESPACE.dnr()));
+    };
+    let command = IoCommand::parse(sqe, namespace.geometry(), payload.bytes())?;
+    if namespace.refuses(command.group()) {
+        return Err(CONFLICT);
+    }
+    Ok((command, namespace))
+}

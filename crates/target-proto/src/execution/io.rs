@@ -1,0 +1,378 @@
+//! I/O commands: checked, given their data, executed, answered.
+
+use super::environment::{Environment, Job, Namespace, Outcome, Payload, Place};
+use super::reservations::CONFLICT;
+use super::slot::{Command, Data};
+use super::{Execution, tell_quiet};
+use crate::io::IoCommand;
+use crate::reservations;
+use core::mem;
+use core::ops::DerefMut;
+use roadtrain_wire::sqe::{FLAG_FUSE, Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// An I/O command that may be executed.
+    #[inline]
+    pub(super) fn io(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        match sqe.flags & FLAG_FUSE != 0 || self.fused.expects_second() {
+            true => self.io_fused(env, slot, sqe, payload),
+            false => self.io_alone(env, slot, sqe, payload),
+        }
+    }
+
+    /// An I/O command that is not fused.
+    pub(super) fn io_alone(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_, B>,
+    ) {
+        let Some(namespace) = env.namespace(sqe.nsid.get()) else {
+            return self.io_without_namespace(env, slot, sqe, &payload);
+        };
+        if let Some(class) = namespace.class() {
+            env.set_class(slot, class);
+        }
+        let command = match IoCommand::parse(sqe, namespace.geometry(), payload.bytes()) {
+            Ok(command) => command,
+            Err(_) if reservations::Command::is_one(sqe.opcode) => {
+                return self.reservation(env, slot, sqe, payload);
+            }
+            Err(status) => return self.refuse(env, slot, sqe, status, &payload),
+        };
+        if namespace.refuses(command.group()) {
+            return self.refuse(env, slot, sqe, CONFLICT, &payload);
+        }
+        env.session().account(&command);
+        if namespace.is_limited() {
+            return self.io_limited(env, slot, (command, namespace, sqe), payload);
+        }
+        // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
+        // must not be kept if its digest is wrong.
+        let is_staged = env.has_data_digest();
+        let is_staged = is_staged || env.is_closed(&namespace, &command);
+        let is_staged = is_staged || namespace.is_marked(&command);
+        let place = if is_staged { None } else { namespace.in_place(&command) };
+        let Some(place) = place else {
+            let command = Command::Io { command, namespace, sqe: *sqe, began: None };
+            self.slots[usize::from(slot)].command = command;
+            let payload = env.place(payload);
+            return self.begin(env, slot, payload);
+        };
+        match command {
+            IoCommand::Read { offset, length, .. } if namespace.is_announced() => {
+                let s = &mut self.slots[usize::from(slot)];
+                s.data = Data::InPlace(place);
+                let announced = namespace.clone();
+                s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+                self.start(env, slot, Job::Announce { namespace: &announced, offset, length });
+            }
+            IoCommand::Read { length, .. } => {
+                namespace.prefetch(place);
+                self.move_in_place(slot, namespace, place);
+                env.respond_with_data(slot, length, 0);
+            }
+            _ => self.write_in_place(env, slot, namespace, place, payload),
+        }
+    }
+
+    /// An I/O command whose rate is limited: its data is in a buffer, wherever the store has it.
+    fn io_limited(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        (command, namespace, sqe): (IoCommand, Rc<N>, &Sqe),
+        payload: Payload<'_, B>,
+    ) {
+        let s = &mut self.slots[usize::from(slot)];
+        s.command = Command::Io { command, namespace, sqe: *sqe, began: None };
+        s.is_due = false;
+        let payload = env.place(payload);
+        // What has its data along waits when that is here.
+        if !matches!(payload, Payload::Asked) || !self.waits(env, slot) {
+            self.begin(env, slot, payload);
+        }
+    }
+
+    /// The data of a read or write moves between the host and `place`.
+    fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
+        let s = &mut self.slots[usize::from(slot)];
+        (s.command, s.data) = (Command::InPlace(namespace), Data::InPlace(place));
+    }
+
+    fn write_in_place(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        namespace: Rc<N>,
+        place: N::Place,
+        payload: Payload<'_, B>,
+    ) {
+        let octets = match &payload {
+            Payload::Here(buffer) => &buffer[..],
+            Payload::InFrame { octets, .. } => octets,
+            Payload::Asked | Payload::Follows(_) => {
+                env.deliver_whole(slot, 1 << namespace.geometry().lba_shift);
+                self.move_in_place(slot, namespace, place);
+                if let Payload::Asked = payload {
+                    env.request_data(slot, place.length());
+                }
+                return;
+            }
+        };
+        namespace.put(place, 0, octets);
+        self.slots[usize::from(slot)].command = Command::InPlace(namespace);
+        env.respond(slot, Status::SUCCESS, 0);
+    }
+
+    /// A write in place whose host cuts its data inside of blocks: what comes from `offset` on goes to a buffer, as
+    /// soon as there is one.
+    pub fn split_block(&mut self, env: &mut impl Environment<N, B>, slot: u16, offset: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        let Data::InPlace(place) = s.data else { return };
+        let Command::InPlace(namespace) = mem::replace(&mut s.command, Command::None) else {
+            return;
+        };
+        s.command = Command::Split { namespace, place, from: offset };
+        s.data = Data::None;
+        let length = place.length();
+        self.hold_or_wait(env, slot, length, length - offset);
+    }
+
+    /// A write whose data is in its place already, or goes there now because its host has split blocks.
+    pub(super) fn finish_in_place(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        if !env.session().executes_io() {
+            return self.refuse_quiet(env, slot);
+        }
+        let s = &self.slots[usize::from(slot)];
+        if let (Command::Split { namespace, place, from, .. }, Data::Buffer(buffer)) =
+            (&s.command, &s.data)
+        {
+            namespace.put(*place, *from, buffer.get(*from as usize..).unwrap_or_default());
+        }
+        env.respond(slot, Status::SUCCESS, 0);
+    }
+
+    /// Fails a command that cannot be.
+    pub(super) fn refuse(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        status: Status,
+        payload: &Payload<'_, B>,
+    ) {
+        env.session().record_error(sqe, status);
+        self.fail(env, slot, status, payload);
+    }
+
+    /// The namespace is not there, or not in reach. NSID FFFFFFFFh is valid for Flush alone: every namespace is flushed.
+    fn io_without_namespace(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        sqe: &Sqe,
+        payload: &Payload<'_, B>,
+    ) {
+        if let Some(status) = env.refusal(sqe.nsid.get()) {
+            // Another way may do it, and nothing is wrong with the command.
+            return self.fail(env, slot, status, payload);
+        }
+        let status = match sqe.opcode {
+            opcode::FLUSH if sqe.nsid.get() == u32::MAX && payload.bytes() == 0 => {
+                return self.start(env, slot, Job::FlushQueue);
+            }
+            opcode::FLUSH if sqe.nsid.get() == u32::MAX => Status::DATA_SGL_LENGTH_INVALID,
+            opcode::FLUSH
+            | opcode::READ
+            | opcode::WRITE
+            | opcode::COMPARE
+            | opcode::VERIFY
+            | opcode::COPY
+            | opcode::WRITE_ZEROES
+            | opcode::WRITE_UNCORRECTABLE
+            | opcode::DATASET_MANAGEMENT => Status::INVALID_NAMESPACE,
+            opcode if reservations::Command::is_one(opcode) => Status::INVALID_NAMESPACE,
+            _ => Status::INVALID_OPCODE,
+        };
+        self.refuse(env, slot, sqe, status.dnr(), payload);
+    }
+
+    /// Gets the command its buffer, then its data, then executes it.
+    pub(super) fn begin(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        payload: Payload<'_, B>,
+    ) {
+        let command = &self.slots[usize::from(slot)].command;
+        let (out, needs) = (command.data_out_bytes(), command.buffer_bytes());
+        let along = payload.bytes();
+        if let Payload::Here(buffer) = payload {
+            let Some(buffer) = widen(env, buffer, needs) else {
+                // There is none for it now, and its data has no other place.
+                return env.respond(slot, Status::COMMAND_INTERRUPTED, 0);
+            };
+            self.hold(env.now(), slot, buffer);
+            return self.execute(env, slot);
+        }
+        if out == 0 || along > 0 || self.may_wait(slot, needs) {
+            self.begin_with_buffer(env, slot, (out, needs), along);
+        }
+    }
+
+    /// The same, once its data may be waited for: `out` bytes of data, of which so many come along, for a buffer of `needs`.
+    #[inline]
+    pub(super) fn begin_with_buffer(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        (out, needs): (u32, u32),
+        along: u32,
+    ) {
+        if needs > 0 && !self.hold_or_wait(env, slot, needs, along) {
+            return;
+        }
+        match (out, along) {
+            (0, _) => self.execute(env, slot),
+            (_, 0) => env.request_data(slot, out),
+            _ => {} // its data follows in the capsule
+        }
+    }
+
+    /// The command has its buffer and its data.
+    pub(super) fn execute(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        if self.fused.has(slot) {
+            return self.fused_data_done(env, slot);
+        }
+        if !env.session().executes_io() {
+            return self.refuse_quiet(env, slot);
+        }
+        if self.waits(env, slot) {
+            return;
+        }
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Io { command, namespace, began, sqe } = &mut s.command else {
+            return self.reserve(env, slot);
+        };
+        if namespace.refuses(command.group()) {
+            let sqe = *sqe;
+            return self.refuse(env, slot, &sqe, CONFLICT, &Payload::Asked);
+        }
+        let mut command = *command;
+        if env.session().is_write_through() {
+            command.force_unit_access();
+        }
+        *began = if command.needs_flush() { namespace.epoch() } else { None };
+        let namespace = namespace.clone();
+        let buffer = s.take_buffer();
+        self.start(env, slot, Job::Execute { command, namespace: &namespace, buffer });
+    }
+
+    #[inline]
+    pub(super) fn start(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        job: Job<'_, N, B>,
+    ) {
+        self.slots[usize::from(slot)].started = env.now();
+        match env.start(slot, job) {
+            Some(outcome) => {
+                let admin = self.complete(env, slot, outcome);
+                debug_assert!(admin.is_none(), "this is an I/O command");
+            }
+            None => {
+                self.slots[usize::from(slot)].in_store = true;
+                env.session().entered_store();
+            }
+        }
+    }
+
+    /// A store is done with a command, which is answered. `Some`: as with [`Execution::command`].
+    pub(super) fn complete(
+        &mut self,
+        env: &mut impl Environment<N, B>,
+        slot: u16,
+        outcome: Outcome<B>,
+    ) -> Option<u16> {
+        let result = outcome.result;
+        let in_store = env.session().in_store();
+        env.set_in_store(in_store);
+        let is_aborted = result.is_err_and(|status| status.is(Status::ABORT_REQUESTED));
+        self.resolve_aborts(slot, is_aborted);
+        tell_quiet(env);
+        if self.fused.has(slot) {
+            self.complete_fused(env, slot, outcome);
+            return None;
+        }
+        let (buffer, copied) = (outcome.buffer, outcome.copied);
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Io { command, namespace, sqe, began } = &s.command else {
+            if let Command::LbaStatus(_) = s.command {
+                self.looked_up(env, slot, result, buffer);
+                return None;
+            }
+            buffer.into_iter().for_each(|buffer| env.give(buffer));
+            if let Command::Admin(_) = s.command {
+                return self.shut_down(env, slot, result);
+            }
+            env.respond(slot, result.err().unwrap_or(Status::SUCCESS), 0); // a flush of all
+            return None;
+        };
+        match result {
+            Ok(()) => {
+                if let Data::InPlace(place) = s.data {
+                    namespace.prefetch(place);
+                    env.respond_with_data(slot, place.length(), 0);
+                    return None;
+                }
+                if let IoCommand::Read { length, .. } = *command
+                    && let Some(buffer) = buffer
+                {
+                    self.answer_with(env, slot, buffer, length, 0);
+                    return None;
+                }
+                began.iter().for_each(|began| namespace.wrote(*began));
+            }
+            Err(status) if !is_aborted => {
+                if matches!(command, IoCommand::WriteUncorrectable { .. })
+                    || status.is(Status::CAPACITY_EXCEEDED)
+                {
+                    env.marks_refused(sqe, status);
+                }
+                env.session().record_error(sqe, status);
+            }
+            Err(_) => {}
+        }
+        buffer.into_iter().for_each(|buffer| env.give(buffer));
+        env.respond(slot, result.err().unwrap_or(Status::SUCCESS), u64::from(copied));
+        None
+    }
+}
+
+/// A buffer of at least `bytes` that begins with the same octets.
+fn widen<N: Namespace, B: DerefMut<Target = [u8]>>(
+    env: &mut impl Environment<N, B>,
+    buffer: B,
+    bytes: u32,
+) -> Option<B> {
+    if buffer.len() >= bytes as usize {
+        return Some(buffer);
+    }
+    let mut wide = env.take(bytes);
+    if let Some(wide) = &mut wide {
+        wide[..buffer.len()].copy_from_slice(&buffer);
+    }
+    env.give(buffer);
+    wide
+}

@@ -1,0 +1,594 @@
+//! A command at its stores, part after part.
+//!
+//! | command | parts |
+//! |---|---|
+//! | Read, Compare, Verify with Force Unit Access | a flush, then the operation |
+//! | Write Zeroes with Force Unit Access | the operation, then a flush |
+//! | Write, Copy with Force Unit Access | the store forces each write, or leaves it to a flush that follows |
+//! | Dataset Management | a discard for each range |
+//! | Flush of all namespaces | a flush for each, whatever one of them says |
+//! | Compare and Write | alone with the blocks: the comparison, then the write |
+//! | Write Uncorrectable | alone with the blocks: the mark |
+//! | Write, Write Zeroes, Copy to blocks that are marked | alone with the blocks: as with Force Unit Access, then the marks are cleared |
+//! | Compare and Write to blocks that a start of the target may find marked | the same, after the comparison |
+//! | others | one |
+//!
+//! A Read, Compare or Verify of blocks that are marked ends where it would look at them, and so does a Copy from them.
+//!
+//! Where nothing is lost without a flush, Force Unit Access needs none. A store that loses what was not flushed is
+//! flushed once at a time: a flush that comes meanwhile waits for the next one, which another command may do for it.
+
+use super::copying::Copying;
+use super::environment::{FusedOutcome, Outcome};
+use crate::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
+use crate::stability::{Epoch, Flushed, Ticket, User, Wake};
+use crate::uncorrectable::Change;
+use core::ops::Deref;
+use roadtrain_proto::cut::Cut;
+use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// What a controller is told whose writes may be lost. To try again would not bring them back.
+const LOST: Status = Status::WRITE_FAULT.dnr();
+
+/// Of blocks that are marked. They stay so until they are written.
+const UNREADABLE: Status = Status::UNRECOVERED_READ_ERROR.dnr();
+
+/// A store.
+pub trait Store {
+    /// Its flushes.
+    type Flushes: Flushes;
+
+    /// `None`: what was written stays, or never was anywhere.
+    fn flushes(&self) -> Option<&Self::Flushes>;
+    /// Whether a part of the range is marked as uncorrectable. One load while nothing is.
+    fn is_marked(&self, range: &ByteRange) -> bool;
+    /// Whether who writes the range has to clear marks of it.
+    fn is_to_clear(&self, range: &ByteRange) -> bool;
+}
+
+/// A store's [`Stability`](crate::stability::Stability), as all who use the store share it.
+pub trait Flushes {
+    /// In which a write that starts now begins.
+    fn epoch(&self) -> Epoch;
+    /// What `user` has written until now is to be stable.
+    fn begin(&self, user: &User) -> Ticket;
+    /// The flush that ran has ended: wakes who waits for that.
+    fn ended(&self, flushed: Flushed);
+    /// Whether the controller may be told that what it has written is stable.
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool;
+}
+
+type FlushesOf<S> = <<S as Deref>::Target as Store>::Flushes;
+
+/// What there is to do for a command now.
+pub enum Step<B> {
+    /// The store is to do this, with the command's buffer if it moves data.
+    Submit(Op, Option<B>),
+    /// Another command flushes: [`Task::woken`] is called when that has ended.
+    Wait,
+    /// The store's marks are to change like this, which ends the part.
+    Mark(Change),
+    /// Nobody else is to change the range from now on until the command has ended: then call [`Task::excluded`], and
+    /// begin. Until then what was checked may have changed.
+    Exclude(ByteRange),
+    /// Nothing: the part has ended like this.
+    Ended(Result<(), Status>),
+}
+
+/// What is done next.
+#[derive(Clone, Copy)]
+enum Part {
+    Store(Op),
+    Marks(Change),
+}
+
+/// The parts that follow.
+enum Rest<S> {
+    None,
+    Then(Op),
+    Discards(Ranges),
+    Flushes(Vec<S>),
+    Copy(Box<Copying>),
+}
+
+/// A command that has to be alone with a range.
+struct Alone {
+    range: ByteRange,
+    /// It is; whether it is still to be carried out.
+    admitted: Option<Result<(), Status>>,
+    /// The range is cleared of marks at the end.
+    clears: bool,
+}
+
+/// A write that follows its comparison.
+struct Fused<B> {
+    write: Op,
+    /// The other command's: first the write's data, then what was compared.
+    other: Option<B>,
+    compared: bool,
+}
+
+struct Flush {
+    /// `None`: nobody's but its own command's.
+    ticket: Option<Ticket>,
+    /// It flushes itself.
+    leads: bool,
+}
+
+/// A command under way. `S` leads to a store and keeps it open, `B` is a buffer.
+pub struct Task<S, B> {
+    store: S,
+    next: Part,
+    rest: Rest<S>,
+    /// The command's buffer while no operation has it.
+    buffer: Option<B>,
+    /// Octets that the buffer is to have when a read has ended well.
+    reads: u32,
+    /// Octets of a write.
+    writes: u32,
+    alone: Option<Box<Alone>>,
+    fused: Option<Box<Fused<B>>>,
+    /// The host has aborted it: nothing more is begun.
+    is_cancelled: bool,
+    /// Whose flush it is.
+    user: Option<Arc<User>>,
+    /// When a write began that is flushed by its command.
+    wrote: Option<Epoch>,
+    /// The store has not forced the write that has just ended: a flush follows, which takes turns with those of others.
+    is_unforced: bool,
+    /// A flush of a store that others use, under way.
+    flush: Option<Flush>,
+    failed: Option<Status>,
+}
+
+impl<S: Deref<Target: Store>, B: Cut> Task<S, B> {
+    fn new(store: S, op: Op) -> Self {
+        Task {
+            store,
+            next: Part::Store(op),
+            rest: Rest::None,
+            buffer: None,
+            reads: 0,
+            writes: 0,
+            alone: None,
+            fused: None,
+            is_cancelled: false,
+            user: None,
+            wrote: None,
+            is_unforced: false,
+            flush: None,
+            failed: None,
+        }
+    }
+
+    /// An I/O command of one namespace, checked against its `geometry`; a Flush is `user`'s.
+    ///
+    /// # Errors
+    /// It has ended: there is nothing to do.
+    pub fn execute(
+        command: &IoCommand,
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+        user: Option<&Arc<User>>,
+    ) -> Result<Self, Outcome<B>> {
+        let op = match *command {
+            IoCommand::Read { offset, .. } | IoCommand::Verify { offset, .. } => {
+                Op::Read { offset }
+            }
+            IoCommand::Write { offset, fua, .. } => Op::Write { offset, fua },
+            IoCommand::Compare { offset, .. } => Op::Compare { offset },
+            IoCommand::WriteZeroes { offset, length, deallocate, .. } => {
+                Op::WriteZeroes { range: ByteRange { offset, len: length }, deallocate }
+            }
+            IoCommand::DatasetManagement { ranges, deallocate, .. } => {
+                return Task::discard((ranges, deallocate), (store, geometry), buffer);
+            }
+            IoCommand::Copy { offset, ranges, fua, .. } => {
+                return Task::copy((offset, ranges, fua), (store, geometry), buffer);
+            }
+            IoCommand::WriteUncorrectable { offset, length } => {
+                let range = ByteRange { offset, len: length };
+                return Ok(Task::mark(store, range, buffer));
+            }
+            IoCommand::Flush => Op::Flush,
+        };
+        let mut task = Task { buffer, ..Task::new(store, op) };
+        let changed = if op.changes() { command.range() } else { None };
+        let clears = changed.is_some_and(|changed| task.clear(changed));
+        if let Part::Store(Op::Write { fua, .. }) = &mut task.next {
+            *fua |= clears;
+        }
+        match *command {
+            IoCommand::Flush => task.user = user.cloned(),
+            IoCommand::Read { length, .. } | IoCommand::Verify { length, .. } => {
+                task.reads = length;
+            }
+            IoCommand::Write { length, .. } => task.writes = length,
+            _ => {}
+        }
+        if let Some(flushes) = task.store.flushes() {
+            if command.reads_stable_data() {
+                (task.next, task.rest) = (Part::Store(Op::Flush), Rest::Then(op));
+            } else if let IoCommand::WriteZeroes { fua, .. } = *command
+                && (fua || clears)
+            {
+                (task.wrote, task.rest) = (Some(flushes.epoch()), Rest::Then(Op::Flush));
+            }
+        }
+        Ok(task)
+    }
+
+    /// Compare and Write of the same blocks, checked against their namespace's `geometry`.
+    ///
+    /// # Errors
+    /// It has ended: there is nothing to do.
+    pub fn compare_and_write(
+        (compare, write): (&IoCommand, &IoCommand),
+        (store, geometry): (S, &Geometry),
+        (expected, data): (B, B),
+    ) -> Result<Self, Outcome<B>> {
+        let (&IoCommand::Write { offset, length, fua }, true) =
+            (write, matches!(compare, IoCommand::Compare { .. }))
+        else {
+            let fused = FusedOutcome { compared: false, buffer: Some(data) };
+            let result = Err(Status::INTERNAL_ERROR);
+            let fused = Some(Box::new(fused));
+            return Err(Outcome { result, buffer: Some(expected), copied: 0, fused });
+        };
+        let range = ByteRange { offset, len: length.into() };
+        let clears = store.is_to_clear(&range);
+        let write = Op::Write { offset, fua: fua || clears };
+        let fused = Some(Box::new(Fused { write, other: Some(data), compared: false }));
+        let task = Task::execute(compare, (store, geometry), Some(expected), None)?;
+        Ok(Task { writes: length, fused, alone: Some(Alone::new(range, clears)), ..task })
+    }
+
+    /// Nobody else changes the range that the command has named ([`Step::Exclude`]). `admitted` is what
+    /// [`Execution::admits`](super::Execution::admits) says by now: a command that is not is not carried out.
+    pub fn excluded(&mut self, admitted: Result<(), Status>) {
+        self.alone.iter_mut().for_each(|alone| alone.admitted = Some(admitted));
+    }
+
+    /// Whether it is alone with a range, or is to be.
+    #[inline]
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.alone.is_some()
+    }
+
+    /// What its part changes, if that has begun.
+    #[must_use]
+    pub fn changes(&self) -> Option<ByteRange> {
+        match (self.next, &self.alone) {
+            (_, Some(alone)) if alone.admitted.is_none() => None, // nor does anybody wait for it
+            (Part::Store(op), _) => op.changed(self.writes.into()),
+            (Part::Marks(_), _) => None, // it is alone
+        }
+    }
+
+    /// Write Uncorrectable.
+    fn mark(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        let next = Part::Marks(Change::Mark(range));
+        Task { next, buffer, alone: Some(Alone::new(range, false)), ..Task::new(store, Op::Flush) }
+    }
+
+    /// It is about to change the range: whether it has to clear marks of it, and so to be alone.
+    fn clear(&mut self, range: ByteRange) -> bool {
+        let clears = self.store.is_to_clear(&range);
+        if clears {
+            self.alone = Some(Alone::new(range, true));
+        }
+        clears
+    }
+
+    /// Dataset Management: without `deallocate` a hint that has no effect.
+    fn discard(
+        (count, deallocate): (u32, bool),
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+    ) -> Result<Self, Outcome<B>> {
+        let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
+        let ranges = list.and_then(|list| Ranges::new(list, count, geometry));
+        let first = ranges.map(|mut ranges| Some((ranges.next(buffer.as_deref()?)?, ranges)));
+        match first {
+            Ok(Some((range, ranges))) if deallocate => {
+                let rest = Rest::Discards(ranges);
+                Ok(Task { rest, buffer, ..Task::new(store, Op::Discard { range }) })
+            }
+            other => Err(Outcome::new(other.map(drop), buffer)),
+        }
+    }
+
+    /// Copy: `to` is where to, how many source ranges there are in the buffer, and whether it is stable then.
+    fn copy(
+        to: (u64, u32, bool),
+        (store, geometry): (S, &Geometry),
+        buffer: Option<B>,
+    ) -> Result<Self, Outcome<B>> {
+        let list = buffer.as_deref().ok_or(Status::INTERNAL_ERROR);
+        let copying = list.and_then(|list| Copying::new(list, to, geometry));
+        match copying.map(|copying| (copying.op(), copying)) {
+            Ok((Some((op, bytes)), mut copying)) => {
+                let mut task = Task { buffer, ..Task::new(store, op) };
+                if task.clear(copying.destination()) {
+                    copying.force_unit_access();
+                }
+                task.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                task.rest = Rest::Copy(Box::new(copying));
+                Ok(task)
+            }
+            other => Err(Outcome::new(other.map(drop), buffer)),
+        }
+    }
+
+    /// Says when the data of a Read may be taken from the store's own memory.
+    pub fn announce(store: S, range: ByteRange) -> Self {
+        Task::new(store, Op::ReadInPlace { range })
+    }
+
+    /// Fills `buffer` with what is allocated of the range.
+    pub fn look_up(store: S, range: ByteRange, buffer: Option<B>) -> Self {
+        Task { buffer, ..Task::new(store, Op::LookUp { range }) }
+    }
+
+    /// Flushes them for `user`, one after the other.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn flush_all(mut stores: Vec<S>, user: Option<Arc<User>>) -> Result<Self, Outcome<B>> {
+        match stores.pop() {
+            Some(store) => {
+                Ok(Task { rest: Rest::Flushes(stores), user, ..Task::new(store, Op::Flush) })
+            }
+            None => Err(Outcome::new(Ok(()), None)),
+        }
+    }
+
+    /// What is done now, or is to be.
+    #[inline]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Begins the next part. `join` asks for a flush: whether this command is to do it now, else it is woken.
+    #[inline]
+    pub fn begin(&mut self, join: impl FnOnce(&FlushesOf<S>) -> bool) -> Step<B> {
+        if let Some(alone) = &self.alone {
+            match (alone.admitted, self.is_cancelled) {
+                (None, _) => return Step::Exclude(alone.range),
+                (Some(_), true) => return Step::Ended(Err(Status::ABORT_REQUESTED)),
+                (Some(Err(status)), false) => return Step::Ended(Err(status)),
+                (Some(Ok(())), false) => {}
+            }
+        }
+        let op = match self.next {
+            Part::Store(op) => op,
+            Part::Marks(change) => return Step::Mark(change),
+        };
+        if matches!(op, Op::Flush)
+            && let Some(flushes) = self.store.flushes()
+        {
+            let ticket = self.user.as_ref().map(|user| flushes.begin(user));
+            let leads = join(flushes);
+            self.flush = Some(Flush { ticket, leads });
+            if !leads {
+                return Step::Wait;
+            }
+        }
+        if self.is_unreadable(&op) {
+            return Step::Ended(Err(UNREADABLE));
+        }
+        if let Op::Write { fua: true, .. } = op {
+            self.wrote = self.store.flushes().map(Flushes::epoch);
+        }
+        let moves = matches!(
+            op,
+            Op::Read { .. } | Op::Write { .. } | Op::Compare { .. } | Op::LookUp { .. }
+        );
+        Step::Submit(op, if moves { self.buffer.take() } else { None })
+    }
+
+    /// Whether it would look at blocks that are marked.
+    #[inline]
+    fn is_unreadable(&self, op: &Op) -> bool {
+        let range = match *op {
+            Op::Read { offset } | Op::Compare { offset } => {
+                let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+                ByteRange { offset, len }
+            }
+            Op::LookUp { range } => range, // no store takes them for allocated
+            _ => return false,
+        };
+        self.store.is_marked(&range)
+    }
+
+    /// The flush for which it waits has ended, or it is to flush itself.
+    pub fn woken(&mut self, wake: Wake) -> Step<B> {
+        match (wake, &mut self.flush) {
+            (Wake::Lead, Some(flush)) => {
+                flush.leads = true;
+                match self.is_cancelled {
+                    true => Step::Ended(Err(Status::ABORT_REQUESTED)),
+                    false => Step::Submit(Op::Flush, None),
+                }
+            }
+            (Wake::Ended(Flushed::Done), Some(_)) => Step::Ended(Ok(())),
+            (Wake::Ended(_), Some(_)) => Step::Ended(Err(LOST)),
+            (_, None) => Step::Wait,
+        }
+    }
+
+    /// A part has ended, with the buffer that it was given. `is_unforced`: a write with Force Unit Access went well, and
+    /// the store leaves it to a flush to make it stable. `None`: [begin](Task::begin) the next one.
+    #[inline]
+    pub fn ended(
+        &mut self,
+        result: Result<(), Status>,
+        buffer: Option<B>,
+        is_unforced: bool,
+    ) -> Option<Outcome<B>> {
+        if buffer.is_some() {
+            self.buffer = buffer;
+        }
+        self.is_unforced = is_unforced;
+        let result = self.settle(result);
+        self.failed = self.failed.or(result.err());
+        if self.goes_on(result.is_ok()) {
+            return None;
+        }
+        let is_whole = self.buffer.as_ref().map_or(0, |b| b.len()) >= self.reads as usize;
+        let result = match self.failed {
+            Some(status) => Err(status),
+            None if is_whole => Ok(()),
+            None => Err(Status::INTERNAL_ERROR), // the store has kept what it was to fill
+        };
+        let fused = self
+            .fused
+            .take()
+            .map(|fused| Box::new(FusedOutcome { compared: fused.compared, buffer: fused.other }));
+        let mut copied = 0;
+        if let Rest::Copy(copying) = &self.rest {
+            copied = if result.is_err() { copying.copied() } else { 0 };
+            self.buffer.iter_mut().for_each(|buffer| buffer.cut(copying.buffer_bytes()));
+        }
+        Some(Outcome { result, buffer: self.buffer.take(), copied, fused })
+    }
+
+    /// Nothing more is begun. The command ends as ever, aborted or otherwise.
+    pub fn cancel(&mut self) {
+        self.is_cancelled = true;
+    }
+
+    /// What the command is told of the end of a part.
+    fn settle(&mut self, result: Result<(), Status>) -> Result<(), Status> {
+        let Some(flushes) = self.store.flushes() else { return result };
+        let Some(Flush { ticket, leads }) = self.flush.take() else { return result };
+        let flushed = match result {
+            Ok(()) => Flushed::Done,
+            Err(status) if status.is(Status::ABORT_REQUESTED) => Flushed::NotRun,
+            Err(_) => Flushed::Failed,
+        };
+        if leads {
+            flushes.ended(flushed);
+        }
+        let is_good = match ticket {
+            Some(ticket) => flushes.settle(ticket, flushed),
+            None => self.wrote.is_none_or(|began| began == flushes.epoch()),
+        };
+        // An earlier flush has failed, and who wrote before hears of it now.
+        if is_good { result } else { result.and(Err(LOST)) }
+    }
+
+    /// Whether a part follows one that went well, or not.
+    fn goes_on(&mut self, is_well: bool) -> bool {
+        let op = self.next_op(is_well).map(Part::Store);
+        let cleared = || self.alone.as_mut().filter(|_| is_well).and_then(|alone| alone.cleared());
+        let Some(next) = op.or_else(cleared) else { return false };
+        if self.is_cancelled {
+            self.failed = self.failed.or(Some(Status::ABORT_REQUESTED));
+        }
+        self.next = next;
+        !self.is_cancelled
+    }
+
+    /// What a store does next.
+    fn next_op(&mut self, is_well: bool) -> Option<Op> {
+        if is_well && core::mem::take(&mut self.is_unforced) {
+            return Some(Op::Flush);
+        }
+        match &mut self.rest {
+            Rest::Flushes(stores) => stores.pop().map(|store| {
+                self.store = store;
+                Op::Flush
+            }),
+            _ if !is_well => None,
+            Rest::None => self.write_compared(),
+            Rest::Discards(ranges) => {
+                let range = self.buffer.as_deref().and_then(|list| ranges.next(list));
+                range.map(|range| Op::Discard { range })
+            }
+            Rest::Copy(copying) => {
+                copying.advance();
+                copying.op().map(|(op, bytes)| {
+                    self.writes = bytes as u32;
+                    self.buffer.iter_mut().for_each(|buffer| buffer.cut(bytes));
+                    op
+                })
+            }
+            &mut Rest::Then(op) => {
+                self.rest = Rest::None;
+                Some(op)
+            }
+        }
+    }
+}
+
+impl Alone {
+    fn new(range: ByteRange, clears: bool) -> Box<Alone> {
+        Box::new(Alone { range, admitted: None, clears })
+    }
+
+    /// What it has written is good: once.
+    fn cleared(&mut self) -> Option<Part> {
+        let clears = core::mem::take(&mut self.clears);
+        clears.then_some(Part::Marks(Change::Clear(self.range)))
+    }
+}
+
+impl<S, B> Task<S, B> {
+    /// What was compared is as expected: the write, unless that was it.
+    fn write_compared(&mut self) -> Option<Op> {
+        let fused = self.fused.as_mut().filter(|fused| !fused.compared)?;
+        fused.compared = true;
+        core::mem::swap(&mut self.buffer, &mut fused.other);
+        Some(fused.write)
+    }
+}
+
+/// The ranges of a Dataset Management command that are still to come.
+struct Ranges {
+    at: usize,
+    count: usize,
+    lba_shift: u8,
+}
+
+impl Ranges {
+    /// The first `count` of a list, checked against the capacity. Stores check again what a host has changed since.
+    fn new(list: &[u8], count: u32, geometry: &Geometry) -> Result<Ranges, Status> {
+        let (entries, _) = list.as_chunks();
+        let mut named = entries.iter().take(count as usize).map(range);
+        let fits = |(slba, blocks): (u64, u64)| {
+            slba.checked_add(blocks).is_some_and(|end| end <= geometry.blocks)
+        };
+        match named.all(fits) {
+            true => Ok(Ranges { at: 0, count: count as usize, lba_shift: geometry.lba_shift }),
+            false => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+        }
+    }
+
+    /// The next one that is not empty.
+    fn next(&mut self, list: &[u8]) -> Option<ByteRange> {
+        let (entries, _) = list.as_chunks();
+        while self.at < self.count {
+            let (slba, blocks) = range(entries.get(self.at)?);
+            self.at += 1;
+            if blocks > 0 {
+                let (offset, len) = (slba << self.lba_shift, blocks << self.lba_shift);
+                return Some(ByteRange { offset, len });
+            }
+        }
+        None
+    }
+}
+
+/// Where a range of a Dataset Management command begins, and its length, in blocks.
+fn range(entry: &[u8; DSM_RANGE_BYTES as usize]) -> (u64, u64) {
+    let (words, _) = entry.as_chunks();
+    let word = |at: usize| u64::from(u32::from_le_bytes(words[at]));
+    (word(2) | word(3) << 32, word(1))
+}
+
+#[cfg(test)]
+mod tests;

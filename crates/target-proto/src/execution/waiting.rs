@@ -1,0 +1,183 @@
+//! Commands whose rate is limited wait for their time.
+//!
+//! One whose data has not come along waits without a buffer, and without having asked for its data. One whose data is in
+//! its capsule waits with it in a buffer; when a connection has many octets of these, nothing more is received from
+//! it. So whoever is limited holds little of what others need.
+
+use super::environment::{Environment, Namespace, Payload};
+use super::slot::{Command, Data};
+use super::{Execution, Held};
+use core::ops::DerefMut;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+
+/// Octets that may wait for their time in buffers before nothing more is received.
+const KEPT_MAX: usize = 128 << 10;
+
+/// Commands that wait for their time.
+pub(super) struct Waiting {
+    /// Slots, in the order of their times.
+    slots: VecDeque<(Instant, u16)>,
+    /// Octets in their buffers.
+    kept: usize,
+    /// Whether nothing is received because of these.
+    pub(super) held: Held,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Waiting { slots: VecDeque::new(), kept: 0, held: Held::No }
+    }
+}
+
+impl Waiting {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The time of the first.
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.slots.front().map(|(begins, _)| *begins)
+    }
+
+    fn enter(&mut self, begins: Instant, slot: u16, octets: usize) {
+        let at = self.slots.partition_point(|(other, _)| *other <= begins);
+        self.slots.insert(at, (begins, slot));
+        self.kept += octets;
+        if self.kept > KEPT_MAX {
+            self.held = Held::Yes;
+        }
+    }
+
+    /// It does not wait any more, with so many octets in a buffer.
+    fn left(&mut self, octets: usize) {
+        self.kept = self.kept.saturating_sub(octets);
+        if self.kept <= KEPT_MAX && self.held == Held::Yes {
+            self.held = Held::WasSo;
+        }
+    }
+}
+
+impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
+    /// Has a command wait if its rate is limited and its time has not come.
+    #[inline]
+    pub(super) fn waits(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
+        let s = &mut self.slots[usize::from(slot)];
+        let Command::Io { command, namespace, .. } = &s.command else { return false };
+        if !namespace.is_limited() || s.is_due {
+            return false;
+        }
+        s.is_due = true;
+        let now = env.now();
+        let begins = namespace.begins(now, command);
+        begins > now && {
+            self.wait(begins, slot);
+            true
+        }
+    }
+
+    fn wait(&mut self, begins: Instant, slot: u16) {
+        let s = &mut self.slots[usize::from(slot)];
+        let octets = s.buffered();
+        s.held_since = Instant(u64::MAX); // its host is not to blame
+        self.waiting.enter(begins, slot, octets);
+    }
+
+    /// Goes on with commands whose time has come.
+    pub(super) fn go_on(&mut self, env: &mut impl Environment<N, B>) {
+        let now = env.now();
+        while self.waiting.first().is_some_and(|begins| begins <= now) {
+            let Some((_, slot)) = self.waiting.slots.pop_front() else { break };
+            self.waiting.left(self.slots[usize::from(slot)].buffered());
+            self.go_on_with(env, slot);
+        }
+    }
+
+    fn go_on_with(&mut self, env: &mut impl Environment<N, B>, slot: u16) {
+        let since = self.patience(env.now());
+        let s = &mut self.slots[usize::from(slot)];
+        s.held_since = since;
+        match (&s.data, &s.command) {
+            (Data::Buffer(_), _) => self.execute(env, slot),
+            _ if !env.session().executes_io() => self.refuse_quiet(env, slot),
+            _ => self.begin(env, slot, Payload::Asked),
+        }
+    }
+
+    /// The namespaces or what they may do have changed: what waits for a namespace that is gone fails, what is limited in
+    /// another way waits as long as that wants, and the rest keeps its time.
+    pub fn review(&mut self, env: &mut impl Environment<N, B>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let now = env.now();
+        for (begins, slot) in core::mem::take(&mut self.waiting.slots) {
+            let s = &mut self.slots[usize::from(slot)];
+            let octets = s.buffered();
+            self.waiting.left(octets);
+            let Command::Io { command, namespace, sqe, .. } = &mut s.command else { continue };
+            let nsid = sqe.nsid.get();
+            match env.namespace(nsid) {
+                Some(found) => {
+                    let begins = if found.is_limited_as(namespace) {
+                        begins
+                    } else {
+                        namespace.give_back(command);
+                        if found.is_limited() { found.begins(now, command) } else { now }
+                    };
+                    *namespace = found;
+                    self.wait(begins, slot);
+                }
+                None => {
+                    let gone = Status::INVALID_NAMESPACE.dnr();
+                    let status = env.refusal(nsid).unwrap_or(gone);
+                    self.end_waiting(env, slot, status);
+                }
+            }
+        }
+    }
+
+    /// Nothing that waits is executed any more.
+    pub(super) fn refuse_waiting(&mut self, env: &mut impl Environment<N, B>) {
+        for (_, slot) in core::mem::take(&mut self.waiting.slots) {
+            self.waiting.left(self.slots[usize::from(slot)].buffered());
+            self.give_back(slot);
+            self.refuse_quiet(env, slot);
+        }
+    }
+
+    /// The connection is over: nothing waits any more.
+    pub(super) fn forget_waiting(&mut self) {
+        for (_, slot) in core::mem::take(&mut self.waiting).slots {
+            self.give_back(slot);
+        }
+    }
+
+    /// A command that waits does not begin.
+    fn give_back(&self, slot: u16) {
+        if let Command::Io { command, namespace, .. } = &self.slots[usize::from(slot)].command {
+            namespace.give_back(command);
+        }
+    }
+
+    /// Ends a command if it waits; whether it did.
+    pub(super) fn abort_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16) -> bool {
+        let place = self.waiting.slots.iter().position(|(_, waits)| *waits == slot);
+        let Some(place) = place else { return false };
+        self.waiting.slots.remove(place);
+        self.waiting.left(self.slots[usize::from(slot)].buffered());
+        self.end_waiting(env, slot, Status::ABORT_REQUESTED);
+        true
+    }
+
+    fn end_waiting(&mut self, env: &mut impl Environment<N, B>, slot: u16, status: Status) {
+        self.give_back(slot);
+        let s = &mut self.slots[usize::from(slot)];
+        s.take_buffer().into_iter().for_each(|buffer| env.give(buffer));
+        s.command = Command::None;
+        env.respond(slot, status, 0);
+        self.resolve_aborts(slot, status.is(Status::ABORT_REQUESTED));
+    }
+}

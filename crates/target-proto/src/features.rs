@@ -1,0 +1,305 @@
+//! Get Features and Set Features (NVMe Base 2.1, sections 5.1.11 and 5.1.25).
+
+use super::context::{Context, Reply, octet};
+use super::feature_values::Thresholds;
+use super::kind::ControllerKind;
+use super::reservations::Reservations;
+use roadtrain_proto::error::CommandError;
+use roadtrain_wire::feature::{
+    GetFeatures, HOST_BEHAVIOR_BYTES, HOST_IDENTIFIER_BYTES, NumberOfQueues, Select, SetFeatures,
+    TemperatureThreshold, capabilities, fid,
+};
+use roadtrain_wire::identify::NSID_ALL;
+use roadtrain_wire::reservation::{NOTIFICATION_MASK, PTPL};
+use roadtrain_wire::status::Status;
+
+/// Features whose value cannot change, and that value.
+const FIXED: [(u8, u32); 5] = [
+    (fid::ARBITRATION, 7), // no limit on a burst
+    (fid::POWER_MANAGEMENT, 0),
+    (fid::ERROR_RECOVERY, 0),
+    (fid::WRITE_ATOMICITY, 0),
+    (fid::COMMAND_SET_PROFILE, 0),
+];
+
+/// Features that a namespace has, or each namespace at a controller.
+pub(super) const OF_NAMESPACES: [u8; 2] =
+    [fid::RESERVATION_NOTIFICATION_MASK, fid::RESERVATION_PERSISTENCE];
+
+/// Features a controller has.
+pub(super) fn supported(kind: ControllerKind) -> &'static [u8] {
+    match kind {
+        ControllerKind::Io => &[
+            fid::ARBITRATION,
+            fid::POWER_MANAGEMENT,
+            fid::TEMPERATURE_THRESHOLD,
+            fid::ERROR_RECOVERY,
+            fid::VOLATILE_WRITE_CACHE,
+            fid::NUMBER_OF_QUEUES,
+            fid::WRITE_ATOMICITY,
+            fid::ASYNC_EVENT_CONFIG,
+            fid::KEEP_ALIVE_TIMER,
+            fid::HOST_BEHAVIOR,
+            fid::COMMAND_SET_PROFILE,
+            fid::HOST_IDENTIFIER,
+            fid::RESERVATION_NOTIFICATION_MASK,
+            fid::RESERVATION_PERSISTENCE,
+        ],
+        ControllerKind::Discovery => {
+            &[fid::ASYNC_EVENT_CONFIG, fid::KEEP_ALIVE_TIMER, fid::HOST_IDENTIFIER]
+        }
+    }
+}
+
+/// The value of a feature that does not change.
+fn fixed(fid: u8) -> Option<u32> {
+    FIXED.iter().find(|(fixed, _)| *fixed == fid).map(|(_, value)| *value)
+}
+
+fn is_changeable(fid: u8) -> bool {
+    fixed(fid).is_none() && fid != fid::HOST_IDENTIFIER
+}
+
+fn queues(context: &Context<'_>) -> u32 {
+    let count = u32::from(context.limits.io_queues_max);
+    NumberOfQueues { submission: count, completion: count }.emit()
+}
+
+/// Get Features.
+pub(super) fn get(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    let get = GetFeatures::parse(context.sqe);
+    if !supported(context.controller.kind).contains(&get.fid) {
+        return Err(CommandError::field(octet::CDW10));
+    }
+    if get.fid == fid::ERROR_RECOVERY {
+        check_namespace(context)?;
+    }
+    match get.select.ok_or(CommandError::field(octet::CDW10))? {
+        Select::Capabilities if is_changeable(get.fid) => Ok(capabilities::CHANGEABLE.into()),
+        Select::Capabilities => Ok(0),
+        Select::Current => current(context, get.fid, out),
+        // Nothing is saved, so what is saved is the default.
+        Select::Default | Select::Saved => default(context, get.fid, out),
+    }
+}
+
+fn current(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    let controller = &context.controller;
+    let value = match fid {
+        fid::TEMPERATURE_THRESHOLD => threshold(context, controller.features.thresholds)?.into(),
+        fid::VOLATILE_WRITE_CACHE => controller.features.write_cache.into(),
+        fid::NUMBER_OF_QUEUES => queues(context),
+        fid::ASYNC_EVENT_CONFIG => controller.events.enabled(),
+        fid::KEEP_ALIVE_TIMER => controller.keep_alive.kato_ms(),
+        fid::HOST_BEHAVIOR => return host_behavior(context, controller.features.acre, out),
+        fid::HOST_IDENTIFIER => return host_identifier(context, out),
+        fid::RESERVATION_NOTIFICATION_MASK => controller.notices.mask(namespace(context)?.0),
+        fid::RESERVATION_PERSISTENCE => persists(context)?.into(),
+        _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
+    };
+    Ok(value.into())
+}
+
+fn default(context: &Context<'_>, fid: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    let value = match fid {
+        fid::TEMPERATURE_THRESHOLD => threshold(context, Thresholds::DEFAULT)?.into(),
+        fid::VOLATILE_WRITE_CACHE => 1,
+        fid::NUMBER_OF_QUEUES => queues(context),
+        fid::ASYNC_EVENT_CONFIG
+        | fid::KEEP_ALIVE_TIMER
+        | fid::RESERVATION_NOTIFICATION_MASK
+        | fid::RESERVATION_PERSISTENCE => 0,
+        fid::HOST_BEHAVIOR => return host_behavior(context, 0, out),
+        fid::HOST_IDENTIFIER => return host_identifier(context, out),
+        _ => fixed(fid).ok_or(CommandError::field(octet::CDW10))?,
+    };
+    Ok(value.into())
+}
+
+fn host_behavior(context: &Context<'_>, acre: u8, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    context.check_data_out(HOST_BEHAVIOR_BYTES)?;
+    out.push(acre);
+    out.resize(HOST_BEHAVIOR_BYTES, 0);
+    Ok(0)
+}
+
+/// The 128-bit identifier of Connect; fabrics have no other (EXHID is 1).
+fn host_identifier(context: &Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    if context.sqe.cdw11.get() & 1 == 0 {
+        return Err(CommandError::field(octet::CDW11));
+    }
+    context.check_data_out(HOST_IDENTIFIER_BYTES)?;
+    out.extend_from_slice(&context.controller.hostid);
+    Ok(0)
+}
+
+/// The threshold that a Get Features command names. The Composite Temperature is the only one there is.
+fn threshold(context: &Context<'_>, mut thresholds: Thresholds) -> Result<u16, CommandError> {
+    let wanted = TemperatureThreshold::parse(context.sqe.cdw11.get());
+    match wanted.kind {
+        Some(kind) if wanted.sensor == TemperatureThreshold::COMPOSITE => Ok(*thresholds.get(kind)),
+        _ => Err(CommandError::field(octet::CDW11)),
+    }
+}
+
+fn set_threshold(context: &mut Context<'_>, value: u32) -> Result<u64, CommandError> {
+    let TemperatureThreshold { kelvins, sensor, kind, hysteresis } =
+        TemperatureThreshold::parse(value);
+    let is_ours = matches!(sensor, TemperatureThreshold::COMPOSITE | TemperatureThreshold::ALL);
+    match kind {
+        Some(kind) if is_ours && hysteresis == 0 => {
+            *context.controller.features.thresholds.get(kind) = kelvins;
+            Ok(0)
+        }
+        _ => Err(CommandError::field(octet::CDW11)),
+    }
+}
+
+/// The namespace that a command names, with its reservations.
+fn namespace<'a>(context: &'a Context<'_>) -> Result<(u32, &'a Reservations), CommandError> {
+    let nsid = context.sqe.nsid.get();
+    let shown = context.subsystem.filter(|_| !context.controller.removed.hides(nsid));
+    let reservations = shown.and_then(|subsystem| subsystem.reservations.get(&nsid));
+    let reservations =
+        reservations.ok_or(CommandError::at(Status::INVALID_NAMESPACE, octet::NSID))?;
+    Ok((nsid, reservations))
+}
+
+/// Checks that the namespace that a command names is there; 0 and FFFFFFFFh name none in particular.
+fn check_namespace(context: &Context<'_>) -> Result<(), CommandError> {
+    if context.is_for_controller() {
+        return Ok(());
+    }
+    namespace(context).map(drop)
+}
+
+/// Whether a namespace's reservations persist. Not known while another target may have its blocks.
+fn persists(context: &Context<'_>) -> Result<bool, CommandError> {
+    let (nsid, reservations) = namespace(context)?;
+    let config = context.subsystem.and_then(|subsystem| subsystem.config(nsid));
+    let ana = config.map(|config| context.controller.ana.state.or_worse(config.ana));
+    match ana.and_then(|ana| ana.refusal()) {
+        Some(status) => Err(CommandError { status, result: 0, octet: None }),
+        None => Ok(reservations.state().persists),
+    }
+}
+
+/// Set Features.
+pub(super) fn set(context: &mut Context<'_>) -> Result<Reply, CommandError> {
+    let set = SetFeatures::parse(context.sqe);
+    if !supported(context.controller.kind).contains(&set.fid) {
+        return Err(CommandError::field(octet::CDW10));
+    }
+    match set.fid {
+        fid::RESERVATION_NOTIFICATION_MASK => set_notification_mask(context, &set),
+        fid::RESERVATION_PERSISTENCE => set_persistence(context, &set),
+        _ => set_own(context, &set).map(Reply::Result),
+    }
+}
+
+/// Of the namespace that a command names, or of all: those that are there.
+fn set_notification_mask(
+    context: &mut Context<'_>,
+    set: &SetFeatures,
+) -> Result<Reply, CommandError> {
+    if set.save {
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+    }
+    if set.value & !NOTIFICATION_MASK != 0 {
+        return Err(CommandError::field(octet::CDW11));
+    }
+    let nsids: Vec<u32> = match context.sqe.nsid.get() {
+        NSID_ALL => {
+            let subsystem = context.subsystem.into_iter();
+            subsystem.flat_map(|subsystem| subsystem.namespaces.keys().copied()).collect()
+        }
+        _ => vec![namespace(context)?.0],
+    };
+    for nsid in nsids {
+        context.controller.notices.set_mask(nsid, set.value);
+    }
+    Ok(Reply::Result(0))
+}
+
+/// The value is kept with what it is about: SV makes no difference to that.
+fn set_persistence(context: &mut Context<'_>, set: &SetFeatures) -> Result<Reply, CommandError> {
+    if set.save {
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+    }
+    if set.value & !PTPL != 0 {
+        return Err(CommandError::field(octet::CDW11));
+    }
+    if context.sqe.nsid.get() != NSID_ALL {
+        namespace(context)?;
+    }
+    Ok(Reply::Persist(set.value & PTPL != 0))
+}
+
+/// A feature of the controller.
+fn set_own(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+    if set.save {
+        return Err(CommandError::at(Status::FEATURE_NOT_SAVEABLE, octet::CDW10));
+    }
+    // Error Recovery belongs to namespaces, all others to the controller.
+    if set.fid == fid::ERROR_RECOVERY {
+        check_namespace(context)?;
+    } else if !context.is_for_controller() {
+        return Err(CommandError::at(Status::FEATURE_NOT_NAMESPACE_SPECIFIC, octet::NSID));
+    }
+    if let Some(value) = fixed(set.fid) {
+        let same = value == set.value;
+        let error = CommandError::at(Status::FEATURE_NOT_CHANGEABLE, octet::CDW11);
+        return if same { Ok(0) } else { Err(error) };
+    }
+    change(context, set)
+}
+
+fn change(context: &mut Context<'_>, set: &SetFeatures) -> Result<u64, CommandError> {
+    match set.fid {
+        fid::TEMPERATURE_THRESHOLD => set_threshold(context, set.value),
+        fid::VOLATILE_WRITE_CACHE => {
+            let write_cache = set.value & 1 != 0;
+            context.controller.features.write_cache = write_cache;
+            context.controller.shared.set_write_through(!write_cache);
+            Ok(0)
+        }
+        fid::NUMBER_OF_QUEUES => set_queues(context, set.value),
+        fid::ASYNC_EVENT_CONFIG if context.controller.events.enable(set.value) => Ok(0),
+        fid::KEEP_ALIVE_TIMER => set_keep_alive(context, set.value),
+        fid::HOST_BEHAVIOR => set_host_behavior(context),
+        // Over fabrics Connect has set it, for good.
+        fid::HOST_IDENTIFIER => Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10)),
+        _ => Err(CommandError::field(octet::CDW11)),
+    }
+}
+
+/// Grants all queues there are, however many were asked for; not while there are I/O queues.
+fn set_queues(context: &Context<'_>, value: u32) -> Result<u64, CommandError> {
+    NumberOfQueues::parse(value).ok_or(CommandError::field(octet::CDW11))?;
+    if !context.controller.queues.is_empty() {
+        return Err(CommandError::at(Status::COMMAND_SEQUENCE_ERROR, octet::CDW10));
+    }
+    Ok(queues(context).into())
+}
+
+/// TCP requires the timer: it cannot be disabled.
+fn set_keep_alive(context: &mut Context<'_>, kato_ms: u32) -> Result<u64, CommandError> {
+    if kato_ms == 0 {
+        return Err(CommandError::at(Status::KEEP_ALIVE_INVALID, octet::CDW11));
+    }
+    context.controller.keep_alive.set(context.now, kato_ms);
+    Ok(0)
+}
+
+fn set_host_behavior(context: &mut Context<'_>) -> Result<u64, CommandError> {
+    let length = Status::DATA_SGL_LENGTH_INVALID;
+    let data: &[u8; HOST_BEHAVIOR_BYTES] =
+        context.data_in.try_into().map_err(|_| CommandError::at(length, octet::SGL))?;
+    let (acre, others) = (data[0], &data[1..]);
+    // The other behaviours belong to what we do not do: extended telemetry, more LBA formats.
+    if acre > 1 || others.iter().any(|&behavior| behavior != 0) {
+        return Err(CommandError::field(octet::SGL));
+    }
+    context.controller.features.acre = acre;
+    Ok(0)
+}

@@ -1,0 +1,341 @@
+//! Which reactor a connection is on, and when it moves to another one.
+//!
+//! A connection belongs to the reactor on the core that processes its packets, its *home*: there what has been received
+//! is in the caches, and nobody else has to be woken. When that core has too much to do, some of its connections are
+//! better off elsewhere.
+//!
+//! ```text
+//! new connection ------------> home, or any reactor in turn
+//! packets on another core ---> there, unless that core has no room for it
+//! core is full --------------> to the core with the least to do, as long as that relieves the fuller of the two
+//! ```
+//!
+//! Nothing is done on one report alone. What has moved stays for a time, which doubles with each move, so that whatever
+//! the loads do, connections do not go to and fro.
+
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+use std::collections::HashMap;
+
+/// How often a busy reactor reports.
+pub const REPORT_EVERY: Duration = Duration::from_millis(200);
+/// Shares are in thousandths.
+pub const WHOLE: u32 = 1000;
+
+/// A core with more to do than that is full.
+const FULL: u32 = 900;
+/// A core up to which a connection that was moved away may come back.
+const ROOM: u32 = 600;
+/// A move to relieve a core has to make the fuller of the two that much less busy.
+const GAIN: u32 = 150;
+/// Work away from the core of its packets costs that many percent.
+const FAR: u32 = 130;
+/// Reports that have to say so in a row before something moves.
+const REPORTS: u32 = 2;
+/// One look in so many is enough to say that packets come in on another core.
+const SELDOM: usize = 4;
+/// What a core had to do is told so late that a move is counted on top of that for so long.
+const PENDING: Duration = Duration::from_millis(400);
+/// A connection stays for that long after its first move, and twice as long after each further one.
+const STAY_MIN: Duration = Duration::from_secs(1);
+const STAY_MAX: Duration = Duration::from_secs(64);
+/// Longest time between two reactors.
+const UNDER_WAY: Duration = Duration::from_secs(10);
+/// After so long without a move the next one counts as the first.
+const FORGET: Duration = Duration::from_secs(600);
+
+/// A connection as its reactor sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Names the connection for as long as it lives.
+    pub id: u64,
+    /// What it has had its reactor do since the last report, in any unit.
+    pub work: u64,
+    /// The core that processes its packets, if that is known.
+    pub packets: Option<usize>,
+    /// It may be moved at all.
+    pub is_movable: bool,
+}
+
+/// A connection that is to go to another reactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Which.
+    pub id: u64,
+    /// The reactor.
+    pub to: usize,
+}
+
+/// What is known about a connection.
+#[derive(Debug)]
+struct Known {
+    reactor: usize,
+    home: Option<usize>,
+    /// Share of its core that it takes.
+    load: u32,
+    /// Reports in a row in which its home was another reactor.
+    away: u32,
+    moved: Option<Moved>,
+    /// Another one has left its home for this one's place.
+    is_expected: bool,
+    /// Its reactor has been told to move it, and the next one has not reported it yet.
+    is_moving: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    at: Instant,
+    stays: Duration,
+}
+
+#[derive(Debug)]
+struct Reactor {
+    core: Option<usize>,
+    /// Share of the time that its core was busy, with whatever.
+    busy: u32,
+    /// Reports in a row in which its core was full.
+    full: u32,
+}
+
+/// A move that is not to be seen in loads yet.
+#[derive(Debug)]
+struct Pending {
+    until: Instant,
+    from: usize,
+    to: usize,
+    load: u32,
+}
+
+/// The reactors and their connections.
+#[derive(Debug)]
+pub struct Flows {
+    reactors: Vec<Reactor>,
+    known: HashMap<u64, Known>,
+    pending: Vec<Pending>,
+    /// Connections placed so far.
+    placed: usize,
+}
+
+impl Flows {
+    /// Reactors that are pinned to these cores, at least one.
+    #[must_use]
+    pub fn new(cores: Vec<Option<usize>>) -> Self {
+        debug_assert!(!cores.is_empty());
+        let reactors = cores.into_iter().map(|core| Reactor { core, busy: 0, full: 0 }).collect();
+        Flows { reactors, known: HashMap::new(), pending: Vec::new(), placed: 0 }
+    }
+
+    /// The reactor for a new connection whose packets are processed on the core `packets`: one on that core, or
+    /// else any, in turn.
+    pub fn choose(&mut self, packets: Option<usize>) -> usize {
+        let is_near =
+            |reactor: &usize| packets.is_some() && self.reactors[*reactor].core == packets;
+        let mut fitting: Vec<usize> = (0..self.reactors.len()).filter(is_near).collect();
+        if fitting.is_empty() {
+            fitting = (0..self.reactors.len()).collect();
+        }
+        let turn = self.placed % fitting.len();
+        self.placed += 1;
+        fitting[turn]
+    }
+
+    /// What a reactor tells every [`REPORT_EVERY`] while it has something to do: the share of its core that it used
+    /// itself, the share of the time that the core of each reactor was busy, and its connections. Those that are to
+    /// move now.
+    pub fn report(
+        &mut self,
+        now: Instant,
+        reactor: usize,
+        (own, busy): (u32, &[u32]),
+        flows: &[Flow],
+    ) -> Vec<Move> {
+        self.pending.retain(|pending| pending.until > now);
+        for (known, &busy) in self.reactors.iter_mut().zip(busy) {
+            known.busy = busy.min(WHOLE);
+        }
+        let this = &mut self.reactors[reactor];
+        this.full = if this.busy >= FULL { this.full + 1 } else { 0 };
+        self.note(now, reactor, own.min(WHOLE), flows);
+        let mut movable: Vec<u64> = flows.iter().filter(|f| f.is_movable).map(|f| f.id).collect();
+        movable.retain(|id| self.known.get(id).is_some_and(|known| known.may_move(now)));
+        let mut moves = self.follow(now, &movable);
+        movable.retain(|id| moves.iter().all(|moved| moved.id != *id));
+        moves.extend(self.relieve(now, reactor, movable));
+        moves
+    }
+
+    /// A move that was asked for has not come about.
+    pub fn stayed(&mut self, id: u64) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.is_moving = false;
+        }
+    }
+
+    /// Takes a report's connections down.
+    fn note(&mut self, now: Instant, reactor: usize, own: u32, flows: &[Flow]) {
+        let all: u64 = flows.iter().map(|flow| flow.work).sum();
+        let is_gone = |id: &u64, known: &Known| {
+            let is_here = || flows.iter().any(|flow| flow.id == *id);
+            known.reactor == reactor && !known.is_under_way(now) && !is_here()
+        };
+        self.known.retain(|id, known| !is_gone(id, known));
+        for flow in flows {
+            let load = (u64::from(own) * flow.work).checked_div(all).unwrap_or(0) as u32;
+            let home = self.home(reactor, flow.packets);
+            let known = self.known.entry(flow.id).or_insert(Known {
+                reactor,
+                home,
+                load,
+                away: 0,
+                moved: None,
+                is_expected: false,
+                is_moving: false,
+            });
+            if known.reactor != reactor {
+                (known.reactor, known.away, known.is_moving) = (reactor, 0, false);
+            }
+            let is_away = flow.work > 0 && home.is_some_and(|home| home != reactor);
+            known.away = if is_away { known.away + 1 } else { 0 };
+            (known.home, known.load) = (home, load);
+        }
+    }
+
+    /// The reactor on that core; this one if it is there, too.
+    fn home(&self, reactor: usize, packets: Option<usize>) -> Option<usize> {
+        let core = Some(packets?);
+        let is_here = self.reactors[reactor].core == core;
+        if is_here { Some(reactor) } else { self.reactors.iter().position(|r| r.core == core) }
+    }
+
+    /// How busy a reactor's core is, with the moves of which its load does not tell yet.
+    fn busy(&self, reactor: usize) -> u32 {
+        let sum = |at: fn(&Pending) -> usize| -> u32 {
+            self.pending.iter().filter(|p| at(p) == reactor).map(|p| p.load).sum()
+        };
+        (self.reactors[reactor].busy + sum(|p| p.to)).saturating_sub(sum(|p| p.from))
+    }
+
+    /// Connections whose packets have come in on another core for a while go there, if there is room or much less to do
+    /// than here, or if one goes the other way in exchange.
+    fn follow(&mut self, now: Instant, movable: &[u64]) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for &id in movable {
+            let Some((here, home)) = self.is_away(id) else { continue };
+            let Some(&Known { load, is_expected, .. }) = self.known.get(&id) else { continue };
+            let there = self.busy(home) + load;
+            if is_expected || there <= ROOM || there + GAIN <= self.busy(here) {
+                moves.push(self.begin(now, id, home));
+            } else if let Some(other) = self.exchange(now, id, (here, home)) {
+                if let Some(known) = self.known.get_mut(&other) {
+                    known.is_expected = true;
+                }
+                moves.push(self.begin(now, id, home));
+            }
+        }
+        moves
+    }
+
+    /// Where a connection is, and its home, if that has been elsewhere for a while.
+    fn is_away(&self, id: u64) -> Option<(usize, usize)> {
+        let known = self.known.get(&id)?;
+        (known.away >= REPORTS).then_some((known.reactor, known.home?))
+    }
+
+    /// A connection at the home of `id` that has its own home here, and may come. Neither core gets much more to do, nor
+    /// is one full by it.
+    fn exchange(&self, now: Instant, id: u64, (here, home): (usize, usize)) -> Option<u64> {
+        let load = self.known.get(&id)?.load;
+        let most = FULL.max(self.busy(home) + 1).max(self.busy(here) + 1);
+        let after = |at: usize, comes: u32, goes: u32| (self.busy(at) + comes).saturating_sub(goes);
+        let fits = |(other, known): (&u64, &Known)| {
+            let is_other = self.is_away(*other) == Some((home, here)) && known.may_move(now);
+            let fuller = after(home, load, known.load).max(after(here, known.load, load));
+            (is_other && known.load.abs_diff(load) < GAIN && fuller < most).then_some(*other)
+        };
+        self.known.iter().find_map(fits)
+    }
+
+    /// Connections of a core that is full go to those with the least to do, until all are about as busy; unless that
+    /// relieves the fullest by too little.
+    fn relieve(&mut self, now: Instant, reactor: usize, mut movable: Vec<u64>) -> Vec<Move> {
+        if self.reactors[reactor].full < REPORTS {
+            return Vec::new();
+        }
+        let mut busy: Vec<u32> = (0..self.reactors.len()).map(|at| self.busy(at)).collect();
+        let before = busy[reactor];
+        let mut plan: Vec<Move> = Vec::new();
+        loop {
+            let is_other =
+                |other: &usize| self.reactors[*other].core != self.reactors[reactor].core;
+            let others = (0..busy.len()).filter(is_other);
+            let Some(to) = others.min_by_key(|&other| busy[other]) else { break };
+            let load = |id: u64| self.known.get(&id).map_or(0, |known| known.load);
+            let comes = |id: u64| self.known.get(&id).map_or(0, |known| known.load_at(to));
+            let (here, there) = (busy[reactor], busy[to]);
+            let fuller = |id: &u64| here.saturating_sub(load(*id)).max(there + comes(*id));
+            let best = movable.iter().copied().min_by_key(fuller);
+            let Some(best) = best.filter(|best| fuller(best) < here) else { break };
+            movable.retain(|&id| id != best);
+            busy[reactor] = here.saturating_sub(load(best));
+            busy[to] += comes(best);
+            plan.push(Move { id: best, to });
+        }
+        let fullest = plan.iter().map(|planned| busy[planned.to]).chain([busy[reactor]]).max();
+        if fullest.is_none_or(|fullest| fullest + GAIN > before) {
+            return Vec::new();
+        }
+        self.reactors[reactor].full = 0;
+        plan.into_iter().map(|Move { id, to }| self.begin(now, id, to)).collect()
+    }
+
+    fn begin(&mut self, now: Instant, id: u64, to: usize) -> Move {
+        if let Some(known) = self.known.get_mut(&id) {
+            let stays = match known.moved {
+                Some(last) if now.since(last.at) < FORGET => (last.stays * 2).min(STAY_MAX),
+                _ => STAY_MIN,
+            };
+            known.moved = Some(Moved { at: now, stays });
+            (known.is_moving, known.is_expected, known.away) = (true, false, 0);
+            let (from, load) = (known.reactor, known.load);
+            self.pending.push(Pending { until: now + PENDING, from, to, load });
+        }
+        Move { id, to }
+    }
+}
+
+/// The core that a connection's packets come in on, when its reactor, on the core `own`, has looked now and then which
+/// core had processed the last one.
+///
+/// On loopback what this end sends is received, and acknowledged, on its own core: those packets tell nothing. So
+/// another core counts even if it was seen seldom.
+#[must_use]
+pub fn packets_core(own: Option<usize>, seen: &[usize]) -> Option<usize> {
+    let others = || seen.iter().copied().filter(|&core| Some(core) != own);
+    if others().count() * SELDOM >= seen.len() {
+        let count = |core: &usize| others().filter(|other| other == core).count();
+        return others().max_by_key(count).or(seen.first().copied());
+    }
+    own
+}
+
+impl Known {
+    /// Between two reactors. One that has ended there is nowhere after a while.
+    fn is_under_way(&self, now: Instant) -> bool {
+        self.is_moving && self.moved.is_some_and(|last| now.since(last.at) < UNDER_WAY)
+    }
+
+    /// The share that it would take of another core.
+    fn load_at(&self, to: usize) -> u32 {
+        if self.home == Some(self.reactor) && self.home != Some(to) {
+            return self.load * FAR / 100;
+        }
+        self.load
+    }
+
+    fn may_move(&self, now: Instant) -> bool {
+        !self.is_moving && self.moved.is_none_or(|last| now.since(last.at) >= last.stays)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Gateways of a group: which of them are there, and which one serves an image.
+//!
+//! Each gateway comes to this by itself, from what all of them see in the cluster: nobody is asked. A gateway writes a
+//! *beat* that differs each time, and then reads those of all, once in a round ([`Members::round`]). Who has not written
+//! for some rounds is away. Of those that are there, the one with the highest weight for an image is *preferred*
+//! ([`preferred`]): so a gateway that leaves or comes moves its own share only.
+
+use roadtrain_proto::digest::digest;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rounds in which a gateway has not written, after which it is away.
+pub const ROUNDS_MAX: u32 = 6;
+/// Rounds in a row in which one that was away has to write before it counts again.
+pub const ROUNDS_TO_RETURN: u32 = 3;
+
+/// The one of `members` that is to serve an image; `None`: there are none. The order of them does not matter.
+#[must_use]
+pub fn preferred<'a>(image: &str, members: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let weight = |member: &&str| digest(&[member.as_bytes(), b"\0", image.as_bytes()]);
+    members.into_iter().max_by_key(|member| (weight(member), *member))
+}
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    beat: u64,
+    /// Rounds since the beat was another one.
+    silent: u32,
+    /// It was away, and has written in so many rounds since; `None`: it is there.
+    back: Option<u32>,
+}
+
+/// Who is there, as one gateway sees it.
+///
+/// Only rounds count, not time: in a round the gateway has written its own beat, so the others could have, too. While
+/// the cluster lets nobody write, nobody is away.
+///
+/// ```
+/// use roadtrain_proto::target::gateways::{Members, ROUNDS_MAX};
+///
+/// let mut members = Members::default();
+/// members.round([("a", 1), ("b", 1)]);
+/// for beat in 2..=ROUNDS_MAX as u64 + 1 {
+///     members.round([("a", beat), ("b", 1)]);
+/// }
+/// assert!(members.living().eq(["a"]));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    seen: BTreeMap<String, Seen>,
+}
+
+impl Members {
+    /// All beats that there are after the own one was written. Whether others are there than before.
+    pub fn round<'a>(&mut self, beats: impl IntoIterator<Item = (&'a str, u64)>) -> bool {
+        let before: BTreeSet<String> = self.living().map(str::to_owned).collect();
+        let mut seen = BTreeMap::new();
+        for (member, beat) in beats {
+            // One that is new is there: what it has, nobody else takes before it is known to be away.
+            let next = self
+                .seen
+                .get(member)
+                .map_or(Seen { beat, silent: 0, back: None }, |old| old.next(beat));
+            seen.insert(member.to_owned(), next);
+        }
+        self.seen = seen;
+        !self.living().eq(before.iter().map(String::as_str))
+    }
+
+    /// Those that are there, by name.
+    pub fn living(&self) -> impl Iterator<Item = &str> {
+        self.seen.iter().filter(|(_, seen)| seen.back.is_none()).map(|(member, _)| member.as_str())
+    }
+
+    /// Whether one is there.
+    #[must_use]
+    pub fn lives(&self, member: &str) -> bool {
+        self.seen.get(member).is_some_and(|seen| seen.back.is_none())
+    }
+}
+
+impl Seen {
+    fn next(self, beat: u64) -> Seen {
+        let silent = if beat == self.beat { self.silent + 1 } else { 0 };
+        let back = match self.back {
+            None if silent >= ROUNDS_MAX => Some(0),
+            None => None,
+            Some(_) if silent > 0 => Some(0),
+            Some(rounds) if rounds + 1 >= ROUNDS_TO_RETURN => None,
+            Some(rounds) => Some(rounds + 1),
+        };
+        Seen { beat, silent, back }
+    }
+}
+
+/// Gateways that a group can have: each has a *slot*, which no other one has.
+pub const SLOTS_MAX: u16 = 32;
+/// Identifiers of controllers that a slot has.
+const SLOT_CNTLIDS: u16 = 2047;
+
+/// The lowest and the highest identifier of the controllers of the gateway in a slot: hosts must not find one twice in
+/// a subsystem, whichever gateways they are connected to. `None`: there is no such slot.
+#[must_use]
+pub fn cntlids(slot: u16) -> Option<(u16, u16)> {
+    (slot < SLOTS_MAX).then(|| (slot * SLOT_CNTLIDS + 1, (slot + 1) * SLOT_CNTLIDS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn group(size: usize) -> Vec<String> {
+        (0..size).map(|n| format!("gate{n}")).collect()
+    }
+
+    fn place(image: usize, members: &[String]) -> &str {
+        preferred(&format!("disks/image{image}"), members.iter().map(String::as_str)).unwrap()
+    }
+
+    #[test]
+    fn slots_have_identifiers_of_their_own() {
+        let all: Vec<_> = (0..SLOTS_MAX).filter_map(cntlids).collect();
+        assert_eq!((all.len(), all[0], cntlids(SLOTS_MAX)), (32, (1, 2047), None));
+        assert!(all.is_sorted_by(|one, next| one.1 < next.0));
+        assert!(all[31].1 <= 0xffef, "reserved beyond");
+    }
+
+    #[test]
+    fn nobody_is_preferred_where_nobody_is() {
+        assert_eq!(preferred("disks/a", []), None);
+    }
+
+    proptest! {
+        /// Each has about its share: of 1,000 images within five standard deviations.
+        #[test]
+        fn shares_are_alike(size in 2_usize..33, first in 0_usize..1_000_000) {
+            let members = group(size);
+            let mut shares = BTreeMap::<&str, f64>::new();
+            for image in first..first + 1_000 {
+                *shares.entry(place(image, &members)).or_default() += 1.0;
+            }
+            let share = 1_000.0 / size as f64;
+            let most = 5.0 * (share * (1.0 - 1.0 / size as f64)).sqrt();
+            for member in &members {
+                let count = shares.get(member.as_str()).copied().unwrap_or(0.0);
+                prop_assert!((count - share).abs() <= most, "{} has {} of {}", member, count, share);
+            }
+        }
+
+        /// One that leaves moves what it had and nothing else; so does, the other way round, one that comes.
+        #[test]
+        fn only_the_departed_ones_images_move(
+            size in 2_usize..33, leaves in any::<prop::sample::Index>(), first in 0_usize..1_000_000
+        ) {
+            let all = group(size);
+            let mut rest = all.clone();
+            let gone = rest.remove(leaves.index(size));
+            for image in first..first + 200 {
+                let (before, after) = (place(image, &all), place(image, &rest));
+                prop_assert!(before == after || before == gone);
+            }
+        }
+
+        /// All come to the same, in whatever order they know of one another.
+        #[test]
+        fn order_does_not_matter(mut members in prop::collection::vec("[a-z0-9.-]{1,12}", 1..33), image in 0_usize..1000) {
+            let one = place(image, &members).to_owned();
+            members.reverse();
+            prop_assert_eq!(one, place(image, &members));
+        }
+
+        /// Who writes at least once in so many rounds is never away, and who does not write at all always is after them.
+        #[test]
+        fn who_writes_is_there(pauses in prop::collection::vec(0..ROUNDS_MAX, 1..40)) {
+            let mut members = Members::default();
+            let (mut round, mut beat) = (0, 0);
+            members.round([("me", round), ("it", beat), ("dead", 7)]);
+            for pause in &pauses {
+                beat += 1;
+                for _ in 0..=*pause {
+                    round += 1;
+                    members.round([("me", round), ("it", beat), ("dead", 7)]);
+                    prop_assert!(members.lives("it") && members.lives("me"));
+                    prop_assert_eq!(members.lives("dead"), round < u64::from(ROUNDS_MAX));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_was_away_has_to_stay_to_count_again() {
+        let mut members = Members::default();
+        let mut round = 0;
+        let mut see = |beat| {
+            round += 1;
+            let changed = members.round([("me", round), ("it", beat)]);
+            (changed, members.lives("it"))
+        };
+        see(1);
+        for _ in 1..ROUNDS_MAX {
+            assert_eq!(see(1), (false, true));
+        }
+        assert_eq!(see(1), (true, false));
+        // Now and then is not enough.
+        for beat in 2..10 {
+            assert_eq!(see(beat), (false, false));
+            assert_eq!(see(beat), (false, false));
+        }
+        for beat in 10..10 + u64::from(ROUNDS_TO_RETURN) - 1 {
+            assert_eq!(see(beat), (false, false));
+        }
+        assert_eq!(see(20), (true, true));
+    }
+
+    /// Who says goodbye is away at once.
+    #[test]
+    fn one_that_leaves_is_away() {
+        let mut members = Members::default();
+        assert!(members.round([("a", 1), ("b", 1)]));
+        assert!(members.round([("a", 2)]));
+        assert!(members.living().eq(["a"]));
+    }
+}

@@ -1,0 +1,266 @@
+//! Identify (NVMe Base 2.1, section 5.1.13): the pages claim what is there and nothing else.
+
+use super::aborts::ABORTS_MAX;
+use super::ana::TRANSITION_SECONDS;
+use super::config::{Limits, NAMESPACES_MAX};
+use super::context::{Context, octet};
+use super::controller::Controller;
+use super::error_log::ERROR_ENTRIES;
+use super::events::AER_MAX;
+use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
+use super::identity;
+use super::keep_alive::KAS;
+use super::kind::ControllerKind;
+use super::namespace::Namespace;
+use super::property::VERSION;
+use super::resets::RESETS_MAX;
+use super::subsystem::Subsystem;
+use roadtrain_proto::error::CommandError;
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
+use roadtrain_wire::identify::{
+    CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
+    IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cdfs,
+    cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, oaes, ofcs, oncs, sgls, vwc,
+};
+use roadtrain_wire::sqe::SQE_BYTES;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromZeros, Immutable, IntoBytes};
+
+/// Firmware revision.
+pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
+/// Direct discovery controller.
+const DCTYPE_DIRECT: u8 = 1;
+
+/// Asynchronous events a controller may send (OAES).
+pub(super) fn optional_events(kind: ControllerKind) -> u32 {
+    match kind {
+        ControllerKind::Io => {
+            oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE | oaes::CROSS_CONTROLLER_RESET
+        }
+        ControllerKind::Discovery => oaes::DISCOVERY_LOG,
+    }
+}
+
+/// Executes an Identify command; the page goes to `out`.
+pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {
+    context.check_data_out(IDENTIFY_BYTES)?;
+    let cns = context.sqe.cdw10.get() as u8;
+    match context.subsystem {
+        _ if cns == cns::CONTROLLER => emit(out, &controller(context)),
+        None => return Err(CommandError::field(octet::CDW10)),
+        Some(subsystem) => {
+            let result = identify_io(context, subsystem, cns, out);
+            note_shown(context, cns);
+            result?;
+        }
+    }
+    Ok(0)
+}
+
+/// What the host has learnt of namespaces that went.
+fn note_shown(context: &mut Context<'_>, cns: u8) {
+    let (nsid, now) = (context.sqe.nsid.get(), context.now);
+    let removed = &mut context.controller.removed;
+    match cns {
+        cns::ACTIVE_NAMESPACES | cns::ACTIVE_NAMESPACES_COMMAND_SET if nsid < NSID_ALL => {
+            removed.show(nsid + 1.., now);
+        }
+        cns::NAMESPACE | cns::NAMESPACE_INDEPENDENT | cns::NAMESPACE_DESCRIPTORS => {
+            removed.show(nsid..=nsid, now);
+        }
+        _ => {}
+    }
+}
+
+fn emit(out: &mut Vec<u8>, page: &(impl IntoBytes + Immutable)) {
+    out.extend_from_slice(page.as_bytes());
+}
+
+/// Everything but Identify Controller, for I/O controllers.
+fn identify_io(
+    context: &Context<'_>,
+    subsystem: &Subsystem,
+    cns: u8,
+    out: &mut Vec<u8>,
+) -> Result<(), CommandError> {
+    match cns {
+        cns::NAMESPACE => match namespace(context, subsystem)? {
+            Some(namespace) => {
+                let mut page = namespace.identify();
+                if context.controller.ana.hides_capacity(namespace.config.ana) {
+                    page.nuse = 0.into();
+                }
+                emit(out, &page);
+            }
+            None => out.resize(IDENTIFY_BYTES, 0),
+        },
+        cns::NAMESPACE_INDEPENDENT => match namespace(context, subsystem)? {
+            Some(namespace) => emit(out, &namespace.identify_independent()),
+            None => out.resize(IDENTIFY_BYTES, 0),
+        },
+        cns::NAMESPACE_COMMAND_SET => {
+            check_csi(context)?;
+            // Without metadata there is nothing to say, whether the namespace is active or not.
+            namespace(context, subsystem)?;
+            emit(out, &IdentifyNamespaceNvm::new_zeroed());
+        }
+        cns::NAMESPACE_DESCRIPTORS => {
+            let namespace = namespace(context, subsystem)?.ok_or(bad_namespace())?;
+            descriptors(namespace, out);
+        }
+        cns::ACTIVE_NAMESPACES => emit(out, &active(context, subsystem)?),
+        cns::ACTIVE_NAMESPACES_COMMAND_SET => {
+            check_csi(context)?;
+            emit(out, &active(context, subsystem)?);
+        }
+        cns::CONTROLLER_COMMAND_SET => {
+            check_csi(context)?;
+            let mut page = IdentifyControllerNvm::new_zeroed(); // else no limits beyond the command's own
+            page.vsl = context.limits.mdts;
+            emit(out, &page);
+        }
+        cns::COMMAND_SETS => {
+            check_cntid(context)?;
+            let mut page = IdentifyCommandSets::new_zeroed();
+            page.vectors[0] = (1 << CSI_NVM).into();
+            emit(out, &page);
+        }
+        _ => return Err(CommandError::field(octet::CDW10)),
+    }
+    Ok(())
+}
+
+fn bad_namespace() -> CommandError {
+    CommandError::at(Status::INVALID_NAMESPACE, octet::NSID)
+}
+
+/// The namespace the command names: `None` when it is valid but inactive.
+fn namespace<'a>(
+    context: &Context<'_>,
+    subsystem: &'a Subsystem,
+) -> Result<Option<&'a Namespace>, CommandError> {
+    match context.sqe.nsid.get() {
+        nsid @ 1..=NAMESPACES_MAX if context.controller.removed.hides(nsid) => Ok(None),
+        nsid @ 1..=NAMESPACES_MAX => Ok(subsystem.namespaces.get(&nsid)),
+        _ => Err(bad_namespace()),
+    }
+}
+
+/// Active namespaces above the NSID the command names.
+fn active(context: &Context<'_>, subsystem: &Subsystem) -> Result<NamespaceList, CommandError> {
+    let after = context.sqe.nsid.get();
+    if after >= 0xffff_fffe {
+        return Err(bad_namespace());
+    }
+    let above = subsystem.namespaces.range(after + 1..).map(|(nsid, _)| *nsid);
+    let removed = &context.controller.removed;
+    Ok(NamespaceList::from_nsids(above.filter(|nsid| !removed.hides(*nsid))))
+}
+
+fn check_csi(context: &Context<'_>) -> Result<(), CommandError> {
+    if (context.sqe.cdw11.get() >> 24) as u8 != CSI_NVM {
+        return Err(CommandError::at(Status::INVALID_COMMAND_SET, octet::CDW11));
+    }
+    Ok(())
+}
+
+/// CNTID must name this controller.
+fn check_cntid(context: &Context<'_>) -> Result<(), CommandError> {
+    let cntid = (context.sqe.cdw10.get() >> 16) as u16;
+    if cntid != CNTLID_DYNAMIC && cntid != context.controller.cntlid {
+        return Err(CommandError::field(octet::CDW10));
+    }
+    Ok(())
+}
+
+fn descriptors(namespace: &Namespace, out: &mut Vec<u8>) {
+    out.resize(IDENTIFY_BYTES, 0);
+    let mut at = 0;
+    for descriptor in [
+        NamespaceDescriptor::Uuid(namespace.id.uuid),
+        NamespaceDescriptor::Nguid(namespace.id.nguid),
+        NamespaceDescriptor::Csi(CSI_NVM),
+    ] {
+        at += descriptor.emit(&mut out[at..]).unwrap_or(0); // 45 octets fit a page
+    }
+}
+
+fn controller(context: &Context<'_>) -> IdentifyController {
+    let (controller, limits) = (&context.controller, context.limits);
+    let mut page = common(controller, limits);
+    match context.subsystem {
+        Some(subsystem) => {
+            fill_io(&mut page, subsystem, limits);
+            let instance = controller.properties.instance();
+            if controller.keeps_order() {
+                page.fuses = fuses::COMPARE_AND_WRITE.into(); // of one block: ACWU is 0
+            }
+            (page.ciu, page.cirn, page.ccrl) = (instance.ciu, instance.cirn.into(), RESETS_MAX);
+            page.set_endpoint(identity::endpoint(context.network, controller.local));
+        }
+        None => {
+            page.sn = ascii_field(&identity::serial(context.origin, &controller.subnqn));
+            page.mn = ascii_field("Roadtrain discovery");
+            page.cntrltype = cntrltype::DISCOVERY;
+            page.lpa = lpa::EXTENDED_DATA;
+            page.dctype = DCTYPE_DIRECT;
+        }
+    }
+    page
+}
+
+/// What both kinds of controllers say.
+fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
+    let mut page = IdentifyController::new_zeroed();
+    page.fr = ascii_field(REVISION);
+    page.mdts = limits.mdts;
+    page.cntlid = controller.cntlid.into();
+    page.ver = VERSION.into();
+    page.oaes = optional_events(controller.kind).into();
+    page.ctratt = (ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE).into();
+    page.aerl = AER_MAX as u8 - 1;
+    page.elpe = (ERROR_ENTRIES - 1) as u8;
+    page.kas = KAS.into();
+    page.maxcmd = limits.queue_entries_max.into();
+    page.sgls = (sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT).into();
+    page.subnqn = nqn_field(&controller.subnqn);
+    page
+}
+
+fn fill_io(page: &mut IdentifyController, subsystem: &Subsystem, limits: &Limits) {
+    page.sn = ascii_field(&subsystem.serial);
+    page.mn = ascii_field(&subsystem.model);
+    page.cmic = cmic::MULTI_PORT | cmic::MULTI_CONTROLLER | cmic::ANA;
+    page.cntrltype = cntrltype::IO;
+    page.oacs = oacs::GET_LBA_STATUS.into();
+    page.acl = ABORTS_MAX - 1;
+    page.frmw = 0b0011; // one slot, read-only
+    (page.wctemp, page.cctemp) = (WARNING_KELVINS.into(), CRITICAL_KELVINS.into());
+    page.lpa = lpa::COMMAND_EFFECTS | lpa::EXTENDED_DATA | lpa::MISCELLANEOUS;
+    page.anatt = TRANSITION_SECONDS;
+    page.anacap = anacap::OPTIMIZED
+        | anacap::NON_OPTIMIZED
+        | anacap::INACCESSIBLE
+        | anacap::PERSISTENT_LOSS
+        | anacap::CHANGE
+        | anacap::GROUP_FIXED;
+    (page.anagrpmax, page.nanagrpid) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
+    (page.sqes, page.cqes) = (0x66, 0x44);
+    (page.nn, page.mnan) = (NAMESPACES_MAX.into(), NAMESPACES_MAX.into());
+    page.oncs = (oncs::COMPARE
+        | oncs::WRITE_UNCORRECTABLE
+        | oncs::DATASET_MANAGEMENT
+        | oncs::WRITE_ZEROES
+        | oncs::SAVE_SELECT
+        | oncs::RESERVATIONS
+        | oncs::VERIFY
+        | oncs::COPY)
+        .into();
+    page.cdfs = cdfs::FORMAT_0.into();
+    // Always there: a namespace that has one may come while hosts are connected.
+    page.vwc = vwc::PRESENT | vwc::FLUSH_ALL_SUPPORTED;
+    page.ioccsz = ((SQE_BYTES as u32 + limits.in_capsule_bytes_max) / 16).into();
+    page.iorcsz = 1.into();
+    page.msdbd = 1;
+    page.ofcs = ofcs::DISCONNECT.into();
+}

@@ -1,0 +1,442 @@
+//! I/O commands of the NVM command set, checked against a namespace (NVM Command Set 1.0, section 3.2).
+
+use super::reservations::Group;
+use roadtrain_proto::op::ByteRange;
+use roadtrain_wire::sqe::{
+    FLAG_FUSE, FLAG_PSDT, FLAG_SGL, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode,
+};
+use roadtrain_wire::status::Status;
+
+/// Octets of a Dataset Management range.
+pub const DSM_RANGE_BYTES: u32 = 16;
+
+/// Ranges a Dataset Management command names at most.
+pub const DSM_RANGES_MAX: u32 = 256;
+
+/// Octets of an entry of a Copy's list of source ranges (format 0).
+pub const COPY_RANGE_BYTES: u32 = 32;
+
+/// Source ranges of a Copy at most (MSRC, as a count from 1).
+pub const COPY_RANGES_MAX: u32 = 128;
+
+/// Octets of one of its source ranges at most (MSSRL).
+pub const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
+
+/// Octets of all of them at most (MCL): so that none takes for ever.
+pub const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// Octets that a Copy moves at once: it has a buffer of so many.
+pub const COPY_BUFFER_BYTES: u32 = 64 << 10;
+
+/// What of a namespace the checks need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Logical block size as a power of two.
+    pub lba_shift: u8,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Most octets a command moves (MDTS).
+    pub transfer_bytes_max: u32,
+}
+
+/// A checked I/O command, in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoCommand {
+    /// Send the data at `offset`.
+    Read {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        length: u32,
+        /// What is read is on stable storage first.
+        fua: bool,
+    },
+    /// Take the data to `offset`.
+    Write {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        length: u32,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
+    /// Compare the data with that at `offset`.
+    Compare {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        length: u32,
+        /// What it is compared with is on stable storage first.
+        fua: bool,
+    },
+    WriteZeroes {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u64,
+        deallocate: bool,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
+    /// Mark the blocks, so that they cannot be read until they are written.
+    WriteUncorrectable {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        /// Octets.
+        length: u64,
+    },
+    /// Read the data at `offset` and tell only whether that was possible.
+    Verify {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        length: u32,
+        /// It is on stable storage first.
+        fua: bool,
+    },
+    /// Deallocate the ranges in the command's data.
+    DatasetManagement {
+        ranges: u32,
+        /// Octets of data: Linux always sends room for 256 ranges, whatever their number.
+        data_bytes: u32,
+        /// Whether it asks for deallocation; else it is a hint without effect.
+        deallocate: bool,
+    },
+    /// Copy the source ranges in the command's data to `offset`.
+    Copy {
+        /// Octets from the start of the namespace.
+        offset: u64,
+        ranges: u32,
+        /// Octets of data.
+        data_bytes: u32,
+        /// On stable storage before the answer.
+        fua: bool,
+    },
+    /// Put everything written on stable storage.
+    Flush,
+}
+
+impl IoCommand {
+    /// Octets from the start of the namespace, of commands that name one range.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match *self {
+            IoCommand::Read { offset, .. }
+            | IoCommand::Write { offset, .. }
+            | IoCommand::Compare { offset, .. }
+            | IoCommand::Verify { offset, .. }
+            | IoCommand::Copy { offset, .. }
+            | IoCommand::WriteZeroes { offset, .. }
+            | IoCommand::WriteUncorrectable { offset, .. } => offset,
+            IoCommand::DatasetManagement { .. } | IoCommand::Flush => 0,
+        }
+    }
+
+    /// The octets whose content a Read, Write, Write Zeroes or Write Uncorrectable asks for or changes.
+    #[inline]
+    #[must_use]
+    pub fn range(&self) -> Option<ByteRange> {
+        let (offset, len) = match *self {
+            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
+                (offset, u64::from(length))
+            }
+            IoCommand::WriteZeroes { offset, length, .. }
+            | IoCommand::WriteUncorrectable { offset, length } => (offset, length),
+            _ => return None,
+        };
+        Some(ByteRange { offset, len })
+    }
+
+    /// Octets of data from the host.
+    #[must_use]
+    pub fn data_out_bytes(&self) -> u32 {
+        match *self {
+            IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
+            IoCommand::DatasetManagement { data_bytes, .. }
+            | IoCommand::Copy { data_bytes, .. } => data_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Whether the data has to be on stable storage before it is looked at: Read, Compare and Verify with FUA.
+    #[must_use]
+    pub fn reads_stable_data(&self) -> bool {
+        let (IoCommand::Read { fua, .. }
+        | IoCommand::Compare { fua, .. }
+        | IoCommand::Verify { fua, .. }) = *self
+        else {
+            return false;
+        };
+        fua
+    }
+
+    /// Whether what it changes is stable only when it was flushed.
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        match *self {
+            IoCommand::Write { fua, .. }
+            | IoCommand::WriteZeroes { fua, .. }
+            | IoCommand::Copy { fua, .. } => !fua,
+            IoCommand::DatasetManagement { deallocate, .. } => deallocate,
+            IoCommand::Read { .. }
+            | IoCommand::Compare { .. }
+            | IoCommand::Verify { .. }
+            | IoCommand::WriteUncorrectable { .. }
+            | IoCommand::Flush => false,
+        }
+    }
+
+    /// What a reservation takes it for.
+    #[inline]
+    #[must_use]
+    pub fn group(&self) -> Group {
+        match self {
+            IoCommand::Read { .. } | IoCommand::Compare { .. } | IoCommand::Verify { .. } => {
+                Group::Read
+            }
+            IoCommand::Write { .. }
+            | IoCommand::WriteZeroes { .. }
+            | IoCommand::WriteUncorrectable { .. }
+            | IoCommand::Copy { .. }
+            | IoCommand::DatasetManagement { .. }
+            | IoCommand::Flush => Group::Write,
+        }
+    }
+
+    /// With the volatile write cache disabled every write is forced through.
+    pub(super) fn force_unit_access(&mut self) {
+        if let IoCommand::Write { fua, .. }
+        | IoCommand::WriteZeroes { fua, .. }
+        | IoCommand::Copy { fua, .. } = self
+        {
+            *fua = true;
+        }
+    }
+
+    /// Checks `sqe` against `geometry`; `in_capsule_bytes` is what its capsule carries.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    #[inline]
+    pub fn parse(sqe: &Sqe, geometry: &Geometry, in_capsule_bytes: u32) -> Result<Self, Status> {
+        let command = parse_fields(sqe, geometry)?;
+        check_sgl(sqe, &command, in_capsule_bytes)?;
+        let writes = !matches!(
+            command,
+            IoCommand::Read { .. }
+                | IoCommand::Compare { .. }
+                | IoCommand::Verify { .. }
+                | IoCommand::Flush
+        );
+        if writes && geometry.read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        Ok(command)
+    }
+}
+
+fn parse_fields(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+    // What is fused is not executed alone, and over fabrics PSDT is 01b.
+    if sqe.flags & (FLAG_FUSE | FLAG_PSDT) != FLAG_SGL {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    match sqe.opcode {
+        opcode::FLUSH => Ok(IoCommand::Flush),
+        opcode::READ => {
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Read { offset, length, fua })
+        }
+        opcode::WRITE => {
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Write { offset, length, fua })
+        }
+        opcode::COMPARE => {
+            let (offset, length, fua) = data_range(sqe, geometry)?;
+            Ok(IoCommand::Compare { offset, length, fua })
+        }
+        opcode::VERIFY => {
+            let (offset, length, fua) = data_range(sqe, geometry)?; // VSL is MDTS
+            Ok(IoCommand::Verify { offset, length, fua })
+        }
+        opcode::WRITE_ZEROES => {
+            let (offset, length) = block_range(sqe, geometry)?;
+            let flags = sqe.cdw12.get();
+            let (deallocate, fua) = (flags & cdw12::DEAC != 0, flags & cdw12::FUA != 0);
+            Ok(IoCommand::WriteZeroes { offset, length, deallocate, fua })
+        }
+        opcode::WRITE_UNCORRECTABLE => {
+            let (offset, length) = block_range(sqe, geometry)?;
+            Ok(IoCommand::WriteUncorrectable { offset, length })
+        }
+        opcode::DATASET_MANAGEMENT => {
+            let ranges = (sqe.cdw10.get() & 0xff) + 1;
+            let deallocate = sqe.cdw11.get() & 4 != 0;
+            let data_bytes = range_list_bytes(sqe, ranges)?;
+            Ok(IoCommand::DatasetManagement { ranges, data_bytes, deallocate })
+        }
+        opcode::COPY => copy(sqe, geometry),
+        _ => Err(Status::INVALID_OPCODE.dnr()),
+    }
+}
+
+/// A Copy with source ranges of format 0; what its list says is checked when that is here.
+fn copy(sqe: &Sqe, geometry: &Geometry) -> Result<IoCommand, Status> {
+    let flags = sqe.cdw12.get();
+    if flags & (cdw12::COPY_FORMAT | cdw12::COPY_PRINFO) != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let ranges = (flags & 0xff) + 1;
+    if ranges > COPY_RANGES_MAX {
+        return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr());
+    }
+    if sqe.slba() >= geometry.blocks {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    let data_bytes = sqe.sgl.length.get();
+    if !(ranges * COPY_RANGE_BYTES..=COPY_RANGES_MAX * COPY_RANGE_BYTES).contains(&data_bytes) {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    }
+    let (offset, fua) = (sqe.slba() << geometry.lba_shift, flags & cdw12::FUA != 0);
+    Ok(IoCommand::Copy { offset, ranges, data_bytes, fua })
+}
+
+/// Octets of the list of ranges: at least the ranges named, at most as many as a command can name.
+fn range_list_bytes(sqe: &Sqe, ranges: u32) -> Result<u32, Status> {
+    let length = sqe.sgl.length.get();
+    match length {
+        _ if length < ranges * DSM_RANGE_BYTES => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ if length > DSM_RANGES_MAX * DSM_RANGE_BYTES => {
+            Err(Status::DATA_SGL_LENGTH_INVALID.dnr())
+        }
+        _ => Ok(length),
+    }
+}
+
+fn block_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u64), Status> {
+    if sqe.cdw12.get() & cdw12::PRINFO != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // no protection information without metadata
+    }
+    let (slba, blocks) = (sqe.slba(), u64::from(sqe.blocks()));
+    match slba.checked_add(blocks) {
+        Some(end) if end <= geometry.blocks => {
+            Ok((slba << geometry.lba_shift, blocks << geometry.lba_shift))
+        }
+        _ => Err(Status::LBA_OUT_OF_RANGE.dnr()),
+    }
+}
+
+fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status> {
+    let (offset, length) = block_range(sqe, geometry)?;
+    if length > u64::from(geometry.transfer_bytes_max) {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    Ok((offset, length as u32, sqe.cdw12.get() & cdw12::FUA != 0))
+}
+
+/// The SGL must describe exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
+fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
+    let out = command.data_out_bytes();
+    let length = match *command {
+        IoCommand::Read { length, .. } => length,
+        _ => out,
+    };
+    check_data(sqe, (out, length), in_capsule_bytes)
+}
+
+/// The SGL must describe `length` octets, of which `out` come from the host: all or none.
+pub(super) fn check_data(
+    sqe: &Sqe,
+    (out, length): (u32, u32),
+    in_capsule_bytes: u32,
+) -> Result<(), Status> {
+    if length == 0 {
+        let is_alone = in_capsule_bytes == 0;
+        return if is_alone { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.dnr()) };
+    }
+    match sqe.sgl.kind {
+        SGL_OFFSET if out == 0 || sqe.sgl.address.get() != 0 => {
+            Err(Status::SGL_OFFSET_INVALID.dnr())
+        }
+        SGL_OFFSET if in_capsule_bytes == sqe.sgl.length.get() && in_capsule_bytes == length => {
+            Ok(())
+        }
+        SGL_TRANSPORT if in_capsule_bytes == 0 && sqe.sgl.length.get() == length => Ok(()),
+        SGL_OFFSET | SGL_TRANSPORT => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        _ => Err(Status::SGL_TYPE_INVALID.dnr()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry =
+        Geometry { lba_shift: 9, blocks: 1024, read_only: false, transfer_bytes_max: 1 << 20 };
+
+    fn dsm(ranges: u32, data_bytes: u32) -> Result<IoCommand, Status> {
+        let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, 1);
+        sqe.cdw10 = (ranges - 1).into();
+        sqe.cdw11 = 4.into();
+        sqe.set_in_capsule(data_bytes);
+        IoCommand::parse(&sqe, &GEOMETRY, data_bytes)
+    }
+
+    #[test]
+    fn data_pointers_are_sgls() {
+        for (flags, is_taken) in [(FLAG_SGL, true), (0, false), (0x80, false), (0xc0, false)] {
+            let sqe = Sqe { flags, ..Sqe::new(opcode::FLUSH, 1) };
+            assert_eq!(IoCommand::parse(&sqe, &GEOMETRY, 0).is_ok(), is_taken, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn fua_is_heard_with_every_command_that_has_it() {
+        for (opcode, stable) in
+            [(opcode::READ, true), (opcode::COMPARE, true), (opcode::WRITE, false)]
+        {
+            for flags in [0, cdw12::FUA] {
+                let mut sqe = Sqe::new(opcode, 1);
+                sqe.cdw12 = flags.into();
+                sqe.set_transport(512);
+                let command = IoCommand::parse(&sqe, &GEOMETRY, 0).unwrap();
+                assert_eq!(command.reads_stable_data(), stable && flags != 0, "{opcode:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_marked_as_they_are_written() {
+        let mark = |slba, blocks| Sqe::rw(opcode::WRITE_UNCORRECTABLE, 1, slba, blocks);
+        let parse = |sqe: &Sqe, geometry| IoCommand::parse(sqe, geometry, 0);
+        let command = IoCommand::WriteUncorrectable { offset: 1000 << 9, length: 24 << 9 };
+        assert_eq!(parse(&mark(1000, 24), &GEOMETRY), Ok(command));
+        assert_eq!((command.group(), command.needs_flush()), (Group::Write, false));
+        let beyond = Err(Status::LBA_OUT_OF_RANGE.dnr());
+        assert_eq!(parse(&mark(1000, 25), &GEOMETRY), beyond);
+        assert_eq!(parse(&mark(u64::MAX, 1), &GEOMETRY), beyond);
+        let large = Geometry { blocks: 1 << 30, ..GEOMETRY };
+        assert!(parse(&mark(0, 65536), &large).is_ok(), "the transfer size is no limit");
+        let read_only = Geometry { read_only: true, ..GEOMETRY };
+        let protected = Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        assert_eq!(parse(&mark(0, 1), &read_only), protected);
+    }
+
+    #[test]
+    fn commands_without_data_bring_none() {
+        let flush = Sqe::new(opcode::FLUSH, 1);
+        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 0), Ok(IoCommand::Flush));
+        let refused = Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+        assert_eq!(IoCommand::parse(&flush, &GEOMETRY, 512), refused);
+    }
+
+    #[test]
+    fn a_range_list_may_be_longer_than_its_ranges() {
+        // Linux sends 4,096 octets for any number of ranges.
+        for data_bytes in [32, 48, 4096] {
+            let command = IoCommand::DatasetManagement { ranges: 2, data_bytes, deallocate: true };
+            assert_eq!(dsm(2, data_bytes), Ok(command));
+            assert_eq!(command.data_out_bytes(), data_bytes);
+        }
+        for data_bytes in [0, 16, 31, 4097] {
+            assert_eq!(dsm(2, data_bytes), Err(Status::DATA_SGL_LENGTH_INVALID.dnr()));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The target's end: queue pairs and I/O commands (data plane), and [`Target`], the control plane:
+//! subsystems, namespaces, controllers, admin commands and discovery.
+//!
+//! [`Target`] lives behind one lock; lanes take it for Connect, admin and fabrics commands only. What a
+//! lane needs for I/O it takes along once: the [`NamespaceTable`] of its subsystem (again after
+//! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:
+//!
+//! 1. `connect_over` for the first command of a connection, `grant` when its host has proved who it is, or need not
+//!    ([`session::Session::take_granted`] calls it), then `admin_command` (queue 0) or `fabrics_command` (fabrics commands on I/O queues), `disconnect` when the connection is gone;
+//! 2. after any call, [`presence::Presences::next_event`] until it is empty: completions of asynchronous event requests and
+//!    queues to close may concern other connections than the one that called;
+//! 3. `handle_timeout` at `poll_timeout`;
+//! 4. after a lane's [`Target::reserve`]: [`Target::saved`] and [`Target::fenced`] as events want it;
+//! 5. `drained` when a lane that the controller has given up (reset, Disconnect) has no command in a store any more,
+//!    `quiesced` when one has none after [`TargetEvent::Quiesce`], `aborted` after [`TargetEvent::Abort`].
+#![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "a field or variant whose name and type say what it is has no comment"
+)]
+
+#[cfg(test)]
+#[path = "../../../tests/lib/cases.rs"]
+mod cases;
+
+pub mod exclusion;
+pub mod execution;
+pub mod flows;
+pub mod gateways;
+pub mod io;
+pub mod pauses;
+pub mod presence;
+pub mod qpair;
+pub mod rate;
+pub mod reservations;
+pub mod session;
+pub mod stability;
+pub mod state;
+pub mod uncorrectable;
+
+mod aborts;
+mod admin;
+mod admission;
+mod ana;
+mod appearance;
+mod authentication;
+pub mod buffer_shares;
+mod config;
+mod connect;
+mod context;
+mod control;
+mod controller;
+mod discovery;
+mod error_log;
+mod events;
+mod fabrics;
+mod feature_values;
+mod features;
+mod grant;
+mod identify;
+mod identity;
+mod image;
+mod keep_alive;
+mod kind;
+mod lba_status;
+mod listen;
+mod log_page;
+mod namespace;
+mod operations;
+mod property;
+mod removed;
+mod resets;
+mod subsystem;
+mod target_event;
+
+pub use admin::Outcome;
+pub use admission::{Admission, Admitted, ConnectionLimits, Full, source};
+pub use ana::{AnaListener, AnaState, AnaStates};
+pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
+pub use config::{
+    Description, FrameListener, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig,
+    TargetConfig, TlsUse, is_nqn,
+};
+pub use connect::{ConnectRefused, Connected, host_name};
+pub use control::Target;
+pub use controller::{ControllerShared, ControllerView, Usage};
+pub use identity::NamespaceId;
+pub use image::ImageError;
+pub use kind::ControllerKind;
+pub use lba_status::LookUp;
+pub use namespace::NamespaceTable;
+pub use operations::{ConfigError, Operation, Place};
+pub use target_event::{CloseReason, TargetEvent, TurnOf};

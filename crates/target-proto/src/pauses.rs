@@ -1,0 +1,71 @@
+//! Pauses of a target: SIGSTOP, a frozen cgroup, suspend to RAM.
+//!
+//! What was received before a pause lies in sockets after it, and the host may have gone on over another path
+//! meanwhile. So a thread that had no turn for long checks keep-alive timers before it executes anything:
+//! [`super::Target::handle_timeout`]. It then ends every lane whose controller has expired
+//! ([`super::session::Session::has_expired`]) without executing what lies unread, and begins no further part of its
+//! commands. Nor does it begin further parts for a connection that had ended before, if the pause was as long as the
+//! keep-alive timeout ([`is_too_long`]): its host waits only while somebody claims to have them. The clock has to count
+//! suspended time. A paused virtual machine notices nothing: its clocks stand still.
+
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// Longest time between two turns that needs no check: the granularity of keep-alive timers.
+const UNCHECKED_MAX: Duration = Duration::from_millis(100);
+
+/// The turns of a thread.
+#[derive(Clone, Copy, Debug)]
+pub struct PauseDetector {
+    turned_at: Instant,
+}
+
+impl PauseDetector {
+    /// A thread that begins now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        PauseDetector { turned_at: now }
+    }
+
+    /// A turn begins. Returns the time since the last one if keep-alive timers are to be checked first. A thread that had
+    /// nothing to do may have slept for so long.
+    #[inline]
+    #[must_use]
+    pub fn begin_turn(&mut self, now: Instant) -> Option<Duration> {
+        let before = core::mem::replace(&mut self.turned_at, now);
+        Some(now.since(before)).filter(|gap| *gap > UNCHECKED_MAX)
+    }
+}
+
+/// Returns true if a host may have stopped waiting for commands of a connection that had ended before the pause.
+/// Without a keep-alive timeout hosts wait for ever.
+#[must_use]
+pub fn is_too_long(pause: Duration, keep_alive: Duration) -> bool {
+    !keep_alive.is_zero() && pause >= keep_alive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_gaps_need_a_check() {
+        let mut pauses = PauseDetector::new(Instant(0));
+        let turns = [(1, false), (101, false), (202, true), (203, false), (9_999, true)];
+        for (ms, needs_check) in turns {
+            assert_eq!(
+                pauses.begin_turn(Instant(ms * 1_000_000)).is_some(),
+                needs_check,
+                "{ms} ms"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thread_that_had_nothing_to_do_keeps_commands_of_ended_connections() {
+        let [none, short, long] = [0, 600, 5_000].map(Duration::from_millis);
+        let is_too_long = [(short, long), (long, long), (long, none), (none, short)]
+            .map(|(pause, keep_alive)| is_too_long(pause, keep_alive));
+        assert_eq!(is_too_long, [false, true, false, false]);
+    }
+}

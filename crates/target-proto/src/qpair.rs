@@ -1,0 +1,761 @@
+//! Target queue pair: commands and data in, completions and data out (NVMe TCP Transport, section 3.3).
+//!
+//! Sans-IO, the mirror of the host's: the caller offers received octets to [`Qpair::poll_rx`], executes
+//! what [`RxEvent::Command`] names, and answers with [`Qpair::request_data`], [`Qpair::respond`] or
+//! [`Qpair::respond_with_data`]. A slot lives from its command until its response has left
+//! ([`Qpair::sent`]); the caller keeps the slot's data.
+
+use super::state::State;
+use core::iter;
+use roadtrain_proto::caravan::{Caravan, put_header};
+use roadtrain_proto::error::{PeerMisbehaved, QpairError};
+use roadtrain_proto::framing::{Framer, Step};
+use roadtrain_proto::policy::{
+    Batcher, Class, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+};
+use roadtrain_proto::slots::{AWAKE, SLOTS_MAX, TOGETHER};
+use roadtrain_proto::time::Instant;
+use roadtrain_proto::view::view;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::pdu::{
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, Fes, H2cData, IcReq, IcResp, Layout,
+    PduType, R2t, TermReq, alignment_bytes, flag,
+};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
+
+/// What a target grants a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Digests granted when asked for.
+    pub digests: Digests,
+    /// MAXH2CDATA: most octets in a H2CData PDU, a multiple of 4, at least 4,096.
+    pub maxh2cdata: u32,
+    /// Most octets of in-capsule data.
+    pub in_capsule_bytes_max: u32,
+    pub policy: PolicyConfig,
+}
+
+/// Entries of a queue before its Connect command has said how many.
+const ENTRIES_BEFORE_CONNECT: u16 = 32;
+/// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
+pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
+
+/// So many commands in a row are no chance: a host that counts in the high bits of its identifiers has the bit in fewer,
+/// when few are in flight.
+const PACE_RUN: u32 = 512;
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxEvent {
+    /// ICReq: the connection is set up.
+    Initialized,
+    /// A command; if it has in-capsule data, its `Data` and `DataDone` events follow.
+    Command {
+        /// Names the command until its response was sent.
+        slot: u16,
+        sqe: Sqe,
+        /// Octets of in-capsule data.
+        in_capsule_bytes: u32,
+    },
+    /// Data of the command from `offset`: `length` octets of the input from `start`.
+    Data {
+        slot: u16,
+        /// Where in the command's data.
+        offset: u32,
+        /// Start in the input.
+        start: usize,
+        /// Octets.
+        length: u32,
+    },
+    /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
+    /// and the rest of it comes later. From now on data is delivered as it comes.
+    SplitBlock {
+        slot: u16,
+        /// Where in the command's data, a multiple of the block, delivery as it comes begins.
+        offset: u32,
+    },
+    /// All data of the command has arrived.
+    DataDone {
+        slot: u16,
+        /// Every data digest was right.
+        intact: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    /// Its R2T waits in the FIFO.
+    Requesting,
+    /// Its data is arriving: in the capsule, or asked for by an R2T.
+    Receiving {
+        by_r2t: bool,
+    },
+    /// The caller has it.
+    Executing,
+    /// Its response waits in the FIFO.
+    Responding,
+    /// Its response is in the caravan.
+    Departing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    cid: u16,
+    state: SlotState,
+    corrupt: bool,
+    urgency: Urgency,
+    /// The command does not say how urgent it is.
+    is_unclassed: bool,
+    /// An Asynchronous Event Request.
+    is_event_request: bool,
+    /// Octets expected while receiving, to be sent while responding.
+    data_bytes: u32,
+    received: u32,
+    /// Data is delivered in multiples of this.
+    block_bytes: u32,
+    result: u64,
+    status: Status,
+    /// When it was answered.
+    answered: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tx {
+    IcResp,
+    R2t { slot: u16 },
+    Response { slot: u16 },
+    Term { error: PeerMisbehaved },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RxState {
+    AwaitIcReq,
+    Ready,
+    InData { slot: u16, last: bool },
+    Ended,
+}
+
+/// A target queue pair.
+pub struct Qpair {
+    config: Config,
+    framer: Framer,
+    rx: RxState,
+    digests: Digests,
+    /// HPDA in octets.
+    alignment: u32,
+    entries: u16,
+    sqhd: u16,
+    sq_flow_control: bool,
+    is_io: bool,
+    class: Class,
+    in_store: u32,
+    /// What the identifiers of commands say of the host's pace, and of how many in a row.
+    said: (u16, u32),
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    departing: Vec<u16>,
+    out: SendQueue<Tx>,
+}
+
+impl Qpair {
+    /// The queue pair of a new connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Qpair {
+            config,
+            framer: Framer::new(true),
+            rx: RxState::AwaitIcReq,
+            digests: Digests::default(),
+            alignment: 1,
+            entries: ENTRIES_BEFORE_CONNECT,
+            sqhd: 0,
+            sq_flow_control: true,
+            is_io: false,
+            class: Class::Normal,
+            in_store: 0,
+            said: (0, 0),
+            slots: Vec::new(),
+            free: Vec::new(),
+            departing: Vec::new(),
+            out: SendQueue::new(&config.policy, Role::Target),
+        }
+    }
+
+    /// Connect succeeded: queue `qid` has `entries` entries (SQSIZE + 1), and its commands are of `class` unless
+    /// they or their namespace say otherwise.
+    pub fn set_connected(&mut self, qid: u16, entries: u16, sq_flow_control: bool, class: Class) {
+        self.is_io = qid > 0;
+        self.entries = entries;
+        self.class = class;
+        self.sq_flow_control = sq_flow_control;
+        if !sq_flow_control {
+            self.sqhd = SQHD_NO_FLOW_CONTROL;
+        }
+    }
+
+    /// The digests agreed.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// How the host goes about its few requests, as its command identifiers say.
+    #[must_use]
+    pub fn host_pace(&self) -> Pace {
+        match self.said {
+            (AWAKE, PACE_RUN..) => Pace::Awake,
+            (TOGETHER, PACE_RUN..) => Pace::Together,
+            _ => Pace::Parts,
+        }
+    }
+
+    /// So many commands are in a store that takes its time: they keep neither end busy.
+    pub fn set_in_store(&mut self, commands: u32) {
+        self.in_store = commands;
+    }
+
+    /// Commands received whose responses have not left.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> Doorbells {
+        self.out.batcher().doorbells()
+    }
+
+    /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    pub fn batcher(&mut self) -> &mut Batcher {
+        self.out.batcher_mut()
+    }
+
+    /// The command identifier of a slot.
+    #[must_use]
+    pub fn cid(&self, slot: u16) -> u16 {
+        self.slots[usize::from(slot)].cid
+    }
+
+    /// The slot of a command in execution that is no Asynchronous Event Request.
+    #[must_use]
+    pub fn slot_of(&self, cid: u16) -> Option<u16> {
+        self.executing(cid, false)
+    }
+
+    /// The slot of an outstanding Asynchronous Event Request.
+    #[must_use]
+    pub fn event_request_of(&self, cid: u16) -> Option<u16> {
+        self.executing(cid, true)
+    }
+
+    fn executing(&self, cid: u16, is_event_request: bool) -> Option<u16> {
+        let found = |slot: &Slot| {
+            slot.cid == cid
+                && slot.state == SlotState::Executing
+                && slot.is_event_request == is_event_request
+        };
+        self.slots.iter().position(found).map(|number| number as u16)
+    }
+
+    /// Frees the slot of an outstanding Asynchronous Event Request whose identifier comes again: hosts end these
+    /// requests by themselves before they shut a controller down. No completion is sent.
+    fn retire_event_request(&mut self, cid: u16) {
+        if let Some(number) = self.event_request_of(cid) {
+            self.slots[usize::from(number)].state = SlotState::Free;
+            self.free.push(number);
+        }
+    }
+
+    /// The slot of a command that was not answered, and whether its data is still to come.
+    #[must_use]
+    pub fn unanswered(&self, cid: u16) -> Option<(u16, bool)> {
+        let awaits_data = |slot: &Slot| match slot.state {
+            SlotState::Executing => Some(false),
+            SlotState::Requesting | SlotState::Receiving { .. } => Some(true),
+            SlotState::Free | SlotState::Responding | SlotState::Departing => None,
+        };
+        let mut slots = (0u16..).zip(&self.slots).filter(|(_, slot)| slot.cid == cid);
+        slots.find_map(|(number, slot)| Some((number, awaits_data(slot)?)))
+    }
+
+    /// Whether data of the command in a slot is still to come.
+    #[must_use]
+    pub fn awaits_data(&self, slot: u16) -> bool {
+        let slot = self.slots.get(usize::from(slot));
+        slot.is_some_and(|slot| {
+            matches!(slot.state, SlotState::Requesting | SlotState::Receiving { .. })
+        })
+    }
+
+    /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
+    /// command that wants whole blocks.
+    #[must_use]
+    pub fn wanted(&self) -> Option<(u16, u32, u32)> {
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let (slot, length) = (&self.slots[usize::from(number)], self.framer.wanted());
+        (length > 0 && slot.block_bytes == 1).then_some((number, slot.received, length))
+    }
+
+    /// Octets that come next and belong to a command that wants whole blocks.
+    #[must_use]
+    pub fn whole_left(&self) -> u32 {
+        let RxState::InData { slot, .. } = self.rx else { return 0 };
+        if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
+    }
+
+    /// Of `available` octets, those that may be received straight into the data of a command that wants whole blocks:
+    /// slot, offset, length. All of them have to be there at once, as no block may stay half received.
+    #[must_use]
+    pub fn wanted_whole(&self, available: usize) -> Option<(u16, u32, u32)> {
+        let (left, RxState::InData { slot: number, .. }) = (self.whole_left(), self.rx) else {
+            return None;
+        };
+        let slot = &self.slots[usize::from(number)];
+        let available = u32::try_from(available).unwrap_or(u32::MAX);
+        let whole = if available >= left { left } else { available - available % slot.block_bytes };
+        (whole > 0).then_some((number, slot.received, whole))
+    }
+
+    /// Octets named by [`Qpair::wanted`] or [`Qpair::wanted_whole`] were received into their place.
+    pub fn placed(&mut self, data: &[u8]) {
+        if let RxState::InData { slot, .. } = self.rx {
+            self.framer.placed(data);
+            self.slots[usize::from(slot)].received += data.len() as u32;
+        }
+    }
+
+    /// The commands that come next in `input`, as far as nothing else comes between them: to look ahead. Nothing of them
+    /// has been checked.
+    pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
+        let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
+        let mut rest = if is_next { input } else { &[] };
+        iter::from_fn(move || {
+            let (capsule, _) = CapsuleCmd::ref_from_prefix(rest).ok()?;
+            let is_command = capsule.ch.pdu_type == PduType::CapsuleCmd as u8;
+            let bytes = (capsule.ch.plen.get() as usize).max(size_of::<CapsuleCmd>());
+            rest = rest.get(bytes..).unwrap_or_default();
+            is_command.then_some(&capsule.sqe)
+        })
+    }
+
+    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
+    /// from `*at` on).
+    ///
+    /// # Errors
+    /// The connection cannot go on; a C2HTermReq is queued if the peer is to blame.
+    pub fn poll_rx(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let result = self.advance(now, input, at);
+        if let Err(error) = result {
+            self.end(now, error);
+        }
+        result
+    }
+
+    /// Nothing is sent any more, but a C2HTermReq to a peer that misbehaves.
+    fn end(&mut self, now: Instant, error: QpairError) {
+        self.rx = RxState::Ended;
+        self.out.clear();
+        if let QpairError::Peer(error) = error {
+            self.push(now, Tx::Term { error }, &Parcel::control());
+        }
+    }
+
+    fn push(&mut self, now: Instant, tx: Tx, parcel: &Parcel) {
+        if self.rx == RxState::Ended && !matches!(tx, Tx::Term { .. }) {
+            return; // a command that was executing when the connection ended
+        }
+        self.out.push(now, tx, parcel);
+    }
+
+    fn advance(
+        &mut self,
+        now: Instant,
+        input: &[u8],
+        at: &mut usize,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        loop {
+            if self.rx == RxState::Ended {
+                *at = input.len();
+                return Ok(None);
+            }
+            let from = *at;
+            let offered = self.offered(input.len() - from);
+            let (used, step) = self.framer.next(&input[from..from + offered])?;
+            *at += used;
+            let event = match step {
+                Step::Need(_) => return Ok(None),
+                Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
+                Step::Data(range) => self.handle_data(from + range.start, range.len() as u32),
+                Step::DataEnd { intact } => self.handle_data_end(intact)?,
+            };
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// How much of `available` octets the framer gets: not the beginning of a block that the command wants whole.
+    fn offered(&self, available: usize) -> usize {
+        let RxState::InData { slot, .. } = self.rx else { return available };
+        let (slot, (skip, left)) = (&self.slots[usize::from(slot)], self.framer.data_left());
+        let data = available.saturating_sub(skip as usize);
+        if slot.block_bytes == 1 || data >= left as usize {
+            return available;
+        }
+        // What was delivered ends with a block, or the command would not want whole ones any more.
+        available - data % slot.block_bytes as usize
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        pdu: &[u8],
+        layout: &Layout,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        let is_new = self.rx == RxState::AwaitIcReq;
+        let state = if is_new { State::Initializing } else { State::Connecting };
+        if !state.takes(layout.kind) {
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, "ICReq out of order").into());
+        }
+        match layout.kind {
+            PduType::IcReq => self.handle_icreq(now, view(pdu)?),
+            PduType::CapsuleCmd => self.handle_command(view(pdu)?, layout.data_bytes),
+            PduType::H2cData => self.handle_h2c_data(view(pdu)?, layout.data_bytes),
+            PduType::H2cTermReq => {
+                let term: &TermReq = view(pdu)?;
+                let (fes, fei) = (term.fes.get(), u32::from_le_bytes(term.fei));
+                Err(QpairError::Terminated { fes, fei })
+            }
+            _ => Err(PeerMisbehaved::new(Fes::PduSequenceError, "PDU a target never gets").into()),
+        }
+    }
+
+    fn handle_icreq(&mut self, now: Instant, pdu: &IcReq) -> Result<Option<RxEvent>, QpairError> {
+        if pdu.pfv.get() != 0 {
+            let what = "PDU format version";
+            return Err(PeerMisbehaved { fes: Fes::UnsupportedParameter, fei: 8, what }.into());
+        }
+        self.alignment =
+            alignment_bytes(pdu.hpda).ok_or(PeerMisbehaved::field(10, "HPDA above 31"))?;
+        let asked = Digests::from_octet(pdu.dgst)
+            .ok_or(PeerMisbehaved::field(11, "reserved digest bits"))?;
+        let granted = self.config.digests;
+        self.digests =
+            Digests { header: asked.header && granted.header, data: asked.data && granted.data };
+        self.rx = RxState::Ready;
+        // Our own CPDA is 0: data from the host is aligned to dwords.
+        self.framer.agree(self.digests, 4);
+        self.push(now, Tx::IcResp, &Parcel::control());
+        Ok(Some(RxEvent::Initialized))
+    }
+
+    fn handle_command(
+        &mut self,
+        pdu: &CapsuleCmd,
+        in_capsule_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        if in_capsule_bytes > self.config.in_capsule_bytes_max {
+            let what = "in-capsule data above IOCCSZ";
+            return Err(PeerMisbehaved { fes: Fes::LimitExceeded, fei: 4, what }.into());
+        }
+        if !self.is_io {
+            self.retire_event_request(pdu.sqe.cid.get());
+        }
+        // A queue of N entries holds N - 1 commands; the one that frees a slot may be in a caravan.
+        if self.in_flight() >= u32::from(self.entries) + self.departing.len() as u32 {
+            let what = "more commands than the submission queue holds";
+            return Err(PeerMisbehaved::new(Fes::PduSequenceError, what).into());
+        }
+        // What the control plane answers later it knows by that identifier.
+        if !self.is_io && self.unanswered(pdu.sqe.cid.get()).is_some() {
+            let what = "a command identifier that another command of the admin queue has";
+            return Err(PeerMisbehaved::field(10, what).into());
+        }
+        if self.sq_flow_control {
+            self.sqhd = (self.sqhd + 1) % self.entries;
+        }
+        let slot = self.take_slot(&pdu.sqe, in_capsule_bytes);
+        if in_capsule_bytes > 0 {
+            self.rx = RxState::InData { slot, last: true };
+        }
+        Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
+    }
+
+    fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
+        let state = match data_bytes {
+            0 => SlotState::Executing,
+            _ => SlotState::Receiving { by_r2t: false },
+        };
+        let (result, status) = (0, Status::SUCCESS);
+        let (urgency, is_unclassed) = urgency_of(sqe, self.is_io, self.class);
+        let slot = Slot {
+            cid: sqe.cid.get(),
+            state,
+            corrupt: false,
+            urgency,
+            is_unclassed,
+            is_event_request: !self.is_io && sqe.opcode == opcode::ASYNC_EVENT_REQUEST,
+            data_bytes,
+            received: 0,
+            block_bytes: 1,
+            result,
+            status,
+            answered: Instant::default(),
+        };
+        let pace = slot.cid & (AWAKE | TOGETHER);
+        self.said = (pace, if pace == self.said.0 { self.said.1.saturating_add(1) } else { 1 });
+        if let Some(number) = self.free.pop() {
+            self.slots[usize::from(number)] = slot;
+            return number;
+        }
+        self.slots.push(slot);
+        (self.slots.len() - 1) as u16
+    }
+
+    /// Class of the command's namespace: its R2T and response are treated so unless the command says otherwise.
+    pub fn set_class(&mut self, slot: u16, class: Class) {
+        let slot = &mut self.slots[usize::from(slot)];
+        if slot.is_unclassed {
+            slot.urgency = class.urgency();
+        }
+    }
+
+    /// Data of the command is delivered in whole blocks of `block_bytes`, each at once: what has come of an unfinished
+    /// one stays in the input. To be said before any of it has come.
+    pub fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        let slot = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(slot.received, 0, "the first block may have been delivered in parts");
+        slot.block_bytes = block_bytes.max(1);
+    }
+
+    /// Asks the host for the command's `data_bytes` (R2T); `Data` and `DataDone` events follow.
+    pub fn request_data(&mut self, now: Instant, slot: u16, data_bytes: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(s.state, SlotState::Executing, "R2T for a command that has its data");
+        s.state = SlotState::Requesting;
+        s.data_bytes = data_bytes;
+        let (kind, urgency) = (Kind::R2t, s.urgency);
+        let parcel = Parcel { kind, urgency, data_bytes: 0, request_bytes: data_bytes };
+        self.push(now, Tx::R2t { slot }, &parcel);
+    }
+
+    fn handle_h2c_data(
+        &mut self,
+        pdu: &H2cData,
+        data_bytes: u32,
+    ) -> Result<Option<RxEvent>, QpairError> {
+        if data_bytes > self.config.maxh2cdata {
+            return Err(PeerMisbehaved::new(Fes::LimitExceeded, "H2CData above MAXH2CDATA").into());
+        }
+        if data_bytes == 0 || pdu.datal.get() != data_bytes {
+            return Err(PeerMisbehaved::field(16, "DATAL and PLEN disagree").into());
+        }
+        let number = pdu.ttag.get();
+        let Some(slot) = self.slots.get(usize::from(number)) else {
+            return Err(PeerMisbehaved::field(10, "TTAG of no R2T").into());
+        };
+        if slot.state != (SlotState::Receiving { by_r2t: true }) {
+            return Err(PeerMisbehaved::field(10, "TTAG of no R2T outstanding").into());
+        }
+        if slot.cid != pdu.cccid.get() {
+            return Err(PeerMisbehaved::field(8, "CCCID does not belong to TTAG").into());
+        }
+        let end = pdu.datao.get().checked_add(data_bytes);
+        if pdu.datao.get() != slot.received || end.is_none_or(|end| end > slot.data_bytes) {
+            let what = "H2CData outside of its R2T or out of order";
+            return Err(PeerMisbehaved::new(Fes::DataTransferOutOfRange, what).into());
+        }
+        let last = end == Some(slot.data_bytes);
+        if (pdu.ch.flags & flag::LAST != 0) != last {
+            return Err(PeerMisbehaved::field(1, "LAST in the wrong H2CData").into());
+        }
+        self.rx = RxState::InData { slot: number, last };
+        let slot = &mut self.slots[usize::from(number)];
+        if last || end.is_none_or(|end| end.is_multiple_of(slot.block_bytes)) {
+            return Ok(None);
+        }
+        slot.block_bytes = 1;
+        Ok(Some(RxEvent::SplitBlock { slot: number, offset: slot.received }))
+    }
+
+    fn handle_data(&mut self, start: usize, length: u32) -> Option<RxEvent> {
+        let RxState::InData { slot: number, .. } = self.rx else { return None };
+        let slot = &mut self.slots[usize::from(number)];
+        let offset = slot.received;
+        slot.received += length;
+        Some(RxEvent::Data { slot: number, offset, start, length })
+    }
+
+    fn handle_data_end(&mut self, intact: bool) -> Result<Option<RxEvent>, QpairError> {
+        let RxState::InData { slot: number, last } = self.rx else { return Ok(None) };
+        self.rx = RxState::Ready;
+        let slot = &mut self.slots[usize::from(number)];
+        slot.corrupt |= !intact;
+        if !last {
+            return Ok(None);
+        }
+        slot.state = SlotState::Executing;
+        Ok(Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt }))
+    }
+
+    /// Answers a command that returns no data.
+    pub fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
+        self.push_response(now, slot, status, result, 0);
+    }
+
+    /// Answers a command with `data_bytes` of the slot's data; the status is success.
+    #[inline]
+    pub fn respond_with_data(&mut self, now: Instant, slot: u16, data_bytes: u32, result: u64) {
+        self.push_response(now, slot, Status::SUCCESS, result, data_bytes);
+    }
+
+    #[inline]
+    fn push_response(&mut self, now: Instant, slot: u16, status: Status, result: u64, bytes: u32) {
+        let s = &mut self.slots[usize::from(slot)];
+        debug_assert_eq!(s.state, SlotState::Executing, "a command is answered exactly once");
+        if s.state != SlotState::Executing {
+            return; // somebody else has the slot by now, and its data
+        }
+        // A host that reuses its lowest free identifiers tells how many commands it has in flight.
+        let in_flight = u32::from(s.cid & (SLOTS_MAX - 1)) + 1;
+        self.out.batcher_mut().set_in_flight(in_flight.saturating_sub(self.in_store).max(1));
+        s.state = SlotState::Responding;
+        let request_bytes = s.data_bytes.max(bytes);
+        (s.status, s.result, s.data_bytes) = (status, result, bytes);
+        s.answered = now;
+        let kind = if bytes > 0 { Kind::ResponseData } else { Kind::Response };
+        let parcel = Parcel { kind, urgency: s.urgency, data_bytes: bytes, request_bytes };
+        self.push(now, Tx::Response { slot }, &parcel);
+    }
+
+    /// Fills `caravan` with what a doorbell has released, within the policy's limits; `false` when
+    /// nothing was added.
+    pub fn poll_tx(&mut self, caravan: &mut impl Caravan) -> bool {
+        let mut load = Load::default();
+        while caravan.has_room() {
+            let slots = &self.slots;
+            let size = |tx: &Tx| match *tx {
+                Tx::Response { slot } => slots[usize::from(slot)].data_bytes,
+                _ => 0,
+            };
+            let Some(tx) = self.out.next(&mut load, size, |_| false) else { break };
+            self.emit(&tx, caravan);
+        }
+        load.count() > 0
+    }
+
+    /// Whether something released waits for a caravan.
+    #[must_use]
+    #[inline]
+    pub fn has_tx(&self) -> bool {
+        self.out.batcher().released() > 0
+    }
+
+    fn emit(&mut self, tx: &Tx, caravan: &mut impl Caravan) {
+        match *tx {
+            Tx::IcResp => {
+                let pdu = IcResp::new(self.digests, 0, self.config.maxh2cdata);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+            Tx::R2t { slot } => self.emit_r2t(slot, caravan),
+            Tx::Response { slot } => self.emit_response(slot, caravan),
+            Tx::Term { error } => {
+                let pdu = TermReq::new(false, error.fes, error.fei, 0);
+                put_header(caravan, &pdu.ch, &pdu, Digests::default());
+            }
+        }
+    }
+
+    fn emit_r2t(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Receiving { by_r2t: true };
+        let ch = CommonHeader::new(PduType::R2t, 0, self.digests, 1);
+        let (cccid, ttag) = (slot.cid.into(), number.into());
+        let (r2to, r2tl) = (0.into(), slot.data_bytes.into());
+        let pdu = R2t { ch, cccid, ttag, r2to, r2tl, reserved: [0; 4] };
+        put_header(caravan, &ch, &pdu, self.digests);
+    }
+
+    fn emit_response(&mut self, number: u16, caravan: &mut impl Caravan) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.state = SlotState::Departing;
+        self.departing.push(number);
+        let slot = *slot;
+        if slot.data_bytes > 0 {
+            // Without SQ flow control nobody needs SQHD: the data says "success" itself.
+            let success = !self.sq_flow_control && slot.result == 0;
+            self.emit_data(number, &slot, success, caravan);
+            if success {
+                return;
+            }
+        }
+        let mut cqe = Cqe::new(slot.cid, slot.status).with_result(slot.result);
+        cqe.sqhd = self.sqhd.into();
+        let ch = CommonHeader::new(PduType::CapsuleResp, 0, self.digests, 1);
+        put_header(caravan, &ch, &CapsuleResp { ch, cqe }, self.digests);
+    }
+
+    #[inline]
+    fn emit_data(&self, number: u16, slot: &Slot, success: bool, caravan: &mut impl Caravan) {
+        let length = slot.data_bytes;
+        let mut ch = CommonHeader::new(PduType::C2hData, length, self.digests, self.alignment);
+        ch.flags |= flag::LAST | if success { flag::SUCCESS } else { 0 };
+        let pdu = C2hData {
+            ch,
+            cccid: slot.cid.into(),
+            reserved: [0; 2],
+            datao: 0.into(),
+            datal: length.into(),
+            reserved2: [0; 4],
+        };
+        put_header(caravan, &ch, &pdu, self.digests);
+        caravan.payload(number, 0, length, self.digests.data);
+    }
+
+    /// Slots whose responses are in the caravan.
+    #[must_use]
+    pub fn departing(&self) -> &[u16] {
+        &self.departing
+    }
+
+    /// When the command in a slot was answered.
+    #[must_use]
+    pub fn answered(&self, slot: u16) -> Instant {
+        self.slots[usize::from(slot)].answered
+    }
+
+    /// The caravan has left: its slots are free again, each handed to `release` with its command's identifier and when
+    /// it was answered.
+    #[inline]
+    pub fn sent(&mut self, mut release: impl FnMut(u16, u16, Instant)) {
+        for number in self.departing.drain(..) {
+            let slot = &mut self.slots[usize::from(number)];
+            slot.state = SlotState::Free;
+            self.free.push(number);
+            release(number, slot.cid, slot.answered);
+        }
+    }
+}
+
+/// Admin and fabrics commands are answered without delay; others may say how they want to be treated, or leave
+/// that to their namespace and connection, of `class` (`true`).
+#[inline]
+#[must_use]
+pub fn urgency_of(sqe: &Sqe, is_io: bool, class: Class) -> (Urgency, bool) {
+    let said = match sqe.opcode {
+        opcode::FABRICS => return (Urgency::Urgent, false),
+        _ if !is_io => return (Urgency::Urgent, false),
+        opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
+        _ => None,
+    };
+    (said.unwrap_or(class).urgency(), said.is_none())
+}

@@ -1,0 +1,353 @@
+//! Limits on what a namespace, or a host, may do in a second.
+//!
+//! A limit is a point in time: when the next command may begin. Each command moves it by what the command costs at the
+//! limit's rate (the generic cell rate algorithm), and begins when its own point has come, or up to half a millisecond
+//! later. So commands wait in the order in which they came, nobody asks twice, and there is no timer but the one of the
+//! first that waits. Reactors share a limit without a lock. Who has no limit never comes here.
+
+use super::io::IoCommand;
+use core::fmt;
+use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+use roadtrain_proto::time::Instant;
+
+/// What may be caught up on after a time with less, unless told otherwise.
+pub const BURST: Duration = Duration::from_millis(5);
+/// The longest time of which that can be.
+pub const BURST_MAX: Duration = Duration::from_secs(60);
+
+/// Commands that wait begin in steps of this: each on its own would wake a core that others use.
+const TOGETHER: Duration = Duration::from_micros(500);
+/// That is at most such a part of the burst, by which nobody gets less for having waited longer.
+const PARTS_OF_BURST: u64 = 10;
+
+/// Picoseconds of a second.
+const SECOND_PS: u64 = 1_000_000_000_000;
+
+/// How much there may be in a second. `None` is as much as there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Rates {
+    /// Commands that read or write.
+    pub iops: Option<NonZeroU64>,
+    /// Of these, reads.
+    pub read_iops: Option<NonZeroU64>,
+    /// Of these, writes.
+    pub write_iops: Option<NonZeroU64>,
+    /// Octets that are read or written.
+    pub bandwidth: Option<NonZeroU64>,
+    /// Of these, octets that are read.
+    pub read_bandwidth: Option<NonZeroU64>,
+    /// Of these, octets that are written.
+    pub write_bandwidth: Option<NonZeroU64>,
+    /// After a time with less than that, so much of it may be caught up on at once; `None`: [`BURST`].
+    pub burst: Option<Duration>,
+}
+
+impl Rates {
+    /// As much as there is.
+    pub const UNLIMITED: Rates = Rates {
+        iops: None,
+        read_iops: None,
+        write_iops: None,
+        bandwidth: None,
+        read_bandwidth: None,
+        write_bandwidth: None,
+        burst: None,
+    };
+
+    /// Whether anything is limited.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.each().iter().any(Option::is_some)
+    }
+
+    /// In the order of [`RateLimit`]'s points: commands, then octets, of both, reads, writes.
+    fn each(&self) -> [Option<NonZeroU64>; 6] {
+        [
+            self.iops,
+            self.read_iops,
+            self.write_iops,
+            self.bandwidth,
+            self.read_bandwidth,
+            self.write_bandwidth,
+        ]
+    }
+}
+
+/// For people.
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names =
+            ["IOPS", "read IOPS", "write IOPS", "octets/s", "octets/s read", "octets/s written"];
+        let mut before = "at most ";
+        for (rate, name) in self.each().into_iter().zip(names) {
+            if let Some(rate) = rate {
+                write!(f, "{before}{rate} {name}")?;
+                before = ", ";
+            }
+        }
+        if self.is_limited() { Ok(()) } else { f.write_str("not limited") }
+    }
+}
+
+/// One of the rates, and how far it is used.
+#[derive(Debug, Default)]
+struct Point {
+    /// What a command or an octet takes, in picoseconds; 0: nothing.
+    cost_ps: u64,
+    /// When all that was let go has taken its time, in nanoseconds.
+    next: AtomicU64,
+}
+
+impl Point {
+    /// What `units` take, in nanoseconds; `None`: nothing.
+    fn cost(&self, units: u64) -> Option<u64> {
+        let is_limited = self.cost_ps != 0 && units != 0;
+        is_limited.then(|| (u128::from(self.cost_ps) * u128::from(units) / 1000) as u64)
+    }
+
+    /// When `units` that come now may begin. Their time is taken.
+    fn take(&self, now: u64, units: u64, burst: u64) -> u64 {
+        let Some(cost) = self.cost(units) else { return now };
+        let after = |next: u64| Some(next.max(now).saturating_add(cost));
+        let next = self.next.fetch_update(Relaxed, Relaxed, after).unwrap_or_else(|next| next);
+        next.max(now).saturating_sub(burst)
+    }
+
+    /// The time of `units` that have waited, and do not begin, is there for others.
+    fn give_back(&self, units: u64) {
+        let Some(cost) = self.cost(units) else { return };
+        let after = |next: u64| Some(next.saturating_sub(cost));
+        let _ = self.next.fetch_update(Relaxed, Relaxed, after);
+    }
+}
+
+/// A limit that is kept: [`Rates`] with how far they are used. All reactors share it. Other rates are another limit.
+#[derive(Debug, Default)]
+pub struct RateLimit {
+    points: [Point; 6],
+    /// In nanoseconds.
+    burst: u64,
+}
+
+impl RateLimit {
+    /// A limit that nothing has used yet.
+    #[must_use]
+    pub fn new(rates: &Rates) -> Self {
+        let burst = rates.burst.unwrap_or(BURST).min(BURST_MAX).as_nanos() as u64;
+        let points = rates.each().map(|rate| Point {
+            cost_ps: rate.map_or(0, |rate| (SECOND_PS / rate).max(1)),
+            next: AtomicU64::new(0),
+        });
+        RateLimit { points, burst }
+    }
+
+    /// When a command that comes now may begin. Its time is taken.
+    #[must_use]
+    pub fn take(&self, now: Instant, command: &IoCommand) -> Instant {
+        let units = self.units(command).into_iter().flatten();
+        let begins = units.map(|(point, units)| point.take(now.0, units, self.burst));
+        match begins.fold(now.0, u64::max) {
+            begins if begins == now.0 => now,
+            begins => Instant(together(begins, self.burst)),
+        }
+    }
+
+    /// A command that has waited for its time does not begin: others may have that. Those that wait already keep theirs.
+    pub fn give_back(&self, command: &IoCommand) {
+        let units = self.units(command).into_iter().flatten();
+        units.for_each(|(point, units)| point.give_back(units));
+    }
+
+    /// What a command takes of each point that counts for it.
+    fn units(&self, command: &IoCommand) -> Option<[(&Point, u64); 4]> {
+        let (is_write, bytes) = load(command)?;
+        let own = if is_write { 2 } else { 1 };
+        let units = [(0, 1), (own, 1), (3, bytes), (3 + own, bytes)];
+        Some(units.map(|(point, units)| (&self.points[point], units)))
+    }
+}
+
+/// When those begin that might at that time, or some time before it.
+fn together(begins: u64, burst: u64) -> u64 {
+    let step = (TOGETHER.as_nanos() as u64).min(burst / PARTS_OF_BURST).max(1);
+    begins.div_ceil(step).saturating_mul(step)
+}
+
+/// Whether a command writes, and the octets that it moves; `None`: it is not limited, because others rely on it.
+fn load(command: &IoCommand) -> Option<(bool, u64)> {
+    Some(match *command {
+        IoCommand::Read { length, .. }
+        | IoCommand::Compare { length, .. }
+        | IoCommand::Verify { length, .. } => (false, length.into()),
+        IoCommand::Write { length, .. } => (true, length.into()),
+        IoCommand::WriteZeroes { .. }
+        | IoCommand::WriteUncorrectable { .. }
+        | IoCommand::DatasetManagement { .. }
+        | IoCommand::Copy { .. } => (true, 0),
+        IoCommand::Flush => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn read(length: u32) -> IoCommand {
+        IoCommand::Read { offset: 0, length, fua: false }
+    }
+
+    fn write(length: u32) -> IoCommand {
+        IoCommand::Write { offset: 0, length, fua: false }
+    }
+
+    fn rate(number: u64) -> Option<NonZeroU64> {
+        NonZeroU64::new(number)
+    }
+
+    /// Commands that begin in a second of a closed loop: each of `depth` comes again when it has begun and taken
+    /// `service` nanoseconds.
+    fn in_a_second(limit: &RateLimit, command: &IoCommand, depth: usize, service: u64) -> u64 {
+        let mut comes: std::collections::BinaryHeap<_> =
+            (0..depth).map(|_| std::cmp::Reverse(SECOND)).collect();
+        let mut begun = 0;
+        while let Some(std::cmp::Reverse(now)) = comes.pop() {
+            let begins = limit.take(Instant(now), command).0;
+            begun += u64::from(begins < 2 * SECOND);
+            if begins + service < 2 * SECOND {
+                comes.push(std::cmp::Reverse(begins + service));
+            }
+        }
+        begun
+    }
+
+    #[test]
+    fn a_second_has_what_it_may_have() {
+        for iops in [1_000, 3_333, 30_000, 500_000] {
+            let limit = RateLimit::new(&Rates { iops: rate(iops), ..Rates::default() });
+            let begun = in_a_second(&limit, &read(4096), 64, 50_000);
+            let ratio = begun as f64 / iops as f64;
+            assert!((0.99..1.01).contains(&ratio), "{iops}: {begun}");
+        }
+        for megabytes in [1, 100, 10_000] {
+            let bytes = megabytes * 1_000_000;
+            let limit = RateLimit::new(&Rates { bandwidth: rate(bytes), ..Rates::default() });
+            let begun = in_a_second(&limit, &write(4096), 256, 10_000);
+            let ratio = (begun * 4096) as f64 / bytes as f64;
+            assert!((0.97..1.01).contains(&ratio), "{megabytes} MB/s: {begun}");
+        }
+    }
+
+    #[test]
+    fn who_needs_less_never_waits() {
+        let limit = RateLimit::new(&Rates { iops: rate(1_000), ..Rates::default() });
+        for at in 1..2_000 {
+            let now = Instant(at * 1_000_001);
+            assert_eq!(limit.take(now, &read(4096)), now);
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_are_limited_apart_and_together() {
+        let rates = Rates { iops: rate(1_000), write_iops: rate(100), ..Rates::default() };
+        let limit = RateLimit::new(&rates);
+        let now = Instant(SECOND);
+        let writes: Vec<_> = (0..11).map(|_| limit.take(now, &write(512))).collect();
+        assert_eq!(writes[10].since(now), Duration::from_millis(95), "ten times 10 ms, but for 5");
+        let limit = RateLimit::new(&rates);
+        let reads: Vec<_> = (0..11).map(|_| limit.take(now, &read(512))).collect();
+        assert_eq!(reads[5], now);
+        assert_eq!(reads[10].since(now), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn what_was_not_used_may_be_caught_up_on() {
+        let burst = Some(Duration::from_millis(100));
+        let limit = RateLimit::new(&Rates { iops: rate(1_000), burst, ..Rates::default() });
+        let now = Instant(SECOND);
+        let begun = (0..200).filter(|_| limit.take(now, &read(512)) == now).count();
+        assert_eq!(begun, 101, "those of 100 ms, and the one after them");
+    }
+
+    #[test]
+    fn those_that_wait_begin_together() {
+        let limit = RateLimit::new(&Rates { iops: rate(100_000), ..Rates::default() });
+        let mut times: Vec<_> =
+            (0..2_000).map(|_| limit.take(Instant(SECOND), &read(512)).0).collect();
+        times.dedup();
+        assert_eq!(times.len(), 1 + 30, "at once in a burst of 5 ms, then 15 ms in steps of 0.5");
+        // One at a time loses nothing by it.
+        let limit = RateLimit::new(&Rates { iops: rate(20_000), ..Rates::default() });
+        let begun = in_a_second(&limit, &read(4096), 1, 5_000);
+        assert!((19_800..20_200).contains(&begun), "{begun}");
+    }
+
+    /// Whoever queues much and is gone keeps nobody else waiting.
+    #[test]
+    fn what_does_not_begin_takes_no_time() {
+        let rates = Rates { iops: rate(100), write_bandwidth: rate(1 << 20), ..Rates::default() };
+        let limit = RateLimit::new(&rates);
+        let now = Instant(SECOND);
+        let kept = limit.take(now, &write(4096));
+        for _ in 0..1_000 {
+            let _ = limit.take(now, &write(4096));
+        }
+        assert!(limit.take(now, &read(512)).since(now) > Duration::from_secs(9));
+        limit.give_back(&read(512));
+        (0..1_000).for_each(|_| limit.give_back(&write(4096)));
+        assert_eq!(kept, now);
+        assert!(limit.take(now, &write(4096)).since(now) < Duration::from_millis(11));
+        limit.give_back(&IoCommand::Flush);
+        (0..9).for_each(|_| limit.give_back(&write(4096)));
+        assert_eq!(limit.take(now, &write(4096)), now, "never more than a burst at once");
+    }
+
+    #[test]
+    fn flushes_and_what_has_no_octets_wait_for_no_bandwidth() {
+        let limit =
+            RateLimit::new(&Rates { bandwidth: rate(1), iops: rate(1), ..Rates::default() });
+        let now = Instant(SECOND);
+        let _ = limit.take(now, &write(1 << 20));
+        assert_eq!(limit.take(now, &IoCommand::Flush), now);
+        let limit = RateLimit::new(&Rates { bandwidth: rate(1), ..Rates::default() });
+        let _ = limit.take(now, &write(1 << 20));
+        let zeroes =
+            IoCommand::WriteZeroes { offset: 0, length: 1 << 40, deallocate: true, fua: false };
+        assert_eq!(limit.take(now, &zeroes), now);
+    }
+
+    proptest! {
+        /// Whatever comes when: in no time is more begun than the rate and the burst allow, and commands of one kind
+        /// begin in the order in which they came.
+        #[test]
+        fn no_time_has_too_much(
+            iops in 1_u64..5_000_000,
+            burst_us in 0_u64..100_000,
+            gaps in prop::collection::vec(0_u64..3_000_000, 1..200),
+        ) {
+            let burst = Some(Duration::from_micros(burst_us));
+            let limit = RateLimit::new(&Rates { iops: rate(iops), burst, ..Rates::default() });
+            let mut now = SECOND;
+            let mut begins = Vec::new();
+            for gap in gaps {
+                now += gap;
+                let at = limit.take(Instant(now), &read(512)).0;
+                prop_assert!(at >= now);
+                prop_assert!(begins.last().is_none_or(|&last| last <= at));
+                begins.push(at);
+            }
+            let cost = 1e9 / iops as f64;
+            for (first, from) in begins.iter().enumerate() {
+                for (more, to) in begins[first..].iter().enumerate() {
+                    let burst = burst_us as f64 * 1e3;
+                    let allowed = ((to - from) as f64 + burst * 1.1) / cost + 2.0;
+                    prop_assert!(more as f64 <= allowed * 1.001, "{more} in {}", to - from);
+                }
+            }
+        }
+    }
+}

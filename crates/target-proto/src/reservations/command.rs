@@ -1,0 +1,108 @@
+//! Commands that change registrations and reservations, checked as far as they can be without a namespace.
+
+use roadtrain_wire::reservation::{
+    Acquire, AcquireAction, ChangePersistence, ONE_KEY_BYTES, Register, RegisterAction, Release,
+    ReleaseAction, ReservationType, TWO_KEYS_BYTES, TwoKeys,
+};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
+
+/// A command, with its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Reservation Register.
+    Register {
+        /// What is done.
+        action: RegisterAction,
+        /// Whatever the host's key is.
+        ignores_key: bool,
+        /// What becomes of Persist Through Power Loss.
+        persistence: ChangePersistence,
+        /// CRKEY.
+        current: u64,
+        /// NRKEY.
+        new: u64,
+    },
+    /// Reservation Acquire.
+    Acquire {
+        /// What is done.
+        action: AcquireAction,
+        /// The type of the reservation that is wanted.
+        kind: ReservationType,
+        /// CRKEY.
+        current: u64,
+        /// PRKEY.
+        preempted: u64,
+    },
+    /// Reservation Release: of a reservation of that type.
+    Release {
+        /// As it is held.
+        kind: Option<ReservationType>,
+        /// CRKEY.
+        current: u64,
+    },
+    /// Reservation Release that clears everything.
+    Clear {
+        /// CRKEY.
+        current: u64,
+    },
+    /// Set Features with Reservation Persistence.
+    Persist(bool),
+}
+
+impl Command {
+    /// Whether an I/O command of that opcode is about reservations.
+    #[must_use]
+    pub fn is_one(opcode: u8) -> bool {
+        data_out_bytes(opcode).is_some()
+    }
+
+    /// The command `sqe` with its `data`.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn parse(sqe: &Sqe, data: &[u8]) -> Result<Self, Status> {
+        let field = || Status::INVALID_FIELD.dnr();
+        let two_keys = || {
+            let keys = TwoKeys::read_from_bytes(data).ok();
+            let keys = keys.ok_or(Status::DATA_SGL_LENGTH_INVALID.dnr())?;
+            Ok::<_, Status>((keys.current.get(), keys.other.get()))
+        };
+        match sqe.opcode {
+            opcode::RESERVATION_REGISTER => {
+                let Register { action, ignores_key, persistence } = Register::parse(sqe);
+                let (action, (current, new)) = (action.ok_or_else(field)?, two_keys()?);
+                let persistence = persistence.ok_or_else(field)?;
+                Ok(Command::Register { action, ignores_key, persistence, current, new })
+            }
+            opcode::RESERVATION_ACQUIRE => {
+                let Acquire { action, ignores_key, kind } = Acquire::parse(sqe);
+                let (action, (current, preempted)) = (action.ok_or_else(field)?, two_keys()?);
+                let kind = kind.filter(|_| !ignores_key).ok_or_else(field)?;
+                Ok(Command::Acquire { action, kind, current, preempted })
+            }
+            opcode::RESERVATION_RELEASE => {
+                let Release { action, ignores_key, kind } = Release::parse(sqe);
+                let action = action.filter(|_| !ignores_key).ok_or_else(field)?;
+                let key = data.try_into().map_err(|_| Status::DATA_SGL_LENGTH_INVALID.dnr())?;
+                let current = u64::from_le_bytes(key);
+                Ok(match action {
+                    ReleaseAction::Release => Command::Release { kind, current },
+                    ReleaseAction::Clear => Command::Clear { current },
+                })
+            }
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+}
+
+/// Octets of data from the host; `None`: it is another command.
+pub(crate) fn data_out_bytes(opcode: u8) -> Option<u32> {
+    match opcode {
+        opcode::RESERVATION_REGISTER | opcode::RESERVATION_ACQUIRE => Some(TWO_KEYS_BYTES as u32),
+        opcode::RESERVATION_RELEASE => Some(ONE_KEY_BYTES as u32),
+        opcode::RESERVATION_REPORT => Some(0),
+        _ => None,
+    }
+}

@@ -1,0 +1,250 @@
+//! Reservations in the control plane: who asks, who is told, and what is to be done outside.
+
+use super::access::Access;
+use super::command::{Command, data_out_bytes};
+use super::report;
+use super::state::{HostId, State};
+use super::turns::{Asker, Step};
+use crate::admin::Outcome;
+use crate::control::Target;
+use crate::events::Notice;
+use crate::target_event::{TargetEvent, TurnOf};
+use roadtrain_wire::identify::NSID_ALL;
+use roadtrain_wire::reservation::{Notification, Report};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// A host that does not say who it is has nothing that it could be known by later.
+const NOBODY: HostId = [0; 16];
+
+impl Target {
+    /// A lane of controller `cntlid` has a command about reservations, with its `data`. It is answered by
+    /// [`TargetEvent::Reserved`] with that `token`, maybe at once.
+    pub fn reserve(&mut self, cntlid: u16, sqe: &Sqe, data: &[u8], token: u64) {
+        let asker = Asker::Lane(token);
+        let nsid = sqe.nsid.get();
+        match self.reserve_now(cntlid, sqe, data) {
+            Ok(Asked::Report(report)) => {
+                let status = Status::SUCCESS;
+                self.outbox.push_back(TargetEvent::Reserved { token, status, report });
+            }
+            Ok(Asked::Command(nqn, host, command)) => {
+                self.take_turn(&nqn, nsid, |reservations, steps| {
+                    reservations.submit(host, asker, command, steps);
+                });
+            }
+            Err(status) => self.answer_reservation(asker, status),
+        }
+    }
+
+    fn reserve_now(&self, cntlid: u16, sqe: &Sqe, data: &[u8]) -> Result<Asked, Status> {
+        // The controller is gone and its connections are being closed.
+        let controller = self.controllers.get(&cntlid).ok_or(Status::ABORTED_SQ_DELETION)?;
+        let (nqn, nsid) = (&controller.subnqn, sqe.nsid.get());
+        let subsystem = self.subsystems.get(nqn).filter(|_| !controller.removed.hides(nsid));
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
+        let reservations = reservations.ok_or(Status::INVALID_NAMESPACE.dnr())?;
+        // The lane may not have heard yet that it is out of reach.
+        self.check_reach(nqn, cntlid, nsid)?;
+        if sqe.opcode == opcode::RESERVATION_REPORT {
+            let Report { bytes, extended } = Report::parse(sqe);
+            if !extended {
+                return Err(Status::HOST_ID_INCONSISTENT.dnr());
+            }
+            let of_subsystem = self.controllers.values().filter(|c| c.subnqn == *nqn);
+            let controllers: Vec<_> = of_subsystem.map(|c| (c.cntlid, c.hostid)).collect();
+            let mut report = report::of(reservations.state(), &controllers);
+            report.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+            return Ok(Asked::Report(report.into()));
+        }
+        if controller.hostid == NOBODY {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        let command = Command::parse(sqe, data)?;
+        Ok(Asked::Command(nqn.clone(), controller.hostid, command))
+    }
+
+    /// While others may have the blocks, nothing is known here of what hosts have reserved.
+    fn check_reach(&self, nqn: &str, cntlid: u16, nsid: u32) -> Result<(), Status> {
+        let table = self.namespaces_for(nqn, cntlid);
+        table.and_then(|table| table.refusal(nsid)).map_or(Ok(()), Err)
+    }
+
+    /// What a lane of `host` looks at for each command to a namespace.
+    pub fn access(&mut self, nqn: &str, nsid: u32, host: HostId) -> Option<Arc<Access>> {
+        let subsystem = self.subsystems.get_mut(nqn)?;
+        Some(subsystem.reservations.get_mut(&nsid)?.access(host))
+    }
+
+    /// What a namespace had known of reservations when the target last ran. Not when something has happened since.
+    pub fn restore_reservations(&mut self, nqn: &str, nsid: u32, state: State) {
+        let subsystem = self.subsystems.get_mut(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
+        reservations.into_iter().for_each(|reservations| reservations.restore(state.clone()));
+    }
+
+    /// Whether nothing is lost, and nothing old comes back, when a namespace's reservations are kept from now on where
+    /// `kept` is.
+    #[must_use]
+    pub fn reservations_are_kept_as(&self, nqn: &str, nsid: u32, kept: &State) -> bool {
+        let subsystem = self.subsystems.get(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get(&nsid));
+        reservations.is_none_or(|reservations| reservations.is_kept_as(kept))
+    }
+
+    /// What another process knew of a namespace until it stopped serving it. Nothing happens when it is of another
+    /// namespace, by its NGUID.
+    pub fn adopt_reservations(&mut self, nqn: &str, nsid: u32, nguid: &[u8; 16], state: State) {
+        let subsystem = self.subsystems.get_mut(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
+        let reservations = reservations.filter(|reservations| reservations.is_of(nguid));
+        reservations.into_iter().for_each(|reservations| reservations.adopt(state.clone()));
+    }
+
+    /// All of what namespaces know of reservations, where hosts are registered: the subsystem's NQN, the NSID and an
+    /// image for [`Target::adopt_reservations`].
+    pub fn all_reservations(&self) -> impl Iterator<Item = (&str, u32, Vec<u8>)> {
+        self.subsystems.iter().flat_map(|(nqn, subsystem)| {
+            let held = subsystem
+                .reservations
+                .iter()
+                .filter_map(|(nsid, known)| Some((*nsid, known.whole_image()?)));
+            held.map(move |(nsid, image)| (&**nqn, nsid, image))
+        })
+    }
+
+    /// What a namespace knows of reservations.
+    #[must_use]
+    pub fn reservations(&self, nqn: &str, nsid: u32) -> Option<&State> {
+        Some(self.subsystems.get(nqn)?.reservations.get(&nsid)?.state())
+    }
+
+    /// What [`TargetEvent::Save`] wanted was done, or could not be.
+    pub fn saved(&mut self, turn: &TurnOf, is_saved: bool) {
+        self.take_turn(&turn.nqn, turn.nsid, |reservations, steps| {
+            reservations.saved(turn.number, is_saved, steps);
+        });
+    }
+
+    /// What [`TargetEvent::Fence`] wanted was done.
+    pub fn fenced(&mut self, turn: &TurnOf) {
+        self.take_turn(&turn.nqn, turn.nsid, |reservations, steps| {
+            reservations.fenced(turn.number, steps);
+        });
+    }
+
+    /// Set Features with Reservation Persistence, checked: it is answered when every namespace that it names has heard.
+    pub(crate) fn set_persistence(&mut self, cntlid: u16, sqe: &Sqe, persists: bool) -> Outcome {
+        let (nsid, cid) = (sqe.nsid.get(), sqe.cid.get());
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return Outcome::Pending };
+        let (nqn, host) = (controller.subnqn.clone(), controller.hostid);
+        let nsids: Vec<u32> = match self.subsystems.get(&nqn) {
+            Some(subsystem) if nsid == NSID_ALL => subsystem.reservations.keys().copied().collect(),
+            _ => vec![nsid],
+        };
+        if nsids.is_empty() {
+            return Outcome::Complete { status: Status::SUCCESS, result: 0 };
+        }
+        controller.persisting.insert(cid, (nsids.len(), Status::SUCCESS));
+        for nsid in nsids {
+            let asker = Asker::Admin { cntlid, cid };
+            if let Err(status) = self.check_reach(&nqn, cntlid, nsid) {
+                self.answer_reservation(asker, status);
+                continue;
+            }
+            self.take_turn(&nqn, nsid, |reservations, steps| {
+                reservations.submit(host, asker, Command::Persist(persists), steps);
+            });
+        }
+        Outcome::Pending
+    }
+
+    fn take_turn(
+        &mut self,
+        nqn: &Arc<str>,
+        nsid: u32,
+        turn: impl FnOnce(&mut super::Reservations, &mut Vec<Step>),
+    ) {
+        let subsystem = self.subsystems.get_mut(nqn);
+        let reservations = subsystem.and_then(|subsystem| subsystem.reservations.get_mut(&nsid));
+        let Some(reservations) = reservations else { return };
+        let mut steps = Vec::new();
+        turn(reservations, &mut steps);
+        let of = |number| TurnOf { nqn: nqn.clone(), nsid, number };
+        for step in steps {
+            match step {
+                Step::Save(number, image) => {
+                    self.outbox.push_back(TargetEvent::Save { turn: of(number), image });
+                }
+                Step::Fence(number, aborts) => {
+                    self.outbox.push_back(TargetEvent::Fence { turn: of(number), aborts });
+                }
+                Step::Notify(notices) => self.notify(nqn, nsid, &notices),
+                Step::Answer(asker, status) => self.answer_reservation(asker, status),
+            }
+        }
+    }
+
+    /// Tells the controllers of hosts what has happened to a namespace.
+    fn notify(&mut self, nqn: &Arc<str>, nsid: u32, notices: &[(HostId, Notification)]) {
+        for (host, kind) in notices {
+            let is_of =
+                |c: &&mut crate::controller::Controller| c.subnqn == *nqn && c.hostid == *host;
+            for controller in self.controllers.values_mut().filter(is_of) {
+                if controller.notices.push(nsid, *kind) {
+                    controller.events.raise(Notice::Reservation);
+                    controller.pump(&mut self.outbox);
+                }
+            }
+        }
+    }
+
+    fn answer_reservation(&mut self, asker: Asker, status: Status) {
+        let (cntlid, cid) = match asker {
+            Asker::Lane(token) => {
+                let report = Arc::default();
+                return self.outbox.push_back(TargetEvent::Reserved { token, status, report });
+            }
+            Asker::Admin { cntlid, cid } => (cntlid, cid),
+        };
+        let Some(controller) = self.controllers.get_mut(&cntlid) else { return };
+        let Some((left, worst)) = controller.persisting.get_mut(&cid) else { return };
+        *left -= 1;
+        if worst.is_success() {
+            *worst = status;
+        }
+        if *left == 0 {
+            let status = *worst;
+            controller.persisting.remove(&cid);
+            let result = 0;
+            self.outbox.push_back(TargetEvent::Completion { cntlid, cid, status, result });
+        }
+    }
+
+    /// A namespace is gone or out of reach, as `status` says: nobody waits for its reservations any more.
+    pub(crate) fn end_reservations(&mut self, askers: Vec<Asker>, status: Status) {
+        askers.into_iter().for_each(|asker| self.answer_reservation(asker, status));
+    }
+}
+
+/// What a command wants.
+enum Asked {
+    Report(Arc<[u8]>),
+    /// Of a host, to a namespace of that subsystem.
+    Command(Arc<str>, HostId, Command),
+}
+
+/// Octets of data that a command about reservations brings, and that it takes.
+///
+/// # Errors
+/// It asks for more than a command moves.
+pub(crate) fn data_bytes(sqe: &Sqe, bytes_max: u32) -> Result<(u32, u32), Status> {
+    let out = data_out_bytes(sqe.opcode).ok_or(Status::INVALID_OPCODE.dnr())?;
+    if sqe.opcode != opcode::RESERVATION_REPORT {
+        return Ok((out, 0));
+    }
+    let bytes = Report::parse(sqe).bytes;
+    let bytes = u32::try_from(bytes).ok().filter(|&bytes| bytes <= bytes_max);
+    Ok((out, bytes.ok_or(Status::INVALID_FIELD.dnr())?))
+}

@@ -1,0 +1,332 @@
+//! Marks that change: one save at a time, and nothing is in force that is not saved.
+
+use super::extents::Extents;
+use super::image;
+use roadtrain_proto::op::ByteRange;
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+
+/// Most ranges of a store that Write Uncorrectable leaves marked: hosts must not have the target hold any number.
+pub const MARKS_MAX: usize = 1024;
+
+/// Most ranges of a store that writes leave marked. A write into the middle of a range makes two of it, and is not to
+/// fail because Write Uncorrectable has used up all that it may.
+pub const SPLIT_MAX: usize = 2 * MARKS_MAX;
+
+/// Where marks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory, as the blocks are.
+    Memory,
+    /// In a file.
+    File,
+    /// Nowhere: nothing can be marked.
+    Nowhere,
+}
+
+/// What is done to marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The range cannot be read any more.
+    Mark(ByteRange),
+    /// The range was written, and that is on stable storage.
+    Clear(ByteRange),
+    /// The store has another size: of what lies behind these octets nothing is known.
+    Truncate(u64),
+}
+
+/// What is to be done now. `W` is who waits.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<W> {
+    /// Save this, then tell [`Marks::saved`]. There is one such step at a time.
+    Save(Arc<[u8]>),
+    /// The change is in force, or is not made.
+    Answer(W, Result<(), Status>),
+}
+
+/// A save under way.
+#[derive(Debug)]
+struct Save<W> {
+    /// What is in force when it is done.
+    next: Extents,
+    waiting: Vec<W>,
+}
+
+/// The marks of a store.
+#[derive(Debug)]
+pub struct Marks<W> {
+    place: Place,
+    /// In force.
+    marks: Extents,
+    /// What the file may have besides, after a save that has failed: a start of the target may find it.
+    doubtful: Extents,
+    /// The last save has failed: the file may also lack marks that are in force.
+    has_failed: bool,
+    /// With all changes that were asked for.
+    wanted: Extents,
+    save: Option<Save<W>>,
+    /// For the next save.
+    waiting: Vec<W>,
+}
+
+impl<W> Marks<W> {
+    /// Those that were found where they are kept.
+    #[must_use]
+    pub fn new(place: Place, marks: Extents) -> Self {
+        let (wanted, doubtful) = (marks.clone(), Extents::default());
+        Marks { place, marks, doubtful, has_failed: false, wanted, save: None, waiting: Vec::new() }
+    }
+
+    /// Where they are kept.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether nothing is marked, and nothing is to be: they may as well be kept elsewhere.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.is_empty() && self.wanted.is_empty() && self.save.is_none()
+    }
+
+    /// In force.
+    #[must_use]
+    pub fn marks(&self) -> &Extents {
+        &self.marks
+    }
+
+    /// Whether there is nothing that a command would have to look at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty() && self.doubtful.is_empty()
+    }
+
+    /// Whether the range cannot be read.
+    #[must_use]
+    pub fn is_marked(&self, range: &ByteRange) -> bool {
+        self.marks.touch(range)
+    }
+
+    /// Whether who writes the range has to clear it: it is marked, or would be after a start.
+    #[must_use]
+    pub fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.marks.touch(range) || self.doubtful.touch(range)
+    }
+
+    /// Somebody wants a change, and is answered when it is in force.
+    pub fn submit(&mut self, change: Change, who: W, steps: &mut Vec<Step<W>>) {
+        let next = match self.next(change) {
+            Ok(next) => next,
+            Err(status) => return steps.push(Step::Answer(who, Err(status))),
+        };
+        self.wanted = next;
+        self.waiting.push(who);
+        self.begin(steps);
+    }
+
+    fn next(&self, change: Change) -> Result<Extents, Status> {
+        let mut next = self.wanted.clone();
+        let max = match change {
+            Change::Mark(_) if self.place == Place::Nowhere => {
+                return Err(Status::INVALID_OPCODE.dnr());
+            }
+            Change::Mark(range) => {
+                next.insert(&range);
+                MARKS_MAX
+            }
+            Change::Clear(range) => {
+                next.remove(&range);
+                SPLIT_MAX
+            }
+            Change::Truncate(end) => {
+                next.remove(&ByteRange { offset: end, len: u64::MAX });
+                SPLIT_MAX
+            }
+        };
+        // What makes fewer of them is never refused.
+        match next.count() <= max.max(self.wanted.count()) {
+            true => Ok(next),
+            false => Err(Status::CAPACITY_EXCEEDED.dnr()),
+        }
+    }
+
+    fn begin(&mut self, steps: &mut Vec<Step<W>>) {
+        if self.save.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        let is_saved = self.wanted == self.marks && !self.has_failed;
+        if self.place != Place::File || is_saved {
+            self.marks = self.wanted.clone();
+            steps.extend(self.waiting.drain(..).map(|who| Step::Answer(who, Ok(()))));
+            return;
+        }
+        let (next, waiting) = (self.wanted.clone(), core::mem::take(&mut self.waiting));
+        steps.push(Step::Save(image::emit(&next).into()));
+        self.save = Some(Save { next, waiting });
+    }
+
+    /// What [`Step::Save`] wanted was done, or could not be: then nothing has changed, though a later start of the
+    /// target may find that it has.
+    pub fn saved(&mut self, is_saved: bool, steps: &mut Vec<Step<W>>) {
+        let Some(Save { next, mut waiting }) = self.save.take() else { return };
+        self.has_failed = !is_saved;
+        if is_saved {
+            (self.marks, self.doubtful) = (next, Extents::default());
+        } else {
+            next.iter().for_each(|range| self.doubtful.insert(&range));
+            if self.doubtful.count() > SPLIT_MAX {
+                self.doubtful.join();
+            }
+            // What came meanwhile builds on what has failed.
+            self.wanted = self.marks.clone();
+            waiting.append(&mut self.waiting);
+        }
+        let result = if is_saved { Ok(()) } else { Err(Status::INTERNAL_ERROR) };
+        steps.extend(waiting.into_iter().map(|who| Step::Answer(who, result)));
+        self.begin(steps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uncorrectable::parse_image;
+
+    const FAILED: Result<(), Status> = Err(Status::INTERNAL_ERROR);
+
+    fn blocks(first: u64, count: u64) -> ByteRange {
+        ByteRange { offset: first * 512, len: count * 512 }
+    }
+
+    fn of(ranges: &[ByteRange]) -> Extents {
+        let mut extents = Extents::default();
+        ranges.iter().for_each(|range| extents.insert(range));
+        extents
+    }
+
+    fn submit(marks: &mut Marks<u8>, change: Change, who: u8) -> Vec<Step<u8>> {
+        let mut steps = Vec::new();
+        marks.submit(change, who, &mut steps);
+        steps
+    }
+
+    fn saved(marks: &mut Marks<u8>, is_saved: bool) -> Vec<Step<u8>> {
+        let mut steps = Vec::new();
+        marks.saved(is_saved, &mut steps);
+        steps
+    }
+
+    fn image(steps: &[Step<u8>]) -> Extents {
+        match steps.last() {
+            Some(Step::Save(image)) => parse_image(image).unwrap(),
+            _ => panic!("{steps:?} save nothing"),
+        }
+    }
+
+    #[test]
+    fn a_mark_is_in_force_when_it_was_saved() {
+        let mut marks = Marks::new(Place::File, Extents::default());
+        let steps = submit(&mut marks, Change::Mark(blocks(1, 2)), 1);
+        assert_eq!(image(&steps), of(&[blocks(1, 2)]));
+        assert!(!marks.is_marked(&blocks(1, 1)), "it is not answered");
+        assert_eq!(saved(&mut marks, true), [Step::Answer(1, Ok(()))]);
+        assert!(marks.is_marked(&blocks(2, 5)) && !marks.is_marked(&blocks(3, 5)));
+        let steps = submit(&mut marks, Change::Clear(blocks(2, 1)), 2);
+        assert_eq!(image(&steps), of(&[blocks(1, 1)]));
+        assert!(marks.is_marked(&blocks(2, 1)), "not before that is saved");
+        saved(&mut marks, true);
+        assert!(!marks.is_marked(&blocks(2, 1)) && marks.is_marked(&blocks(1, 1)));
+    }
+
+    #[test]
+    fn what_comes_during_a_save_shares_the_next_one() {
+        let mut marks = Marks::new(Place::File, Extents::default());
+        submit(&mut marks, Change::Mark(blocks(1, 1)), 1);
+        assert_eq!(submit(&mut marks, Change::Mark(blocks(5, 1)), 2), []);
+        assert_eq!(submit(&mut marks, Change::Clear(blocks(1, 1)), 3), []);
+        let steps = saved(&mut marks, true);
+        assert_eq!((&steps[0], steps.len()), (&Step::Answer(1, Ok(())), 2));
+        assert_eq!(image(&steps), of(&[blocks(5, 1)]));
+        assert_eq!(saved(&mut marks, true), [2, 3].map(|who| Step::Answer(who, Ok(()))));
+        assert_eq!(*marks.marks(), of(&[blocks(5, 1)]));
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_saved() {
+        let mut marks = Marks::new(Place::File, of(&[blocks(1, 4)]));
+        for change in [Change::Mark(blocks(2, 1)), Change::Clear(blocks(9, 1))] {
+            assert_eq!(submit(&mut marks, change, 1), [Step::Answer(1, Ok(()))]);
+        }
+    }
+
+    #[test]
+    fn a_save_that_fails_changes_nothing_but_is_not_forgotten() {
+        let mut marks = Marks::new(Place::File, of(&[blocks(1, 1)]));
+        submit(&mut marks, Change::Mark(blocks(5, 1)), 1);
+        submit(&mut marks, Change::Clear(blocks(1, 1)), 2);
+        let failed = saved(&mut marks, false);
+        assert_eq!(failed, [1, 2].map(|who| Step::Answer(who, FAILED)));
+        assert_eq!(*marks.marks(), of(&[blocks(1, 1)]));
+        // The file may say of block 5 that it is marked: who writes it clears that.
+        assert!(!marks.is_marked(&blocks(5, 1)) && marks.is_to_clear(&blocks(5, 1)));
+        let steps = submit(&mut marks, Change::Clear(blocks(5, 1)), 3);
+        assert_eq!(image(&steps), of(&[blocks(1, 1)]));
+        saved(&mut marks, true);
+        assert!(!marks.is_to_clear(&blocks(5, 1)) && marks.is_to_clear(&blocks(1, 1)));
+    }
+
+    #[test]
+    fn a_mark_that_the_file_may_lack_is_saved_before_it_is_answered_again() {
+        let mut marks = Marks::new(Place::File, of(&[blocks(1, 1)]));
+        submit(&mut marks, Change::Clear(blocks(1, 1)), 1);
+        assert_eq!(saved(&mut marks, false), [Step::Answer(1, FAILED)]);
+        assert!(marks.is_marked(&blocks(1, 1)), "the write has failed");
+        // The file has the mark, or lacks it: an answer now would be lost with the process.
+        let steps = submit(&mut marks, Change::Mark(blocks(1, 1)), 2);
+        assert_eq!(image(&steps), of(&[blocks(1, 1)]));
+        assert_eq!(saved(&mut marks, true), [Step::Answer(2, Ok(()))]);
+        let steps = submit(&mut marks, Change::Mark(blocks(1, 1)), 3);
+        assert_eq!(steps, [Step::Answer(3, Ok(()))], "the file has it now");
+    }
+
+    #[test]
+    fn marks_have_a_budget_and_writes_have_more() {
+        let every_second = |count: usize| {
+            let ranges: Vec<_> = (0..count as u64).map(|n| blocks(n * 100, 50)).collect();
+            of(&ranges)
+        };
+        let mut marks = Marks::new(Place::Memory, every_second(MARKS_MAX));
+        let full = Err(Status::CAPACITY_EXCEEDED.dnr());
+        let beyond = Change::Mark(blocks(1 << 40, 1));
+        assert_eq!(submit(&mut marks, beyond, 1), [Step::Answer(1, full)]);
+        let joins = Change::Mark(blocks(0, 101));
+        assert_eq!(submit(&mut marks, joins, 1), [Step::Answer(1, Ok(()))]);
+        for n in 0..=MARKS_MAX as u64 {
+            submit(&mut marks, Change::Clear(blocks(n * 100 + 120, 1)), 1);
+        }
+        assert_eq!(marks.marks().count(), 2 * (MARKS_MAX - 1), "each write makes two of one");
+        let mut marks = Marks::new(Place::Memory, every_second(SPLIT_MAX));
+        let splits = Change::Clear(blocks(20, 1));
+        assert_eq!(submit(&mut marks, splits, 1), [Step::Answer(1, full)]);
+        let clears = Change::Clear(blocks(0, 50));
+        assert_eq!(submit(&mut marks, clears, 1), [Step::Answer(1, Ok(()))]);
+    }
+
+    #[test]
+    fn where_there_is_no_place_nothing_is_marked() {
+        let mut marks = Marks::new(Place::Nowhere, Extents::default());
+        let refused = Err(Status::INVALID_OPCODE.dnr());
+        assert_eq!(submit(&mut marks, Change::Mark(blocks(0, 1)), 1), [Step::Answer(1, refused)]);
+        assert_eq!(submit(&mut marks, Change::Clear(blocks(0, 1)), 1), [Step::Answer(1, Ok(()))]);
+        assert!(marks.is_empty());
+    }
+
+    #[test]
+    fn a_store_of_another_size_has_no_marks_behind_its_end() {
+        let mut marks = Marks::new(Place::Memory, of(&[blocks(0, 4), blocks(8, 4)]));
+        submit(&mut marks, Change::Truncate(10 * 512), 1);
+        assert_eq!(*marks.marks(), of(&[blocks(0, 4), blocks(8, 2)]));
+        submit(&mut marks, Change::Truncate(0), 1);
+        assert!(marks.is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! Marks as text: the content of the file beside a store.
+//!
+//! ```text
+//! roadtrain-uncorrectable 1
+//! marked 4096 8192
+//! marked 1048576 512
+//! crc32c 1a2b3c4d
+//! ```
+//!
+//! A range is its first octet and its length. So the file means the same whatever the block size is. It names no
+//! namespace: marks are of the blocks that it lies beside, whoever exports them.
+
+use super::changes::SPLIT_MAX;
+use super::extents::Extents;
+use crate::image::{ImageError, open, seal};
+use core::fmt::Write;
+use roadtrain_proto::op::ByteRange;
+
+const HEAD: &str = "roadtrain-uncorrectable 1";
+
+/// What is saved of marks.
+pub(super) fn emit(marks: &Extents) -> Vec<u8> {
+    let mut text = format!("{HEAD}\n");
+    for ByteRange { offset, len } in marks.iter() {
+        let _ = writeln!(text, "marked {offset} {len}"); // a string takes everything
+    }
+    seal(text)
+}
+
+/// The marks of a file's content.
+///
+/// # Errors
+/// It is none.
+pub fn parse(image: &[u8]) -> Result<Extents, ImageError> {
+    let mut marks = Extents::default();
+    open(image, HEAD, |words| {
+        let ["marked", offset, len] = *words else { return None };
+        let range = ByteRange { offset: offset.parse().ok()?, len: len.parse().ok()? };
+        (range.len > 0).then_some(())?;
+        marks.insert(&range);
+        Some(())
+    })?;
+    match marks.count() <= SPLIT_MAX {
+        true => Ok(marks),
+        false => Err(ImageError::Impossible("it has too many marks")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks() -> Extents {
+        let mut marks = Extents::default();
+        marks.insert(&ByteRange { offset: 4096, len: 8192 });
+        marks.insert(&ByteRange { offset: 1 << 40, len: 512 });
+        marks
+    }
+
+    #[test]
+    fn marks_come_back() {
+        assert_eq!(parse(&emit(&marks())), Ok(marks()));
+        assert_eq!(parse(&emit(&Extents::default())), Ok(Extents::default()));
+        let text = "roadtrain-uncorrectable 1\nmarked 4096 8192\nmarked 1099511627776 512\ncrc32c ";
+        assert!(emit(&marks()).starts_with(text.as_bytes()));
+    }
+
+    #[test]
+    fn damage_anywhere_is_seen() {
+        let image = emit(&marks());
+        for at in 0..image.len() {
+            let mut damaged = image.clone();
+            damaged[at] ^= 1;
+            assert!(parse(&damaged).is_err(), "octet {at}");
+            assert!(parse(&image[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let sealed = |body: &str| seal(format!("{HEAD}\n{body}"));
+        for body in ["marked 0 0\n", "marked -1 5\n", "marked 5\n", "else 5 5\n", "\n"] {
+            assert_eq!(parse(&sealed(body)), Err(ImageError::Line(2)), "{body}");
+        }
+        let many: String = (0..=SPLIT_MAX).map(|n| format!("marked {} 512\n", n * 1024)).collect();
+        assert!(matches!(parse(&sealed(&many)), Err(ImageError::Impossible(_))));
+        assert_eq!(parse(b"roadtrain-uncorrectable 2\n"), Err(ImageError::Head(HEAD)));
+    }
+}

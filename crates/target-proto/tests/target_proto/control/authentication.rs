@@ -1,0 +1,394 @@
+//! Who is asked to prove who he is, at which queues, and what becomes of hosts whose keys go.
+
+use super::concatenation::{authenticated, authenticated_at, keys, receive, send};
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
+use roadtrain_proto::security::dhchap::{Concatenation, Host, Keys, Offer, Work};
+use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::session::{Newcomers, Session, Settings, State};
+use roadtrain_target_proto::{
+    Authentication, CloseReason, Connected, Operation, Reaction, TargetConfig, TargetEvent,
+};
+use roadtrain_wire::auth::RECEIVE_BYTES;
+use roadtrain_wire::fabrics::{self, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a host has for an authentication.
+const TIME: Duration = Duration::from_secs(10);
+
+fn at(seconds: u64) -> Instant {
+    Instant(0) + Duration::from_secs(seconds)
+}
+
+fn key(octet: u8) -> DhchapKey {
+    DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap()
+}
+
+/// The host's key is that; others have none.
+fn authentication(octet: u8) -> Authentication {
+    let keys = Keys { host: Some(key(octet)), controller: None };
+    Authentication { keys: BTreeMap::from([(HOST.to_owned(), keys)]), ..Authentication::default() }
+}
+
+fn script(authentication: Authentication) -> Script {
+    Script::with(&TargetConfig { authentication, ..config() })
+}
+
+fn admin(script: &mut Script, channel: Channel<'_>, nqn: &str, host: &str) -> Connected {
+    let hostid = if host == STRANGER { [9; 16] } else { HOSTID };
+    let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
+    script.connect_over(channel, 0, &data).unwrap()
+}
+
+/// Whom the TLS key of a host is for.
+fn secured(host: &str, subsystem: &str) -> SecuredAs {
+    SecuredAs { hostnqn: host.to_owned(), subnqn: subsystem.to_owned(), by_generated: false }
+}
+
+#[test]
+fn who_is_asked() {
+    let plain = || authentication(1);
+    let all = Authentication { required: true, ..plain() };
+    let one = Authentication { required_at: [NQN.to_owned()].into(), ..plain() };
+    for (authentication, nqn, host, is_asked) in [
+        (plain(), NQN, HOST, true),
+        (plain(), NQN, STRANGER, false),
+        (plain(), DISCOVERY_NQN, HOST, false),
+        (all.clone(), NQN, STRANGER, true),
+        (all.clone(), DISCOVERY_NQN, STRANGER, true),
+        (all, DISCOVERY_NQN, HOST, true),
+        (one.clone(), NQN, STRANGER, true),
+        (one.clone(), PRIVATE_NQN, HOST, true),
+        (one, DISCOVERY_NQN, STRANGER, false),
+        (Authentication::default(), NQN, HOST, false),
+    ] {
+        let connected = admin(&mut script(authentication), Channel::Plain, nqn, host);
+        assert_eq!(connected.asked.is_some(), is_asked, "{nqn} {host}");
+    }
+    // Where a PSK has to be made nobody is let in without.
+    let tls_at = [NQN.to_owned()].into();
+    let mut script = script(Authentication { tls_at, ..authentication(1) });
+    let asked = admin(&mut script, Channel::Securable, NQN, STRANGER).asked.unwrap();
+    assert_eq!(asked.concatenation, Concatenation::Required);
+    assert_eq!(asked.parties.host_key, None);
+}
+
+/// Each queue by itself; a key of TLS that somebody has configured is no proof for authentication.
+#[test]
+fn every_queue_is_asked_whatever_secures_it() {
+    let by_tls = secured(HOST, NQN);
+    for channel in [Channel::Plain, Channel::Securable, Channel::Secured(&by_tls)] {
+        let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
+        let mut script = script(Authentication { former, ..authentication(1) });
+        script.target.set_tls_hosts([HOST.to_owned()].into());
+        let queue = admin(&mut script, channel, NQN, HOST);
+        script.enable(queue.cntlid);
+        let data = ConnectData::new(HOSTID, queue.cntlid, NQN, HOST);
+        let lane = script.connect_over(channel, 1, &data).unwrap();
+        for asked in [queue.asked.unwrap(), lane.asked.clone().unwrap()] {
+            assert_eq!(asked.parties.host_key, Some(key(1).transform(HOST)));
+            assert_eq!(asked.former, Some(key(9).transform(HOST)));
+        }
+        // And no I/O queue makes a PSK.
+        assert_eq!(lane.asked.unwrap().concatenation, Concatenation::Refused);
+    }
+}
+
+/// Where TLS is allowed nobody is a host with a TLS key because he says so. A host with another key proves himself by
+/// that, and a discovery may look which listeners have TLS.
+#[test]
+fn a_host_with_a_tls_key_has_to_use_it_or_another_one() {
+    let refused = Some(Status::CONNECT_INVALID_HOST.dnr());
+    for (authentication, channel, nqn, expected) in [
+        (Authentication::default(), Channel::Securable, NQN, refused),
+        (Authentication::default(), Channel::Securable, DISCOVERY_NQN, None),
+        (Authentication::default(), Channel::Plain, NQN, None),
+        (authentication(1), Channel::Securable, NQN, None),
+    ] {
+        let mut script = script(authentication);
+        script.target.set_tls_hosts([HOST.to_owned()].into());
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, nqn, HOST);
+        assert_eq!(script.connect_over(channel, 0, &data).err(), expected, "{channel:?} {nqn}");
+    }
+}
+
+/// The handshake was made with a key that has gone meanwhile.
+#[test]
+fn a_stream_whose_key_was_removed_is_nobodys() {
+    let mut script = script(Authentication::default());
+    let by_tls = secured(HOST, NQN);
+    let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+    let refused = Some(Status::CONNECT_INVALID_HOST.dnr());
+    assert_eq!(script.connect_over(Channel::Secured(&by_tls), 0, &data).err(), refused);
+    script.target.set_tls_hosts([HOST.to_owned()].into());
+    assert_eq!(script.connect_over(Channel::Secured(&by_tls), 0, &data).err(), None);
+}
+
+/// Queues that end because a key has gone.
+fn ended(script: &mut Script) -> Vec<u16> {
+    let close = |event| match event {
+        TargetEvent::Close {
+            cntlid,
+            reason: CloseReason::KeyRemoved | CloseReason::KeepAliveExpired,
+            ..
+        } => Some(cntlid),
+        _ => None,
+    };
+    script.events().into_iter().filter_map(close).collect()
+}
+
+/// Of a host that has no key any more everything ends; that of others, and of one with another key, does not.
+#[test]
+fn hosts_whose_keys_go_end() {
+    let mut script = script(authentication(1));
+    script.target.set_tls_hosts([HOST.to_owned()].into());
+    let own = admin(&mut script, Channel::Plain, NQN, HOST).cntlid;
+    admin(&mut script, Channel::Plain, NQN, STRANGER);
+    let change = |to| [Operation::SetAuthentication(to)];
+    script.target.apply(&change(authentication(2))).unwrap();
+    assert_eq!(ended(&mut script), [0; 0]);
+    script.target.apply(&change(Authentication::default())).unwrap();
+    assert_eq!(ended(&mut script), [own]);
+    let own = admin(&mut script, Channel::Plain, NQN, HOST).cntlid;
+    script.target.set_tls_hosts([].into());
+    assert_eq!(ended(&mut script), [own]);
+}
+
+/// PSKs that were made with a key are good while that is the same.
+#[test]
+fn another_key_is_not_the_same() {
+    let one = authentication(1);
+    assert!(one.has_same_keys(&authentication(1), HOST));
+    assert!(one.has_same_keys(&authentication(2), STRANGER));
+    assert!(!one.has_same_keys(&authentication(2), HOST));
+    assert!(!one.has_same_keys(&Authentication::default(), HOST));
+    let former = BTreeMap::from([(HOST.to_owned(), key(9))]);
+    assert!(!one.has_same_keys(&Authentication { former, ..authentication(1) }, HOST));
+}
+
+/// Keys for one subsystem go before those for all, and are asked for nowhere else.
+#[test]
+fn a_host_has_keys_of_its_own_at_a_subsystem() {
+    let keys = |octet| Some(Keys { host: Some(key(octet)), controller: None });
+    let set = |host: &str, keys| {
+        let (nqn, host) = (NQN.to_owned(), host.to_owned());
+        [Operation::SetKeys { nqn, host, keys }]
+    };
+    let mut script = script(authentication(1));
+    script.target.apply(&set(HOST, keys(2))).unwrap();
+    script.target.apply(&set(STRANGER, keys(3))).unwrap();
+    let mut asks = |nqn, host| {
+        let asked = admin(&mut script, Channel::Plain, nqn, host).asked;
+        asked.map(|asked| asked.parties.host_key.unwrap())
+    };
+    assert_eq!(asks(NQN, HOST), Some(key(2).transform(HOST)));
+    assert_eq!(asks(PRIVATE_NQN, HOST), Some(key(1).transform(HOST)));
+    assert_eq!(asks(NQN, STRANGER), Some(key(3).transform(STRANGER)));
+    assert_eq!(ended(&mut script), [0; 0]);
+    // One has still the key for all, the other has none.
+    let own = admin(&mut script, Channel::Plain, NQN, STRANGER).cntlid;
+    script.target.apply(&set(HOST, None)).unwrap();
+    assert_eq!(ended(&mut script), [0; 0]);
+    script.target.apply(&set(STRANGER, None)).unwrap();
+    assert!(ended(&mut script).contains(&own));
+    assert!(!script.target.config().authentication.has_same_keys(&authentication(2), HOST));
+}
+
+/// A session of the host that has to prove who it is.
+fn authenticating() -> Session {
+    let connected = admin(&mut script(authentication(1)), Channel::Plain, NQN, HOST);
+    let mut session = Session::new(Settings::default());
+    session.initialized();
+    session.connected(connected);
+    assert_eq!(session.state(), State::Authenticating);
+    session
+}
+
+fn command(session: &mut Session, sqe: &Sqe, data: &[u8]) -> (Reaction, usize) {
+    let mut page = Vec::new();
+    let authenticator = session.authenticator().unwrap();
+    let reaction = authenticator.command(sqe, data, &mut page, &mut |place| place.fill(7));
+    (reaction, page.len())
+}
+
+/// Commands whose fields do not fit what they carry are refused, and change nothing.
+#[test]
+fn fields_of_authentication_commands_are_checked() {
+    let receive = |length: u32, sgl: u32| {
+        let mut sqe = fabrics::Authentication::of_nvme(length).emit(fctype::AUTHENTICATION_RECEIVE);
+        sqe.sgl.length = sgl.into();
+        sqe
+    };
+    let other_protocol = |mut sqe: Sqe| {
+        sqe.cdw10 = (sqe.cdw10.get() ^ 1 << 24).into(); // SECP
+        sqe
+    };
+    let send = fabrics::Authentication::of_nvme(100).emit(fctype::AUTHENTICATION_SEND);
+    let mut session = authenticating();
+    for (what, sqe, data) in [
+        ("another protocol", other_protocol(send), &[0; 100][..]),
+        ("fewer octets than TL", send, &[0; 99]),
+        ("more octets than TL", send, &[0; 101]),
+        ("AL and SGL differ", receive(512, 511), &[]),
+        ("AL is too large", receive(RECEIVE_BYTES + 1, RECEIVE_BYTES + 1), &[]),
+    ] {
+        let (reaction, page) = command(&mut session, &sqe, data);
+        let is_refused =
+            matches!(reaction, Reaction::Answer(status) if status == Status::INVALID_FIELD.dnr());
+        assert!(is_refused && page == 0, "{what}: {reaction:?}");
+        assert!(!session.authenticator().unwrap().has_refused(), "{what}");
+    }
+    // A message is sent whole or not at all.
+    let (reaction, page) = command(&mut session, &receive(7, 7), &[]);
+    assert!(matches!(reaction, Reaction::Answer(status) if !status.is_success()) && page == 0);
+}
+
+/// Who is connected and begins again has the time of the first message; when he is refused the connection ends at once.
+#[test]
+fn who_begins_again_is_not_believed_for_longer() {
+    let (mut session, _) = authenticated(NQN, false);
+    assert_eq!((session.state(), session.deadline()), (State::Live, None));
+    let mut host = Host::new(keys().parties(HOST, NQN), Offer::default(), 8);
+    send(&mut session, &host.negotiate());
+    assert!(!session.authenticates(Instant(0), TIME));
+    receive(&mut session);
+    assert!(!session.authenticates(Instant(100), TIME));
+    assert_eq!((session.state(), session.deadline()), (State::Live, Some(Instant(0) + TIME)));
+    let success2 = [1, 4, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    send(&mut session, &success2); // Reply was expected
+    assert!(session.authenticates(Instant(200), TIME), "it ends");
+    assert_eq!(session.state(), State::Refused);
+}
+
+#[test]
+fn who_begins_again_needs_the_key_of_now() {
+    let (mut session, _) = authenticated(NQN, false);
+    let asked = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).asked;
+    session.authenticator().unwrap().renew(asked.unwrap());
+    let mut host = host_of(8);
+    send(&mut session, &host.negotiate());
+    let message = reply(&mut session, &mut host);
+    send(&mut session, &message);
+    assert!(host.success1(&receive(&mut session)).is_err(), "it has the key of before");
+    assert!(session.authenticates(Instant(200), TIME), "it ends");
+}
+
+/// A message for which something is computed, and its command.
+struct Waiting(Sqe, Vec<u8>, Work);
+
+/// The host sends it, and waits.
+fn begin(session: &mut Session, now: Instant, message: Vec<u8>) -> Waiting {
+    let fields = fabrics::Authentication::of_nvme(message.len() as u32);
+    let sqe = fields.emit(fctype::AUTHENTICATION_SEND);
+    let (reaction, _) = command(session, &sqe, &message);
+    let Reaction::Compute(work) = reaction else { panic!("{reaction:?}") };
+    session.authenticates(now, TIME);
+    Waiting(sqe, message, work)
+}
+
+impl Waiting {
+    /// It has its answer.
+    fn end(self, session: &mut Session, now: Instant) {
+        self.2.compute();
+        let (reaction, _) = command(session, &self.0, &self.1);
+        assert!(matches!(reaction, Reaction::Answer(Status::SUCCESS)), "{reaction:?}");
+        session.authenticates(now, TIME);
+    }
+}
+
+/// What the host replies to a challenge.
+fn reply(session: &mut Session, host: &mut Host) -> Vec<u8> {
+    let challenged = host.challenge(&receive(session), &mut |place| place.fill(0x5a)).unwrap();
+    challenged.work().unwrap().compute();
+    host.reply(&challenged, &mut |place| place.fill(0xa5)).unwrap()
+}
+
+fn host_of(t_id: u16) -> Host {
+    Host::new(keys().parties(HOST, NQN), Offer::default(), t_id)
+}
+
+/// It has its time for what it does itself, and one authentication is computed for it besides.
+#[test]
+fn a_newcomer_is_given_back_the_time_in_which_it_waits_for_us() {
+    // It has made a PSK, so it stays a newcomer.
+    let (mut session, _) = authenticated(NQN, true);
+    let mut newcomers = Newcomers::new(TIME);
+    newcomers.enter(at(0), 7);
+    let mut host = host_of(8).concatenating();
+    let waiting = begin(&mut session, at(3), host.negotiate());
+    assert_eq!(newcomers.overdue(at(60), |_| session.take_spared(at(60))), None);
+    waiting.end(&mut session, at(63));
+    let message = reply(&mut session, &mut host);
+    begin(&mut session, at(65), message).end(&mut session, at(165));
+    assert_eq!(newcomers.overdue(at(169), |_| session.take_spared(at(169))), None);
+    assert_eq!(newcomers.deadline(), Some(at(170)), "it has taken 5 s");
+    host.success1(&receive(&mut session)).unwrap();
+    session.authenticates(at(166), TIME);
+    let waiting = begin(&mut session, at(167), host_of(9).concatenating().negotiate());
+    assert_eq!(newcomers.overdue(at(170), |_| session.take_spared(at(170))), Some(7));
+    assert!(!waiting.2.is_abandoned());
+    drop(session);
+    assert!(waiting.2.is_abandoned(), "nothing is computed for a connection that has ended");
+}
+
+/// Nobody is asked about connections that are no newcomers any more, or gone.
+#[test]
+fn only_newcomers_are_overdue() {
+    let mut newcomers = Newcomers::new(TIME);
+    (0..4).for_each(|second| newcomers.enter(at(second), second));
+    let spared = |newcomer| match newcomer {
+        0 => None,
+        1 => Some(Duration::from_secs(1)),
+        _ => Some(Duration::ZERO),
+    };
+    assert_eq!(newcomers.overdue(at(11), spared), None);
+    assert_eq!(newcomers.iter().map(|(_, number)| number).collect::<Vec<_>>(), [2, 1, 3]);
+    // However often something is computed for it for a moment, nobody looks all the time.
+    assert_eq!(newcomers.overdue(at(12), |_| Some(Duration::from_nanos(1))), None);
+    assert!(
+        newcomers.deadline().is_some_and(|next| next.since(at(12)) >= Duration::from_millis(10))
+    );
+}
+
+#[test]
+fn who_begins_again_is_given_back_that_time_as_well() {
+    let (mut session, _) = authenticated(NQN, false);
+    for t_id in [8, 9] {
+        let mut host = host_of(t_id);
+        let waiting = begin(&mut session, at(1), host.negotiate());
+        assert_eq!(session.deadline(), None, "it waits for us");
+        waiting.end(&mut session, at(31));
+        assert_eq!(session.deadline(), Some(at(41)));
+        let message = reply(&mut session, &mut host);
+        let waiting = begin(&mut session, at(35), message);
+        assert_eq!(session.deadline(), None);
+        waiting.end(&mut session, at(95));
+        assert_eq!(session.deadline(), Some(at(101)));
+        host.success1(&receive(&mut session)).unwrap();
+        session.authenticates(at(96), TIME);
+        assert_eq!((session.state(), session.deadline()), (State::Live, None));
+    }
+}
+
+/// A host that waits for us sends nothing, and is there all the same.
+#[test]
+fn who_waits_for_us_is_kept_alive() {
+    let mut script = script(authentication(1));
+    let (mut session, _) = authenticated_at(&mut script, NQN, false);
+    let after = |seconds| Instant(1_000_000_000) + Duration::from_secs(seconds);
+    let waiting = begin(&mut session, after(1), host_of(8).negotiate());
+    script.target.handle_timeout(after(5));
+    assert_eq!(ended(&mut script), [0; 0]);
+    // It is asked whether its turn has come whenever something was computed.
+    let (reaction, _) = command(&mut session, &waiting.0, &waiting.1);
+    assert!(matches!(reaction, Reaction::Wait));
+    session.authenticates(after(6), TIME);
+    script.target.handle_timeout(after(10));
+    assert_eq!(ended(&mut script), [0; 0]);
+    waiting.end(&mut session, after(11));
+    script.target.handle_timeout(after(15));
+    assert_eq!(ended(&mut script).len(), 1, "it has its answer, and says nothing");
+}

@@ -1,0 +1,171 @@
+//! Secure channel concatenation at the target: which connections may make a PSK, and what else they may do.
+
+use super::script::{HOST, HOSTID, NQN, PRIVATE_NQN, STRANGER, Script, config};
+use roadtrain_proto::security::dhchap::{Group, Host, Keys, Offer};
+use roadtrain_proto::security::{Channel, DhchapKey, GeneratedPsk, Hash, SecuredAs};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::presence::Presences;
+use roadtrain_target_proto::session::{Request, Session, Settings, State};
+use roadtrain_target_proto::{Authentication, Reaction, TargetConfig};
+use roadtrain_wire::auth::RECEIVE_BYTES;
+use roadtrain_wire::fabrics::{
+    self, AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, ConnectData, fctype,
+};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(crate) fn keys() -> Keys {
+    Keys { host: Some(DhchapKey::new(Some(Hash::Sha256), &[1; 32]).unwrap()), controller: None }
+}
+
+/// The host has a key; the private subsystem requires TLS.
+fn authentication() -> Authentication {
+    Authentication {
+        keys: BTreeMap::from([(HOST.to_owned(), keys())]),
+        tls_at: [PRIVATE_NQN.to_owned()].into(),
+        offer: Offer { hashes: vec![Hash::Sha256], groups: vec![Group::Ffdhe2048] },
+        ..Authentication::default()
+    }
+}
+
+fn script(authentication: Authentication) -> Script {
+    Script::with(&TargetConfig { authentication, ..config() })
+}
+
+fn data(nqn: &str, host: &str, cntlid: u16) -> ConnectData {
+    ConnectData::new(HOSTID, cntlid, nqn, host)
+}
+
+#[test]
+fn the_answer_to_connect_says_what_is_wanted() {
+    const BOTH: u32 = AUTHREQ_ATR | AUTHREQ_ASCR;
+    let (hostnqn, subnqn) = (HOST.to_owned(), PRIVATE_NQN.to_owned());
+    let generated = SecuredAs { hostnqn, subnqn, by_generated: true };
+    let invalid = Err(Status::CONNECT_INVALID_PARAMETERS.dnr()); // as if it were not there
+    for (channel, nqn, host, expected) in [
+        (Channel::Plain, NQN, HOST, Ok(AUTHREQ_ATR)),
+        (Channel::Securable, NQN, HOST, Ok(AUTHREQ_ATR)),
+        (Channel::Securable, NQN, STRANGER, Ok(0)),
+        // Without TLS for the PSK only; whoever has no key is asked for it as well.
+        (Channel::Plain, PRIVATE_NQN, HOST, invalid),
+        (Channel::Securable, PRIVATE_NQN, HOST, Ok(BOTH)),
+        (Channel::Secured(&generated), PRIVATE_NQN, HOST, Ok(0)),
+    ] {
+        let mut script = script(authentication());
+        let answer = script.claim_over(channel, 0, &data(nqn, host, CNTLID_DYNAMIC));
+        let answer = answer.map(|connected| connected.result & BOTH).map_err(|error| error.status);
+        assert_eq!(answer, expected, "{channel:?} {nqn} {host}");
+    }
+    // Nobody has a key: nobody could make a PSK.
+    let mut without = script(Authentication { keys: BTreeMap::new(), ..authentication() });
+    for (channel, status) in [
+        (Channel::Securable, Status::CONNECT_INVALID_PARAMETERS),
+        (Channel::Secured(&generated), Status::CONNECT_INVALID_HOST),
+    ] {
+        let answer = without.connect_over(channel, 0, &data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC));
+        assert_eq!(answer.map(|connected| connected.cntlid), Err(status.dnr()));
+    }
+}
+
+/// I/O queues make none: they are refused without TLS where that is required.
+#[test]
+fn queues_of_io_make_no_psk() {
+    let mut script = script(authentication());
+    let admin = data(PRIVATE_NQN, HOST, CNTLID_DYNAMIC);
+    let cntlid = script.connect_over(Channel::Securable, 0, &admin).unwrap().cntlid;
+    let lane = script.connect_over(Channel::Securable, 1, &data(PRIVATE_NQN, HOST, cntlid));
+    assert_eq!(lane.unwrap_err(), Status::CONNECT_INVALID_PARAMETERS.dnr());
+}
+
+/// A session of the host, authenticated in the way that it wants.
+pub(crate) fn authenticated(
+    subsystem: &str,
+    concatenates: bool,
+) -> (Session, Option<GeneratedPsk>) {
+    authenticated_at(&mut script(authentication()), subsystem, concatenates)
+}
+
+/// The same, of that target.
+pub(crate) fn authenticated_at(
+    script: &mut Script,
+    subsystem: &str,
+    concatenates: bool,
+) -> (Session, Option<GeneratedPsk>) {
+    let data = data(subsystem, HOST, CNTLID_DYNAMIC);
+    let connected = script.claim_over(Channel::Securable, 0, &data).unwrap();
+    let mut session = Session::new(Settings { declined_tls: true, ..Settings::default() });
+    assert_eq!(session.channel(), Channel::Securable);
+    session.initialized();
+    session.connected(connected);
+    let host = Host::new(keys().parties(HOST, subsystem), Offer::default(), 7);
+    let mut host = if concatenates { host.concatenating() } else { host };
+    let mut random = |place: &mut [u8]| place.fill(0x5a);
+    send(&mut session, &host.negotiate());
+    let message = receive(&mut session);
+    if let Ok(challenged) = host.challenge(&message, &mut random) {
+        challenged.work().unwrap().compute();
+        // Another challenge than the controller's.
+        let reply = host.reply(&challenged, &mut |place| place.fill(0xa5)).unwrap();
+        send(&mut session, &reply);
+        let _ = host.success1(&receive(&mut session));
+    }
+    let psk = session.authenticator().unwrap().take_psk();
+    assert_eq!(psk, host.take_psk());
+    session.authenticates(Instant(0), Duration::ZERO);
+    let presences = &mut Presences::<u32>::default();
+    let granted = session.take_granted(script.now, &mut script.target, presences, Some(1));
+    assert_eq!(granted, Ok(session.state() == State::Live));
+    (session, psk)
+}
+
+pub(crate) fn send(session: &mut Session, message: &[u8]) {
+    let mut sqe: Sqe =
+        fabrics::Authentication::of_nvme(message.len() as u32).emit(fctype::AUTHENTICATION_SEND);
+    sqe.set_in_capsule(message.len() as u32);
+    let mut random = |place: &mut [u8]| place.fill(0x33);
+    let authenticator = session.authenticator().unwrap();
+    let mut command = || authenticator.command(&sqe, message, &mut Vec::new(), &mut random);
+    if let Reaction::Compute(work) = command() {
+        work.compute();
+        assert!(matches!(command(), Reaction::Answer(Status::SUCCESS)));
+    }
+}
+
+pub(crate) fn receive(session: &mut Session) -> Vec<u8> {
+    let mut sqe =
+        fabrics::Authentication::of_nvme(RECEIVE_BYTES).emit(fctype::AUTHENTICATION_RECEIVE);
+    sqe.sgl.length = RECEIVE_BYTES.into();
+    let mut page = Vec::new();
+    let mut random = |place: &mut [u8]| place.fill(0x33);
+    let authenticator = session.authenticator().unwrap();
+    let reaction = authenticator.command(&sqe, &[], &mut page, &mut random);
+    assert!(matches!(reaction, Reaction::Answer(Status::SUCCESS)), "{reaction:?}");
+    page
+}
+
+/// A connection on which a PSK was made is for nothing else.
+#[test]
+fn no_command_follows_the_making_of_a_psk() {
+    for subsystem in [NQN, PRIVATE_NQN] {
+        let (session, psk) = authenticated(subsystem, true);
+        assert!(psk.is_some());
+        assert_eq!(session.state(), State::Authenticating);
+        assert!(session.is_newcomer(), "it ends when its time for that is over");
+        for request in [Request::Property, Request::Admin, Request::Fabrics, Request::Disconnect] {
+            let refused = Err(Status::AUTHENTICATION_REQUIRED.dnr());
+            assert_eq!(session.admits(request), refused, "{request:?}");
+        }
+    }
+}
+
+/// Who authenticates without is let in where TLS is not required, and nowhere else.
+#[test]
+fn without_a_psk_the_subsystem_decides() {
+    let (session, psk) = authenticated(NQN, false);
+    assert_eq!((session.state(), psk), (State::Live, None));
+    let (session, psk) = authenticated(PRIVATE_NQN, false);
+    assert_eq!(psk, None);
+    assert_eq!(session.state(), State::Refused);
+}

@@ -1,0 +1,158 @@
+//! Every command that Linux's host has sent to Linux's target on an admin queue gets a sensible answer
+//! from ours, and where the kernel answered with success so do we.
+
+use super::script::{RANDOM, Script, local};
+use crate::capture;
+use roadtrain_target_proto::{Connected, NamespaceConfig, Outcome, SubsystemConfig, TargetConfig};
+use roadtrain_wire::fabrics::{ConnectData, DISCOVERY_NQN, fctype};
+use roadtrain_wire::identify::cns;
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::pdu::{C2hData, CapsuleCmd, CapsuleResp, PduType, flag};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
+use std::collections::HashMap;
+
+const NQN: &str = "nqn.2024-01.test:kernel";
+
+/// A target like the recorded one.
+fn target(name: &str) -> Script {
+    let mut subsystem = SubsystemConfig::new(NQN);
+    let lba_shift = if name == "io-inline1k-4kn" { 12 } else { 9 };
+    subsystem.namespaces.push(NamespaceConfig::new(1, (512 << 20) >> lba_shift, lba_shift));
+    if name == "namespace-events" {
+        subsystem.namespaces.push(NamespaceConfig::new(2, 1 << 20, 9));
+    }
+    Script::with(&TargetConfig { subsystems: vec![subsystem], ..TargetConfig::default() })
+}
+
+/// A command as recorded, with the kernel's status (`None`: its answer was not recorded).
+struct Command {
+    connection: usize,
+    sqe: Sqe,
+    data: Vec<u8>,
+    kernel: Option<Status>,
+}
+
+fn commands(name: &str) -> Vec<Command> {
+    let mut commands: Vec<Command> = Vec::new();
+    let mut open: HashMap<(usize, u16), usize> = HashMap::new();
+    for pdu in capture::pdus(name) {
+        if pdu.from_host && pdu.octets[0] == PduType::CapsuleCmd as u8 {
+            let sqe = CapsuleCmd::ref_from_prefix(&pdu.octets).unwrap().0.sqe;
+            open.insert((pdu.connection, sqe.cid.get()), commands.len());
+            // PDO says where the data begins; a data digest behind it is not part of the data.
+            let pdo = usize::from(pdu.octets[3]);
+            let length = sqe.sgl.length.get() as usize;
+            let data = if pdo == 0 { &[] } else { &pdu.octets[pdo..pdo + length] };
+            let (connection, data) = (pdu.connection, data.to_vec());
+            commands.push(Command { connection, sqe, data, kernel: None });
+        } else if pdu.octets[0] == PduType::CapsuleResp as u8 {
+            let cqe = CapsuleResp::ref_from_prefix(&pdu.octets).unwrap().0.cqe;
+            let index = open[&(pdu.connection, cqe.cid.get())];
+            commands[index].kernel = Some(cqe.status());
+        } else if pdu.octets[0] == PduType::C2hData as u8 && pdu.octets[1] & flag::SUCCESS != 0 {
+            let cid = C2hData::ref_from_prefix(&pdu.octets).unwrap().0.cccid.get();
+            commands[open[&(pdu.connection, cid)]].kernel = Some(Status::SUCCESS);
+        }
+    }
+    commands
+}
+
+/// What we answer differently, with reason: authentication is not offered, an unknown log page has a
+/// status of its own, an unknown feature is unknown whatever its data, and the kernels recorded had
+/// no CNS 05h.
+fn differs(sqe: &Sqe) -> Option<Status> {
+    let fctype = sqe.fctype();
+    match sqe.opcode {
+        opcode::FABRICS
+            if matches!(fctype, fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE) =>
+        {
+            Some(Status::INVALID_OPCODE)
+        }
+        opcode::GET_LOG_PAGE if GetLogPage::parse(sqe).lid == 0x7f => {
+            Some(Status::INVALID_LOG_PAGE)
+        }
+        opcode::IDENTIFY if sqe.cdw10.get() as u8 == cns::NAMESPACE_COMMAND_SET => {
+            Some(Status::SUCCESS)
+        }
+        opcode::GET_FEATURES if sqe.cdw10.get() as u8 == 0x7f => Some(Status::INVALID_FIELD),
+        _ => None,
+    }
+}
+
+struct Replay {
+    script: Script,
+    /// By connection.
+    queues: HashMap<usize, Connected>,
+    answered: usize,
+}
+
+impl Replay {
+    fn connect(&mut self, name: &str, command: &Command) {
+        let mut data = ConnectData::read_from_bytes(&command.data).unwrap();
+        if data.cntlid.get() != 0xffff {
+            // The kernel's controller is this one of ours.
+            let admin = self.queues.values().filter(|queue| queue.qid == 0);
+            data.cntlid = admin.map(|queue| queue.cntlid).max().unwrap().into();
+        }
+        let (now, octets) = (self.script.now, data.as_bytes());
+        let result = self.script.target.connect(now, &command.sqe, octets, local(), RANDOM);
+        let status = result.as_ref().map_or_else(|error| error.status, |_| Status::SUCCESS);
+        assert_eq!(Some(status), command.kernel, "{name}: {result:?}");
+        match result {
+            Ok(connected) => drop(self.queues.insert(command.connection, connected)),
+            Err(error) => assert_eq!(error.result, 0x10100, "as the kernel says it"),
+        }
+    }
+
+    fn admin(&mut self, name: &str, command: &Command, cntlid: u16) {
+        let (sqe, mut out) = (&command.sqe, Vec::new());
+        let outcome =
+            self.script.target.admin_command(self.script.now, cntlid, sqe, &command.data, &mut out);
+        let Outcome::Complete { status, .. } = outcome else {
+            assert_eq!((outcome, sqe.opcode), (Outcome::Pending, opcode::ASYNC_EVENT_REQUEST));
+            return;
+        };
+        let expected = differs(sqe).map(Status::dnr).or(command.kernel);
+        let code = |status: Option<Status>| status.map(Status::code);
+        assert_eq!(code(Some(status)), code(expected), "{name}: {sqe:?}");
+        if status.is_success() && sqe.sgl.length.get() > 0 {
+            assert_eq!(out.len(), sqe.sgl.length.get() as usize, "{name}: {sqe:?}");
+        }
+        self.answered += 1;
+    }
+}
+
+fn replay(name: &str) -> usize {
+    let mut replay = Replay { script: target(name), queues: HashMap::new(), answered: 0 };
+    for command in commands(name) {
+        let is_connect =
+            command.sqe.opcode == opcode::FABRICS && command.sqe.fctype() == fctype::CONNECT;
+        if is_connect {
+            replay.connect(name, &command);
+            continue;
+        }
+        let queue = replay.queues.get(&command.connection);
+        if let Some(cntlid) = queue.filter(|queue| queue.qid == 0).map(|queue| queue.cntlid) {
+            replay.admin(name, &command, cntlid);
+        }
+    }
+    replay.answered
+}
+
+#[test]
+fn every_recorded_admin_command_is_answered_like_the_kernel_does() {
+    let answered: usize = capture::names().iter().map(|name| replay(name)).sum();
+    assert!(answered > 400, "only {answered} commands were replayed");
+}
+
+#[test]
+fn the_recordings_have_what_they_are_there_for() {
+    let discovers = commands("discover");
+    assert!(discovers.iter().any(|command| {
+        command.sqe.opcode == opcode::GET_LOG_PAGE
+            && GetLogPage::parse(&command.sqe).lid == lid::DISCOVERY
+    }));
+    assert!(discovers[0].data.windows(DISCOVERY_NQN.len()).any(|w| w == DISCOVERY_NQN.as_bytes()));
+}

@@ -1,0 +1,240 @@
+//! Every state of a connection x every PDU and every command: what may be. The snapshots are the specification of it.
+
+use super::script::{HOST, HOSTID, NQN, Script, config};
+use roadtrain_proto::security::dhchap::Keys;
+use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
+use roadtrain_target_proto::presence::Presences;
+use roadtrain_target_proto::session::{Request, Session, Settings, State};
+use roadtrain_target_proto::{Authentication, ConnectRefused, Connected, TargetConfig};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN, fctype, nqn_field};
+use roadtrain_wire::pdu::PduType;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromZeros, IntoBytes};
+use std::cell::RefCell;
+use std::fmt::Write;
+
+const PDUS: [PduType; 9] = [
+    PduType::IcReq,
+    PduType::IcResp,
+    PduType::H2cTermReq,
+    PduType::C2hTermReq,
+    PduType::CapsuleCmd,
+    PduType::CapsuleResp,
+    PduType::H2cData,
+    PduType::C2hData,
+    PduType::R2t,
+];
+
+/// The handshake of the stream is done.
+fn secured(session: &mut Session) {
+    let (hostnqn, subnqn) = (HOST.to_owned(), NQN.to_owned());
+    session.secured(SecuredAs { hostnqn, subnqn, by_generated: false });
+}
+
+/// A queue that the host has claimed, which has to prove who it is if `proves`.
+fn claimed(qid: u16, proves: bool) -> (Script, Connected) {
+    let keys = Keys { host: DhchapKey::new(Some(Hash::Sha256), &[1; 32]).ok(), controller: None };
+    let keys = proves.then(|| (HOST.to_owned(), keys)).into_iter().collect();
+    let authentication = Authentication { keys, ..Authentication::default() };
+    let mut script = Script::with(&TargetConfig { authentication, ..config() });
+    let mut cntlid = CNTLID_DYNAMIC;
+    if qid > 0 {
+        let data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
+        cntlid = script.connect_over(Channel::Plain, 0, &data).unwrap().cntlid;
+        script.enable(cntlid);
+    }
+    let data = ConnectData::new(HOSTID, cntlid, NQN, HOST);
+    let claimed = script.claim_over(Channel::Plain, qid, &data).unwrap();
+    (script, claimed)
+}
+
+/// The host has proved who it is, and the queue is there.
+fn granted(session: &mut Session, script: &mut Script) -> Result<bool, ConnectRefused> {
+    session.authenticated();
+    let presences = &mut Presences::<u32>::default();
+    session.take_granted(script.now, &mut script.target, presences, Some(1))
+}
+
+/// A session that has gone through what leads to the state.
+fn session_in(state: State, qid: u16) -> Session {
+    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
+    let (script, connected) = claimed(qid, true);
+    let script = RefCell::new(script);
+    let connect = |session: &mut Session| session.connected(connected.clone());
+    let grant = |session: &mut Session| {
+        assert_eq!(granted(session, &mut script.borrow_mut()), Ok(true));
+    };
+    // A controller that shuts down waits for no proof.
+    let proves: &dyn Fn(&mut Session) =
+        if state == State::Refused { &Session::quiesce } else { &grant };
+    let steps: [&dyn Fn(&mut Session); 6] =
+        [&secured, &Session::initialized, &connect, proves, &Session::quiesce, &|session| {
+            _ = session.end()
+        }];
+    for step in steps {
+        if session.state() == state {
+            return session;
+        }
+        step(&mut session);
+    }
+    assert_eq!(session.state(), state);
+    session
+}
+
+const STATES: [State; 8] = [
+    State::Securing,
+    State::Initializing,
+    State::Connecting,
+    State::Authenticating,
+    State::Refused,
+    State::Live,
+    State::Draining,
+    State::Ended,
+];
+
+fn fabrics(fctype: u8) -> Sqe {
+    let mut sqe = Sqe::new(opcode::FABRICS, 0);
+    sqe.nsid = u32::from(fctype).into();
+    assert_eq!(sqe.fctype(), fctype);
+    sqe
+}
+
+fn commands() -> Vec<(&'static str, Sqe)> {
+    vec![
+        ("Connect", fabrics(fctype::CONNECT)),
+        ("Authentication Send", fabrics(fctype::AUTHENTICATION_SEND)),
+        ("Authentication Receive", fabrics(fctype::AUTHENTICATION_RECEIVE)),
+        ("Property Get", fabrics(fctype::PROPERTY_GET)),
+        ("Property Set", fabrics(fctype::PROPERTY_SET)),
+        ("Disconnect", fabrics(fctype::DISCONNECT)),
+        ("a fabrics command of no standard", fabrics(0x7f)),
+        ("Identify or Write Uncorrectable", Sqe::new(opcode::IDENTIFY, 0)),
+        ("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0)),
+        ("Read or Get Log Page", Sqe::new(opcode::READ, 1)),
+        ("Flush or Delete I/O Submission Queue", Sqe::new(opcode::FLUSH, 1)),
+    ]
+}
+
+fn snapshot(name: &str, table: &str) {
+    insta::with_settings!({omit_expression => true}, {
+        insta::assert_snapshot!(name, table);
+    });
+}
+
+#[test]
+fn pdus() {
+    let mut table = String::new();
+    for state in STATES {
+        let takes = PDUS.into_iter().filter(|&pdu| session_in(state, 1).state().takes(pdu));
+        writeln!(table, "{state:?}: {:?}", takes.collect::<Vec<_>>()).unwrap();
+    }
+    snapshot("session_pdus", &table);
+}
+
+#[test]
+fn commands_of_either_queue() {
+    let mut table = String::new();
+    for (queue, qid) in [("admin queue", 0), ("I/O queue", 1)] {
+        for state in STATES {
+            let session = session_in(state, qid);
+            writeln!(table, "{queue}, {state:?}").unwrap();
+            let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+            for (name, sqe) in commands() {
+                let request: Request = session.request(&sqe);
+                let verdict = match session.admits(request) {
+                    Ok(()) => "goes on".to_owned(),
+                    Err(status) => status.to_string(),
+                };
+                let name = format!("{name} ({request:?})");
+                match lines.iter_mut().find(|(line, _)| *line == verdict) {
+                    Some((_, names)) => names.push(name),
+                    None => lines.push((verdict, vec![name])),
+                }
+            }
+            for (verdict, names) in lines {
+                writeln!(table, "  {verdict}\n    on {}", names.join(" | ")).unwrap();
+            }
+            assert_eq!(session.executes_io(), state == State::Live && qid > 0);
+        }
+    }
+    snapshot("session_commands", &table);
+}
+
+#[test]
+fn states_that_are_not_asked_for_are_passed_through() {
+    let mut session = Session::new(Settings::default());
+    assert_eq!(session.state(), State::Initializing);
+    session.initialized();
+    let (mut script, connected) = claimed(1, false);
+    session.connected(connected);
+    assert_eq!(session.state(), State::Live);
+    assert_eq!(granted(&mut session, &mut script), Ok(true));
+    assert_eq!(granted(&mut session, &mut script), Ok(false), "once");
+}
+
+/// What comes late or twice changes nothing.
+#[test]
+fn no_step_leads_back() {
+    for state in STATES {
+        let mut session = session_in(state, 1);
+        let steps: [fn(&mut Session); 4] =
+            [Session::authenticated, Session::initialized, secured, Session::authenticated];
+        let order = |state: State| STATES.iter().position(|&s| s == state);
+        for step in steps {
+            let before = session.state();
+            step(&mut session);
+            assert!(order(session.state()) >= order(before), "{before:?} -> {:?}", session.state());
+        }
+        session.end();
+        session.quiesce();
+        session.disconnected();
+        assert_eq!(session.state(), State::Ended);
+    }
+}
+
+/// Its presence stays until no command of it is in a store, and its controller waits for that.
+#[test]
+fn what_is_in_a_store_outlives_the_connection() {
+    let mut session = session_in(State::Live, 1);
+    session.entered_store();
+    session.quiesce();
+    assert!(session.quiet().is_none());
+    assert!(session.end().is_some(), "it drains");
+    assert!(!session.is_gone());
+    session.left_store();
+    assert!(session.is_gone());
+    assert!(session.leave().is_some());
+
+    let mut idle = session_in(State::Live, 1);
+    assert!(idle.end().is_none() && idle.is_gone());
+    let mut quiet = session_in(State::Live, 1);
+    quiet.quiesce();
+    assert!(quiet.quiet().is_some());
+    let mut new = session_in(State::Connecting, 1);
+    new.end();
+    assert!(new.leave().is_none(), "nobody knows of it");
+}
+
+/// A stream that was secured with somebody's key is nobody else's, and leads nowhere else.
+#[test]
+fn a_secured_stream_is_for_the_names_of_its_key() {
+    let mut session = Session::new(Settings { secures: true, ..Settings::default() });
+    assert_eq!(session.state(), State::Securing);
+    secured(&mut session);
+    assert_eq!(session.state(), State::Initializing);
+    let data = |host: &str, nqn: &str| {
+        let (hostnqn, subnqn) = (nqn_field(host), nqn_field(nqn));
+        ConnectData { hostnqn, subnqn, ..ConnectData::new_zeroed() }
+    };
+    let admits = |host: &str, nqn: &str| session.admits_names(data(host, nqn).as_bytes());
+    assert_eq!(admits(HOST, NQN), Ok(()));
+    let error = admits("nqn.2024-01.test:other", NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_HOST), "{error}");
+    let error = admits("", NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_HOST), "{error}");
+    let error = admits(HOST, DISCOVERY_NQN).unwrap_err();
+    assert!(error.status.is(Status::CONNECT_INVALID_PARAMETERS), "{error}");
+    let plain = Session::new(Settings::default());
+    assert_eq!(plain.admits_names(data("nqn.2024-01.test:other", NQN).as_bytes()), Ok(()));
+}
