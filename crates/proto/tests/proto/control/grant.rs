@@ -372,7 +372,7 @@ fn an_identifier_is_bound_at_its_subsystem_only() {
     let mut script = two_hosts();
     let second = "nqn.2024-01.test:second";
     let add = Operation::AddSubsystem(SubsystemConfig::new(second));
-    script.target.apply(&[add.clone()]).unwrap();
+    script.target.apply(std::slice::from_ref(&add)).unwrap();
     assert_eq!(visit(&mut script, STRANGER, HOSTID, second), Ok(()));
     assert_eq!(visit(&mut script, HOST, HOSTID, NQN), Ok(()), "which has never been there");
     assert_eq!(visit(&mut script, HOST, HOSTID, second), Err("HOSTID"));
