@@ -68,7 +68,8 @@ pub use memory::MemoryStore;
 pub use null::NullStore;
 #[cfg(feature = "rbd")]
 pub use rbd::{
-    Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch, end_process,
+    Heard, Map, MapChange, Notified, ObjectError, RadosObject, RbdImage, RbdStore, Watch,
+    end_process,
 };
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::target::{BlockLimits, ByteRange, Op};

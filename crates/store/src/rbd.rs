@@ -38,7 +38,7 @@ pub use closing::end_process;
 use cluster::Pool;
 use custody::{Held, Watched};
 use image::Image;
-pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
+pub use objects::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use operation::Operation;
 use roadtrain_proto::target::custody::Timing;
 use roadtrain_system::buffer::Buffer;
