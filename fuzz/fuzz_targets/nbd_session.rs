@@ -28,7 +28,6 @@ fn export(read_only: bool) -> Arc<Export> {
             discard_granularity_bytes: 512,
             max_transfer_bytes: 1 << 17,
             read_only,
-            flush: true,
             trim: true,
             write_zeroes: true,
             tells_allocation: true,

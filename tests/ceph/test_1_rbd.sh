@@ -233,6 +233,14 @@ test_rbd_snapshots() {
     # Nobody's disk changes under him.
     denied 1 'is connected' rollback 1 one
     "$ROADTRAIN" detach --all >detach.log
+    # Nor where another subsystem shows the image, read-only.
+    local reader=nqn.2026-11.test:reader
+    changed() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target "$@" >target.out; }
+    changed add-subsystem -n $reader --namespace "rbd:rbd/disk,$image,ro,nguid=$(printf '%032x' 7)"
+    nqn=$reader attach
+    denied 1 "is connected to $reader" rollback 1 one -n "$nqn"
+    "$ROADTRAIN" detach --all >detach.log
+    changed remove-subsystem -n $reader
     snapshot rollback 1 one
     attach
     qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 4 0 1M' -c 'read -P 4 0 1M' "$uri" >io.log

@@ -33,6 +33,47 @@ test_shared_disk_paused_target_executes_nothing_old() {
     qemu-io -f raw -c 'read -P 0x22 4k 4k' "$uri" >read.log || { cat read.log; fail 'it was not written again'; }
 }
 
+# received_all: nothing lies unread in the sockets of the target on $port
+received_all() { ! unread 1; }
+
+leave_fuse_server() {
+    kill -CONT "$server" 2>/dev/null || true
+    umount -lf "$work/store.mnt" 2>/dev/null || true
+}
+
+# A file of a FUSE mount, whose server stands still with a request: the target has one reactor, and its other namespace
+# answers.
+test_shared_disk_fuse_server_that_stands_still_holds_only_its_own() {
+    need_mount
+    local store_port namespace write stuck
+    store_port=$(free_port)
+    background target0.log env ROADTRAIN_RUNTIME_DIR="$work/store" "$ROADTRAIN" serve -a 127.0.0.1 -s "$store_port" \
+        -n nqn.2026-11.test:store --namespace mem:16MiB
+    until_line target0.log '^ready' "$pid"
+    background store.log env ROADTRAIN_RUNTIME_DIR="$work/store" "$ROADTRAIN" attach -a 127.0.0.1 -s "$store_port" \
+        -n nqn.2026-11.test:store --as "fuse:$work/store.mnt"
+    server=$pid
+    trap leave_fuse_server EXIT
+    until_line store.log '^ready' "$server"
+    namespace=file:$work/store.mnt/nvme0n1,nguid=$(printf '%032x' 7),reservations=none,uncorrectable=none
+    serve --cores 0 --namespace "$namespace" --namespace mem:16MiB
+    attach
+    stuck=$uri
+    socket=$work/other.sock attach --nsid 2
+    stopped "$server"
+    background write.log qemu-io -f raw -c 'write -P 0x22 0 4k' "$stuck"
+    write=$pid
+    eventually 20 prints 'any(.in_flight == 1)' "$ROADTRAIN" status --json
+    eventually 20 received_all
+    timeout 20 qemu-io -f raw -c 'write -P 0x33 0 4k' -c 'read -P 0x33 0 4k' "$uri" >other.log ||
+        { cat other.log; fail 'the other namespace does not answer'; }
+    alive "$write" || { cat write.log; fail 'the write did not wait'; }
+    kill -CONT "$server"
+    ended "$write" 20
+    wait "$write" || { cat write.log; fail 'the write has failed'; }
+    "$ROADTRAIN" detach --all >detach.log
+}
+
 # A disk that stalls: target N of two, at link N of a lab, reaches it over an attachment of its own. Where that one is
 # stopped the target's operations stay, and are executed when it goes on.
 shared_disk() {

@@ -106,13 +106,36 @@ test_command_open_target_is_told() {
     ! grep -q 'any host that reaches' target.log || fail 'the loopback is nobody else'
 }
 
-# What `ready` prints is good for `detach` and `status`.
-test_command_ready_names_the_attachment() {
-    local as
-    serve --namespace mem:8MiB
-    for as in "nbd:unix:$work/a b.sock" nbd:unix:relative.sock nbd:tcp:127.0.0.1:0 "vhost-user:$work/v.sock"; do
-        "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" --as "$as" --background >ready.out
-        "$ROADTRAIN" status "$(cut -d' ' -f2 ready.out)" >/dev/null
-        "$ROADTRAIN" detach "$(cut -d' ' -f2 ready.out)"
+# detached_by_each_name ATTACH-OPTIONS...: each name that `ready` prints is one for `status` and `detach`
+detached_by_each_name() {
+    local number=0 count=1 name
+    for ((number = 0; number < count; number++)); do
+        "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" "$@" --background --json >ready.json
+        count=$(jq '[.devices[].names[]] | length' ready.json)
+        name=$(jq -r "[.devices[].names[]][$number]" ready.json)
+        "$ROADTRAIN" status "$name" >status.out || fail "status does not know $name"
+        "$ROADTRAIN" detach "$name" >detach.out || fail "detach does not know $name"
+        [ "$("$ROADTRAIN" list --json)" = '[]' ] || fail "detach $name has left something"
     done
+}
+
+# What `ready` prints is good for `detach` and `status`. The device of ublk is a path as that of --loop is.
+test_command_ready_names_the_attachment() {
+    local as places=(nbd:unix:relative.sock nbd:tcp:127.0.0.1:0 "vhost-user:$work/v.sock" vhost-user:v.sock)
+    places+=("nbd:unix:$work/a b.sock")
+    ! grep -q '^0*1 .* lo$' /proc/net/if_inet6 || places+=("nbd:tcp:[::1]:0")
+    serve --namespace mem:8MiB --namespace mem:8MiB
+    for as in "${places[@]}"; do
+        detached_by_each_name --as "$as" --nsid 1
+    done
+    # The line has the same names as the JSON.
+    "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" --as nbd:tcp:127.0.0.1:0 --background >ready.out
+    "$ROADTRAIN" detach "$(cut -d' ' -f2 ready.out)"
+    mkdir disks
+    detached_by_each_name --as vhost-user:disks/
+    if [ "$(id -u)" = 0 ] && [ -c /dev/fuse ]; then
+        detached_by_each_name --as "fuse:$work/mnt"
+        detached_by_each_name --as fuse:mnt
+        [ ! -c /dev/loop-control ] || detached_by_each_name --as "fuse:$work/mnt" --loop
+    fi
 }

@@ -78,7 +78,8 @@ pub use open::{look, open};
 pub use open_error::OpenError;
 #[cfg(feature = "rbd")]
 pub use rbd::{
-    Heard, Map, MapChange, ObjectError, RadosObject, RbdImage, RbdStore, Watch, end_process,
+    Heard, Map, MapChange, Notified, ObjectError, RadosObject, RbdImage, RbdStore, Watch,
+    end_process,
 };
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::block_limits::BlockLimits;

@@ -40,7 +40,7 @@ use cluster::Pool;
 use custody::{Held, Watched};
 use image::Image;
 pub use image_name::RbdImage;
-pub use objects::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
+pub use objects::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use operation::Operation;
 use roadtrain_proto::custody::Timing;
 use roadtrain_system::buffer::Buffer;

@@ -407,6 +407,7 @@ impl Target {
                 for cntlid in gone.attached.into_keys() {
                     self.drop_controller(cntlid, CloseReason::SubsystemRemoved);
                 }
+                self.host_ids.forget(nqn);
                 self.discovery_changed();
             }
             Operation::AddNamespace { nqn, namespace }

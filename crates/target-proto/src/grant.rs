@@ -145,11 +145,12 @@ impl Controller {
     }
 }
 
-/// Identifiers of hosts (HOSTID), each bound to the NQN that has proved itself with it first: reservations go by them.
+/// Identifiers of hosts (HOSTID), each bound at a subsystem to the NQN that has proved itself there with it first:
+/// reservations of its namespaces go by them. A host that may use one subsystem takes no identifier at others.
 #[derive(Debug, Default)]
-pub(super) struct HostIds(BTreeMap<[u8; 16], Arc<str>>);
+pub(super) struct HostIds(BTreeMap<(Arc<str>, [u8; 16]), Arc<str>>);
 
-/// Most that are bound to one NQN: some hosts make one for each Connect.
+/// Most that are bound to one NQN at a subsystem: some hosts make one for each Connect.
 const HOSTIDS_MAX: usize = 64;
 
 impl HostIds {
@@ -157,20 +158,19 @@ impl HostIds {
     ///
     /// # Errors
     /// The NQN that has it.
-    fn enter(
-        &mut self,
-        hostid: [u8; 16],
-        hostnqn: &Arc<str>,
-        is_proved: bool,
-    ) -> Result<(), Arc<str>> {
-        match self.0.get(&hostid) {
+    fn enter(&mut self, queue: &Connected, is_proved: bool) -> Result<(), Arc<str>> {
+        let Connected { subnqn, hostnqn, hostid, .. } = queue;
+        let key = (subnqn.clone(), *hostid);
+        match self.0.get(&key) {
             Some(owner) if owner != hostnqn => return Err(owner.clone()),
             Some(_) => return Ok(()),
             None => {}
         }
-        let own = || self.0.values().filter(|owner| *owner == hostnqn).count();
-        if is_proved && hostid != [0; 16] && own() < HOSTIDS_MAX {
-            self.0.insert(hostid, hostnqn.clone());
+        let is_own =
+            |((at, _), owner): &(&(Arc<str>, _), &Arc<str>)| at == subnqn && *owner == hostnqn;
+        let own = || self.0.iter().filter(is_own).count();
+        if is_proved && *hostid != [0; 16] && own() < HOSTIDS_MAX {
+            self.0.insert(key, hostnqn.clone());
         }
         Ok(())
     }
@@ -178,6 +178,11 @@ impl HostIds {
     /// Forgets those of hosts that have no key any more.
     pub(super) fn retain(&mut self, has_key: impl Fn(&str) -> bool) {
         self.0.retain(|_, owner| has_key(owner));
+    }
+
+    /// Forgets those of a subsystem that is gone.
+    pub(super) fn forget(&mut self, subnqn: &str) {
+        self.0.retain(|(at, _), _| **at != *subnqn);
     }
 }
 
@@ -311,7 +316,7 @@ impl Target {
         }
         let &Connected { cntlid, kind, hostid, .. } = queue;
         let bound = match kind {
-            ControllerKind::Io => self.host_ids.enter(hostid, &queue.hostnqn, admission.is_proof()),
+            ControllerKind::Io => self.host_ids.enter(queue, admission.is_proof()),
             ControllerKind::Discovery => Ok(()),
         };
         bound.map_err(|owner| {

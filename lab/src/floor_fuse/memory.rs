@@ -67,7 +67,6 @@ fn disk() -> DiskInfo {
         discard_granularity_bytes: 4096,
         max_transfer_bytes: TRANSFER_BYTES_MAX,
         read_only: false,
-        flush: false,
         trim: false,
         write_zeroes: false,
         tells_allocation: false,

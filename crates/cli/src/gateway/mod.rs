@@ -192,6 +192,12 @@ fn unknown(error: ObjectError) -> Vec<String> {
     Vec::new()
 }
 
+/// No news of gateways, as the cluster does not give them. They are asked for again.
+fn unread(failure: Failure) -> Option<GroupState> {
+    warn!("changed, but the state of its gateways cannot be read: {}", failure.message);
+    None
+}
+
 /// Waits for the gateways, and says what has become of it.
 fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     let Changed { version, changes } = changed;
@@ -205,7 +211,7 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     };
     let begun = Instant::now();
     while !report.silent.is_empty() {
-        let state = group.read()?.unwrap_or_default();
+        let state = group.read().unwrap_or_else(unread).unwrap_or_default();
         for gateway in report.silent.clone() {
             let Some(said) = state.gateways.get(&gateway) else { continue };
             match &said.refused {
@@ -258,4 +264,127 @@ fn say(report: &Report, global: &GlobalArgs) -> Outcome {
         lines.push(format!("no word of it from {}", names(&report.silent)));
     }
     output::line(&lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::object::GroupObject;
+    use super::*;
+    use crate::args::Cli;
+    use clap::Parser;
+    use roadtrain_engine::store::{Heard, Map, MapChange, Notified, Watch};
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    type Failing = fn(&mut Cluster) -> Result<Notified, ObjectError>;
+
+    /// A cluster that fails as a test says once a change was made.
+    #[derive(Debug)]
+    struct Cluster {
+        map: Map,
+        is_changed: bool,
+        fails_to_read: bool,
+        notify: Failing,
+    }
+
+    #[derive(Clone, Debug)]
+    struct Object(Arc<Mutex<Cluster>>);
+
+    fn failed(problem: &str) -> ObjectError {
+        ObjectError::new("disks/roadtrain.gateways.gates", problem)
+    }
+
+    impl GroupObject for Object {
+        fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
+            let mut cluster = self.0.lock().unwrap();
+            if cluster.is_changed && std::mem::take(&mut cluster.fails_to_read) {
+                return Err(failed("not read"));
+            }
+            let named = cluster.map.iter().filter(|(name, _)| name.starts_with(prefix));
+            Ok(named.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+
+        fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
+            let mut cluster = self.0.lock().unwrap();
+            cluster.is_changed = true;
+            cluster.map.extend(change.set.clone());
+            Ok(true)
+        }
+
+        fn notify(&self, _: &[u8]) -> Result<Notified, ObjectError> {
+            let mut cluster = self.0.lock().unwrap();
+            (cluster.notify)(&mut cluster)
+        }
+
+        fn watch(&self, _: Box<Heard>) -> Result<Watch, ObjectError> {
+            Err(failed("not watched"))
+        }
+    }
+
+    /// Lines of the log of a test.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(text)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Adds a host by `roadtrain gateway add` where notifications go as `notify` says: the outcome, the object, the log.
+    fn added(fails_to_read: bool, notify: Failing) -> (Outcome, Map, String) {
+        let cluster = Cluster { map: Map::new(), is_changed: false, fails_to_read, notify };
+        let object = Object(Arc::new(Mutex::new(cluster)));
+        let group = Group::new("disks", "gates", Box::new(object.clone()));
+        let line = "roadtrain gateway show -p disks -g gates";
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let lines = Lines::default();
+        let log = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || log.clone()).finish();
+        let outcome = tracing::subscriber::with_default(subscriber, || {
+            let add = |config: &mut GroupConfig| {
+                config.hosts.push(crate::config::HostSpec {
+                    nqn: "nqn.2026-11.test:host".into(),
+                    ..crate::config::HostSpec::default()
+                });
+                Ok(vec!["a host".into()])
+            };
+            let changed = change(&group, add, || Ok(()))?;
+            assert_eq!(changed.version, 1);
+            report(&group, changed, &cli.global)
+        });
+        let map = object.0.lock().unwrap().map.clone();
+        let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        (outcome, map, log)
+    }
+
+    /// A change that the object has is no failure, whatever becomes of its notification.
+    #[test]
+    fn a_change_that_is_made_and_not_notified_is_made() {
+        let made = |(outcome, map, log): (Outcome, Map, String)| {
+            assert_eq!(outcome, Ok(()));
+            assert!(map["configuration"].starts_with(b"[[host]]"), "{map:?}");
+            log
+        };
+        let log = made(added(false, |_| Err(failed("not passed on"))));
+        assert!(log.contains("not every gateway was notified") && log.contains("not passed on"));
+        let log = made(added(false, |_| Ok(Notified::default())));
+        assert!(
+            log.contains("not every gateway was notified") && log.contains("no reply"),
+            "{log}"
+        );
+        let log = made(added(false, |_| Ok(Notified { is_complete: true, ..Notified::default() })));
+        assert_eq!(log, "", "all is well");
+        // A gateway is there, and its state cannot be read at once.
+        let log = made(added(true, |cluster| {
+            let said = serde_json::to_vec(&Said { version: 1, ..Said::default() }).unwrap();
+            cluster.map.insert("gateway/one".into(), said);
+            Ok(Notified { replies: vec![b"one".to_vec()], is_complete: true })
+        }));
+        assert!(log.contains("cannot be read"), "{log}");
+    }
 }

@@ -11,10 +11,11 @@
 use super::config::GroupConfig;
 use crate::args::CephArgs;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::store::{Heard, Map, MapChange, ObjectError, RadosObject, Watch};
+use roadtrain_engine::store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 use tracing::warn;
 
@@ -66,10 +67,43 @@ pub(crate) struct Now {
     pub(crate) beats: BTreeMap<String, u64>,
 }
 
+/// The map of a group, and its watchers: the object in the pool, or that of a test.
+pub(super) trait GroupObject: Debug + Send + Sync {
+    /// As [`RadosObject::read`].
+    fn read(&self, prefix: &str) -> Result<Map, ObjectError>;
+
+    /// As [`RadosObject::change`].
+    fn change(&self, change: &MapChange) -> Result<bool, ObjectError>;
+
+    /// As [`RadosObject::notify`].
+    fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError>;
+
+    /// As [`RadosObject::watch`].
+    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError>;
+}
+
+impl GroupObject for RadosObject {
+    fn read(&self, prefix: &str) -> Result<Map, ObjectError> {
+        RadosObject::read(self, prefix)
+    }
+
+    fn change(&self, change: &MapChange) -> Result<bool, ObjectError> {
+        RadosObject::change(self, change)
+    }
+
+    fn notify(&self, text: &[u8]) -> Result<Notified, ObjectError> {
+        RadosObject::notify(self, text, ANSWER_WAIT)
+    }
+
+    fn watch(&self, heard: Box<Heard>) -> Result<Watch, ObjectError> {
+        RadosObject::watch(self, heard)
+    }
+}
+
 /// A group in its pool.
 #[derive(Debug)]
 pub(crate) struct Group {
-    object: RadosObject,
+    object: Box<dyn GroupObject>,
     /// As its members call it.
     plain_name: String,
     /// As people write it.
@@ -90,8 +124,12 @@ impl Group {
             true => Failure::connect(error),
             false => Failure::failed(error),
         };
-        let (plain_name, name) = (group.to_owned(), format!("{group} in pool {pool}"));
-        Ok(Group { object: object.map_err(unreachable)?, plain_name, name })
+        Ok(Group::new(pool, group, Box::new(object.map_err(unreachable)?)))
+    }
+
+    /// A group whose object is there.
+    pub(super) fn new(pool: &str, group: &str, object: Box<dyn GroupObject>) -> Group {
+        Group { object, plain_name: group.to_owned(), name: format!("{group} in pool {pool}") }
     }
 
     /// Without its pool.
@@ -259,21 +297,24 @@ impl Group {
     /// # Errors
     /// The cluster does not ask them.
     pub(crate) fn who(&self) -> Result<Vec<String>, ObjectError> {
-        let answers = self.object.notify(WHO, ANSWER_WAIT)?;
-        let names = answers.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
+        let Notified { replies, .. } = self.object.notify(WHO)?;
+        let names = replies.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
         let mut names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
         names.sort();
         names.dedup();
         Ok(names)
     }
 
-    /// All gateways look at once. What was changed is changed, also if they are not notified: they read it from time to
-    /// time.
+    /// Has all gateways read the object at once. A change is made, whether they are notified or not: they read it from
+    /// time to time.
     fn tell(&self) {
-        if let Err(error) = self.object.notify(CHANGED, ANSWER_WAIT) {
-            let group = &self.name;
-            warn!(%group, "changed, but not every gateway was notified; those follow later: {error}");
-        }
+        let gap = match self.object.notify(CHANGED) {
+            Ok(Notified { is_complete: true, .. }) => return,
+            Ok(_) => format!("no reply within {} s", ANSWER_WAIT.as_secs()),
+            Err(error) => error.to_string(),
+        };
+        let group = &self.name;
+        warn!(%group, "changed, but not every gateway was notified; those follow later: {gap}");
     }
 
     /// Answers in a gateway's name from now on, and has `changed` called when something has.

@@ -34,23 +34,30 @@ pub(super) fn answer(server: &Server, (nqn, nsid): (&str, u32), action: &Snapsho
     Ok(json!(SnapshotReply { snapshots: all.into_iter().map(SnapshotView::from).collect() }))
 }
 
-/// Whether no host is connected to a subsystem that has the blocks of `store`, whichever that is.
+/// Checks that no host is connected to a subsystem that has the blocks of `store`, whichever that is.
 fn check_free(server: &Server, store: &Arc<dyn Store>) -> Result<(), SnapshotError> {
     let (config, controllers) = server.view();
-    let shows = |nqn: &str| {
+    let serves = |nqn: &str| {
         let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
         let namespaces = subsystem.into_iter().flat_map(|subsystem| &subsystem.namespaces);
-        namespaces.into_iter().any(|namespace| {
-            server.store(nqn, namespace.nsid).is_some_and(|other| Arc::ptr_eq(&other, store))
-        })
+        namespaces
+            .into_iter()
+            .filter_map(|namespace| server.store(nqn, namespace.nsid))
+            .any(|other| has_same_blocks(&other, store))
     };
-    match controllers.iter().find(|controller| shows(&controller.subnqn)) {
+    match controllers.iter().find(|controller| serves(&controller.subnqn)) {
         None => Ok(()),
         Some(user) => Err(SnapshotError::Refused(format!(
             "{} is connected to {}: what it uses is not rolled back. Disconnect its hosts first",
             user.hostnqn, user.subnqn
         ))),
     }
+}
+
+/// Returns true if both have the same blocks. An image that another subsystem serves read-only is opened once more.
+fn has_same_blocks(other: &Arc<dyn Store>, store: &Arc<dyn Store>) -> bool {
+    let is_alike = || matches!((other.identity(), store.identity()), (Ok(a), Ok(b)) if a == b);
+    Arc::ptr_eq(other, store) || (other.snapshots().is_some() && is_alike())
 }
 
 fn act(
@@ -73,5 +80,106 @@ impl From<Snapshot> for SnapshotView {
     fn from(snapshot: Snapshot) -> SnapshotView {
         let Snapshot { name, bytes, created, is_protected: protected } = snapshot;
         SnapshotView { name, bytes, created, protected }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_engine::buffer::Buffer;
+    use roadtrain_engine::host::{Admin, HostConfig};
+    use roadtrain_engine::store::{Completion, Geometry, Io, Op, OpenError, Token};
+    use roadtrain_engine::target::{Export, ServerConfig, Subsystem};
+
+    const NQN: &str = "nqn.2026-11.test:a";
+    const OTHER_NQN: &str = "nqn.2026-11.test:b";
+
+    /// An image that was opened; its identity is what tells it from others.
+    #[derive(Debug)]
+    struct Image(u128);
+
+    impl Store for Image {
+        fn geometry(&self) -> Geometry {
+            Geometry { lba_shift: 9, blocks: 8, read_only: false, volatile_cache: false }
+        }
+
+        fn identity(&self) -> Result<u128, OpenError> {
+            Ok(self.0)
+        }
+
+        fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+            io.complete(Completion::new(token, Ok(()), buffer));
+        }
+
+        fn snapshots(&self) -> Option<&dyn Snapshots> {
+            Some(self)
+        }
+    }
+
+    impl Snapshots for Image {
+        fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
+            Ok(Vec::new())
+        }
+
+        fn create(&self, _: &str) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn remove(&self, _: &str) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn protect(&self, _: &str) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn unprotect(&self, _: &str) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn clone_to(&self, _: &str, _: &str) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn roll_back(
+            &self,
+            _: &str,
+            check: &dyn Fn() -> Result<(), SnapshotError>,
+        ) -> Result<(), SnapshotError> {
+            check()
+        }
+    }
+
+    /// Rolls back while a host, by another NQN than any before, is connected to one of two subsystems.
+    fn roll_back_beside(ours: &Arc<dyn Store>, theirs: Arc<dyn Store>, nqn: &str) -> Reply {
+        let subsystem = |nqn: &str, store: Arc<dyn Store>, id: u8| {
+            // Two namespaces of the same blocks need identities of their own.
+            let export = Export { nguid: Some([id; 16]), ..Export::with_store(1, store) };
+            Subsystem { namespaces: vec![export], ..Subsystem::new(nqn) }
+        };
+        let subsystems = vec![subsystem(NQN, ours.clone(), 1), subsystem(OTHER_NQN, theirs, 2)];
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let server = Server::start(ServerConfig::new(listen, subsystems)).unwrap();
+        let host =
+            HostConfig::new(server.addresses()[0], nqn, "nqn.2026-11.test:stranger", [7; 16]);
+        let connected = Admin::connect(&host).unwrap();
+        let rollback = SnapshotAction::Rollback { name: "one".into() };
+        let reply = answer(&server, (NQN, 1), &rollback);
+        drop(connected);
+        server.stop();
+        reply
+    }
+
+    #[test]
+    fn nothing_is_rolled_back_that_a_host_uses_by_whichever_subsystem() {
+        let image: Arc<dyn Store> = Arc::new(Image(1));
+        let again: Arc<dyn Store> = Arc::new(Image(1));
+        let another: Arc<dyn Store> = Arc::new(Image(2));
+        for (theirs, nqn) in [(&another, NQN), (&image, OTHER_NQN), (&again, OTHER_NQN)] {
+            let refusal = roll_back_beside(&image, theirs.clone(), nqn).unwrap_err();
+            let expected = format!("nqn.2026-11.test:stranger is connected to {nqn}");
+            assert!(refusal.message.contains(&expected), "{}", refusal.message);
+        }
+        assert!(roll_back_beside(&image, another, OTHER_NQN).is_ok());
     }
 }

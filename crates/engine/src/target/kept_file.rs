@@ -42,7 +42,7 @@ pub(super) struct Kind {
     pub(super) without: &'static str,
     /// What is done to it, as errors say it: kept, read, used.
     pub(super) actions: [&'static str; 3],
-    /// What to do when it is damaged.
+    /// How to go on without it when it is damaged, or cannot be kept.
     pub(super) advice: &'static str,
 }
 
@@ -62,7 +62,7 @@ impl KeptPlace {
     /// The same, if the file can be written.
     ///
     /// # Errors
-    /// It was named, and cannot.
+    /// The file cannot be written, and was named or is there: it may have what no host may miss.
     pub(super) fn writable(
         &self,
         spec: Option<&StoreSpec>,
@@ -70,8 +70,14 @@ impl KeptPlace {
     ) -> Result<Option<PathBuf>, OpenError> {
         let Some(path) = self.path(spec, kind) else { return Ok(None) };
         if let Err(source) = check_folder(&path) {
+            let error =
+                |source| OpenError::Io { path: path.clone(), action: kind.actions[0], source };
             if let KeptPlace::File(_) = self {
-                return Err(OpenError::Io { path, action: kind.actions[0], source });
+                return Err(error(source));
+            }
+            if !matches!(path.try_exists(), Ok(false)) {
+                let advice = format!("{source}; make its folder writable, or {}", kind.advice);
+                return Err(error(io::Error::other(advice)));
             }
             warn!(path = %path.display(), "{}: {source}", kind.without);
             return Ok(None);
@@ -98,7 +104,7 @@ impl Kind {
             Ok(_) => fs::read(path).map_err(cannot_read)?,
         };
         let parsed = parse(&image)
-            .map_err(|damage| io::Error::other(format!("{damage}; {}", self.advice)))
+            .map_err(|damage| io::Error::other(format!("{damage}; restore it, or {}", self.advice)))
             .map_err(cannot_use)?;
         Ok(Some(parsed))
     }
@@ -216,6 +222,17 @@ mod tests {
         let beside = |spec: Option<&StoreSpec>| KeptPlace::Beside.writable(spec, &KIND).unwrap();
         assert_eq!(beside(None), None);
         assert_eq!(beside(Some(&of_file(folder.path().join("absent/disk.img")))), None);
+        // A folder without a place is one where the first file that is made cannot be made, also for root.
+        let spec = of_file(folder.path().join("disk.img"));
+        fs::create_dir(folder.path().join("disk.img.kept.probe")).unwrap();
+        assert_eq!(beside(Some(&spec)), None);
+        fs::write(folder.path().join("disk.img.kept"), "kept").unwrap();
+        let error = KeptPlace::Beside.writable(Some(&spec), &KIND).unwrap_err().to_string();
+        assert!(
+            error.contains("disk.img.kept: ")
+                && error.contains("make its folder writable, or remove it"),
+            "{error}"
+        );
         let absent = KeptPlace::File(folder.path().join("absent/kept"));
         assert!(absent.writable(None, &KIND).is_err());
         assert_eq!(KeptPlace::Nowhere.writable(None, &KIND).unwrap(), None);

@@ -10,7 +10,7 @@ const KIND: Kind = Kind {
     suffix: ".reservations",
     without: "reservations do not persist through power loss",
     actions: ["keep reservations in", "read the reservations in", "use the reservations in"],
-    advice: "restore it, or remove it to begin without reservations",
+    advice: "remove it to begin without reservations",
 };
 
 /// What is known of a namespace, and where it is kept.
@@ -29,7 +29,7 @@ impl Kept {
     /// What is known of the namespace with that NGUID, and where it is kept; `None`: nowhere.
     ///
     /// # Errors
-    /// There is a file that cannot be read, or is damaged, or one that was named cannot be written.
+    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
     pub(super) fn open(
         place: &KeptPlace,
         spec: Option<&StoreSpec>,

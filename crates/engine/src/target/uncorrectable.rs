@@ -23,7 +23,7 @@ const KIND: Kind = Kind {
     suffix: ".uncorrectable",
     without: "Write Uncorrectable is refused, as marks cannot be kept",
     actions: ["keep marks in", "read the marks in", "use the marks in"],
-    advice: "restore it, or remove it to take all blocks for good",
+    advice: "remove it to take all blocks for good",
 };
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ impl Uncorrectable {
     /// Those of a store that was opened as `spec` says.
     ///
     /// # Errors
-    /// There is a file that cannot be read, or is damaged, or one that was named cannot be written.
+    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
     pub(super) fn open(
         place: &KeptPlace,
         spec: Option<&StoreSpec>,

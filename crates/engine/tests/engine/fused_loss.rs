@@ -116,8 +116,10 @@ fn a_pair_of_a_lost_path_is_not_tried_over_another_one() {
         path.cut(path.joined() - 1);
         let status = ended.unwrap_or_else(|| end.recv_timeout(LONG).unwrap());
         assert!(status.is_success() || status.is(Status::HOST_ABORTED), "round {round}: {status}");
+        // Tried twice, it would have compared with itself. A command that is counted in the store may still be given up.
         let now = read(&client);
-        assert_eq!(now, value(round), "{status}: tried twice, it would have compared with itself");
+        let was_given_up = !status.is_success() && now == before;
+        assert!(now == value(round) || was_given_up, "round {round}: {status}: {now}");
         sleep(SLOW * 3);
         assert_eq!(read(&client), now, "it was executed again");
     }

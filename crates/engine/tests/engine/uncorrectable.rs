@@ -156,6 +156,37 @@ fn a_mark_that_cannot_be_saved_is_none_and_stays_one() {
     assert_nothing_left(&server);
 }
 
+/// Marks that cannot be kept any more are not ignored: their blocks would read as good.
+#[test]
+fn a_target_does_not_start_beside_marks_that_it_cannot_keep() {
+    let directory = tempfile::tempdir().unwrap();
+    let exports = || vec![file(2, &directory, MIB, BLOCK)];
+    let server = start(exports());
+    host(&server, 1).write_uncorrectable(2, 0, 2).unwrap();
+    drop(server);
+    // No file can be made there.
+    let probe = directory.path().join("2.img.uncorrectable.probe");
+    fs::create_dir(&probe).unwrap();
+    let error = Server::start(server_config(exports())).map(drop).unwrap_err().to_string();
+    assert!(
+        error.contains("2.img.uncorrectable: ") && error.contains("make its folder writable"),
+        "{error}"
+    );
+    // A namespace that is only read keeps nothing, and has them.
+    let server = start(vec![read_only(exports().remove(0))]);
+    assert_eq!(read(&host(&server, 1), 2, 0, 1), UNREADABLE);
+    drop(server);
+    // Without marks there is nothing to miss.
+    fs::remove_file(directory.path().join("2.img.uncorrectable")).unwrap();
+    let server = start(exports());
+    let client = host(&server, 1);
+    assert_eq!(status(client.write_uncorrectable(2, 0, 1)), Status::INVALID_OPCODE.dnr());
+    assert_eq!(
+        (write(&client, 2, 0, 4, 1), read(&client, 2, 0, 4)),
+        (Status::SUCCESS, Status::SUCCESS)
+    );
+}
+
 #[test]
 fn where_there_is_no_place_nothing_is_marked() {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
 use roadtrain_host_proto::allocation;
-use roadtrain_wire::identify::{oncs, vwc};
+use roadtrain_wire::identify::oncs;
 use std::io;
 
 /// Largest block: a buffer holds two of them.
@@ -39,8 +39,6 @@ pub struct DiskInfo {
     pub max_transfer_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// The namespace has a volatile write cache: completed writes are durable after Flush only.
-    pub flush: bool,
     /// Dataset Management (deallocate) is served.
     pub trim: bool,
     /// Write Zeroes is served.
@@ -88,7 +86,6 @@ impl DiskInfo {
             discard_granularity_bytes: granularity(namespace, namespace.preferred_discard_blocks),
             max_transfer_bytes: controller.transfer_bytes_max,
             read_only: namespace.read_only,
-            flush: identify.vwc & vwc::PRESENT != 0,
             trim: serves(oncs::DATASET_MANAGEMENT),
             write_zeroes: serves(oncs::WRITE_ZEROES),
             tells_allocation: allocation::is_offered(controller)
@@ -152,7 +149,6 @@ pub(crate) fn test_info() -> DiskInfo {
         discard_granularity_bytes: 4096,
         max_transfer_bytes: 128 << 10,
         read_only: false,
-        flush: true,
         trim: true,
         write_zeroes: true,
         tells_allocation: true,

@@ -218,8 +218,6 @@ impl<M> Jobs<M> {
             DiskOp::Write => self.plan(&request, self.blocks_max, Edges::Patch),
             DiskOp::WriteZeroes { .. } => self.plan(&request, ZEROES_BLOCKS_MAX, Edges::Patch),
             DiskOp::Discard => self.plan(&request, u32::MAX, Edges::Shrink),
-            // Without a volatile cache what is completed is durable.
-            DiskOp::Flush if !self.disk.info().flush => return Started::Done,
             DiskOp::Flush => return self.start_flush(mark, lane, request),
         };
         let key = self.add_job(mark, lane, request);

@@ -69,7 +69,7 @@ impl Export {
         use transmission_flag::*;
         let info = self.disk.info();
         let flag = |condition: bool, flag: u16| if condition { flag } else { 0 };
-        // Flush and FUA are offered without a volatile cache too: they are true at once there, and a
+        // Flush and FUA are offered without a volatile cache too: the next controller may have one, and a
         // client that misses them would warn of data at risk. Flush covers the whole namespace, from
         // whichever queue it comes, hence CAN_MULTI_CONN. FAST_ZERO is not offered: nothing in NVMe
         // tells beforehand whether Write Zeroes is fast.
@@ -112,7 +112,7 @@ mod tests {
         assert_ne!(all & SEND_TRIM, 0);
         assert_ne!(all & SEND_DF, 0);
         let disk = &mut info.disk;
-        (disk.trim, disk.write_zeroes, disk.flush) = (false, false, false);
+        (disk.trim, disk.write_zeroes) = (false, false);
         let few = Export::new(info.clone()).unwrap().transmission_flags(false);
         assert_eq!(few, HAS_FLAGS | CAN_MULTI_CONN | SEND_FLUSH | SEND_FUA);
         info.disk.read_only = true;

@@ -116,8 +116,8 @@ fn take_over(control: &mut Control, wanted: &Wanted, info: DeviceInfo) -> io::Re
     let told = control.params(id)?.basic;
     if lacks_cache(told.attrs, wanted.params.basic.attrs) {
         return Err(failure(
-            "it was made for a namespace without a volatile write cache, and the namespace has one now: the system \
-             would not flush it. Remove the device (detach) and attach anew",
+            "it was made without a volatile write cache, so the system would not flush it. Remove the device (detach) \
+             and attach anew",
         ));
     }
     if told.dev_sectors != wanted.params.basic.dev_sectors && !control.can_resize() {

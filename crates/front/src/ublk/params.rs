@@ -49,10 +49,9 @@ pub(crate) fn sectors(disk: &DiskInfo, blocks: u64) -> u64 {
 }
 
 fn attributes(disk: &DiskInfo) -> u32 {
-    // Without a volatile cache everything is durable at once: no flushes, and FUA costs nothing.
-    let cache = if disk.flush { attr::VOLATILE_CACHE | attr::FUA } else { 0 };
     let read_only = if disk.read_only { attr::READ_ONLY } else { 0 };
-    cache | read_only
+    // Also without a volatile cache: a running device could not be told of one that comes later.
+    attr::VOLATILE_CACHE | attr::FUA | read_only
 }
 
 fn discard(disk: &DiskInfo) -> DiscardParams {
@@ -96,12 +95,13 @@ mod tests {
 
     #[test]
     fn what_is_not_served_is_not_offered() {
-        let disk = DiskInfo { trim: false, write_zeroes: false, flush: false, ..test_info() };
+        let disk = DiskInfo { trim: false, write_zeroes: false, ..test_info() };
         let told = params(&disk, 4096);
         let limits = (told.discard.max_discard_sectors, told.discard.max_write_zeroes_sectors);
-        assert_eq!((limits, told.basic.attrs), ((0, 0), 0));
-        let told = params(&DiskInfo { read_only: true, flush: false, ..test_info() }, 4096);
-        assert_eq!((told.basic.attrs, told.discard.max_discard_sectors), (attr::READ_ONLY, 0));
+        assert_eq!((limits, told.basic.attrs), ((0, 0), attr::VOLATILE_CACHE | attr::FUA));
+        let told = params(&DiskInfo { read_only: true, ..test_info() }, 4096);
+        assert_eq!(told.basic.attrs, attr::VOLATILE_CACHE | attr::FUA | attr::READ_ONLY);
+        assert_eq!(told.discard.max_discard_sectors, 0);
     }
 
     #[test]

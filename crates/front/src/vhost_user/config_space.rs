@@ -22,8 +22,8 @@ pub(crate) fn features(disk: &Disk) -> u64 {
         | RING_INDIRECT_DESC
         | RING_EVENT_IDX
         | VERSION_1
+        | FLUSH // also without a volatile cache: the guest would not learn of one that comes later
         | flag(info.read_only, RO)
-        | flag(info.flush, FLUSH)
         | flag(info.trim && !info.read_only, DISCARD)
         | flag(info.write_zeroes && !info.read_only, WRITE_ZEROES)
 }
@@ -43,7 +43,7 @@ pub(crate) fn config(disk: &Disk, queues: u16) -> Config {
         physical_block_exp: in_blocks(physical_bytes).ilog2() as u8,
         min_io_size: (in_blocks(physical_bytes).min(u16::MAX.into()) as u16).into(),
         opt_io_size: in_blocks(info.optimal_io_bytes.max(physical_bytes)).into(),
-        writeback: u8::from(info.flush),
+        writeback: 1,
         num_queues: queues.into(),
         max_discard_sectors: most,
         max_discard_seg: 1.into(),
@@ -103,9 +103,8 @@ mod tests {
     fn what_the_disk_lacks_is_not_offered() {
         let offered = |info: DiskInfo| features(&Disk::new(info).unwrap());
         let all = offered(test_info());
-        assert_eq!(all & feature::RO, 0);
+        assert_eq!(all & (feature::RO | feature::FLUSH), feature::FLUSH);
         for (info, lacks) in [
-            (DiskInfo { flush: false, ..test_info() }, feature::FLUSH),
             (DiskInfo { trim: false, ..test_info() }, feature::DISCARD),
             (DiskInfo { write_zeroes: false, ..test_info() }, feature::WRITE_ZEROES),
         ] {

@@ -113,7 +113,7 @@ impl Session {
     fn start_if_ready(&mut self, index: u16) -> Result<()> {
         let (event_idx, inflight) = (self.features & feature::RING_EVENT_IDX != 0, &self.inflight);
         // Virtio 1.2, 5.2.6.2: FLUSH was offered and not taken.
-        let write_through = self.features & feature::FLUSH == 0 && self.wiring.disk.info().flush;
+        let write_through = self.features & feature::FLUSH == 0;
         let plan = &self.queues[usize::from(index)];
         let (Some(table), Some(rings)) = (&self.memory, plan.rings) else { return Ok(()) };
         let (Some(kick), false) = (&plan.kick, plan.running || !plan.enabled) else {

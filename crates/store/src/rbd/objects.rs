@@ -40,6 +40,12 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
+    /// A problem with an object that a program keeps instead of the cluster, as tests do.
+    #[must_use]
+    pub fn new(object: &str, problem: &str) -> ObjectError {
+        ObjectError { object: object.into(), problem: problem.into(), is_connect: false }
+    }
+
     /// Whether the cluster was not reached at all.
     #[must_use]
     pub fn is_connect(&self) -> bool {
@@ -73,6 +79,15 @@ pub struct MapChange {
     pub set: Map,
     /// Names that go.
     pub removed: Vec<String>,
+}
+
+/// Replies to a notification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notified {
+    /// Replies that came in time.
+    pub replies: Vec<Vec<u8>>,
+    /// All watchers have replied.
+    pub is_complete: bool,
 }
 
 impl RadosObject {
@@ -246,11 +261,11 @@ impl RadosObject {
         Ok(Watch { cookie, watcher })
     }
 
-    /// Says something to all that watch, and what those have answered that did so within a time.
+    /// Notifies all watchers, and returns the replies that come within a time.
     ///
     /// # Errors
     /// The cluster does not pass it on.
-    pub fn notify(&self, what: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, ObjectError> {
+    pub fn notify(&self, what: &[u8], within: Duration) -> Result<Notified, ObjectError> {
         let (mut reply, mut bytes) = (null_mut::<c_char>(), 0);
         let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
         let (text, length) = (what.as_ptr().cast(), what.len() as c_int);
@@ -259,18 +274,20 @@ impl RadosObject {
             let (io, object) = (self.pool.io(), self.object.as_ptr());
             (self.rados().rados_notify2)(io, object, text, length, millis, &mut reply, &mut bytes)
         };
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         if !reply.is_null() {
             // SAFETY: so many octets were given to us; they are given back once.
             unsafe {
-                answers = parse_answers(slice::from_raw_parts(reply.cast(), bytes));
+                replies = parse_answers(slice::from_raw_parts(reply.cast(), bytes));
                 (self.rados().rados_buffer_free)(reply);
             }
         }
         match -result {
-            // Some have not answered, or there is nothing to watch.
-            libc::ETIMEDOUT | libc::ENOENT => Ok(answers),
-            _ => check(result, "notify who watches it").map(|()| answers),
+            libc::ETIMEDOUT => Ok(Notified { replies, is_complete: false }),
+            // There is nothing to watch.
+            libc::ENOENT => Ok(Notified { replies, is_complete: true }),
+            _ => check(result, "notify its watchers")
+                .map(|()| Notified { replies, is_complete: true }),
         }
         .map_err(|failure| self.failed(&failure))
     }

@@ -7,7 +7,7 @@ use super::{RbdImage, RbdStore};
 use crate::{Snapshot, SnapshotError, Snapshots};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is tried first: images have few.
 const FEW: c_int = 32;
@@ -83,19 +83,24 @@ impl Snapshots for RbdStore {
         name: &str,
         check: &dyn Fn() -> Result<(), SnapshotError>,
     ) -> Result<(), SnapshotError> {
-        self.is_resting.store(true, Ordering::SeqCst);
-        let roll_back = || {
-            // Whoever comes after this is refused, and nobody was there before.
-            check()?;
-            // What was submitted before is in the image before this begins.
-            self.image.flush().map_err(|failure| SnapshotError::Failed(failure.to_string()))?;
-            check()?;
-            call(&self.image, name, self.image.rbd().rbd_snap_rollback)
-        };
-        let rolled = roll_back();
-        self.is_resting.store(false, Ordering::SeqCst);
-        rolled
+        let flush = || self.image.flush().map_err(|e| SnapshotError::Failed(e.to_string()));
+        let roll_back = || call(&self.image, name, self.image.rbd().rbd_snap_rollback);
+        without_users(&self.is_resting, check, flush, roll_back)
     }
+}
+
+/// Rolls an image back that has no user. New commands are refused from the begin on, so a user that comes after the last
+/// `check` changes nothing; `flush` ends earlier commands, which takes a while.
+fn without_users(
+    is_resting: &AtomicBool,
+    check: &dyn Fn() -> Result<(), SnapshotError>,
+    flush: impl FnOnce() -> Result<(), SnapshotError>,
+    roll_back: impl FnOnce() -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    is_resting.store(true, Ordering::SeqCst);
+    let rolled = check().and_then(|()| flush()).and_then(|()| check()).and_then(|()| roll_back());
+    is_resting.store(false, Ordering::SeqCst);
+    rolled
 }
 
 type Info = (u64, u64, String);
@@ -191,6 +196,43 @@ fn text(text: &str) -> Result<CString, SnapshotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+
+    #[test]
+    fn users_are_checked_again_when_nothing_comes_in_any_more() {
+        let refusal = || SnapshotError::Refused("a host is connected".into());
+        let failure = || SnapshotError::Failed("the cluster is away".into());
+        for (users_at, flushed, expected_steps, expected) in [
+            (None, Ok(()), vec!["check", "flush", "check", "roll back"], Ok(())),
+            (Some(1), Ok(()), vec!["check"], Err(refusal())),
+            // A host that has come while earlier commands ended.
+            (Some(2), Ok(()), vec!["check", "flush", "check"], Err(refusal())),
+            (None, Err(failure()), vec!["check", "flush"], Err(failure())),
+        ] {
+            let (is_resting, steps) = (AtomicBool::new(false), RefCell::new(Vec::new()));
+            let checks = Cell::new(0);
+            let step = |name| {
+                assert!(is_resting.load(Ordering::SeqCst), "{name} while commands are taken");
+                steps.borrow_mut().push(name);
+            };
+            let check = || {
+                step("check");
+                checks.set(checks.get() + 1);
+                if users_at == Some(checks.get()) { Err(refusal()) } else { Ok(()) }
+            };
+            let flush = || {
+                step("flush");
+                flushed
+            };
+            let roll_back = || {
+                step("roll back");
+                Ok(())
+            };
+            assert_eq!(without_users(&is_resting, &check, flush, roll_back), expected);
+            assert_eq!(steps.into_inner(), expected_steps);
+            assert!(!is_resting.into_inner(), "commands are taken again");
+        }
+    }
 
     #[test]
     fn clones_lie_beside_their_image_or_where_it_is_said() {

@@ -287,15 +287,6 @@ fn what_must_not_wait_is_urgent() {
 }
 
 #[test]
-fn flush_without_a_volatile_cache_needs_no_lane() {
-    let mut info = test_info();
-    info.flush = false;
-    let harness = Harness::start(Options { info, ..Options::default() });
-    assert_eq!(harness.client(false).ask(Command::FLUSH, 0, 0, &[], 0).0, Errno::OK);
-    assert_eq!(harness.stop(), []);
-}
-
-#[test]
 fn clients_are_spread_over_the_lanes() {
     let (address, mut servers) = two_servers();
     let mut mocks = [0, 1].map(|seed| Mock::new(Options::default(), seed));

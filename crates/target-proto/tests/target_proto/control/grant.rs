@@ -6,7 +6,8 @@ use super::script::{
 use roadtrain_proto::security::dhchap::{Concatenation, Keys};
 use roadtrain_proto::security::{Channel, DhchapKey, Hash, SecuredAs};
 use roadtrain_target_proto::{
-    Authentication, CloseReason, Connected, Listener, Operation, TargetConfig, TargetEvent, TlsUse,
+    Authentication, CloseReason, Connected, Listener, Operation, SubsystemConfig, TargetConfig,
+    TargetEvent, TlsUse,
 };
 use roadtrain_wire::fabrics::{AUTHREQ_ATR, CNTLID_DYNAMIC, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::status::Status;
@@ -323,20 +324,28 @@ fn a_connect_whose_fields_are_wrong_is_refused_at_once() {
     assert_eq!(refused.map(|queue| queue.cntlid).map_err(|one| one.status), Err(status));
 }
 
-/// Reservations go by HOSTID: the one of a host that has proved who it is is nobody else's, also while it is away.
-#[test]
-fn the_identifier_of_a_proved_host_is_its_own() {
+/// A target where two hosts have keys.
+fn two_hosts() -> Script {
     let mut keys = keys();
     keys.insert(STRANGER.to_owned(), keys[HOST].clone());
     let authentication = Authentication { keys, ..Authentication::default() };
-    let mut script = Script::with(&TargetConfig { authentication, ..config() });
-    let mut connect = |host: &str, hostid, nqn| {
-        let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
-        let queue = claim(&mut script, 0, &data);
-        let proved = prove(&mut script, &queue);
-        script.target.disconnect(queue.cntlid, 0);
-        proved
-    };
+    Script::with(&TargetConfig { authentication, ..config() })
+}
+
+/// A host connects and leaves: the field for which it is refused.
+fn visit(script: &mut Script, host: &str, hostid: [u8; 16], nqn: &str) -> Result<(), &'static str> {
+    let data = ConnectData::new(hostid, CNTLID_DYNAMIC, nqn, host);
+    let queue = claim(script, 0, &data);
+    let proved = prove(script, &queue);
+    script.target.disconnect(queue.cntlid, 0);
+    proved
+}
+
+/// Reservations go by HOSTID: the one of a host that has proved who it is is nobody else's, also while it is away.
+#[test]
+fn the_identifier_of_a_proved_host_is_its_own() {
+    let mut script = two_hosts();
+    let mut connect = |host: &str, hostid, nqn| visit(&mut script, host, hostid, nqn);
     let (own, other) = (HOSTID, [7; 16]);
     let open = "nqn.2024-01.test:open";
     assert_eq!(connect(open, own, NQN), Ok(()), "it has proved nothing: that binds nothing");
@@ -355,4 +364,36 @@ fn the_identifier_of_a_proved_host_is_its_own() {
     script.target.apply(&[Operation::SetAuthentication(keyless)]).unwrap();
     let queue = claim(&mut script, 0, &data(NQN, STRANGER, CNTLID_DYNAMIC));
     assert_eq!(prove(&mut script, &queue), Ok(()));
+}
+
+/// Another subsystem has reservations of its own: who has proved itself there keeps nobody from this one.
+#[test]
+fn an_identifier_is_bound_at_its_subsystem_only() {
+    let mut script = two_hosts();
+    let second = "nqn.2024-01.test:second";
+    let add = Operation::AddSubsystem(SubsystemConfig::new(second));
+    script.target.apply(std::slice::from_ref(&add)).unwrap();
+    assert_eq!(visit(&mut script, STRANGER, HOSTID, second), Ok(()));
+    assert_eq!(visit(&mut script, HOST, HOSTID, NQN), Ok(()), "which has never been there");
+    assert_eq!(visit(&mut script, HOST, HOSTID, second), Err("HOSTID"));
+    // What is bound goes with the subsystem.
+    let remove = Operation::RemoveSubsystem { nqn: second.to_owned() };
+    script.target.apply(&[remove, add]).unwrap();
+    assert_eq!(visit(&mut script, HOST, HOSTID, second), Ok(()));
+    assert_eq!(visit(&mut script, STRANGER, HOSTID, NQN), Err("HOSTID"));
+}
+
+/// Nothing of it outlives the target: the first proof after a start binds again, whichever host comes first.
+#[test]
+fn a_restart_locks_no_host_out() {
+    for order in [[HOST, STRANGER], [STRANGER, HOST]] {
+        let mut script = two_hosts();
+        let own = |host| if host == HOST { HOSTID } else { [7; 16] };
+        for _ in 0..2 {
+            for host in order {
+                assert_eq!(visit(&mut script, host, own(host), NQN), Ok(()));
+            }
+        }
+        assert_eq!(visit(&mut script, STRANGER, HOSTID, NQN), Err("HOSTID"));
+    }
 }
