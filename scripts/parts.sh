@@ -7,7 +7,11 @@ cd "$(dirname "$0")/.."
 names=${2-}
 
 # The state machines as they are released.
-release() { cargo test --quiet --release --package roadtrain-proto; }
+release() {
+    local crate crates=()
+    for crate in proto host-proto target-proto ether-proto; do crates+=(--package "roadtrain-$crate"); done
+    cargo test --quiet --release "${crates[@]}"
+}
 
 instructions() {
     local log

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Who has proved nothing takes nothing: attacks that are played against a running target, and what remains possible for
-# those who have a key. Cases and their rules are in crates/proto/tests/proto/control/grant.rs.
+# those who have a key. Cases and their rules are in crates/target-proto/tests/target_proto/control/grant.rs.
 
 hostnqn=nqn.2026-11.test:host
 

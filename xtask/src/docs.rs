@@ -13,7 +13,13 @@ const PAGES: &[&str] = &["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURI
 const SHORT: &[(&str, usize)] = &[("README.md", 150)];
 /// Crates whose public types and functions have a comment each. The compiler cannot ask that of them without asking
 /// it of fields, too, whose names are the specifications'.
-const DOCUMENTED: &[&str] = &["crates/wire/src", "crates/proto/src"];
+const DOCUMENTED: &[&str] = &[
+    "crates/wire/src",
+    "crates/proto/src",
+    "crates/host-proto/src",
+    "crates/target-proto/src",
+    "crates/ether-proto/src",
+];
 /// Its entries have two lines at most.
 const CHANGELOG: &str = "CHANGELOG.md";
 /// What each crate from elsewhere is for.

@@ -10,21 +10,30 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &[]),
     ("roadtrain-proto", &["wire"]),
-    ("roadtrain-sim", &["wire", "proto", "tls"]),
+    ("roadtrain-host-proto", &["wire", "proto"]),
+    ("roadtrain-target-proto", &["wire", "proto"]),
+    ("roadtrain-ether-proto", &["wire", "proto", "host-proto", "target-proto"]),
+    ("roadtrain-sim", &["wire", "proto", "host-proto", "target-proto", "ether-proto", "tls"]),
     ("roadtrain-system", &["proto"]),
     ("roadtrain-store", &["wire", "proto", "system"]),
     ("roadtrain-tls", &["proto"]),
-    ("roadtrain-engine", &["wire", "proto", "system", "store", "tls"]),
-    ("roadtrain-front", &["wire", "proto", "engine"]),
-    ("roadtrain-manage", &["wire", "proto", "store", "engine"]),
+    (
+        "roadtrain-engine",
+        &["wire", "proto", "host-proto", "target-proto", "ether-proto", "system", "store", "tls"],
+    ),
+    ("roadtrain-front", &["wire", "proto", "host-proto", "engine"]),
+    ("roadtrain-manage", &["wire", "proto", "target-proto", "store", "engine"]),
     ("roadtrain-capi", &["wire", "engine"]),
-    ("roadtrain", &["wire", "proto", "engine", "front", "manage"]),
+    ("roadtrain", &["wire", "proto", "target-proto", "ether-proto", "engine", "front", "manage"]),
     ("roadtrain-exercise", &["wire"]),
-    ("roadtrain-lab", &["wire", "proto", "store", "engine", "front"]),
+    (
+        "roadtrain-lab",
+        &["wire", "proto", "host-proto", "target-proto", "ether-proto", "store", "engine", "front"],
+    ),
     ("xtask", &[]),
 ];
 
-/// All that wire and proto may use from elsewhere.
+/// All that wire and the state machines may use from elsewhere.
 const CORE_CRATES: &[(&str, &[&str])] = &[
     ("roadtrain-wire", &["crc-fast", "zerocopy"]),
     (
@@ -40,9 +49,12 @@ const CORE_CRATES: &[(&str, &[&str])] = &[
             "zeroize",
         ],
     ),
+    ("roadtrain-host-proto", &["thiserror"]),
+    ("roadtrain-target-proto", &["crc-fast", "thiserror"]),
+    ("roadtrain-ether-proto", &["crc-fast", "thiserror"]),
 ];
 
-/// What must not occur in wire and proto: they are octets and states, without system, clock and threads.
+/// Words that must not occur in core crates: they are bytes and states, without system, clock and threads.
 const CORE_WITHOUT: &[&str] = &[
     "std::net",
     "std::fs",
@@ -61,18 +73,16 @@ const CORE_WITHOUT: &[&str] = &[
     "unsafe impl",
 ];
 
-/// Crates whose root must forbid unsafe code.
-const WITHOUT_UNSAFE: &[&str] = &["wire", "proto"];
+/// The core: crates whose root must forbid unsafe code.
+const WITHOUT_UNSAFE: &[&str] = &["wire", "proto", "host-proto", "target-proto", "ether-proto"];
 
 /// Fails, naming every breach.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let mut breaches = wrong_dependencies(root, "Cargo.toml")?;
     breaches.extend(wrong_dependencies(root, "lab/Cargo.toml")?);
     breaches.extend(modules::breaches(root)?);
-    for folder in ["crates/wire/src", "crates/proto/src"] {
-        breaches.extend(forbidden_words(root, folder)?);
-    }
     for name in WITHOUT_UNSAFE {
+        breaches.extend(forbidden_words(root, &format!("crates/{name}/src"))?);
         let path = format!("crates/{name}/src/lib.rs");
         if !std::fs::read_to_string(root.join(&path))?.contains("#![forbid(unsafe_code)]") {
             breaches.push(format!("{path}: must say #![forbid(unsafe_code)]"));
@@ -82,7 +92,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         bail!("layers:\n{}", breaches.join("\n"));
     }
     println!(
-        "layers: cli -> front -> engine -> store -> system -> proto -> wire holds, and so do their modules'"
+        "layers: cli -> front -> engine -> store -> system -> proto -> wire and the others hold, and so do engine's modules"
     );
     Ok(())
 }

@@ -9,42 +9,29 @@ use std::path::Path;
 /// A crate's modules, from the bottom up. A module may use those of lower lines and those of its own group; a bar
 /// stands between groups that know nothing of each other. A name stands for a module and what is inside it, but for
 /// what has a place of its own.
-const ORDERS: &[(&str, &[&str])] = &[
-    (
-        "crates/proto/src",
-        &[
-            "time costs spin error caravan framing view manifest security recorder",
-            "policy",
-            "host/slots host/qpair target/state target/qpair",
-            "ether",
-            "host | target",
-            "target/session target/execution",
-        ],
-    ),
-    (
-        "crates/engine/src",
-        &[
-            "digest spin stats recorded pulse stream platform transports sources ip_address",
-            "tuning",
-            "metrics",
-            "shared_core gather connection handshakes clients | ether",
-            "host/api host/counters host/numbers host/stopping host/link/error host/view \
+const ORDERS: &[(&str, &[&str])] = &[(
+    "crates/engine/src",
+    &[
+        "digest spin stats recorded pulse stream platform transports sources ip_address",
+        "tuning",
+        "metrics",
+        "shared_core gather connection handshakes clients | ether",
+        "host/api host/counters host/numbers host/stopping host/link/error host/view \
              | target/health target/tickets target/meters target/listeners target/flushes target/powers target/error \
              target/kept_file",
-            "host/name host/race host/address host/ether/address host/config host/error \
+        "host/name host/race host/address host/ether/address host/config host/error \
              | target/exclusion target/open_store target/namespace target/tasks target/export \
              target/reservation_file target/uncorrectable target/rates",
-            "host/requests host/link host/lane host/ether \
+        "host/requests host/link host/lane host/ether \
              | target/ether/request target/ether/drops target/order",
-            "target/handshakes",
-            "target/stores target/control target/reserving",
-            "target/ether",
-            "target/lane | reactor",
-            "host/reactor host/blocking | target/reactor",
-            "host | target",
-        ],
-    ),
-];
+        "target/handshakes",
+        "target/stores target/control target/reserving",
+        "target/ether",
+        "target/lane | reactor",
+        "host/reactor host/blocking | target/reactor",
+        "host | target",
+    ],
+)];
 
 /// Every arrow that does not point down.
 pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {

@@ -1,4 +1,37 @@
 //! The host's end: queue pairs, the requests of a lane, and the association that connects them.
+//!
+//! A host and a target without a network between them:
+//!
+//! ```
+//! use roadtrain_host_proto as host;
+//! use roadtrain_proto::manifest::Manifest;
+//! use roadtrain_proto::policy::PolicyConfig;
+//! use roadtrain_proto::time::Instant;
+//! use roadtrain_target_proto as target;
+//! use roadtrain_wire::pdu::Digests;
+//!
+//! let (now, policy, digests) = (Instant(0), PolicyConfig::auto(), Digests::default());
+//! let mut host = host::qpair::Qpair::new(
+//!     now,
+//!     host::qpair::Config { digests, queue_entries: 32, in_capsule_bytes: 0, policy },
+//! );
+//! let mut target = target::qpair::Qpair::new(target::qpair::Config {
+//!     digests,
+//!     maxh2cdata: 4096,
+//!     in_capsule_bytes_max: 8192,
+//!     policy,
+//! });
+//!
+//! // ICReq leaves the host, ICResp the target: the connection is initialised.
+//! let mut sent = Manifest::default();
+//! host.poll_tx(&mut sent);
+//! target.poll_rx(now, &sent.octets(|_| &[]), &mut 0)?;
+//! let mut answer = Manifest::default();
+//! target.poll_tx(&mut answer);
+//! host.poll_rx(now, &answer.octets(|_| &[]), &mut 0)?;
+//! assert!(host.is_ready());
+//! # Ok::<(), roadtrain_proto::error::QpairError>(())
+//! ```
 #![forbid(unsafe_code)]
 #![allow(
     missing_docs,

@@ -36,7 +36,7 @@ struct Seen {
 /// the cluster lets nobody write, nobody is away.
 ///
 /// ```
-/// use roadtrain_proto::target::gateways::{Members, ROUNDS_MAX};
+/// use roadtrain_target_proto::gateways::{Members, ROUNDS_MAX};
 ///
 /// let mut members = Members::default();
 /// members.round([("a", 1), ("b", 1)]);

@@ -1,5 +1,5 @@
 //! The control thread: it drives the association. What is to be done and when is decided by
-//! `proto::host::association`; here it is done, with blocking calls on the admin queue, and told.
+//! `host_proto::association`; here it is done, with blocking calls on the admin queue, and told.
 //!
 //! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
 //! thread and an association of its own, so one that is silent holds up no other.

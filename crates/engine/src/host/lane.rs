@@ -1,7 +1,7 @@
 //! A lane at the host: one queue pair, its connection, and the requests it carries.
 //!
 //! What becomes of requests when the connection is lost or the target does not answer is decided by
-//! `proto::host::requests`.
+//! `host_proto::requests`.
 
 #[cfg(feature = "ether")]
 mod ether;

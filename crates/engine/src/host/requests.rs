@@ -1,4 +1,4 @@
-//! A lane's requests with their buffers: where data comes from and goes to, while `proto::host::requests` decides
+//! A lane's requests with their buffers: where data comes from and goes to, while `host_proto::requests` decides
 //! about the requests themselves.
 
 use super::api::{Completion, Op, Request};

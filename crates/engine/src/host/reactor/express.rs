@@ -1,5 +1,5 @@
 //! Express connections of a reactor's lanes: each is a lane of its own in the table, which the front does not see.
-//! Whether there is one, and what takes it, is decided by `proto::host::express`.
+//! Whether there is one, and what takes it, is decided by `host_proto::express`.
 
 use super::{Reactor, Report};
 use crate::host::counters::ExpressReading;

@@ -1,7 +1,7 @@
 //! Several paths for each lane: one more lane for each of them, which the front does not see.
 //!
 //! Each path has a lane in the reactor's table for each lane of the front. Which of them takes a
-//! request is decided by `proto::host::paths`, for each lane of the front by a selector of its own: nothing here is
+//! request is decided by `host_proto::paths`, for each lane of the front by a selector of its own: nothing here is
 //! shared with other threads.
 
 use super::{HostLane, Parts, Reactor, Report};

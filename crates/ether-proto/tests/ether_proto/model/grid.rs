@@ -328,7 +328,7 @@ fn grid() {
     insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!(table) });
 }
 
-/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-proto --test proto much_of_the_grid --
+/// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto much_of_the_grid --
 /// --ignored --nocapture`; with `MODEL_WAITING=default` both ends wait as the product does by default, and have longer to
 /// learn it.
 #[test]
