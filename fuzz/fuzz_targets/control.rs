@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
     Listener, NamespaceConfig, Outcome, SubsystemConfig, Target, TargetConfig, TlsUse,
 };
-use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};

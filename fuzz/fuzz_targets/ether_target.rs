@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_fuzz::cursor::Cursor;
-use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
-use roadtrain_fuzz::policy;
 use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::target_queue::{Config, Qpair, RxEvent};
+use roadtrain_fuzz::cursor::Cursor;
+use roadtrain_fuzz::ether::{PIECE_BYTES, assert_right, frame, links};
+use roadtrain_fuzz::policy;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::PAGE_BYTES;

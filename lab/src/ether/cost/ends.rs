@@ -6,7 +6,7 @@ use roadtrain_engine::ether::port::{Port, PortConfig, PortKind};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::FrameWriter;
 use roadtrain_ether_proto::links::Links;
-use roadtrain_ether_proto::{Item, Packing, host, target};
+use roadtrain_ether_proto::{Item, Packing, host_queue as host, target_queue as target};
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::{PolicyConfig, PolicyKind, Urgency};
 use roadtrain_proto::time::Instant;
