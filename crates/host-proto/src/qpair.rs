@@ -267,14 +267,14 @@ impl Qpair {
     /// Commands that may be submitted now.
     #[must_use]
     pub fn room(&self) -> u32 {
-        let used = self.slots.len() - self.free.len();
+        let used = self.slots.len() - self.free.count();
         u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
     }
 
     /// Commands submitted and not completed.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        (self.slots.len() - self.free.count()) as u32
     }
 
     /// Command identifier of the command in `slot`.

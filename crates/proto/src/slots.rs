@@ -46,8 +46,10 @@ impl FreeSlots {
         self.count += 1;
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// Number of free slots.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
         self.count
     }
 }
@@ -65,6 +67,6 @@ mod tests {
         }
         let taken: Vec<u16> = std::iter::from_fn(|| free.take()).collect();
         assert_eq!(taken, [3, 63, 64, 700, SLOTS_MAX - 1]);
-        assert_eq!(free.len(), 0);
+        assert_eq!(free.count(), 0);
     }
 }

@@ -126,13 +126,13 @@ impl Qpair {
     /// Commands that may be submitted now.
     #[must_use]
     pub fn room(&self) -> u32 {
-        self.free.len() as u32
+        self.free.count() as u32
     }
 
     /// Commands submitted and not completed.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        (self.slots.0.len() - self.free.len()) as u32
+        (self.slots.0.len() - self.free.count()) as u32
     }
 
     /// Command identifier of the command in `slot`.
