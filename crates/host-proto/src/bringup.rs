@@ -2,13 +2,15 @@
 //! namespaces. Each is a part of a [procedure](super::procedure).
 
 use super::authenticate;
+pub use super::namespace_info::NamespaceInfo;
 use super::old_commands::OldCommands;
 use super::paths::AnaTable;
 use super::procedure::{Command, Driver, Failure};
+pub use super::wants::Wants;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
-use roadtrain_proto::security::dhchap::{Keys, context_of};
-use roadtrain_proto::security::{SealUse, TlsPsk};
+use roadtrain_proto::security::TlsPsk;
+use roadtrain_proto::security::dhchap::context_of;
 use roadtrain_wire::ana::{AnaState, ana_groups, ana_log_bytes};
 use roadtrain_wire::cross_reset::{
     self, ControllerInstance, CrossResetEntry, IMMEDIATE, reset_flags, reset_status,
@@ -59,71 +61,6 @@ const RESET_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// UUID and EUI-64.
 type Ids = ([u8; 16], [u8; 8]);
-
-/// What a host wants of a controller.
-#[derive(Clone, Debug)]
-pub struct Wants {
-    /// Subsystem to connect to.
-    pub subsystem_nqn: String,
-    /// Who this host says it is.
-    pub host_nqn: String,
-    /// Host identifier, a UUID.
-    pub host_id: [u8; 16],
-    /// Keep-alive timeout; zero for none.
-    pub keep_alive: Duration,
-    /// Longest wait for an answer.
-    pub timeout: Duration,
-    /// Entries of an I/O queue.
-    pub queue_entries: u16,
-    /// Class of the I/O queues.
-    pub class: Class,
-    /// Ask for SQ flow control at once; else only where the target insists on it.
-    pub sq_flow_control: bool,
-    /// Keys to authenticate with. With one of the controller's it has to prove that it has the key, too.
-    pub keys: Keys,
-    /// Whether frames of lanes over Ethernet are sealed; over TCP never.
-    pub seals: SealUse,
-    /// Authenticate in the clear to make a PSK, and connect everything with TLS and that.
-    pub concatenates: bool,
-}
-
-/// A namespace as the host sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceInfo {
-    pub nsid: u32,
-    /// Logical blocks.
-    pub blocks: u64,
-    /// Octets of a logical block.
-    pub block_bytes: u32,
-    /// Writes are refused.
-    pub read_only: bool,
-    /// Blocks that are not allocated read as zeroes.
-    pub deallocated_reads_zero: bool,
-    /// NGUID (zeroes: none).
-    pub nguid: [u8; 16],
-    /// UUID (zeroes: none).
-    pub uuid: [u8; 16],
-    /// EUI-64 (zeroes: none).
-    pub eui64: [u8; 8],
-    /// Preferred write granularity in blocks (1: none told), from the peer, so any number.
-    pub preferred_write_blocks: u32,
-    /// Preferred deallocate granularity in blocks, likewise.
-    pub preferred_discard_blocks: u32,
-    /// Optimal write size in blocks, likewise.
-    pub optimal_write_blocks: u32,
-    /// Changes when acknowledged writes that were not flushed may be lost; `None`: the target does not report it.
-    pub write_verifier: Option<u64>,
-}
-
-impl NamespaceInfo {
-    /// Whether both are the same blocks under the same addresses, as far as the target tells: a namespace may grow
-    /// and shrink, but what identifies it stays.
-    #[must_use]
-    pub fn is_same(&self, other: &NamespaceInfo) -> bool {
-        let ids = |n: &NamespaceInfo| (n.nguid, n.uuid, n.eui64, n.block_bytes);
-        ids(self) == ids(other)
-    }
-}
 
 /// What has become of a controller that the host has lost, before another one's lanes are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The PSKs that a target's hosts have made by authenticating (secure channel concatenation), until they use them.
 
+use super::channel::SecuredAs;
 use super::tls_key::{GeneratedPsk, TlsPsk};
-use super::tls_keys::SecuredAs;
 use crate::time::Instant;
 use core::time::Duration;
 use std::collections::BTreeMap;

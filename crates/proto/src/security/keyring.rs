@@ -1,8 +1,8 @@
 //! PSKs as keyrings have them: derived for a host and a subsystem already, each under its identity.
 
+use super::channel::SecuredAs;
 use super::interchange::{self, KeyError};
 use super::tls_key::{FORM, Suite, TlsPsk};
-use super::tls_keys::SecuredAs;
 use super::{Hash, Secret};
 use std::collections::BTreeMap;
 use thiserror::Error;

@@ -10,6 +10,7 @@
 //! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its octets. Random
 //! octets come from the caller.
 
+mod channel;
 pub mod dhchap;
 mod dhchap_key;
 mod frame_keys;
@@ -21,6 +22,7 @@ mod secret;
 mod tls_key;
 mod tls_keys;
 
+pub use channel::{Channel, SecuredAs};
 pub use dhchap_key::DhchapKey;
 pub use frame_keys::{
     BLOCKS_MAX, FrameKeys, FrameSecret, NONCE_BYTES, PROOF_BYTES, SealUse, WayKeys,
@@ -31,7 +33,7 @@ pub use interchange::KeyError;
 pub use keyring::{Keyring, KeyringError};
 pub use secret::Secret;
 pub use tls_key::{Derivation, GeneratedPsk, IdentityVersion, RetainedPsk, Suite, TlsKey, TlsPsk};
-pub use tls_keys::{Channel, SecuredAs, TlsHosts, TlsKeys};
+pub use tls_keys::{TlsHosts, TlsKeys};
 
 /// What NQNs are followed by where a secret is bound to them.
 const SEED: &[u8] = b"NVMe-over-Fabrics";

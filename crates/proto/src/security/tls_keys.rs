@@ -1,31 +1,10 @@
 //! The TLS keys of a target: which of them an identity names.
 
+use super::channel::SecuredAs;
 use super::keyring::Keyring;
 use super::tls_key::{Derivation, IdentityVersion, TlsKey, TlsPsk};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Whom a stream was secured with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecuredAs {
-    /// The host.
-    pub hostnqn: String,
-    /// The subsystem that it wants to connect to.
-    pub subnqn: String,
-    /// The PSK was made by an authentication: nothing more is to be proved.
-    pub by_generated: bool,
-}
-
-/// What carries a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel<'a> {
-    /// A plain stream.
-    Plain,
-    /// The same, at a listener that takes TLS as well.
-    Securable,
-    /// One that is secured.
-    Secured(&'a SecuredAs),
-}
 
 /// Whom a target lets in with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Spinning that has to earn its CPU time. No clock, no thread: it is told the time and what was counted.
 
 use super::budget::Budget;
-use super::trials::{Reading, Trials};
+use super::reading::Reading;
+use super::trials::Trials;
 use crate::costs::SleepCost;
 use crate::time::Instant;
 use core::time::Duration;

@@ -13,7 +13,8 @@
 mod adaptive;
 mod budget;
 mod contention;
+mod reading;
 mod trials;
 
 pub use adaptive::{Adaptive, Learnt};
-pub use trials::Reading;
+pub use reading::Reading;

@@ -1,25 +1,8 @@
 //! What the reservation of a namespace forbids a host.
 
+use super::group::Group;
 use super::state::{HostId, State};
 use core::sync::atomic::{AtomicU8, Ordering};
-
-/// Commands that a reservation treats alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// What looks at contents: Read, Compare, Verify.
-    Read,
-    /// What changes contents, or brings them to stable storage.
-    Write,
-}
-
-impl Group {
-    fn bit(self) -> u8 {
-        match self {
-            Group::Read => 1,
-            Group::Write => 2,
-        }
-    }
-}
 
 /// What a host may not do with a namespace by now. All lanes of the host share it; it is written when that changes.
 #[derive(Debug, Default)]

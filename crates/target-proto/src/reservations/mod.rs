@@ -18,14 +18,16 @@
 mod access;
 mod command;
 mod control;
+mod group;
 mod image;
 mod notices;
 mod report;
 mod state;
 mod turns;
 
-pub use access::{Access, Group};
+pub use access::Access;
 pub use command::Command;
+pub use group::Group;
 pub use image::parse as parse_image;
 pub use state::{Change, HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
 

@@ -1,7 +1,7 @@
 //! The rules: what a namespace knows of registrants and its reservation, and what commands make of it.
 
-use super::access::Group;
 use super::command::Command;
+use super::group::Group;
 use roadtrain_wire::reservation::{
     AcquireAction, ChangePersistence, Notification, RegisterAction, ReservationType,
 };

@@ -1,17 +1,10 @@
 //! Marks that change: one save at a time, and nothing is in force that is not saved.
 
-use super::extents::Extents;
+use super::extents::{Extents, MARKS_MAX, SPLIT_MAX};
 use super::image;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
-
-/// Most ranges of a store that Write Uncorrectable leaves marked: hosts must not have the target hold any number.
-pub const MARKS_MAX: usize = 1024;
-
-/// Most ranges of a store that writes leave marked. A write into the middle of a range makes two of it, and is not to
-/// fail because Write Uncorrectable has used up all that it may.
-pub const SPLIT_MAX: usize = 2 * MARKS_MAX;
 
 /// Where marks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

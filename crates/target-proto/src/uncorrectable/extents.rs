@@ -2,6 +2,12 @@
 
 use roadtrain_proto::op::ByteRange;
 
+/// Most ranges of a store that Write Uncorrectable leaves marked: hosts must not have the target hold any number.
+pub const MARKS_MAX: usize = 1024;
+/// Most ranges of a store that writes leave marked. A write into the middle of a range makes two of it, and is not to
+/// fail because Write Uncorrectable has used up all that it may.
+pub const SPLIT_MAX: usize = 2 * MARKS_MAX;
+
 /// Where a range begins and ends.
 type Extent = (u64, u64);
 

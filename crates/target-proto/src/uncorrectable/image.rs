@@ -10,8 +10,7 @@
 //! A range is its first octet and its length. So the file means the same whatever the block size is. It names no
 //! namespace: marks are of the blocks that it lies beside, whoever exports them.
 
-use super::changes::SPLIT_MAX;
-use super::extents::Extents;
+use super::extents::{Extents, SPLIT_MAX};
 use crate::image::{ImageError, open, seal};
 use core::fmt::Write;
 use roadtrain_proto::op::ByteRange;

@@ -22,6 +22,6 @@ mod changes;
 mod extents;
 mod image;
 
-pub use changes::{Change, MARKS_MAX, Marks, Place, SPLIT_MAX, Step};
-pub use extents::Extents;
+pub use changes::{Change, Marks, Place, Step};
+pub use extents::{Extents, MARKS_MAX, SPLIT_MAX};
 pub use image::parse as parse_image;
