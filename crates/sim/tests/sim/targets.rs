@@ -23,7 +23,7 @@ fn hosts_of_several_targets_end_well() {
 #[test]
 fn a_write_that_a_target_claims_is_waited_for() {
     let Some(sum) = sum_of("sticking", Lanes::Tcp, 60) else { return };
-    sum.at_least([(sum.fence.busy, 60), (sum.past.moved, 100)]);
+    sum.at_least([(sum.past.fenced, 100), (sum.past.moved, 100)]);
 }
 
 #[test]
