@@ -140,7 +140,7 @@ pub enum Opened {
         octets: usize,
         /// From now on the lane is sealed.
         is_first: bool,
-        /// It is the first of its link: see [`super::links::Links::trust_peer`].
+        /// It is the first of its link: the link then trusts its peer.
         is_links_first: bool,
         /// No later frame of the link has come: whoever repeats old frames has not made this one.
         is_newest: bool,
