@@ -17,7 +17,7 @@ use roadtrain_target_proto::pauses::{PauseDetector, is_too_long};
 use roadtrain_target_proto::presence::{Presences, Verdict};
 use roadtrain_target_proto::session::Newcomers;
 use roadtrain_target_proto::{
-    CloseReason, Operation, Outcome, Target as Control, TargetEvent, TurnOf,
+    CloseReason, ConnectRefused, Operation, Outcome, Target as Control, TargetEvent, TurnOf,
 };
 use roadtrain_wire::cross_reset::IMMEDIATE;
 use roadtrain_wire::sqe::{Sqe, opcode};
@@ -26,8 +26,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
-
-/// A connection ends that has connected no queue for so long.
+/// Longest time of a connection without a queue.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Entries of the admin queue.
@@ -243,8 +242,11 @@ impl<T: Transport> Target<T> {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             match lane.handle(now, conn, &mut self.stores, &mut self.control) {
                 Ok(Some(slot)) => self.admin(now, network, conn, slot),
-                Ok(None) if self.grant_queue(now, conn) => {}
-                Ok(None) => return,
+                Ok(None) => match self.grant_queue(now, conn) {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(_) => self.close(now, network, conn, true),
+                },
                 Err(Lost) => self.close(now, network, conn, true),
             }
         }
@@ -482,8 +484,7 @@ impl<T: Transport> Target<T> {
             (None, _) if lane.is_asked(sqe) => {
                 let data = admin.data(buffer.as_deref()).to_vec();
                 let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
-                fails = ends;
-                self.grant_queue(now, conn);
+                fails = self.grant_queue(now, conn).is_err() || ends;
                 Some((status, 0))
             }
             // Nothing else is admitted before the proof.
@@ -518,23 +519,21 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    /// The host of a connection is granted the queue that it has claimed, if it has proved who it is or need not.
-    fn grant_queue(&mut self, now: Instant, conn: ConnId) -> bool {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return false };
+    /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
+    fn grant_queue(&mut self, now: Instant, conn: ConnId) -> Result<bool, ConnectRefused> {
+        let Some(lane) = self.lanes.get_mut(&conn) else { return Ok(false) };
         let Target { control, presences, stores, .. } = self;
-        let granted = lane.session.take_granted(now, control, presences, T::proof(conn));
-        let Some(connected) = lane.session.queue().filter(|_| granted == Ok(true)) else {
-            return false;
-        };
+        let is_granted = lane.session.take_granted(now, control, presences, T::proof(conn))?;
+        let Some(connected) = lane.session.queue().filter(|_| is_granted) else { return Ok(false) };
         let table = control.namespaces_for(&connected.subnqn, connected.cntlid);
-        let (user, mut stability) = (connected.user(), stores.stability.borrow_mut());
-        lane.mark = (connected.qid > 0).then(|| stability.enter(now, &user));
-        drop(stability);
+        let user = connected.user();
+        let enter = || stores.stability.borrow_mut().enter(now, &user);
+        lane.mark = (connected.qid > 0).then(enter);
         if connected.qid > 0 {
             lane.execution.set_share(stores.shares.join(&connected.hostnqn));
         }
         lane.refresh(table.as_deref(), stores, control);
-        true
+        Ok(true)
     }
 
     /// The answer to a Connect; `None`: it has to wait.
@@ -581,8 +580,11 @@ impl<T: Transport> Target<T> {
             Ok(connected) => {
                 let result = connected.result;
                 lane.connected(connected);
-                self.grant_queue(now, conn);
-                Some((Status::SUCCESS, result.into()))
+                let refused = self.grant_queue(now, conn).err();
+                Some(
+                    refused
+                        .map_or((Status::SUCCESS, result.into()), |e| (e.status, e.result.into())),
+                )
             }
             Err(error) => {
                 lane.session.answered();
@@ -767,9 +769,8 @@ impl<T: Transport> Target<T> {
     /// Active namespaces.
     #[must_use]
     pub fn namespaces(&self) -> Vec<u32> {
-        self.control
-            .namespaces(NQN)
-            .map_or(Vec::new(), |table| table.iter().map(|(n, _)| n).collect())
+        let table = self.control.namespaces(NQN);
+        table.map_or(Vec::new(), |table| table.iter().map(|(n, _)| n).collect())
     }
 
     /// When something is due.

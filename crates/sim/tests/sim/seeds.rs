@@ -4,7 +4,7 @@ use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::runs::Lanes;
-use roadtrain_sim::scenario::{killing, losing, losing_in_turn};
+use roadtrain_sim::scenario::{authenticating, killing, losing, losing_in_turn};
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
 
@@ -212,4 +212,10 @@ fn a_seed_is_a_run() {
 fn runs_with_authentication_end_well() {
     let Some(sum) = sum_of("authenticating", Lanes::Tcp, 200) else { return };
     sum.at_least([(sum.tally.succeeded, 5_000), (sum.past.associations, 200)]);
+}
+
+/// The controller is gone when the host has proved who it is: the target refuses the queue.
+#[test]
+fn a_queue_that_is_refused_after_the_proof_ends() {
+    run_changed(2_610_079_260, authenticating).expect("requests are tried again");
 }
