@@ -92,7 +92,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         bail!("layers:\n{}", breaches.join("\n"));
     }
     println!(
-        "layers: cli -> front -> engine -> store -> system -> proto -> wire and the others hold, and so do engine's modules"
+        "layers: every crate uses only what it may, and so do engine's modules"
     );
     Ok(())
 }

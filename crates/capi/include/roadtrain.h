@@ -25,7 +25,7 @@
 #include <stdbool.h>
 
 /*
- Of this interface; grows when something is added.
+ Version of this interface; grows when something is added.
  */
 #define ROADTRAIN_API_VERSION 1
 
@@ -55,22 +55,22 @@
 #define ROADTRAIN_WRITE_ZEROES 4
 
 /*
- Of a request: answered when on stable storage (FUA).
+ Flag of a request: answered when on stable storage (FUA).
  */
 #define ROADTRAIN_FUA 1
 
 /*
- Of a request: never wait for others to be sent with.
+ Flag of a request: sent at once, without waiting for others.
  */
 #define ROADTRAIN_URGENT 2
 
 /*
- Of a disk: header digests.
+ Flag of a disk: header digests.
  */
 #define ROADTRAIN_HDGST 1
 
 /*
- Of a disk: data digests.
+ Flag of a disk: data digests.
  */
 #define ROADTRAIN_DDGST 2
 
@@ -85,7 +85,7 @@ typedef struct roadtrain_disk roadtrain_disk;
 typedef struct roadtrain_ring roadtrain_ring;
 
 /*
- What to open. Zeroes and NULL mean the defaults, except where something is needed.
+ Options of a disk. Zeroes and NULL mean the defaults, except where something is needed.
  */
 typedef struct roadtrain_options {
   /*
@@ -101,7 +101,7 @@ typedef struct roadtrain_options {
    */
   const char *subsystem_nqn;
   /*
-   Who this host is; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+   NQN of this host; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
    */
   const char *host_nqn;
   /*
@@ -135,7 +135,7 @@ typedef struct roadtrain_options {
 } roadtrain_options;
 
 /*
- What a disk is like. It may grow: ask again.
+ Properties of a disk. It may grow: read them again.
  */
 typedef struct roadtrain_info {
   /*
@@ -147,11 +147,11 @@ typedef struct roadtrain_info {
    */
   uint64_t blocks;
   /*
-   Octets of a logical block.
+   Bytes of a logical block.
    */
   uint32_t block_bytes;
   /*
-   Most octets of one read or write.
+   Most bytes of one read or write.
    */
   uint32_t transfer_bytes_max;
   /*
@@ -177,15 +177,15 @@ typedef struct roadtrain_request {
    */
   uint32_t flags;
   /*
-   First octet: a multiple of block_bytes. 0 for a flush.
+   First byte: a multiple of block_bytes. 0 for a flush.
    */
   uint64_t offset;
   /*
-   Octets: a multiple of block_bytes. 0 for a flush.
+   Bytes: a multiple of block_bytes. 0 for a flush.
    */
   uint64_t length;
   /*
-   What is written, or where to read to: length octets. NULL for others than reads and writes.
+   What is written, or where to read to: length bytes. NULL for others than reads and writes.
    */
   uint8_t *data;
   /*

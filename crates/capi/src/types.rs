@@ -2,7 +2,7 @@
 
 use std::os::raw::c_char;
 
-/// Of this interface; grows when something is added.
+/// Version of this interface; grows when something is added.
 pub const ROADTRAIN_API_VERSION: u32 = 1;
 
 /// Fill the data from the namespace.
@@ -16,17 +16,17 @@ pub const ROADTRAIN_DISCARD: u32 = 3;
 /// Set the blocks to zero.
 pub const ROADTRAIN_WRITE_ZEROES: u32 = 4;
 
-/// Of a request: answered when on stable storage (FUA).
+/// Flag of a request: answered when on stable storage (FUA).
 pub const ROADTRAIN_FUA: u32 = 1;
-/// Of a request: never wait for others to be sent with.
+/// Flag of a request: sent at once, without waiting for others.
 pub const ROADTRAIN_URGENT: u32 = 2;
 
-/// Of a disk: header digests.
+/// Flag of a disk: header digests.
 pub const ROADTRAIN_HDGST: u32 = 1;
-/// Of a disk: data digests.
+/// Flag of a disk: data digests.
 pub const ROADTRAIN_DDGST: u32 = 2;
 
-/// What to open. Zeroes and NULL mean the defaults, except where something is needed.
+/// Options of a disk. Zeroes and NULL mean the defaults, except where something is needed.
 #[repr(C)]
 pub struct roadtrain_options {
     /// sizeof(struct roadtrain_options): says which fields there are.
@@ -35,7 +35,7 @@ pub struct roadtrain_options {
     pub addresses: *const c_char,
     /// Needed: the subsystem's NQN.
     pub subsystem_nqn: *const c_char,
-    /// Who this host is; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
+    /// NQN of this host; NULL: as /etc/nvme/hostnqn says, or made of the machine's id.
     pub host_nqn: *const c_char,
     /// Cores for the library's reactors, as "0,2"; NULL: one reactor, not pinned.
     pub cores: *const c_char,
@@ -53,16 +53,16 @@ pub struct roadtrain_options {
     pub controller_loss_ms: u32,
 }
 
-/// What a disk is like. It may grow: ask again.
+/// Properties of a disk. It may grow: read them again.
 #[repr(C)]
 pub struct roadtrain_info {
     /// sizeof(struct roadtrain_info), set by the caller.
     pub size: usize,
     /// Logical blocks.
     pub blocks: u64,
-    /// Octets of a logical block.
+    /// Bytes of a logical block.
     pub block_bytes: u32,
-    /// Most octets of one read or write.
+    /// Most bytes of one read or write.
     pub transfer_bytes_max: u32,
     /// Namespace.
     pub nsid: u32,
@@ -78,11 +78,11 @@ pub struct roadtrain_request {
     pub op: u32,
     /// ROADTRAIN_FUA, ROADTRAIN_URGENT.
     pub flags: u32,
-    /// First octet: a multiple of block_bytes. 0 for a flush.
+    /// First byte: a multiple of block_bytes. 0 for a flush.
     pub offset: u64,
-    /// Octets: a multiple of block_bytes. 0 for a flush.
+    /// Bytes: a multiple of block_bytes. 0 for a flush.
     pub length: u64,
-    /// What is written, or where to read to: length octets. NULL for others than reads and writes.
+    /// What is written, or where to read to: length bytes. NULL for others than reads and writes.
     pub data: *mut u8,
     /// The caller's own mark.
     pub token: u64,

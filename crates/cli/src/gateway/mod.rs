@@ -192,7 +192,7 @@ fn unknown(error: ObjectError) -> Vec<String> {
     Vec::new()
 }
 
-/// No news of gateways, as the cluster does not give them. They are asked for again.
+/// Reports no gateways when their state cannot be read; it is read again later.
 fn unread(failure: Failure) -> Option<GroupState> {
     warn!("changed, but the state of its gateways cannot be read: {}", failure.message);
     None
