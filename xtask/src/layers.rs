@@ -91,9 +91,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     if !breaches.is_empty() {
         bail!("layers:\n{}", breaches.join("\n"));
     }
-    println!(
-        "layers: every crate uses only what it may, and so do engine's modules"
-    );
+    println!("layers: every crate uses only what it may, and so do engine's modules");
     Ok(())
 }
 

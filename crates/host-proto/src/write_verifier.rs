@@ -122,9 +122,9 @@ impl HostNamespace {
     }
 
     /// A path that has reported `before` reports `now`; `true`: acknowledged writes may be lost.
-    fn replace(&mut self, before: &PathNamespace, now: Option<&PathNamespace>) -> bool {
+    fn replace(&mut self, before: &PathNamespace, now: u64) -> bool {
         self.verifiers.remove(&before.verifier);
-        let known = now.and_then(|now| self.verifiers.get(&now.verifier));
+        let known = self.verifiers.get(&now);
         // Flushes after another path reported the new verifier do not cover what the machine had lost before.
         let stable = known.map_or_else(
             || self.flushes.stable.load(Ordering::SeqCst),
@@ -227,8 +227,8 @@ impl PathWrites {
             }
             let host = of_host.entry(*nsid).or_default();
             let now = write_verifier.map(|verifier| host.report(verifier));
-            if let Some(before) = before {
-                lost.extend(host.replace(&before, now.as_ref()).then_some(*nsid));
+            if let (Some(before), Some(now)) = (before, &now) {
+                lost.extend(host.replace(&before, now.verifier).then_some(*nsid));
                 of_path.changed.push(*nsid);
             }
             if let Some(now) = now.as_ref().filter(|_| of_path.is_live) {
