@@ -46,6 +46,7 @@ impl LaneStats {
         self
     }
 
+    #[inline]
     fn zip(self, o: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         LaneStats {
             requests: f(self.requests, o.requests),

@@ -23,6 +23,7 @@ pub struct Watch {
 impl Watch {
     /// Of a command that is submitted now.
     #[must_use]
+    #[inline]
     pub fn new(now: Instant) -> Self {
         Watch { since: now, aborted: false }
     }

@@ -169,6 +169,7 @@ enum Tx {
 }
 
 impl Tx {
+    #[inline]
     fn waits(&self, for_icresp: bool) -> bool {
         for_icresp && !matches!(self, Tx::IcReq)
     }
@@ -266,6 +267,7 @@ impl Qpair {
 
     /// Commands that may be submitted now.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> u32 {
         let used = self.slots.len() - self.free.count();
         u32::from(self.config.queue_entries - 1).saturating_sub(used as u32)
@@ -273,6 +275,7 @@ impl Qpair {
 
     /// Commands submitted and not completed.
     #[must_use]
+    #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.count()) as u32
     }
@@ -297,12 +300,14 @@ impl Qpair {
     }
 
     /// What [`Qpair::poll_tx`] sends from now on leaves at that time.
+    #[inline]
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
     /// All that was received is handled: if that ends inside of a command's data, the beginning of that was there by
     /// then.
+    #[inline]
     pub fn note_data(&mut self, now: Instant) {
         if let RxState::InData { slot, .. } = self.rx {
             let Slot { moments, .. } = &mut self.slots[usize::from(slot)];
@@ -366,11 +371,13 @@ impl Qpair {
         (number, waiting_bytes)
     }
 
+    #[inline]
     fn count_in_flight(&mut self) {
         let in_flight = self.in_flight();
         self.out.batcher_mut().set_in_flight(in_flight);
     }
 
+    #[inline]
     fn take_slot(&mut self) -> u16 {
         self.free.take().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -391,17 +398,20 @@ impl Qpair {
 
     /// Doorbells rung so far.
     #[must_use]
+    #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
 
     /// Octets that come next and belong straight into a slot's buffer: slot, offset, length.
     #[must_use]
+    #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
         match (self.rx, self.framer.wanted()) {
             (_, 0) => None,
@@ -713,6 +723,7 @@ impl Qpair {
     }
 
     /// Before ICResp nothing but ICReq may be sent: the digests are not known.
+    #[inline]
     fn awaits_icresp(&self) -> bool {
         self.rx == RxState::AwaitIcResp
     }

@@ -15,6 +15,7 @@ pub struct Limits {
 impl Limits {
     /// Whether one more request of `bytes` fits behind `count` requests of `total` octets.
     #[must_use]
+    #[inline]
     pub fn fits(&self, count: u32, total: u32, bytes: u32) -> bool {
         count == 0 || (count < self.count_max && total.saturating_add(bytes) <= self.bytes_max)
     }

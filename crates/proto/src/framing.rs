@@ -73,6 +73,7 @@ impl Framer {
 
     /// Whether a header comes next.
     #[must_use]
+    #[inline]
     pub fn is_at_header(&self) -> bool {
         self.state == State::Header
     }
@@ -169,6 +170,7 @@ impl Framer {
     /// Octets of data that come next and may be received straight into their place: none while
     /// padding, a digest or a header is next.
     #[must_use]
+    #[inline]
     pub fn wanted(&self) -> u32 {
         match self.state {
             State::Data { skip: 0, left, .. } => left,
@@ -178,6 +180,7 @@ impl Framer {
 
     /// Of the PDU whose data is arriving: octets of padding, then of data, still to come.
     #[must_use]
+    #[inline]
     pub fn data_left(&self) -> (u32, u32) {
         match self.state {
             State::Header => (0, 0),

@@ -10,6 +10,7 @@ pub struct Instant(pub u64);
 impl Instant {
     /// Time since `earlier`, zero if that is later.
     #[must_use]
+    #[inline]
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -17,6 +18,7 @@ impl Instant {
 
 impl Add<Duration> for Instant {
     type Output = Instant;
+    #[inline]
     fn add(self, d: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -110,6 +110,7 @@ impl Buffer {
 
     /// Bytes in use.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -166,6 +167,7 @@ impl Cut for Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` <= `capacity` initialised bytes, ours while we exist.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len as usize) }
@@ -173,6 +175,7 @@ impl Deref for Buffer {
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and we are borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }

@@ -58,6 +58,7 @@ impl HugeMemory {
 
     /// First byte, aligned to [`HUGE_PAGE_BYTES`].
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }

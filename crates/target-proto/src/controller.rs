@@ -225,6 +225,7 @@ pub struct Usage {
 
 impl Usage {
     /// Units of 512 octets moved.
+    #[inline]
     pub(super) fn units(&self) -> u64 {
         self.read_units + self.write_units
     }

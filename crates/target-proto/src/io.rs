@@ -147,6 +147,7 @@ impl IoCommand {
 
     /// Octets of data from the host.
     #[must_use]
+    #[inline]
     pub fn data_out_bytes(&self) -> u32 {
         match *self {
             IoCommand::Write { length, .. } | IoCommand::Compare { length, .. } => length,
@@ -332,6 +333,7 @@ fn data_range(sqe: &Sqe, geometry: &Geometry) -> Result<(u64, u32, bool), Status
 }
 
 /// The SGL must describe exactly the command's data (NVMe TCP Transport, section 3.3.2.1).
+#[inline]
 fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<(), Status> {
     let out = command.data_out_bytes();
     let length = match *command {
@@ -342,6 +344,7 @@ fn check_sgl(sqe: &Sqe, command: &IoCommand, in_capsule_bytes: u32) -> Result<()
 }
 
 /// The SGL must describe `length` octets, of which `out` come from the host: all or none.
+#[inline]
 pub(super) fn check_data(
     sqe: &Sqe,
     (out, length): (u32, u32),

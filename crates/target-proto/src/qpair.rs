@@ -198,12 +198,14 @@ impl Qpair {
 
     /// The digests agreed.
     #[must_use]
+    #[inline]
     pub fn digests(&self) -> Digests {
         self.digests
     }
 
     /// How the host goes about its few requests, as its command identifiers say.
     #[must_use]
+    #[inline]
     pub fn host_pace(&self) -> Pace {
         match self.said {
             (AWAKE, PACE_RUN..) => Pace::Awake,
@@ -219,17 +221,20 @@ impl Qpair {
 
     /// Commands received whose responses have not left.
     #[must_use]
+    #[inline]
     pub fn in_flight(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
     /// Doorbells rung so far.
     #[must_use]
+    #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.out.batcher().doorbells()
     }
 
     /// The batching state: deadline, doorbells; the lane says when a turn is drained.
+    #[inline]
     pub fn batcher(&mut self) -> &mut Batcher {
         self.out.batcher_mut()
     }
@@ -294,6 +299,7 @@ impl Qpair {
     /// Octets that come next and may be received straight into a slot's data: slot, offset, length. None of a
     /// command that wants whole blocks.
     #[must_use]
+    #[inline]
     pub fn wanted(&self) -> Option<(u16, u32, u32)> {
         let RxState::InData { slot: number, .. } = self.rx else { return None };
         let (slot, length) = (&self.slots[usize::from(number)], self.framer.wanted());
@@ -302,6 +308,7 @@ impl Qpair {
 
     /// Octets that come next and belong to a command that wants whole blocks.
     #[must_use]
+    #[inline]
     pub fn whole_left(&self) -> u32 {
         let RxState::InData { slot, .. } = self.rx else { return 0 };
         if self.slots[usize::from(slot)].block_bytes == 1 { 0 } else { self.framer.wanted() }
@@ -330,6 +337,7 @@ impl Qpair {
 
     /// The commands that come next in `input`, as far as nothing else comes between them: to look ahead. Nothing of them
     /// has been checked.
+    #[inline]
     pub fn ahead<'a>(&self, input: &'a [u8]) -> impl Iterator<Item = &'a Sqe> + use<'a> {
         let is_next = self.rx == RxState::Ready && self.framer.is_at_header();
         let mut rest = if is_next { input } else { &[] };
@@ -723,6 +731,7 @@ impl Qpair {
 
     /// Slots whose responses are in the caravan.
     #[must_use]
+    #[inline]
     pub fn departing(&self) -> &[u16] {
         &self.departing
     }

@@ -372,6 +372,7 @@ impl Session {
 
     /// Whether the connection is over.
     #[must_use]
+    #[inline]
     pub fn is_ended(&self) -> bool {
         self.state == State::Ended
     }
@@ -535,6 +536,7 @@ impl Session {
 
     /// Octets of the data that its commands have moved.
     #[must_use]
+    #[inline]
     pub fn data_bytes(&self) -> u64 {
         (self.units + self.usage.units()) * 512
     }
@@ -596,6 +598,7 @@ impl<C: Copy> Newcomers<C> {
 
     /// The next whose time is over, of those that still are newcomers: it is to be ended. `take_spared` is
     /// [`Session::take_spared`] of a connection.
+    #[inline]
     pub fn overdue(
         &mut self,
         now: Instant,

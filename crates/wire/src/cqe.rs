@@ -41,12 +41,14 @@ const _: () = assert!(size_of::<Cqe>() == CQE_BYTES);
 impl Cqe {
     /// A completion of `cid` with `status`.
     #[must_use]
+    #[inline]
     pub fn new(cid: u16, status: Status) -> Self {
         Cqe { cid: cid.into(), status: status.to_field().into(), ..Cqe::default() }
     }
 
     /// The status.
     #[must_use]
+    #[inline]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())
     }
@@ -59,6 +61,7 @@ impl Cqe {
 
     /// Sets the 64-bit result.
     #[must_use]
+    #[inline]
     pub fn with_result(mut self, result: u64) -> Self {
         self.dw0 = (result as u32).into();
         self.dw1 = ((result >> 32) as u32).into();

@@ -62,6 +62,7 @@ impl PduType {
 
     /// Octets of its header without digest (HLEN).
     #[must_use]
+    #[inline]
     pub const fn header_bytes(self) -> usize {
         match self {
             PduType::IcReq | PduType::IcResp => 128,
@@ -78,6 +79,7 @@ impl PduType {
 
     /// Whether it may carry digests: those that set up or end a connection never do.
     #[must_use]
+    #[inline]
     pub const fn has_digests(self) -> bool {
         self as u8 > PduType::C2hTermReq as u8
     }
@@ -189,6 +191,7 @@ impl Digests {
 
     /// The flags a PDU of this kind carries, with or without data.
     #[must_use]
+    #[inline]
     pub const fn flags(self, has_data: bool) -> u8 {
         (self.header as u8 * flag::HDGST) | ((self.data && has_data) as u8 * flag::DDGST)
     }
@@ -316,6 +319,7 @@ impl CommonHeader {
 }
 
 /// Whether data may start there. No division where hosts and controllers ask for no more than dwords, as all do.
+#[inline]
 const fn is_multiple(offset: u32, alignment: u32) -> bool {
     match alignment {
         0 | 1 => true,

@@ -149,6 +149,7 @@ const _: () = assert!(size_of::<Sqe>() == SQE_BYTES);
 impl Sqe {
     /// A command with nothing but its opcode and namespace, carrying no data.
     #[must_use]
+    #[inline]
     pub fn new(opcode: u8, nsid: u32) -> Self {
         let mut sqe = Sqe { opcode, flags: FLAG_SGL, nsid: nsid.into(), ..Sqe::default() };
         sqe.sgl.kind = SGL_TRANSPORT;
@@ -166,6 +167,7 @@ impl Sqe {
     }
 
     /// Sets CDW10 and CDW11 to a starting LBA.
+    #[inline]
     pub fn set_slba(&mut self, slba: u64) {
         self.cdw10 = (slba as u32).into();
         self.cdw11 = ((slba >> 32) as u32).into();
@@ -173,12 +175,14 @@ impl Sqe {
 
     /// Starting LBA of commands that have one.
     #[must_use]
+    #[inline]
     pub fn slba(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32
     }
 
     /// Number of logical blocks, as a count from 1.
     #[must_use]
+    #[inline]
     pub fn blocks(&self) -> u32 {
         (self.cdw12.get() & 0xffff) + 1
     }

@@ -104,6 +104,7 @@ impl Status {
 
     /// From the status field of a completion (bit 0 is the phase tag, dropped).
     #[must_use]
+    #[inline]
     pub const fn from_field(field: u16) -> Self {
         Status(field >> 1)
     }
@@ -152,12 +153,14 @@ impl Status {
 
     /// Status code type and code without the flags.
     #[must_use]
+    #[inline]
     pub const fn code(self) -> u16 {
         self.0 & 0x7ff
     }
 
     /// Whether the command succeeded.
     #[must_use]
+    #[inline]
     pub const fn is_success(self) -> bool {
         self.code() == 0
     }

@@ -183,6 +183,7 @@ impl HostLane {
     }
 
     /// What other lanes have in flight decides what this one's requests wait for.
+    #[inline]
     fn hear_load(&mut self, shared: &Shared) {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
@@ -207,6 +208,7 @@ impl HostLane {
     }
 
     /// Parses until `batch` completions are there or the input is used up; what is left then.
+    #[inline]
     pub(crate) fn parse<'a>(
         &mut self,
         shared: &mut Shared,
@@ -297,6 +299,7 @@ impl HostLane {
     }
 
     /// Whether a full caravan waits.
+    #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_due(now))
     }
@@ -345,6 +348,7 @@ impl HostLane {
         }
     }
 
+    #[inline]
     pub(crate) fn stats(&self) -> LaneStats {
         self.link.as_ref().map_or(self.past, |link| self.past + link.stats())
     }

@@ -409,6 +409,7 @@ impl Reactor {
     }
 
     /// Calls into a lane; an error ends its connection and is reported.
+    #[inline]
     fn use_lane<T>(
         &mut self,
         index: u32,

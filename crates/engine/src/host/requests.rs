@@ -241,6 +241,7 @@ fn range(request: &Request) -> [u8; RANGE_BYTES] {
     range
 }
 
+#[inline]
 pub(super) fn command(request: &Request) -> (Sqe, Data) {
     let length = request.octets();
     let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);

@@ -340,6 +340,7 @@ impl TargetLane {
     }
 
     /// What other lanes have in flight decides what this one's answers wait for.
+    #[inline]
     pub(super) fn hear_load(&mut self, shared: &mut Shared) {
         self.transport.batcher().hear(shared.now, &mut shared.load);
         self.transport.hear_pace(shared.pace);

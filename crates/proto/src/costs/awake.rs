@@ -48,6 +48,7 @@ pub enum Pace {
 impl Pace {
     /// A target's, whose host has this pace: it goes along, unless it sleeps though its host stays awake.
     #[must_use]
+    #[inline]
     pub fn followed(self, own: Pace) -> Pace {
         if self == Pace::Together { self } else { own }
     }
@@ -156,6 +157,7 @@ impl Awake {
 
     /// What both ends are to do now.
     #[must_use]
+    #[inline]
     pub fn pace(&self) -> Pace {
         match self.state {
             State::Rests | State::Before(_) => Pace::Parts,

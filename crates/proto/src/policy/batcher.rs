@@ -121,10 +121,12 @@ impl Batcher {
     }
 
     /// A command with `data_bytes` completed.
+    #[inline]
     pub fn completed(&mut self, now: Instant, data_bytes: u32) {
         self.policy.on_complete(now, data_bytes);
     }
 
+    #[inline]
     fn apply(&mut self, freight: Freight, decision: Doorbell) {
         match decision {
             Doorbell::Ring(cause) => self.ring(freight, cause),
@@ -134,6 +136,7 @@ impl Batcher {
         }
     }
 
+    #[inline]
     fn ring(&mut self, freight: Freight, cause: Cause) {
         match cause {
             Cause::Size => self.doorbells.size += 1,
@@ -173,6 +176,7 @@ impl Batcher {
 
     /// Whether this queue pair has carried something latency-critical of late.
     #[must_use]
+    #[inline]
     pub fn is_express(&self, now: Instant) -> bool {
         self.critical_at.is_some_and(|at| now.since(at) < EXPRESS_MEMORY)
     }
@@ -197,6 +201,7 @@ impl Batcher {
 
     /// What it was told last.
     #[must_use]
+    #[inline]
     pub fn pace(&self) -> Pace {
         self.pace
     }
@@ -213,12 +218,14 @@ impl Batcher {
     }
 
     /// How many commands are in flight now.
+    #[inline]
     pub fn set_in_flight(&mut self, in_flight: u32) {
         self.in_flight = in_flight;
         self.most_in_flight = self.most_in_flight.max(in_flight);
     }
 
     /// How many commands are in flight on the reactor's other queue pairs.
+    #[inline]
     pub fn set_in_others(&mut self, in_flight: u32) {
         self.in_others = in_flight;
     }
@@ -270,6 +277,7 @@ impl Batcher {
 
     /// PDUs that may be sent.
     #[must_use]
+    #[inline]
     pub fn released(&self) -> u32 {
         self.released
     }
@@ -304,6 +312,7 @@ impl Batcher {
 
     /// Doorbells rung so far.
     #[must_use]
+    #[inline]
     pub fn doorbells(&self) -> Doorbells {
         self.doorbells
     }

@@ -263,6 +263,7 @@ impl BatchPolicy for Policy {
         each!(self, p => p.on_timeout(now, freight, backlog))
     }
 
+    #[inline]
     fn on_complete(&mut self, now: Instant, data_bytes: u32) {
         each!(self, p => p.on_complete(now, data_bytes))
     }
@@ -295,6 +296,7 @@ impl BatchPolicy for Policy {
         each!(self, p => p.looks_again(backlog))
     }
 
+    #[inline]
     fn limits(&self, freight: Freight) -> Limits {
         each!(self, p => p.limits(freight))
     }

@@ -19,11 +19,13 @@ impl Unbatched {
 }
 
 impl BatchPolicy for Unbatched {
+    #[inline]
     fn on_enqueue(&mut self, now: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
         // The end of this turn rings: until then what is queued coalesces.
         Doorbell::ArmUntil(now)
     }
 
+    #[inline]
     fn limits(&self, _: Freight) -> Limits {
         self.limits
     }

@@ -53,6 +53,7 @@ impl Class {
     /// Access Latency in the DSM field of Read and Write (CDW13 bits 05:04; NVM Command Set 1.0, figure 52):
     /// smallest possible, none given, idle (longer latency acceptable).
     #[must_use]
+    #[inline]
     pub fn to_dsm(self) -> u32 {
         match self {
             Class::Latency => 3 << 4,
@@ -63,6 +64,7 @@ impl Class {
 
     /// The class that a DSM field asks for; `None` when it says nothing.
     #[must_use]
+    #[inline]
     pub fn from_dsm(cdw13: u32) -> Option<Self> {
         match cdw13 >> 4 & 3 {
             0 => None,
@@ -88,6 +90,7 @@ impl Class {
 
     /// The urgency of its PDUs.
     #[must_use]
+    #[inline]
     pub fn urgency(self) -> Urgency {
         match self {
             Class::Latency => Urgency::Critical,

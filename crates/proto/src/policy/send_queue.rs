@@ -20,6 +20,7 @@ pub struct Load {
 impl Load {
     /// PDUs in it.
     #[must_use]
+    #[inline]
     pub fn count(&self) -> u32 {
         self.count
     }

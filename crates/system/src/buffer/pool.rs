@@ -135,11 +135,13 @@ impl Pool {
 
     /// How many buffers were given back so far: more than before means that [`Pool::take`] may succeed again.
     #[must_use]
+    #[inline]
     pub fn given(&self) -> u64 {
         self.given
     }
 
     /// Whether buffers were taken or given since the last call: [`Pool::trim`] is for pools that are idle.
+    #[inline]
     pub fn was_used(&mut self) -> bool {
         std::mem::take(&mut self.used)
     }

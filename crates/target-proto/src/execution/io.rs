@@ -104,6 +104,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
     }
 
     /// The data of a read or write moves between the host and `place`.
+    #[inline]
     fn move_in_place(&mut self, slot: u16, namespace: Rc<N>, place: N::Place) {
         let s = &mut self.slots[usize::from(slot)];
         (s.command, s.data) = (Command::InPlace(namespace), Data::InPlace(place));

@@ -38,6 +38,7 @@ impl Waiting {
     }
 
     /// The time of the first.
+    #[inline]
     pub(super) fn first(&self) -> Option<Instant> {
         self.slots.front().map(|(begins, _)| *begins)
     }

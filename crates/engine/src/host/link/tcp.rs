@@ -85,6 +85,7 @@ impl Transport for TcpLink {
         self.connection.is_blocked()
     }
 
+    #[inline]
     fn is_due(&self, _now: Instant) -> bool {
         self.qpair.has_tx() && !self.connection.is_blocked()
     }

@@ -255,6 +255,7 @@ impl Lanes {
     }
 
     /// Calls into a lane; an error ends it.
+    #[inline]
     pub(super) fn use_lane<T>(
         &mut self,
         index: u32,

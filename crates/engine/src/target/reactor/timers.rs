@@ -77,6 +77,7 @@ impl Timers {
     }
 
     /// While lanes wait for buffers: ends others whose peers keep theirs by doing nothing.
+    #[inline]
     pub(super) fn check_transfers(&mut self, lanes: &mut Lanes) {
         if lanes.table.count(List::Starved) == 0 || lanes.shared.now < self.transfers_at {
             return;
