@@ -5,6 +5,7 @@
 //! [`RxEvent::Complete`]; the caller keeps the slot's data buffer. Each slot completes exactly once.
 
 mod fused;
+mod tx;
 
 use fused::FusedPair;
 use roadtrain_proto::caravan::{Caravan, put_header};
@@ -25,6 +26,7 @@ use roadtrain_wire::pdu::{
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::ops::Range;
+use tx::Tx;
 
 const R2T_OUTSTANDING_MAX: u8 = 1;
 
@@ -140,46 +142,6 @@ impl Slot {
     fn in_capsule_bytes(&self) -> u32 {
         match self.data {
             Data::Out(length) if self.in_capsule => length,
-            _ => 0,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Tx {
-    IcReq,
-    Command {
-        slot: u16,
-    },
-    /// Two commands that leave side by side.
-    Fused {
-        first: u16,
-        second: u16,
-    },
-    H2cData {
-        slot: u16,
-        ttag: u16,
-        offset: u32,
-        length: u32,
-        last: bool,
-    },
-    Term {
-        error: PeerMisbehaved,
-    },
-}
-
-impl Tx {
-    #[inline]
-    fn waits(&self, for_icresp: bool) -> bool {
-        for_icresp && !matches!(self, Tx::IcReq)
-    }
-
-    #[inline]
-    fn data_bytes(&self, slots: &[Slot]) -> u32 {
-        match *self {
-            Tx::Command { slot } => slots[usize::from(slot)].in_capsule_bytes(),
-            Tx::Fused { first, second } => fused::in_capsule_bytes(slots, [first, second]),
-            Tx::H2cData { length, .. } => length,
             _ => 0,
         }
     }

@@ -4,19 +4,15 @@ use crate::execution::{Env, Execution, Namespace, Stores};
 use crate::network::{Arrival, ConnId, Lost};
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::rng::Rng;
 use crate::transport::{Event, Hold, TargetEnd};
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::session::{Request, Session, Settings};
+use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_target_proto::stability::Mark;
-use roadtrain_target_proto::{Connected, NamespaceTable, Reaction, Target as Control};
-use roadtrain_wire::sqe::Sqe;
-use roadtrain_wire::status::Status;
+use roadtrain_target_proto::{Connected, NamespaceTable, Target as Control};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A connection.
 pub struct Lane<E> {
@@ -51,45 +47,12 @@ impl<E: TargetEnd> Lane<E> {
         }
     }
 
-    /// Connect has succeeded.
-    pub fn connected(&mut self, connected: Connected) {
-        let Connected { qid, entries, sq_flow_control, class, .. } = connected;
-        self.end.set_connected(qid, entries, sq_flow_control, class);
-        self.session.connected(connected);
-    }
-
-    /// Whether it is a command of the authentication that its host was asked for.
-    pub fn is_asked(&self, sqe: &Sqe) -> bool {
-        let queue = self.session.claim().or(self.session.queue());
-        let is_asked = queue.is_some_and(|connected| connected.asked.is_some());
-        is_asked && self.session.request(sqe) == Request::Authentication
-    }
-
-    /// Executes one, powers included: its status, and whether the connection ends.
-    pub fn authenticate(
-        &mut self,
-        now: Instant,
-        sqe: &Sqe,
-        data: &[u8],
-        page: &mut Vec<u8>,
-        rng: &mut Rng,
-    ) -> (Status, bool) {
-        let mut random = |place: &mut [u8]| place.fill_with(|| rng.bits() as u8);
-        let status = loop {
-            let Some(authenticator) = self.session.authenticator() else {
-                return (Status::INVALID_OPCODE, false);
-            };
-            match authenticator.command(sqe, data, page, &mut random) {
-                Reaction::Answer(status) => break status,
-                Reaction::Compute(work) => work.compute(),
-                Reaction::Wait => {}
-            }
-        };
-        if let Some(secret) = self.session.take_frame_secret() {
-            self.end.seal(&secret);
+    /// A queue was claimed, or granted.
+    pub fn connected(&mut self) {
+        if let Some(connected) = self.session.claim().or(self.session.queue()) {
+            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
+            self.end.set_connected(qid, entries, sq_flow_control, class);
         }
-        // Hosts here do not begin again, and nothing takes time.
-        (status, self.session.authenticates(now, Duration::MAX))
     }
 
     /// The namespaces of its subsystem are others.

@@ -31,6 +31,7 @@
 //! [`plan::Sabotage`]). A power loss of the target loses acknowledged writes that were not flushed: the write verifier says
 //! so, and a flush that a host begins later has to fail once.
 
+mod commands;
 pub mod connection;
 pub mod counting;
 pub mod disk;

@@ -18,6 +18,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_target_proto as target;
 use roadtrain_target_proto::rate::Rates;
 use roadtrain_wire::pdu::Digests;
+use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 
 /// The subsystem.
@@ -358,6 +359,14 @@ pub enum Sabotage {
     SameVerifier,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
+}
+
+impl Sabotage {
+    /// True if the command resets another controller of the host, and is answered without being executed.
+    pub(crate) fn skips(self, sqe: &Sqe) -> bool {
+        let skips_resets = matches!(self, Sabotage::NoFence | Sabotage::NoReset);
+        skips_resets && sqe.opcode == opcode::CROSS_CONTROLLER_RESET
+    }
 }
 
 pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {

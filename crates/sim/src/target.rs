@@ -1,5 +1,6 @@
 //! The simulated target: the real control plane and queue pairs, on a simulated network and disk.
 
+use crate::commands::Commands;
 use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
 use crate::lane::Lane;
@@ -10,17 +11,17 @@ use crate::target_config::{control, extra};
 use crate::transport::{Hold, TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_ether_proto::target_queue::Asked;
-use roadtrain_proto::security::Channel;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Fed;
 use roadtrain_target_proto::pauses::{PauseDetector, is_too_long};
-use roadtrain_target_proto::presence::{Presences, Verdict};
-use roadtrain_target_proto::session::Newcomers;
+use roadtrain_target_proto::presence::Presences;
+use roadtrain_target_proto::service::{self, Broadcast, Port, Reply};
+use roadtrain_target_proto::session::{Newcomers, Session};
 use roadtrain_target_proto::{
-    CloseReason, ConnectRefused, Operation, Outcome, Target as Control, TargetEvent, TurnOf,
+    CloseReason, ConnectRefused, Operation, Target as Control, TargetEvent, TurnOf,
 };
 use roadtrain_wire::cross_reset::IMMEDIATE;
-use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -66,10 +67,8 @@ pub struct Target<T: Transport> {
     /// Connections that are over, while commands of them are on the disk.
     ended: BTreeMap<ConnId, Lane<T::Target>>,
     presences: Presences<ConnId>,
-    /// Hosts whose lost lanes are to be ended.
-    sweeps: Vec<String>,
-    /// Hosts that are to be asked for their lanes.
-    asks: Vec<String>,
+    /// Messages to its reactors.
+    messages: Vec<Broadcast>,
     /// Connections that have to become some controller's in time.
     newcomers: Newcomers<ConnId>,
     /// The disk, what is under way there, and the buffers.
@@ -98,11 +97,6 @@ pub struct Target<T: Transport> {
     pub overdue: u64,
 }
 
-/// Whether a host has another of its controllers reset.
-fn is_reset(sqe: &Sqe) -> bool {
-    sqe.opcode == opcode::CROSS_CONTROLLER_RESET
-}
-
 impl<T: Transport> Target<T> {
     /// A target that listens; several have numbers from 0 on.
     #[must_use]
@@ -114,8 +108,7 @@ impl<T: Transport> Target<T> {
             lanes: BTreeMap::new(),
             ended: BTreeMap::new(),
             presences: Presences::default(),
-            sweeps: Vec::new(),
-            asks: Vec::new(),
+            messages: Vec::new(),
             newcomers: Newcomers::new(CONNECT_TIMEOUT),
             stores: Stores::new(plan, disk, rng.fork()),
             transfers_at: None,
@@ -242,7 +235,7 @@ impl<T: Transport> Target<T> {
         while let Some(lane) = self.lanes.get_mut(&conn) {
             match lane.handle(now, conn, &mut self.stores, &mut self.control) {
                 Ok(Some(slot)) => self.admin(now, network, conn, slot),
-                Ok(None) => match self.grant_queue(now, conn) {
+                Ok(None) => match self.grant_queue(now, network, conn) {
                     Ok(true) => {}
                     Ok(false) => return,
                     Err(_) => self.close(now, network, conn, true),
@@ -414,21 +407,26 @@ impl<T: Transport> Target<T> {
         }
     }
 
+    /// Ends lanes that the host has lost.
+    fn close_stale(&mut self, now: Instant, network: &mut T, host: &str) {
+        let is_lost = |&(&conn, lane): &(&ConnId, &Lane<T::Target>)| {
+            lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
+                && network.is_closed(now, conn, End::Target)
+        };
+        let lost: Vec<_> = self.lanes.iter().filter(is_lost).map(|(&conn, _)| conn).collect();
+        self.fence.swept += lost.len() as u64;
+        lost.into_iter().for_each(|conn| self.close(now, network, conn, false));
+    }
+
     /// Ends lanes that their hosts have lost, then tries Connects again that waited for it.
     fn connect_again(&mut self, now: Instant, network: &mut T) {
         loop {
             self.follow_events(now, network);
-            for host in std::mem::take(&mut self.sweeps) {
-                let is_lost = |&(&conn, lane): &(&ConnId, &Lane<T::Target>)| {
-                    lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
-                        && network.is_closed(now, conn, End::Target)
-                };
-                let lost: Vec<_> = self.lanes.iter().filter(is_lost).map(|(&c, _)| c).collect();
-                self.fence.swept += lost.len() as u64;
-                lost.into_iter().for_each(|conn| self.close(now, network, conn, false));
-            }
-            for host in std::mem::take(&mut self.asks) {
-                self.ask(now, &host);
+            for message in std::mem::take(&mut self.messages) {
+                match message {
+                    Broadcast::CloseStale(host) => self.close_stale(now, network, &host),
+                    Broadcast::Probe(host) => self.ask(now, &host),
+                }
             }
             if !self.presences.settled() {
                 return;
@@ -439,7 +437,7 @@ impl<T: Transport> Target<T> {
                 let slots = lane.map(|lane| lane.session.take_postponed()).unwrap_or_default();
                 slots.into_iter().for_each(|slot| self.begin_again(now, network, conn, slot));
             }
-            if self.sweeps.is_empty() && self.asks.is_empty() {
+            if self.messages.is_empty() {
                 return;
             }
         }
@@ -458,73 +456,95 @@ impl<T: Transport> Target<T> {
     fn admin(&mut self, now: Instant, network: &mut T, conn: ConnId, slot: u16) {
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let Some((admin, buffer)) = lane.execution.take_admin(slot) else { return };
-        let (sqe, mut page) = (&admin.sqe, Vec::new());
-        let mut fails = false;
-        let refused = lane.session.admits(lane.session.request(sqe)).err();
-        let completion = match (refused, lane.ids()) {
-            (Some(status), _) => Some((status, 0)),
-            (None, None) if !lane.session.is_connected() => {
-                let data = admin.data(buffer.as_deref()).to_vec();
-                match self.connect(now, network, conn, sqe, &data) {
-                    Some(completion) => Some(completion),
-                    None => {
-                        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-                        let (execution, mut env) =
-                            lane.parts(now, conn, &mut self.stores, &mut self.control);
-                        return execution.postpone(&mut env, slot, (admin, buffer));
-                    }
-                }
-            }
-            (None, Some((_, 0)))
-                if matches!(self.plan.sabotage, Some(Sabotage::NoFence | Sabotage::NoReset))
-                    && is_reset(sqe) =>
-            {
-                Some((Status::SUCCESS, IMMEDIATE.into()))
-            }
-            (None, _) if lane.is_asked(sqe) => {
-                let data = admin.data(buffer.as_deref()).to_vec();
-                let (status, ends) = lane.authenticate(now, sqe, &data, &mut page, &mut self.rng);
-                fails = self.grant_queue(now, conn).is_err() || ends;
-                Some((status, 0))
-            }
-            // Nothing else is admitted before the proof.
-            (None, None) => Some((Status::COMMAND_SEQUENCE_ERROR, 0)),
-            (None, Some((cntlid, qid))) => {
-                let outcome = match qid {
-                    0 => self.control.admin_command(now, cntlid, sqe, &[], &mut page),
-                    _ => self.control.fabrics_command(now, cntlid, qid, sqe),
-                };
-                match outcome {
-                    Outcome::Complete { status, result } => Some((status, result)),
-                    Outcome::Pending => None,
-                    Outcome::LookUp(wanted) => {
-                        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-                        let (execution, mut env) =
-                            lane.parts(now, conn, &mut self.stores, &mut self.control);
-                        return execution.look_up(&mut env, slot, (sqe, buffer), wanted);
-                    }
-                    Outcome::Disconnected => {
-                        self.lanes.get_mut(&conn).iter_mut().for_each(|l| l.session.disconnected());
-                        Some((Status::SUCCESS, 0))
-                    }
-                }
-            }
-        };
+        let sqe = &admin.sqe;
+        if self.plan.sabotage.is_some_and(|sabotage| sabotage.skips(sqe)) {
+            let completion = Some((Status::SUCCESS, IMMEDIATE.into()));
+            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
+            return execution.answer(&mut env, slot, completion, buffer, &[]);
+        }
+        let (reply, page) = self.execute(now, network, conn, (sqe, admin.data(buffer.as_deref())));
         let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let is_over = lane.session.presence().is_some() && lane.session.queue().is_none();
+        if reply.connected {
+            lane.connected();
+        }
+        if reply.granted {
+            self.granted(now, conn);
+        }
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-        execution.answer(&mut env, slot, completion, buffer, &page);
-        if is_over || fails {
+        match reply.look_up {
+            _ if reply.postponed => execution.postpone(&mut env, slot, (admin, buffer)),
+            Some(wanted) => execution.look_up(&mut env, slot, (sqe, buffer), wanted),
+            None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
+        }
+        if reply.ends {
             self.close(now, network, conn, true);
         }
     }
 
+    /// Executes an admin or fabrics command: the reply, and data for the host.
+    fn execute(
+        &mut self,
+        now: Instant,
+        network: &T,
+        conn: ConnId,
+        (sqe, data): (&Sqe, &[u8]),
+    ) -> (Reply, Vec<u8>) {
+        if self.plan.sabotage == Some(Sabotage::NoFence) {
+            self.presences = Presences::default();
+        }
+        let (mut page, proof) = (Vec::new(), T::proof(conn));
+        let Some((session, end, mut driver)) = self.driver(now, network, conn) else {
+            return (Reply::default(), page);
+        };
+        let port = Port { local: LOCAL, connection: proof, since: session.connecting(now) };
+        let command = (sqe, data);
+        let reply = service::command(&mut driver, now, session, port, command, &mut page);
+        if !reply.postponed {
+            session.answered();
+        }
+        session.take_frame_secret().iter().for_each(|secret| end.seal(secret));
+        (reply, page)
+    }
+
+    /// A connection's session, its end, and the driver that executes its commands.
+    fn driver<'a>(
+        &'a mut self,
+        now: Instant,
+        network: &'a T,
+        conn: ConnId,
+    ) -> Option<(&'a mut Session, &'a mut T::Target, Commands<'a, ConnId>)> {
+        let Target { lanes, control, presences, rng, numbers, messages, fence, .. } = self;
+        let Lane { session, end, .. } = lanes.get_mut(&conn)?;
+        let busy = &mut fence.busy;
+        let is_lost = Box::new(move |conn: &ConnId| network.is_closed(now, *conn, End::Target));
+        let driver = Commands { is_lost, control, presences, rng, numbers, messages, busy };
+        Some((session, end, driver))
+    }
+
     /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
-    fn grant_queue(&mut self, now: Instant, conn: ConnId) -> Result<bool, ConnectRefused> {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return Ok(false) };
-        let Target { control, presences, stores, .. } = self;
-        let is_granted = lane.session.take_granted(now, control, presences, T::proof(conn))?;
-        let Some(connected) = lane.session.queue().filter(|_| is_granted) else { return Ok(false) };
+    fn grant_queue(
+        &mut self,
+        now: Instant,
+        network: &T,
+        conn: ConnId,
+    ) -> Result<bool, ConnectRefused> {
+        let proof = T::proof(conn);
+        let is_granted = match self.driver(now, network, conn) {
+            Some((session, _, mut driver)) => service::grant(&mut driver, now, session, proof)?,
+            None => false,
+        };
+        if is_granted {
+            self.granted(now, conn);
+        }
+        Ok(is_granted)
+    }
+
+    /// A connection has its queue.
+    fn granted(&mut self, now: Instant, conn: ConnId) {
+        let Target { lanes, control, stores, .. } = self;
+        let Some(lane) = lanes.get_mut(&conn) else { return };
+        let Some(connected) = lane.session.queue() else { return };
         let table = control.namespaces_for(&connected.subnqn, connected.cntlid);
         let user = connected.user();
         let enter = || stores.stability.borrow_mut().enter(now, &user);
@@ -533,64 +553,6 @@ impl<T: Transport> Target<T> {
             lane.execution.set_share(stores.shares.join(&connected.hostnqn));
         }
         lane.refresh(table.as_deref(), stores, control);
-        Ok(true)
-    }
-
-    /// The answer to a Connect; `None`: it has to wait.
-    fn connect(
-        &mut self,
-        now: Instant,
-        network: &T,
-        conn: ConnId,
-        sqe: &Sqe,
-        data: &[u8],
-    ) -> Option<(Status, u64)> {
-        let lane = self.lanes.get_mut(&conn)?;
-        let since = lane.session.connecting(now);
-        let is_lost = |conn: &ConnId| network.is_closed(now, *conn, End::Target);
-        let any_lost = |conns: &[ConnId]| conns.iter().any(is_lost);
-        let verdict = match self.plan.sabotage {
-            Some(Sabotage::NoFence) => Verdict::Go,
-            _ => {
-                let has_ended_lost = |cntlid| self.control.has_ended_lost(cntlid);
-                self.presences.admit(now, sqe, data, since, any_lost, has_ended_lost)
-            }
-        };
-        match verdict {
-            Verdict::Go => {}
-            Verdict::Busy(_) => {
-                self.fence.busy += 1;
-                lane.session.answered();
-                return Some((Status::CONNECT_CONTROLLER_BUSY, 0));
-            }
-            Verdict::Sweep(host, lost) => {
-                lost.into_iter().for_each(|cntlid| self.control.end_queues(cntlid));
-                self.sweeps.push(host.to_owned());
-                return None;
-            }
-            Verdict::Ask(host) => {
-                self.asks.push(host.to_owned());
-                return None;
-            }
-            Verdict::Wait => return None,
-        }
-        let from = (LOCAL, self.numbers.bits());
-        let remains = |cntlid| self.presences.remains_of_any(cntlid);
-        match self.control.connect_over(Channel::Plain, now, sqe, data, from, remains) {
-            Ok(connected) => {
-                let result = connected.result;
-                lane.connected(connected);
-                let refused = self.grant_queue(now, conn).err();
-                Some(
-                    refused
-                        .map_or((Status::SUCCESS, result.into()), |e| (e.status, e.result.into())),
-                )
-            }
-            Err(error) => {
-                lane.session.answered();
-                Some((error.status, error.result.into()))
-            }
-        }
     }
 
     /// Does what the control plane wants; `false`: nothing.
@@ -676,8 +638,7 @@ impl<T: Transport> Target<T> {
         self.stores.crash(now, power_loss);
         self.ended.clear();
         self.presences = Presences::default();
-        self.sweeps.clear();
-        self.asks.clear();
+        self.messages.clear();
         self.newcomers = Newcomers::new(CONNECT_TIMEOUT);
         self.down_until = Some(until);
         self.paused_until = now;
@@ -739,7 +700,8 @@ impl<T: Transport> Target<T> {
             return Err(format!("{in_store} commands in the store, but {tasks} tasks"));
         }
         let present = sessions().filter(|session| session.presence().is_some()).count();
-        let leaves_early = self.plan.sabotage == Some(Sabotage::NoDrain);
+        let leaves_early =
+            matches!(self.plan.sabotage, Some(Sabotage::NoDrain | Sabotage::NoFence));
         if present != self.presences.count() && !leaves_early {
             let count = self.presences.count();
             return Err(format!("{present} connections with a queue, but {count} presences"));

@@ -279,6 +279,15 @@ impl super::Target {
         let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
         self.config.authentication.asks(hostnqn, subnqn, is_discovery, concatenation)
     }
+
+    /// True if a host has the same keys as when it connected this queue.
+    #[must_use]
+    pub fn has_keys_of(&self, connected: &Connected) -> bool {
+        let keys = |asked: Option<&Asked>| {
+            asked.map(|asked| (asked.parties.clone(), asked.former.clone()))
+        };
+        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_ref())
+    }
 }
 
 /// Keys of hosts that go.

@@ -33,6 +33,7 @@ pub mod presence;
 pub mod qpair;
 pub mod rate;
 pub mod reservations;
+pub mod service;
 pub mod session;
 pub mod stability;
 pub mod state;

@@ -1,6 +1,6 @@
 //! The control plane as the reactors see it: one lock, taken for Connect, admin and fabrics commands only.
 
-mod admission;
+mod driver;
 mod expiry;
 mod lanes;
 mod reservations;
@@ -22,19 +22,14 @@ use super::reserving::{Reserving, Saver};
 use super::stores::{Open, Stores};
 use crate::mailbox::Outbox;
 use crate::platform;
-use crate::stream::any_hung_up;
 use roadtrain_proto::security::dhchap::Work;
-use roadtrain_proto::security::{GeneratedPsk, GeneratedPsks, TlsHosts};
-use roadtrain_proto::time::Instant;
-use roadtrain_system::random;
-use roadtrain_target_proto::presence::{Presences, Verdict};
-use roadtrain_target_proto::session::{Request, Session, State as Stage};
+use roadtrain_proto::security::{GeneratedPsks, TlsHosts};
+use roadtrain_target_proto::presence::Presences;
 use roadtrain_target_proto::{
-    Asked, ConfigError, ConnectRefused, Connected, ControllerView, Description, Limits, Listener,
-    LookUp, Operation, Outcome, Reaction, Target, TargetConfig, TargetEvent, host_name,
+    ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Target,
+    TargetConfig, TargetEvent,
 };
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
-use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::io;
@@ -47,8 +42,6 @@ use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Random octets of an authentication: exponent, challenge and sequence number.
-const RANDOM_BYTES: usize = 64 + 64 + 4;
 /// No time at all.
 const NEVER: u64 = u64::MAX;
 
@@ -86,36 +79,6 @@ pub(super) struct Control {
     timer: AtomicU64,
     /// Until when the reactor that looks after them sleeps. It asks before each sleep, so neither has a lock.
     watched: AtomicU64,
-}
-
-/// Where a command came in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Port<'a> {
-    /// Who is at the other end, for logs.
-    pub(super) peer: &'a str,
-    /// Our address of the connection.
-    pub(super) local: SocketAddr,
-    /// The connection's, if it has one of its own.
-    pub(super) socket: Option<RawFd>,
-    /// When the command came in: a Connect that was postponed is older than others.
-    pub(super) since: Instant,
-}
-
-/// What a lane is to do after an admin or fabrics command.
-#[derive(Default)]
-pub(super) struct Answer {
-    /// Its completion; `None` for an asynchronous event request.
-    pub(super) completion: Option<(Status, u64)>,
-    /// A store is to be looked at, which answers the command.
-    pub(super) wanted: Option<LookUp>,
-    /// A queue was connected.
-    pub(super) connected: bool,
-    /// Its host was granted it.
-    pub(super) granted: bool,
-    /// A Connect that is to be tried again at [`Order::Settled`].
-    pub(super) postponed: bool,
-    /// The connection ends after the answer.
-    pub(super) ends: bool,
 }
 
 impl Control {
@@ -244,128 +207,6 @@ impl Control {
         }
     }
 
-    /// An admin or fabrics command, if the connection's state admits it. Data for the host goes to `page`.
-    pub(super) fn command(
-        &self,
-        now: Instant,
-        session: &mut Session,
-        port: Port<'_>,
-        sqe: &Sqe,
-        data: &[u8],
-        page: &mut Vec<u8>,
-    ) -> Answer {
-        let request = session.request(sqe);
-        if let Err(status) = session.admits(request) {
-            let (opcode, state) = (format!("{:#04x}", sqe.opcode), session.state());
-            info!(peer = port.peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
-            return Answer { completion: Some((status, 0)), ..Answer::default() };
-        }
-        let Some(connected) = session.claim().or(session.queue()) else {
-            return self.connect(now, session, port, sqe, data);
-        };
-        if request == Request::Authentication && connected.asked.is_some() {
-            return self.authenticate(now, session, port, sqe, data, page);
-        }
-        let (cntlid, qid) = (connected.cntlid, connected.qid);
-        let mut state = self.lock();
-        let outcome = match qid {
-            0 => state.target.admin_command(now, cntlid, sqe, data, page),
-            _ => state.target.fabrics_command(now, cntlid, qid, sqe),
-        };
-        self.publish(state);
-        match outcome {
-            Outcome::Complete { status, result } => {
-                Answer { completion: Some((status, result)), ..Answer::default() }
-            }
-            Outcome::Pending => Answer::default(),
-            Outcome::LookUp(wanted) => Answer { wanted: Some(wanted), ..Answer::default() },
-            Outcome::Disconnected => {
-                session.disconnected();
-                Answer { completion: Some((Status::SUCCESS, 0)), ends: true, ..Answer::default() }
-            }
-        }
-    }
-
-    /// A command of the authentication that the host was asked for.
-    fn authenticate(
-        &self,
-        now: Instant,
-        session: &mut Session,
-        port: Port<'_>,
-        sqe: &Sqe,
-        data: &[u8],
-        page: &mut Vec<u8>,
-    ) -> Answer {
-        let connected = session.claim().or(session.queue()).cloned();
-        let Some(connected) = connected else { return Answer::default() };
-        let was_live = session.state() == Stage::Live;
-        // A host that begins again is asked for what holds by now.
-        let asked = if was_live { self.lock().target.asked(&connected) } else { None };
-        let failed = |error: io::Error| {
-            warn!(peer = port.peer, "cannot authenticate: {error}");
-            let completion = Some((Status::INTERNAL_ERROR, 0));
-            Answer { completion, ends: true, ..Answer::default() }
-        };
-        let secret = match random::secret(RANDOM_BYTES) {
-            Ok(secret) => secret,
-            Err(error) => return failed(error),
-        };
-        let mut unused = secret.reveal();
-        let mut random = |place: &mut [u8]| {
-            let (taken, rest) = unused.split_at(place.len());
-            place.copy_from_slice(taken);
-            unused = rest;
-        };
-        let Some(authenticator) = session.authenticator() else { return Answer::default() };
-        asked.into_iter().for_each(|asked| authenticator.renew(asked));
-        let reaction = authenticator.command(sqe, data, page, &mut random);
-        let failure = authenticator.take_failure();
-        let (hash, group) = authenticator.agreed();
-        let agreed = format!("{hash}, {group}");
-        let psk = authenticator.take_psk();
-        if let Some((explanation, field)) = failure {
-            let (host, why) = (host_name(&connected.hostnqn), explanation.text());
-            warn!(peer = port.peer, host, subsystem = %connected.subnqn, qid = connected.qid, field, "not authenticated: {why}");
-        }
-        let has_failed = session.authenticates(now, self.authentication_time);
-        if was_live && session.state() == Stage::Live && session.has_proved() {
-            self.meters.authenticated(&connected, (hash, group));
-        }
-        if !was_live && session.state() == Stage::Live {
-            let host = host_name(&connected.hostnqn);
-            info!(peer = port.peer, host, qid = connected.qid, by = agreed, "authenticated");
-        }
-        let granted = self.grant(now, session, port);
-        let ends = has_failed || granted.is_err();
-        let granted = granted == Ok(true);
-        if let Some(psk) = psk {
-            let host = host_name(&connected.hostnqn);
-            info!(peer = port.peer, host, subsystem = %connected.subnqn, by = agreed, "authenticated, to come again with TLS");
-            self.keep(now, &connected, &psk);
-        }
-        match reaction {
-            Reaction::Answer(status) => {
-                Answer { completion: Some((status, 0)), granted, ends, ..Answer::default() }
-            }
-            Reaction::Wait => Answer { postponed: true, ..Answer::default() },
-            Reaction::Compute(work) => match self.compute(port.peer, work) {
-                Ok(()) => Answer { postponed: true, ..Answer::default() },
-                Err(error) => failed(error),
-            },
-        }
-    }
-
-    /// A host may come again with that PSK, unless its key has changed since it was asked for it.
-    fn keep(&self, now: Instant, connected: &Connected, psk: &GeneratedPsk) {
-        let state = self.lock();
-        let keys = |asked: Option<Asked>| asked.map(|asked| (asked.parties, asked.former));
-        if keys(state.target.asked(connected)) == keys(connected.asked.clone()) {
-            let names = (&*connected.hostnqn, &*connected.subnqn);
-            self.lock_psks().keep(now, names, psk);
-            self.wake_watcher(&state);
-        }
-    }
-
     fn lock_psks(&self) -> MutexGuard<'_, GeneratedPsks> {
         self.psks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -397,76 +238,6 @@ impl Control {
     pub(super) fn is_power_idle(&self) -> bool {
         let powers = self.powers.lock().unwrap_or_else(PoisonError::into_inner);
         powers.as_ref().is_none_or(Powers::is_idle)
-    }
-
-    fn connect(
-        &self,
-        now: Instant,
-        session: &mut Session,
-        port: Port<'_>,
-        sqe: &Sqe,
-        data: &[u8],
-    ) -> Answer {
-        if let Err(error) = session.admits_names(data) {
-            return self.refused(port, data, &error);
-        }
-        let Ok(random) = random::number() else {
-            return Answer { completion: Some((Status::INTERNAL_ERROR, 0)), ..Answer::default() };
-        };
-        let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
-        let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
-        match presences.admit(now, sqe, data, port.since, any_hung_up, has_ended_lost) {
-            Verdict::Go => {}
-            Verdict::Sweep(hostnqn, lost) => {
-                lost.into_iter().for_each(|cntlid| state.target.end_queues(cntlid));
-                self.broadcast(|| Order::Sweep(hostnqn.into()));
-                self.publish(state);
-                return Answer { postponed: true, ..Answer::default() };
-            }
-            Verdict::Ask(hostnqn) => {
-                self.broadcast(|| Order::Ask(hostnqn.into()));
-                return Answer { postponed: true, ..Answer::default() };
-            }
-            Verdict::Wait => return Answer { postponed: true, ..Answer::default() },
-            Verdict::Busy(hostnqn) => {
-                let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
-                info!(
-                    peer = port.peer,
-                    field = "HOSTNQN",
-                    value = host_name(hostnqn),
-                    %status,
-                    "Connect refused: commands of the host's lost connections are in a store"
-                );
-                self.count_refusal(data, "busy");
-                return Answer { completion: Some((status, 0)), ..Answer::default() };
-            }
-        }
-        let State { target, presences, .. } = &mut *state;
-        let (from, remains) = ((port.local, random), |cntlid| presences.remains_of_any(cntlid));
-        let channel = session.channel();
-        let connected = target.connect_over(channel, now, sqe, data, from, remains);
-        self.publish(state);
-        let connected = match connected {
-            Ok(connected) => connected,
-            Err(error) => return self.refused(port, data, &error),
-        };
-        info!(
-            peer = port.peer,
-            cntlid = connected.cntlid,
-            qid = connected.qid,
-            host = host_name(&connected.hostnqn),
-            subsystem = %connected.subnqn,
-            "queue connected"
-        );
-        if let Some(ConnectRefused { field, value, status, .. }) = connected.refusal() {
-            info!(peer = port.peer, field, value, %status, "will be refused, and is not told before its proof");
-        }
-        let completion = Some((Status::SUCCESS, connected.result.into()));
-        session.connected(connected);
-        // What was claimed a moment ago, and needs no proof, is granted.
-        let granted = self.grant(now, session, port) == Ok(true);
-        Answer { completion, connected: true, granted, ..Answer::default() }
     }
 
     /// What controllers are granted.

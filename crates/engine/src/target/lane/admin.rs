@@ -3,6 +3,7 @@
 use super::{LaneError, Shared, TargetLane};
 use crate::target::tickets::Ticket;
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::service;
 use roadtrain_target_proto::session::{Session, State};
 use roadtrain_target_proto::{Connected, TargetEvent};
 use tracing::warn;
@@ -23,10 +24,12 @@ impl TargetLane {
         let (now, mut page) = (shared.now, std::mem::take(&mut shared.page));
         page.clear();
         let since = self.session.connecting(now);
-        let port = self.transport.port(&self.peer, since);
+        let port = self.transport.port(since);
         let (sqe, data) = (&admin.sqe, admin.data(buffer.as_deref()));
-        let answer = control.command(now, &mut self.session, port, sqe, data, &mut page);
-        if answer.postponed {
+        let mut driver = control.commands(&self.peer);
+        let session = &mut self.session;
+        let reply = service::command(&mut driver, now, session, port, (sqe, data), &mut page);
+        if reply.postponed {
             shared.page = page;
             let (execution, mut env) = self.parts(shared);
             execution.postpone(&mut env, slot, (admin, buffer));
@@ -36,23 +39,23 @@ impl TargetLane {
             self.transport.seal(&secret)?;
         }
         self.session.answered();
-        if answer.connected
+        if reply.connected
             && let Some(connected) = self.session.claim().or(self.session.queue())
         {
             let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
             self.transport.set_connected(qid, entries, sq_flow_control, class);
         }
-        if answer.granted {
+        if reply.granted {
             self.granted(shared);
         }
         let (execution, mut env) = self.parts(shared);
-        match answer.wanted {
+        match reply.look_up {
             Some(wanted) => execution.look_up(&mut env, slot, (sqe, buffer), wanted),
-            None => execution.answer(&mut env, slot, answer.completion, buffer, &page),
+            None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
         }
         page.shrink_to(PAGE_BYTES_KEPT);
         shared.page = page;
-        if answer.ends && self.transport.ends_at_once(shared.now) {
+        if reply.ends && self.transport.ends_at_once(shared.now) {
             self.end_turn(shared)?;
             return Err(LaneError::Ended(why_ended(&self.session)));
         }

@@ -22,6 +22,7 @@ use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::service;
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_wire::ether::setup::{Join, Reason};
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress};
@@ -440,11 +441,12 @@ impl TargetLane {
         }
         if is_first && self.session.sealed() {
             info!(peer = self.peer, "authenticated; frames are sealed");
-            let port = Transport::port(&self.transport, &self.peer, shared.now);
-            match shared.control.clone().grant(shared.now, &mut self.session, port) {
+            let control = shared.control.clone();
+            let mut driver = control.commands(&self.peer);
+            match service::grant(&mut driver, shared.now, &mut self.session, None) {
                 Ok(true) => self.granted(shared),
                 Ok(false) => {}
-                Err(()) => return Err(LaneError::Ended("refused, though it has proved who it is")),
+                Err(_) => return Err(LaneError::Ended("refused, though it has proved who it is")),
             }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)

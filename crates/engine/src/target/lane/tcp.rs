@@ -10,11 +10,11 @@ use crate::gather::{GatherWriter, Sent};
 use crate::memory::Streaming;
 use crate::stats::LaneStats;
 use crate::stream::Stream;
-use crate::target::control::Port;
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
+use roadtrain_target_proto::service::Port;
 use roadtrain_wire::pdu::CapsuleCmd;
 use roadtrain_wire::sqe::opcode;
 use std::net::SocketAddr;
@@ -184,8 +184,8 @@ impl Carry for Tcp {
         Some(self)
     }
 
-    fn port<'a>(&self, peer: &'a str, since: Instant) -> Port<'a> {
-        Port { peer, local: self.local, socket: self.fd(), since }
+    fn port(&self, since: Instant) -> Port<RawFd> {
+        Port { local: self.local, connection: self.fd(), since }
     }
 
     fn fd(&self) -> Option<RawFd> {

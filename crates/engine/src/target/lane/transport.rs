@@ -5,11 +5,11 @@ use super::meter::Meter;
 use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use crate::stats::LaneStats;
-use crate::target::control::Port;
 use crate::transports::transports;
 use roadtrain_proto::policy::{Batcher, Class, Pace};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::service::Port;
 use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
@@ -86,9 +86,9 @@ transports! {
         fn place(self: &mut Self, now: Instant, payload: Payload<'_>) -> Payload<'static> {
             payload.without_frame()
         }
-        /// Where its commands come in, as the control plane wants to know it.
-        fn port<'a>(self: &Self, peer: &'a str, since: Instant) -> Port<'a> {
-            Port { peer, local: NO_ADDRESS, socket: None, since }
+        /// Properties of the connection that its commands come over.
+        fn port(self: &Self, since: Instant) -> Port<RawFd> {
+            Port { local: NO_ADDRESS, connection: None, since }
         }
         /// Its own descriptor, if it has one.
         fn fd(self: &Self) -> Option<RawFd> {

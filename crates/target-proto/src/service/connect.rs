@@ -1,0 +1,84 @@
+//! Connect: the checks before a queue is claimed, in their order.
+
+use super::{Broadcast, Driver, Note, Plane, Port, Reply, grant};
+use crate::presence::Verdict;
+use crate::session::Session;
+use crate::{ConnectRefused, Connected};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+
+/// Result of a Connect at the control plane.
+enum Connecting<'a> {
+    Postponed,
+    Busy(&'a str),
+    Done(Box<Result<Connected, ConnectRefused>>),
+}
+
+/// Executes a Connect.
+pub(super) fn connect<D: Driver>(
+    driver: &mut D,
+    now: Instant,
+    session: &mut Session,
+    port: Port<D::Connection>,
+    (sqe, data): (&Sqe, &[u8]),
+) -> Reply {
+    if let Err(refused) = session.admits_names(data) {
+        return refuse(driver, data, &refused);
+    }
+    let Some(number) = driver.number() else {
+        return Reply::completed(Status::INTERNAL_ERROR, 0);
+    };
+    match claim(driver, now, session, (port, number), (sqe, data)) {
+        Connecting::Postponed => Reply::postponed(),
+        Connecting::Busy(hostnqn) => {
+            let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
+            driver.note(&Note::Busy(data, hostnqn, status));
+            Reply::completed(status, 0)
+        }
+        Connecting::Done(connected) => match *connected {
+            Err(refused) => refuse(driver, data, &refused),
+            Ok(connected) => {
+                driver.note(&Note::Claimed(&connected));
+                let result = connected.result.into();
+                session.connected(connected);
+                // A queue that needs no proof is granted at once.
+                let granted = grant(driver, now, session, port.connection) == Ok(true);
+                Reply { connected: true, granted, ..Reply::completed(Status::SUCCESS, result) }
+            }
+        },
+    }
+}
+
+/// Claims the queue, unless connections that the host has lost may still execute commands.
+fn claim<'a, D: Driver>(
+    driver: &mut D,
+    now: Instant,
+    session: &Session,
+    (port, number): (Port<D::Connection>, u64),
+    (sqe, data): (&Sqe, &'a [u8]),
+) -> Connecting<'a> {
+    driver.control(|Plane { target, presences, any_lost }| {
+        let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);
+        match presences.admit(now, sqe, data, port.since, any_lost, has_ended_lost) {
+            Verdict::Go => {}
+            Verdict::Sweep(hostnqn, lost) => {
+                lost.into_iter().for_each(|cntlid| target.end_queues(cntlid));
+                return (Connecting::Postponed, Some(Broadcast::CloseStale(hostnqn.into())));
+            }
+            Verdict::Ask(hostnqn) => {
+                return (Connecting::Postponed, Some(Broadcast::Probe(hostnqn.into())));
+            }
+            Verdict::Wait => return (Connecting::Postponed, None),
+            Verdict::Busy(hostnqn) => return (Connecting::Busy(hostnqn), None),
+        }
+        let (from, remains) = ((port.local, number), |cntlid| presences.remains_of_any(cntlid));
+        let connected = target.connect_over(session.channel(), now, sqe, data, from, remains);
+        (Connecting::Done(Box::new(connected)), None)
+    })
+}
+
+fn refuse<D: Driver>(driver: &mut D, data: &[u8], refused: &ConnectRefused) -> Reply {
+    driver.note(&Note::Refused(data, refused));
+    Reply::completed(refused.status, refused.result.into())
+}

@@ -1,0 +1,178 @@
+//! Execution of a connection's admin and fabrics commands, from admission to answer.
+//!
+//! [`command`] and [`grant`] decide; a [`Driver`] lends them the control plane, random bytes and a thread that computes.
+//! The engine and the simulator are two drivers of the same code: a check that is added here is simulated as well.
+//!
+//! ```text
+//! refused by the state -----------------------------------------------> status
+//! Connect -> names of the stream -> stale connections -> control plane -> claim -> grant
+//! authentication, where the host has to prove its name -> control plane -> grant
+//! others -> control plane of the controller
+//! ```
+
+mod authenticate;
+mod connect;
+mod reply;
+
+pub use reply::Reply;
+
+use super::session::{Request, Session, State};
+use super::{ConnectRefused, Connected, Outcome, Target};
+use crate::presence::Presences;
+use core::net::SocketAddr;
+use core::time::Duration;
+use roadtrain_proto::security::dhchap::{Group, Work};
+use roadtrain_proto::security::{GeneratedPsk, Hash};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::auth::Explanation;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+
+/// Properties of the connection that a command came over. `C` identifies a connection that can end on its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Port<C> {
+    /// Local address of the connection.
+    pub local: SocketAddr,
+    /// The connection, unless it shares a port with others.
+    pub connection: Option<C>,
+    /// Time of arrival: a Connect that was postponed is older than others.
+    pub since: Instant,
+}
+
+/// Message to all reactors, this one included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broadcast {
+    /// Connections that the host of this name has closed end, before more of what they received is executed.
+    CloseStale(String),
+    /// The host of this name is queried for lanes without a connection of their own.
+    Probe(String),
+}
+
+/// Result of handing a computation to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computing {
+    /// It has ended.
+    Done,
+    /// Postponed commands are tried again when it has ended.
+    Later,
+}
+
+/// Event for logs and counters.
+#[derive(Debug)]
+pub enum Note<'a> {
+    /// The state of the connection does not admit a command.
+    NotAdmitted(&'a Sqe, State, Status),
+    /// A Connect with this data is refused, before any proof.
+    Refused(&'a [u8], &'a ConnectRefused),
+    /// A Connect with this data, of this host, is refused while commands of its lost connections are in a store.
+    Busy(&'a [u8], &'a str, Status),
+    /// A queue was claimed.
+    Claimed(&'a Connected),
+    /// The host of this claim has proved its name, and is refused.
+    RefusedAfterProof(&'a Connected, &'a ConnectRefused),
+    /// The host has not proved its name: the reason, and the field that shows it.
+    NotAuthenticated(&'a Connected, Explanation, &'static str),
+    /// The host has proved its name.
+    Authenticated(&'a Connected, (Hash, Group)),
+    /// The host has proved its name again.
+    Reauthenticated(&'a Connected, (Hash, Group)),
+    /// The host has made a PSK, to connect again with TLS.
+    GeneratedPsk(&'a Connected, (Hash, Group)),
+}
+
+/// The control plane while it is locked.
+pub struct Plane<'a, C> {
+    /// Subsystems and controllers.
+    pub target: &'a mut Target,
+    /// Connections of every host.
+    pub presences: &'a mut Presences<C>,
+    /// True if the host has ended one of these connections, though bytes that it sent before may be unread.
+    pub any_lost: &'a dyn Fn(&[C]) -> bool,
+}
+
+/// Resources that [`command`] and [`grant`] use.
+pub trait Driver {
+    /// Identifies a connection that can end on its own.
+    type Connection: Copy;
+
+    /// Calls with the control plane locked. Before the lock is released the driver sends the returned message, then the
+    /// events that the call has left.
+    fn control<R>(
+        &mut self,
+        call: impl FnOnce(Plane<'_, Self::Connection>) -> (R, Option<Broadcast>),
+    ) -> R;
+
+    /// A number that no host can guess; `None`: the driver has none, and has reported that.
+    fn number(&mut self) -> Option<u64>;
+
+    /// A source of bytes that no host can guess, for one step of an authentication; `None` as above.
+    fn random(&mut self) -> Option<impl FnMut(&mut [u8])>;
+
+    /// Computes; `None`: the driver cannot, and has reported that.
+    fn compute(&mut self, work: Work) -> Option<Computing>;
+
+    /// Longest time of an authentication that a host begins again, without the time of computations.
+    fn authentication_time(&self) -> Duration;
+
+    /// Keeps the PSK for the host's TLS connections, unless [`Target::has_keys_of`] denies it.
+    fn keep_psk(&mut self, now: Instant, connected: &Connected, psk: &GeneratedPsk);
+
+    /// Reports an event.
+    fn note(&mut self, note: &Note<'_>);
+}
+
+/// Executes an admin or fabrics command, if the connection's state admits it. Data for the host goes to `page`.
+pub fn command<D: Driver>(
+    driver: &mut D,
+    now: Instant,
+    session: &mut Session,
+    port: Port<D::Connection>,
+    (sqe, data): (&Sqe, &[u8]),
+    page: &mut Vec<u8>,
+) -> Reply {
+    let request = session.request(sqe);
+    if let Err(status) = session.admits(request) {
+        driver.note(&Note::NotAdmitted(sqe, session.state(), status));
+        return Reply::completed(status, 0);
+    }
+    let Some(connected) = session.claim().or(session.queue()) else {
+        return connect::connect(driver, now, session, port, (sqe, data));
+    };
+    if request == Request::Authentication && connected.asked.is_some() {
+        return authenticate::authenticate(driver, now, session, port, (sqe, data), page);
+    }
+    let (cntlid, qid) = (connected.cntlid, connected.qid);
+    let outcome = driver.control(|Plane { target, .. }| match qid {
+        0 => (target.admin_command(now, cntlid, sqe, data, page), None),
+        _ => (target.fabrics_command(now, cntlid, qid, sqe), None),
+    });
+    match outcome {
+        Outcome::Complete { status, result } => Reply::completed(status, result),
+        Outcome::Pending => Reply::default(),
+        Outcome::LookUp(wanted) => Reply { look_up: Some(wanted), ..Reply::default() },
+        Outcome::Disconnected => {
+            session.disconnected();
+            Reply { ends: true, ..Reply::completed(Status::SUCCESS, 0) }
+        }
+    }
+}
+
+/// Grants the host of a connection the queue that it has claimed, if it has proved its name or need not: `true` when
+/// that is so now.
+///
+/// # Errors
+/// The queue is refused: the connection is to end.
+pub fn grant<D: Driver>(
+    driver: &mut D,
+    now: Instant,
+    session: &mut Session,
+    connection: Option<D::Connection>,
+) -> Result<bool, ConnectRefused> {
+    let granted = driver.control(|Plane { target, presences, .. }| {
+        (session.take_granted(now, target, presences, connection), None)
+    });
+    if let (Err(refused), Some(claim)) = (&granted, session.claim()) {
+        driver.note(&Note::RefusedAfterProof(claim, refused));
+    }
+    granted
+}
