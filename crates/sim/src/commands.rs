@@ -24,6 +24,14 @@ pub(crate) struct Commands<'a, C> {
     pub(crate) busy: &'a mut u64,
 }
 
+impl<C> Commands<'_, C> {
+    pub(crate) fn reborrow(&mut self) -> Commands<'_, C> {
+        let Commands { is_lost, control, presences, rng, numbers, messages, busy } = self;
+        let is_lost = Box::new(|connection: &C| is_lost(connection));
+        Commands { is_lost, control, presences, rng, numbers, messages, busy }
+    }
+}
+
 impl<C: Copy> Driver for Commands<'_, C> {
     type Connection = C;
 

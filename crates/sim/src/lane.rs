@@ -1,18 +1,29 @@
 //! A lane of the target: a connection's end, what may be done over it, and the commands in execution.
 
+use crate::commands::Commands;
 use crate::execution::{Env, Execution, Namespace, Stores};
 use crate::network::{Arrival, ConnId, Lost};
-use crate::plan::Plan;
-use crate::pool::Pool;
-use crate::transport::{Event, Hold, TargetEnd};
-use roadtrain_proto::security::SealUse;
+use crate::plan::{Plan, Sabotage};
+use crate::pool::{Buffer, Pool};
+use crate::transport::{Event, Hold, TargetEnd, Transport};
+use core::convert::Infallible;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::execution::Environment;
+use roadtrain_target_proto::service::{self, Driver, Port};
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_target_proto::stability::Mark;
 use roadtrain_target_proto::{Connected, NamespaceTable, Target as Control};
+use roadtrain_wire::cross_reset::IMMEDIATE;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Where the target listens.
+const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
 /// A connection.
 pub struct Lane<E> {
@@ -30,6 +41,7 @@ pub struct Lane<E> {
     refused: Option<NamespaceTable>,
     /// With so many octets unsent nothing is received.
     unsent_max: usize,
+    sabotage: Option<Sabotage>,
 }
 
 impl<E: TargetEnd> Lane<E> {
@@ -44,24 +56,15 @@ impl<E: TargetEnd> Lane<E> {
             namespaces: HashMap::new(),
             refused: None,
             unsent_max: plan.pool_bytes / 4,
-        }
-    }
-
-    /// A queue was claimed, or granted.
-    pub fn connected(&mut self) {
-        if let Some(connected) = self.session.claim().or(self.session.queue()) {
-            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
-            self.end.set_connected(qid, entries, sq_flow_control, class);
+            sabotage: plan.sabotage,
         }
     }
 
     /// The namespaces of its subsystem are others.
-    pub fn refresh(
-        &mut self,
-        table: Option<&NamespaceTable>,
-        stores: &Stores,
-        control: &mut Control,
-    ) {
+    pub fn refresh(&mut self, stores: &Stores, control: &mut Control) {
+        let connected = self.session.queue();
+        let table = connected.and_then(|own| control.namespaces_for(&own.subnqn, own.cntlid));
+        let table = table.as_deref();
         let queue = self.session.queue().map(|queue| (queue.subnqn.clone(), queue.hostid));
         let mut namespace = |(nsid, geometry): (u32, &_)| {
             let access = queue.as_ref();
@@ -112,6 +115,7 @@ impl<E: TargetEnd> Lane<E> {
         while !self.execution.is_stalled() {
             let mut hold = Hold { execution: &mut self.execution, pool: &mut stores.pool };
             let Some(event) = self.end.poll(now, &mut hold)? else { break };
+            let skips = matches!(&event, Event::Command(_, sqe, _) if self.skips(sqe));
             let (execution, mut env) = self.parts(now, conn, stores, control);
             let admin = match event {
                 Event::Initialized => {
@@ -132,11 +136,21 @@ impl<E: TargetEnd> Lane<E> {
                 }
                 Event::DataDone(slot, intact) => execution.data_done(&mut env, slot, intact),
             };
-            if admin.is_some() {
+            if let Some(slot) = admin.filter(|_| skips) {
+                let (execution, mut env) = self.parts(now, conn, stores, control);
+                let buffer = execution.take_admin(slot).and_then(|(_, buffer)| buffer);
+                let completion = Some((Status::SUCCESS, IMMEDIATE.into()));
+                execution.answer(&mut env, slot, completion, buffer, &[]);
+            } else if admin.is_some() {
                 return Ok(admin);
             }
         }
         Ok(None)
+    }
+
+    /// True if a wrong target answers the command, and does not execute it.
+    fn skips(&self, sqe: &Sqe) -> bool {
+        self.session.queue().is_some() && self.sabotage.is_some_and(|wrong| wrong.skips(sqe))
     }
 
     /// Controller and queue.
@@ -155,5 +169,76 @@ impl<E: TargetEnd> Lane<E> {
         self.session.tell_traffic();
         let mut hold = Hold { execution: &mut self.execution, pool };
         self.end.end_turn(now, conn, network, &mut hold);
+    }
+}
+
+/// A lane and its target, for the service.
+pub(crate) struct Lent<'a, T: Transport> {
+    pub(crate) now: Instant,
+    pub(crate) conn: ConnId,
+    pub(crate) lane: &'a mut Lane<T::Target>,
+    pub(crate) stores: &'a mut Stores,
+    pub(crate) commands: Commands<'a, ConnId>,
+}
+
+impl<'a, T: Transport> service::Lane for Lent<'a, T> {
+    type Namespace = Namespace;
+    type Buffer = Buffer;
+    type Connection = ConnId;
+    type Error = Infallible;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn session(&mut self) -> &mut Session {
+        &mut self.lane.session
+    }
+
+    fn parts(&mut self) -> (&mut Execution, impl Environment<Namespace, Buffer>) {
+        self.lane.parts(self.now, self.conn, self.stores, self.commands.control)
+    }
+
+    fn control(&mut self) -> (&mut Session, impl Driver<Connection = ConnId>) {
+        (&mut self.lane.session, self.commands.reborrow())
+    }
+
+    fn port(&self, since: Instant) -> Port<ConnId> {
+        Port { local: LOCAL, connection: T::proof(self.conn), since }
+    }
+
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), Infallible> {
+        self.lane.end.seal(secret);
+        Ok(())
+    }
+
+    fn set_connected(&mut self) {
+        let Lane { session, end, .. } = &mut *self.lane;
+        if let Some(connected) = session.claim().or(session.queue()) {
+            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
+            end.set_connected(qid, entries, sq_flow_control, class);
+        }
+    }
+
+    fn granted(&mut self) {
+        let Lent { now, lane, stores, .. } = self;
+        if let Some(connected) = lane.session.queue().filter(|connected| connected.qid > 0) {
+            let user = connected.user();
+            lane.mark = Some(stores.stability.borrow_mut().enter(*now, &user));
+            lane.execution.set_share(stores.shares.join(&connected.hostnqn));
+        }
+        self.refresh();
+    }
+
+    fn refresh(&mut self) {
+        self.lane.refresh(self.stores, self.commands.control);
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.lane.end.slot_of(cid)
+    }
+
+    fn event_request_of(&mut self, cid: u16) -> Option<u16> {
+        self.lane.end.event_request_of(cid)
     }
 }

@@ -3,7 +3,7 @@
 use crate::commands::Commands;
 use crate::disk::SimDisk;
 use crate::execution::{Ended, Stores};
-use crate::lane::Lane;
+use crate::lane::{Lane, Lent};
 use crate::network::{ConnId, End, Lost};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
@@ -15,18 +15,14 @@ use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Fed;
 use roadtrain_target_proto::pauses::{PauseDetector, is_too_long};
 use roadtrain_target_proto::presence::Presences;
-use roadtrain_target_proto::service::{self, Broadcast, Port, Reply};
-use roadtrain_target_proto::session::{Newcomers, Session};
+use roadtrain_target_proto::service::{self, Broadcast, Effect};
+use roadtrain_target_proto::session::Newcomers;
 use roadtrain_target_proto::{
     CloseReason, ConnectRefused, Operation, Target as Control, TargetEvent, TurnOf,
 };
-use roadtrain_wire::cross_reset::IMMEDIATE;
-use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 
-const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 /// Longest time of a connection without a queue.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -433,9 +429,10 @@ impl<T: Transport> Target<T> {
             }
             let conns: Vec<ConnId> = self.lanes.keys().copied().collect();
             for conn in conns {
-                let lane = self.lanes.get_mut(&conn);
-                let slots = lane.map(|lane| lane.session.take_postponed()).unwrap_or_default();
-                slots.into_iter().for_each(|slot| self.begin_again(now, network, conn, slot));
+                let lent = self.lend(now, network, conn);
+                let slots = lent.map(|mut lane| service::take_postponed(&mut lane));
+                let slots = slots.into_iter().flatten();
+                slots.for_each(|slot| self.admin(now, network, conn, slot));
             }
             if self.messages.is_empty() {
                 return;
@@ -443,83 +440,26 @@ impl<T: Transport> Target<T> {
         }
     }
 
-    /// A Connect or shutdown that had to wait is tried again.
-    fn begin_again(&mut self, now: Instant, network: &mut T, conn: ConnId, slot: u16) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-        if let Some(slot) = execution.begin_admin(&mut env, slot) {
-            self.admin(now, network, conn, slot);
-        }
-    }
-
-    /// The control plane executes an admin or fabrics command.
+    /// Executes an admin or fabrics command.
     fn admin(&mut self, now: Instant, network: &mut T, conn: ConnId, slot: u16) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let Some((admin, buffer)) = lane.execution.take_admin(slot) else { return };
-        let sqe = &admin.sqe;
-        if self.plan.sabotage.is_some_and(|sabotage| sabotage.skips(sqe)) {
-            let completion = Some((Status::SUCCESS, IMMEDIATE.into()));
-            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-            return execution.answer(&mut env, slot, completion, buffer, &[]);
+        if self.plan.sabotage == Some(Sabotage::NoFence) {
+            self.presences = Presences::default();
         }
-        let (reply, page) = self.execute(now, network, conn, (sqe, admin.data(buffer.as_deref())));
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        if reply.connected {
-            lane.connected();
-        }
-        if reply.granted {
-            self.granted(now, conn);
-        }
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-        match reply.look_up {
-            _ if reply.postponed => execution.postpone(&mut env, slot, (admin, buffer)),
-            Some(wanted) => execution.look_up(&mut env, slot, (sqe, buffer), wanted),
-            None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
-        }
-        if reply.ends {
+        let Some(mut lane) = self.lend(now, network, conn) else { return };
+        let Ok(ends) = service::run_admin(&mut lane, slot);
+        drop(lane);
+        if ends {
             self.close(now, network, conn, true);
         }
     }
 
-    /// Executes an admin or fabrics command: the reply, and data for the host.
-    fn execute(
-        &mut self,
-        now: Instant,
-        network: &T,
-        conn: ConnId,
-        (sqe, data): (&Sqe, &[u8]),
-    ) -> (Reply, Vec<u8>) {
-        if self.plan.sabotage == Some(Sabotage::NoFence) {
-            self.presences = Presences::default();
-        }
-        let (mut page, proof) = (Vec::new(), T::proof(conn));
-        let Some((session, end, mut driver)) = self.driver(now, network, conn) else {
-            return (Reply::default(), page);
-        };
-        let port = Port { local: LOCAL, connection: proof, since: session.connecting(now) };
-        let command = (sqe, data);
-        let reply = service::command(&mut driver, now, session, port, command, &mut page);
-        if !reply.postponed {
-            session.answered();
-        }
-        session.take_frame_secret().iter().for_each(|secret| end.seal(secret));
-        (reply, page)
-    }
-
-    /// A connection's session, its end, and the driver that executes its commands.
-    fn driver<'a>(
-        &'a mut self,
-        now: Instant,
-        network: &'a T,
-        conn: ConnId,
-    ) -> Option<(&'a mut Session, &'a mut T::Target, Commands<'a, ConnId>)> {
-        let Target { lanes, control, presences, rng, numbers, messages, fence, .. } = self;
-        let Lane { session, end, .. } = lanes.get_mut(&conn)?;
-        let busy = &mut fence.busy;
+    /// A lane for the service.
+    fn lend<'a>(&'a mut self, now: Instant, network: &'a T, conn: ConnId) -> Option<Lent<'a, T>> {
+        let Target { lanes, control, presences, rng, numbers, messages, fence, stores, .. } = self;
+        let (lane, busy) = (lanes.get_mut(&conn)?, &mut fence.busy);
         let is_lost = Box::new(move |conn: &ConnId| network.is_closed(now, *conn, End::Target));
-        let driver = Commands { is_lost, control, presences, rng, numbers, messages, busy };
-        Some((session, end, driver))
+        let commands = Commands { is_lost, control, presences, rng, numbers, messages, busy };
+        Some(Lent { now, conn, lane, stores, commands })
     }
 
     /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
@@ -529,30 +469,7 @@ impl<T: Transport> Target<T> {
         network: &T,
         conn: ConnId,
     ) -> Result<bool, ConnectRefused> {
-        let proof = T::proof(conn);
-        let is_granted = match self.driver(now, network, conn) {
-            Some((session, _, mut driver)) => service::grant(&mut driver, now, session, proof)?,
-            None => false,
-        };
-        if is_granted {
-            self.granted(now, conn);
-        }
-        Ok(is_granted)
-    }
-
-    /// A connection has its queue.
-    fn granted(&mut self, now: Instant, conn: ConnId) {
-        let Target { lanes, control, stores, .. } = self;
-        let Some(lane) = lanes.get_mut(&conn) else { return };
-        let Some(connected) = lane.session.queue() else { return };
-        let table = control.namespaces_for(&connected.subnqn, connected.cntlid);
-        let user = connected.user();
-        let enter = || stores.stability.borrow_mut().enter(now, &user);
-        lane.mark = (connected.qid > 0).then(enter);
-        if connected.qid > 0 {
-            lane.execution.set_share(stores.shares.join(&connected.hostnqn));
-        }
-        lane.refresh(table.as_deref(), stores, control);
+        self.lend(now, network, conn).map_or(Ok(false), |mut lane| service::grant(&mut lane))
     }
 
     /// Does what the control plane wants; `false`: nothing.
@@ -563,62 +480,30 @@ impl<T: Transport> Target<T> {
         let mut has_any = false;
         while let Some(event) = self.presences.next_event(&mut self.control) {
             has_any = true;
-            let find = |lanes: &BTreeMap<ConnId, Lane<T::Target>>, ids| {
-                lanes.iter().find(|(_, lane)| lane.ids() == Some(ids)).map(|(&conn, _)| conn)
-            };
             match event {
-                TargetEvent::Completion { cntlid, cid, status, result }
-                | TargetEvent::EventCompletion { cntlid, cid, status, result } => {
-                    let Some(conn) = find(&self.lanes, (cntlid, 0)) else { continue };
-                    let lane = self.lanes.get_mut(&conn).expect("just found");
-                    let slot = match event {
-                        TargetEvent::EventCompletion { .. } => lane.end.event_request_of(cid),
-                        _ => lane.end.slot_of(cid),
-                    };
-                    if let Some(slot) = slot {
-                        lane.end.respond(now, slot, status, result);
-                    }
-                }
-                TargetEvent::Close { cntlid, qid, reason } => {
-                    self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
-                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
-                    let lane = self.lanes.get_mut(&conn).expect("just found");
-                    lane.session.forgotten(reason);
-                    self.close(now, network, conn, false);
-                }
-                TargetEvent::Abort { cntlid, qid, cid, id } => {
-                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
-                    let lane = self.lanes.get_mut(&conn).expect("just found");
-                    let (execution, mut env) =
-                        lane.parts(now, conn, &mut self.stores, &mut self.control);
-                    execution.abort(&mut env, cid, id);
-                }
-                TargetEvent::Quiesce { cntlid, qid } => {
-                    let Some(conn) = find(&self.lanes, (cntlid, qid)) else { continue };
-                    let lane = self.lanes.get_mut(&conn).expect("just found");
-                    let (execution, mut env) =
-                        lane.parts(now, conn, &mut self.stores, &mut self.control);
-                    execution.quiesce(&mut env);
-                }
-                TargetEvent::NamespacesChanged { nqn } => {
-                    for (&conn, lane) in &mut self.lanes {
-                        let Some((cntlid, _)) = lane.ids() else { continue };
-                        let table = self.control.namespaces_for(&nqn, cntlid);
-                        lane.refresh(table.as_deref(), &self.stores, &mut self.control);
-                        let (execution, mut env) =
-                            lane.parts(now, conn, &mut self.stores, &mut self.control);
-                        execution.review(&mut env);
-                    }
-                }
                 // No reservation outlives the process here.
                 TargetEvent::Save { turn, .. } => self.control.saved(&turn, false),
                 TargetEvent::Fence { turn, aborts } => self.fence_hosts(now, turn, aborts),
                 TargetEvent::Reserved { token, status, report } => {
                     self.reserved(now, token, status, &report);
                 }
+                event => self.apply(now, network, &event),
             }
         }
         has_any
+    }
+
+    /// Applies an event to the lanes that it concerns.
+    fn apply(&mut self, now: Instant, network: &mut T, event: &TargetEvent) {
+        let conns: Vec<ConnId> = self.lanes.keys().copied().collect();
+        for conn in conns {
+            let lent = self.lend(now, network, conn);
+            let effect = lent.map(|mut lane| service::apply(&mut lane, event));
+            if let Some(Effect::Closes(reason)) = effect {
+                self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
+                self.close(now, network, conn, false);
+            }
+        }
     }
 
     /// The process stands still until then.

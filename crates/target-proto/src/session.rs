@@ -480,6 +480,12 @@ impl Session {
         self.postponed.push(slot);
     }
 
+    /// True if commands wait until they are tried again.
+    #[must_use]
+    pub fn has_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
     /// Commands that are to be tried again.
     pub fn take_postponed(&mut self) -> Vec<u16> {
         core::mem::take(&mut self.postponed)

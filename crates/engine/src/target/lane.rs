@@ -235,12 +235,6 @@ impl TargetLane {
         execution.admits(&mut env, slot)
     }
 
-    /// Aborts the command `cid` if it can be.
-    pub(super) fn abort(&mut self, shared: &mut Shared, cid: u16, id: u32) {
-        let (execution, mut env) = self.parts(shared);
-        execution.abort(&mut env, cid, id);
-    }
-
     /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
     /// now because of that, and may again.
     pub(super) fn feed(

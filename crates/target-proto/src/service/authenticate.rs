@@ -1,6 +1,6 @@
 //! Commands of an authentication, and the grant that may follow.
 
-use super::{Computing, Driver, Note, Plane, Port, Reply, grant};
+use super::{Computing, Driver, Note, Plane, Port, Reply, grant_claim};
 use crate::session::{Session, State};
 use crate::{Connected, Reaction};
 use roadtrain_proto::time::Instant;
@@ -30,7 +30,7 @@ pub(super) fn authenticate<D: Driver>(
         return Reply { ends: true, ..Reply::completed(Status::INTERNAL_ERROR, 0) };
     };
     let has_failed = proceed(driver, now, session, (&connected, was_live));
-    let granted = grant(driver, now, session, port.connection);
+    let granted = grant_claim(driver, now, session, port.connection);
     let ends = has_failed || granted.is_err();
     let granted = granted == Ok(true);
     if let Some(authenticator) = session.authenticator()

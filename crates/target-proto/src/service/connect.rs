@@ -1,6 +1,6 @@
 //! Connect: the checks before a queue is claimed, in their order.
 
-use super::{Broadcast, Driver, Note, Plane, Port, Reply, grant};
+use super::{Broadcast, Driver, Note, Plane, Port, Reply, grant_claim};
 use crate::presence::Verdict;
 use crate::session::Session;
 use crate::{ConnectRefused, Connected};
@@ -43,7 +43,7 @@ pub(super) fn connect<D: Driver>(
                 let result = connected.result.into();
                 session.connected(connected);
                 // A queue that needs no proof is granted at once.
-                let granted = grant(driver, now, session, port.connection) == Ok(true);
+                let granted = grant_claim(driver, now, session, port.connection) == Ok(true);
                 Reply { connected: true, granted, ..Reply::completed(Status::SUCCESS, result) }
             }
         },

@@ -1,7 +1,8 @@
 //! Execution of a connection's admin and fabrics commands, from admission to answer.
 //!
-//! [`command`] and [`grant`] decide; a [`Driver`] lends them the control plane, random bytes and a thread that computes.
-//! The engine and the simulator are two drivers of the same code: a check that is added here is simulated as well.
+//! [`run_admin`], [`grant`] and [`apply`] decide; a [`Lane`] lends them the connection, and a [`Driver`] the control plane,
+//! random bytes and a worker that computes. The engine and the simulator drive the same code: a check that is added here
+//! is simulated as well.
 //!
 //! ```text
 //! refused by the state -----------------------------------------------> status
@@ -12,8 +13,10 @@
 
 mod authenticate;
 mod connect;
+mod lane;
 mod reply;
 
+pub use lane::{CommandsOf, Effect, Lane, apply, grant, run_admin, take_postponed};
 pub use reply::Reply;
 
 use super::session::{Request, Session, State};
@@ -90,7 +93,7 @@ pub struct Plane<'a, C> {
     pub any_lost: &'a dyn Fn(&[C]) -> bool,
 }
 
-/// Resources that [`command`] and [`grant`] use.
+/// Control plane, random bytes and a worker for the commands of one connection.
 pub trait Driver {
     /// Identifies a connection that can end on its own.
     type Connection: Copy;
@@ -122,7 +125,7 @@ pub trait Driver {
 }
 
 /// Executes an admin or fabrics command, if the connection's state admits it. Data for the host goes to `page`.
-pub fn command<D: Driver>(
+fn command<D: Driver>(
     driver: &mut D,
     now: Instant,
     session: &mut Session,
@@ -162,7 +165,7 @@ pub fn command<D: Driver>(
 ///
 /// # Errors
 /// The queue is refused: the connection is to end.
-pub fn grant<D: Driver>(
+fn grant_claim<D: Driver>(
     driver: &mut D,
     now: Instant,
     session: &mut Session,

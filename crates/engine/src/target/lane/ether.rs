@@ -441,12 +441,8 @@ impl TargetLane {
         }
         if is_first && self.session.sealed() {
             info!(peer = self.peer, "authenticated; frames are sealed");
-            let control = shared.control.clone();
-            let mut driver = control.commands(&self.peer);
-            match service::grant(&mut driver, shared.now, &mut self.session, None) {
-                Ok(true) => self.granted(shared),
-                Ok(false) => {}
-                Err(_) => return Err(LaneError::Ended("refused, though it has proved who it is")),
+            if service::grant(&mut self.lend(shared)).is_err() {
+                return Err(LaneError::Ended("refused, though it has proved who it is"));
             }
         }
         self.take_opened(shared, header, kind, body).map(|()| true)

@@ -15,6 +15,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::pauses;
 use roadtrain_target_proto::presence::Presence;
 use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::service::{self, Effect};
 use roadtrain_target_proto::session::Newcomers;
 use roadtrain_target_proto::{CloseReason, TargetEvent, TurnOf};
 use roadtrain_wire::status::Status;
@@ -406,37 +407,16 @@ impl Lanes {
         let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
             return;
         };
-        let Some(connected) = lane.session.queue() else { return };
-        let queue = (connected.cntlid, connected.qid);
-        match event {
-            TargetEvent::Completion { cntlid, .. }
-            | TargetEvent::EventCompletion { cntlid, .. }
-                if queue == (*cntlid, 0) =>
-            {
-                lane.complete(self.shared.now, event);
+        match service::apply(&mut lane.lend(&mut self.shared), event) {
+            Effect::Nothing => {}
+            Effect::EndsTurn => {
                 self.end_turn(index);
                 self.table.note(List::Idle, index);
             }
-            TargetEvent::Close { cntlid, qid, reason } if queue == (*cntlid, *qid) => {
+            Effect::Closes(reason) => {
                 info!(peer = %lane.peer, ?reason, "queue closed");
-                lane.session.forgotten(*reason);
                 self.close(index, reason.name());
             }
-            TargetEvent::Abort { cntlid, qid, cid, id } if queue == (*cntlid, *qid) => {
-                lane.abort(&mut self.shared, *cid, *id);
-                self.end_turn(index);
-                self.table.note(List::Idle, index);
-            }
-            TargetEvent::Quiesce { cntlid, qid } if queue == (*cntlid, *qid) => {
-                lane.quiesce(&mut self.shared);
-            }
-            TargetEvent::NamespacesChanged { nqn } if connected.subnqn == *nqn => {
-                lane.refresh(&self.shared.control);
-                lane.review(&mut self.shared);
-                self.end_turn(index);
-                self.table.note(List::Idle, index);
-            }
-            _ => {}
         }
     }
 

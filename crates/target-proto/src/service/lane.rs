@@ -1,0 +1,181 @@
+//! Admin commands and events of one lane: what they do to its session and to the commands in execution.
+
+use super::{Driver, Port, command, grant_claim};
+use crate::execution::{Environment, Execution, Namespace};
+use crate::session::Session;
+use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
+use core::ops::DerefMut;
+use roadtrain_proto::security::FrameSecret;
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::status::Status;
+
+/// Commands in execution of a lane.
+pub type CommandsOf<L> = Execution<<L as Lane>::Namespace, <L as Lane>::Buffer>;
+
+/// A lane, and what its driver lends for a call.
+pub trait Lane {
+    /// Namespaces of its commands.
+    type Namespace: Namespace;
+    /// Buffers of its commands.
+    type Buffer: DerefMut<Target = [u8]>;
+    /// Identifies a connection that can end on its own.
+    type Connection: Copy;
+    /// Error of its transport.
+    type Error;
+
+    /// Time of this turn.
+    fn now(&self) -> Instant;
+    /// State of the connection.
+    fn session(&mut self) -> &mut Session;
+    /// Commands in execution, and their environment.
+    fn parts(&mut self)
+    -> (&mut CommandsOf<Self>, impl Environment<Self::Namespace, Self::Buffer>);
+    /// State of the connection, and the control plane for its commands.
+    fn control(&mut self) -> (&mut Session, impl Driver<Connection = Self::Connection>);
+    /// Properties of the connection, for a command that came at `since`.
+    fn port(&self, since: Instant) -> Port<Self::Connection>;
+    /// An empty page for data that the control plane returns.
+    fn take_page(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+    /// Takes the page back.
+    fn keep_page(&mut self, _page: Vec<u8>) {}
+
+    /// Seals frames with this secret from now on.
+    ///
+    /// # Errors
+    /// The transport cannot.
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), Self::Error>;
+    /// Sets the queue pair to what Connect has agreed upon.
+    fn set_connected(&mut self);
+    /// Sets up what a granted queue needs: namespaces, its share of the buffers, counters.
+    fn granted(&mut self);
+    /// Resolves the namespaces again, as they have changed.
+    fn refresh(&mut self);
+    /// Slot of a command in execution.
+    fn slot_of(&mut self, cid: u16) -> Option<u16>;
+    /// Slot of an Asynchronous Event Request in execution.
+    fn event_request_of(&mut self, cid: u16) -> Option<u16>;
+}
+
+/// Effect of an event on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// None that the driver has to follow.
+    Nothing,
+    /// The turn of the lane is to end: it may have something to send.
+    EndsTurn,
+    /// The lane is to be closed.
+    Closes(CloseReason),
+}
+
+/// Executes the admin or fabrics command in a slot, if there is one: `true` when the connection ends after its completion.
+///
+/// # Errors
+/// The connection ends at once.
+pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
+    let Some((admin, buffer)) = lane.parts().0.take_admin(slot) else { return Ok(false) };
+    let now = lane.now();
+    let since = lane.session().connecting(now);
+    let (port, mut page) = (lane.port(since), lane.take_page());
+    let reply = {
+        let (session, mut driver) = lane.control();
+        let data = admin.data(buffer.as_deref());
+        command(&mut driver, now, session, port, (&admin.sqe, data), &mut page)
+    };
+    if reply.postponed {
+        let (execution, mut env) = lane.parts();
+        execution.postpone(&mut env, slot, (admin, buffer));
+    } else {
+        if let Some(secret) = lane.session().take_frame_secret() {
+            lane.seal(&secret)?;
+        }
+        lane.session().answered();
+        if reply.connected {
+            lane.set_connected();
+        }
+        if reply.granted {
+            lane.granted();
+        }
+        let (execution, mut env) = lane.parts();
+        match reply.look_up {
+            Some(wanted) => execution.look_up(&mut env, slot, (&admin.sqe, buffer), wanted),
+            None => execution.answer(&mut env, slot, reply.completion, buffer, &page),
+        }
+    }
+    lane.keep_page(page);
+    Ok(reply.ends)
+}
+
+/// Grants the host its queue, if it has proved its name by now.
+///
+/// # Errors
+/// The queue is refused: the connection is to end.
+pub fn grant<L: Lane>(lane: &mut L) -> Result<bool, ConnectRefused> {
+    let now = lane.now();
+    let connection = lane.port(now).connection;
+    let is_granted = {
+        let (session, mut driver) = lane.control();
+        grant_claim(&mut driver, now, session, connection)?
+    };
+    if is_granted {
+        lane.granted();
+    }
+    Ok(is_granted)
+}
+
+/// Commands that were postponed and are to be executed now: Connects, shutdowns, and steps of authentications.
+pub fn take_postponed<L: Lane>(lane: &mut L) -> Vec<u16> {
+    let postponed = lane.session().take_postponed();
+    let (execution, mut env) = lane.parts();
+    postponed.into_iter().filter_map(|slot| execution.begin_admin(&mut env, slot)).collect()
+}
+
+/// Applies an event of the control plane to a lane that has not ended.
+pub fn apply<L: Lane>(lane: &mut L, event: &TargetEvent) -> Effect {
+    let Some(Connected { cntlid, qid, subnqn, .. }) = lane.session().queue() else {
+        return Effect::Nothing;
+    };
+    let (own, is_admin) = ((*cntlid, *qid), *qid == 0);
+    match *event {
+        TargetEvent::Completion { cntlid, cid, status, result } if is_admin && cntlid == own.0 => {
+            let slot = lane.slot_of(cid);
+            complete(lane, slot, status, result)
+        }
+        TargetEvent::EventCompletion { cntlid, cid, status, result }
+            if is_admin && cntlid == own.0 =>
+        {
+            let slot = lane.event_request_of(cid);
+            complete(lane, slot, status, result)
+        }
+        TargetEvent::Close { cntlid, qid, reason } if (cntlid, qid) == own => {
+            lane.session().forgotten(reason);
+            Effect::Closes(reason)
+        }
+        TargetEvent::Abort { cntlid, qid, cid, id } if (cntlid, qid) == own => {
+            let (execution, mut env) = lane.parts();
+            execution.abort(&mut env, cid, id);
+            Effect::EndsTurn
+        }
+        TargetEvent::Quiesce { cntlid, qid } if (cntlid, qid) == own => {
+            let (execution, mut env) = lane.parts();
+            execution.quiesce(&mut env);
+            Effect::Nothing
+        }
+        TargetEvent::NamespacesChanged { ref nqn } if *subnqn == *nqn => {
+            lane.refresh();
+            let (execution, mut env) = lane.parts();
+            execution.review(&mut env);
+            Effect::EndsTurn
+        }
+        _ => Effect::Nothing,
+    }
+}
+
+/// Answers a command that the control plane has kept.
+fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u64) -> Effect {
+    if let Some(slot) = slot {
+        lane.parts().1.respond(slot, status, result);
+    }
+    Effect::EndsTurn
+}
