@@ -8,7 +8,7 @@ use crate::pool::{Buffer, Pool};
 use crate::transport::{Event, Hold, TargetEnd, Transport};
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
-use roadtrain_proto::security::{FrameSecret, SealUse};
+use roadtrain_proto::security::{FrameSecret, SealUse, SecuredAs};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Environment;
 use roadtrain_target_proto::service::{self, Driver, Port};
@@ -46,11 +46,14 @@ pub struct Lane<E> {
 
 impl<E: TargetEnd> Lane<E> {
     /// A connection just accepted.
-    pub fn new(plan: &Plan, end: E) -> Self {
+    pub fn new(plan: &Plan, end: E, secured_as: Option<SecuredAs>) -> Self {
         let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
+        let secures = secured_as.is_some();
+        let mut session = Session::new(Settings { secures, seals, ..Settings::default() });
+        secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
         Lane {
             end,
-            session: Session::new(Settings { seals, ..Settings::default() }),
+            session,
             execution: Execution::default(),
             mark: None,
             namespaces: HashMap::new(),

@@ -4,7 +4,7 @@ use crate::disk::BLOCK_BYTES;
 use crate::load::Request;
 use crate::network::{Arrival, ConnId, End, Lost, Network};
 use crate::plan::Plan;
-use crate::transport::{Completed, HostEnd};
+use crate::transport::{Completed, HostEnd, Opening};
 use crate::wire::Wire;
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_host_proto::requests::Queue;
@@ -57,13 +57,13 @@ impl Link {
 
     /// Connects to a target.
     pub fn new(
-        (now, target): (Instant, u8),
+        (now, queue): (Instant, Opening),
         config: Config,
         network: &mut Network,
         plan: &Plan,
         placed: bool,
     ) -> Self {
-        let conn = network.connect(now, target);
+        let conn = network.connect(now, queue.target, queue.hostid);
         Link {
             conn,
             wire: Wire::new(plan, conn, End::Host),

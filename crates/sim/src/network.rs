@@ -5,7 +5,7 @@ use crate::connection::Connection as TargetConnection;
 use crate::forger;
 use crate::host::Host;
 use crate::link::Link;
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, NQN, Plan, host_nqn};
 use crate::rng::Rng;
 use crate::target::Target;
 use crate::transport::{Opening, Transport};
@@ -14,6 +14,7 @@ use crate::world::Summary;
 use core::time::Duration;
 use roadtrain_host_proto::qpair::Config;
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -135,6 +136,8 @@ fn length(arrival: &Arrival) -> usize {
 struct Connection {
     /// The target that it leads to.
     target: u8,
+    /// The host that has opened it.
+    hostid: [u8; 16],
     to_host: Pipe,
     to_target: Pipe,
 }
@@ -197,11 +200,11 @@ impl Network {
     }
 
     /// The host connects; the target hears of it later.
-    pub fn connect(&mut self, now: Instant, target: u8) -> ConnId {
+    pub fn connect(&mut self, now: Instant, target: u8, hostid: [u8; 16]) -> ConnId {
         self.next_id += 1;
         let id = ConnId(self.next_id);
         let at = now + self.delay();
-        let mut connection = Connection { target, ..Connection::default() };
+        let mut connection = Connection { target, hostid, ..Connection::default() };
         connection.to_target.push(at, Arrival::Accept);
         self.connections.insert(id, connection);
         id
@@ -569,7 +572,7 @@ impl Transport for Network {
             ..plan.host
         };
         let placed = rng.chance(plan.placed_percent);
-        Link::new((now, queue.target), config, self, plan, placed)
+        Link::new((now, queue), config, self, plan, placed)
     }
 
     fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
@@ -584,6 +587,12 @@ impl Transport for Network {
         rng: &mut Rng,
     ) -> TargetConnection {
         TargetConnection::new(plan, id, rng.chance(plan.placed_percent))
+    }
+
+    fn secured_as(&self, id: ConnId) -> Option<SecuredAs> {
+        let connection = self.connections.get(&id).filter(|_| self.is_secured)?;
+        let hostnqn = host_nqn(connection.hostid);
+        Some(SecuredAs { hostnqn, subnqn: NQN.into(), by_generated: false })
     }
 
     fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {

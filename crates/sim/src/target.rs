@@ -206,7 +206,7 @@ impl<T: Transport> Target<T> {
                 continue;
             }
             let end = network.target_end(now, conn, &self.plan, &mut self.rng);
-            self.lanes.insert(conn, Lane::new(&self.plan, end));
+            self.lanes.insert(conn, Lane::new(&self.plan, end, network.secured_as(conn)));
             self.newcomers.enter(now, conn);
         }
     }

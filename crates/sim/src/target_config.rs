@@ -1,6 +1,7 @@
 //! What a simulated target exports when it begins.
 
 use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::{
@@ -40,5 +41,10 @@ pub(crate) fn control(
         config.authentication =
             Authentication { required: true, offer, keys, ..Default::default() };
     }
-    Control::new(now, &config).expect("the configuration is valid")
+    let mut control = Control::new(now, &config).expect("the configuration is valid");
+    if plan.tls {
+        let everywhere = (0..=u8::MAX).map(|number| host_nqn([number; 16])).collect();
+        control.set_tls_hosts(TlsHosts { everywhere, ..TlsHosts::default() });
+    }
+    control
 }

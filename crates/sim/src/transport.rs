@@ -14,7 +14,7 @@ use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_host_proto::requests::Queue;
 use roadtrain_proto::policy::{Class, PolicyConfig};
-use roadtrain_proto::security::FrameSecret;
+use roadtrain_proto::security::{FrameSecret, SecuredAs};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Payload;
 use roadtrain_wire::cqe::Cqe;
@@ -99,6 +99,10 @@ pub trait Transport: Sized {
     fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId>;
     /// Its end at the target.
     fn target_end(&mut self, now: Instant, id: ConnId, plan: &Plan, rng: &mut Rng) -> Self::Target;
+    /// Names that a connection's key stands for, if it has TLS.
+    fn secured_as(&self, _id: ConnId) -> Option<SecuredAs> {
+        None
+    }
     /// What has arrived at `end`.
     fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival>;
     /// `end` is done with it; with `orderly` all it has sent arrives.
