@@ -179,3 +179,6 @@ fn grant_claim<D: Driver>(
     }
     granted
 }
+
+#[cfg(test)]
+mod tests;
