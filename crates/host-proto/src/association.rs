@@ -209,8 +209,9 @@ struct Asked {
     what: &'static str,
     /// Not the procedure's, but in between.
     is_keep_alive: bool,
-    /// The admin queue's Connect: from then on the controller waits for Keep Alives.
-    is_connect: bool,
+    /// The admin queue's Connect, or a step of the authentication behind it: the controller takes Keep Alives, and waits
+    /// for them, from the end of that on.
+    opens_admin_queue: bool,
     /// When there is no answer in time; `None` for what we do ourselves, which takes what it takes.
     until: Option<Instant>,
 }
@@ -223,6 +224,8 @@ struct Path<E> {
     pause_until: Option<Instant>,
     /// When the next Keep Alive is due.
     keep_alive_at: Option<Instant>,
+    /// The last command was of those that [`Asked::opens_admin_queue`] means.
+    opens_admin_queue: bool,
     /// An event that nobody has looked at.
     event: Option<AsyncEvent>,
     /// Commands to be aborted: lane and command identifier.
@@ -282,6 +285,7 @@ impl<E: Send + 'static> Association<E> {
             asked: None,
             pause_until: None,
             keep_alive_at: None,
+            opens_admin_queue: false,
             event: None,
             overdue: VecDeque::new(),
             is_aborting: false,
@@ -420,9 +424,12 @@ impl<E: Send + 'static> Association<E> {
     /// The driver's answer to the path's last [`Action::Ask`].
     pub fn answer(&mut self, now: Instant, path: PathId, answer: Result<Answer, E>) {
         let Some(asked) = self.paths[usize::from(path.0)].asked.take() else { return };
-        let is_success =
-            matches!(&answer, Ok(Answer::Completed { cqe, .. }) if cqe.status().is_success());
-        if asked.is_connect && is_success {
+        let has_failed = match &answer {
+            Ok(Answer::Completed { cqe, .. }) => !cqe.status().is_success(),
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        if asked.opens_admin_queue && !has_failed {
             self.paths[usize::from(path.0)].keep_alive_at = self.keep_alive_after(now);
         }
         if self.ending == Some(Ending::Asking) && answer.is_ok() {

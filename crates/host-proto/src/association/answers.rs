@@ -9,6 +9,12 @@ use roadtrain_wire::sqe::opcode;
 /// Shortest wait for an answer.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
 
+/// True for Connect, and for commands of an authentication.
+fn opens_queue(sqe: &Sqe) -> bool {
+    let kinds = [fctype::CONNECT, fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
+    sqe.opcode == opcode::FABRICS && kinds.contains(&sqe.fctype())
+}
+
 impl<E: Send + 'static> Association<E> {
     pub(super) fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
         let timeout = self.config.wants.keep_alive;
@@ -39,18 +45,20 @@ impl<E: Send + 'static> Association<E> {
     }
 
     pub(super) fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
-        let (what, is_connect) = match &ask {
+        let before = self.paths[number].opens_admin_queue;
+        let (what, opens_admin_queue) = match &ask {
             Ask::Open { .. } => ("connection", false),
             Ask::Run { qid, command } => {
-                let sqe = &command.sqe;
-                let is_connect = sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::CONNECT;
-                (command.what, *qid == 0 && is_connect)
+                let opens = *qid == 0 && opens_queue(&command.sqe);
+                (command.what, opens)
             }
-            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", false),
+            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", before),
         };
         let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
         let until = (!is_ours).then(|| now + self.patience(now, number, is_keep_alive));
-        self.paths[number].asked = Some(Asked { what, is_keep_alive, is_connect, until });
+        let path = &mut self.paths[number];
+        path.opens_admin_queue = opens_admin_queue;
+        path.asked = Some(Asked { what, is_keep_alive, opens_admin_queue, until });
         self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
     }
 

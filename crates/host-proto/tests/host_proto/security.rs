@@ -115,11 +115,10 @@ fn a_controller_that_is_refused_hears_it() {
     assert!(matches!(target.controller.state(), State::Failed));
 }
 
-/// However long the host computes: the target has its whole time for each answer.
-#[test]
-fn what_the_host_computes_takes_nothing_of_the_targets_time() {
-    let config = Config {
-        wants: wants(keys(1, None)),
+/// Configuration of a host with one lane.
+fn config(wants: Wants) -> Config {
+    Config {
+        wants,
         lanes: 1,
         expresses: 0,
         reconnect_delay: Duration::from_millis(250),
@@ -128,9 +127,39 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         fast_io_fail_timeout: None,
         beside: None,
         old_commands: Default::default(),
-    };
+    }
+}
+
+/// The controller takes no Keep Alive before the host has proved its name, however long that takes.
+#[test]
+fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
+    let step = Duration::from_secs(3);
+    let wants = Wants { keep_alive: step + Duration::from_secs(1), ..wants(keys(1, None)) };
+    let mut now = Instant(0);
+    let mut association = Association::<&'static str>::new(now, config(wants));
+    let mut target = Target::new(&keys(1, None));
+    let mut sent = Vec::new();
+    while sent.len() < 6 {
+        let Some(Action::Ask { path, ask }) = association.poll(now) else { panic!("{sent:?}") };
+        if let Ask::Run { command, .. } = &ask {
+            sent.push(command.what);
+        }
+        let answer = target.answer(&ask);
+        now += step; // more than the time after which a Keep Alive is due
+        association.answer(now, path, Ok(answer));
+    }
+    assert!(!sent.contains(&"Keep Alive"), "{sent:?}");
+    // From then on the controller waits for one.
+    let next = association.poll(now + step);
+    let Some(Action::Ask { ask: Ask::Run { command, .. }, .. }) = next else { panic!() };
+    assert_eq!(command.what, "Keep Alive");
+}
+
+/// However long the host computes: the target has its whole time for each answer.
+#[test]
+fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let (mut now, mut computed) = (Instant(0), 0);
-    let mut association = Association::<&'static str>::new(now, config);
+    let mut association = Association::<&'static str>::new(now, config(wants(keys(1, None))));
     let mut target = Target::new(&keys(1, None));
     while computed == 0 || target.heard.len() < 2 {
         let Some(Action::Ask { path, ask }) = association.poll(now) else { panic!("{computed}") };
