@@ -9,10 +9,16 @@ use roadtrain_target_proto::presence::Presences;
 use roadtrain_target_proto::service::{Broadcast, Computing, Driver, Note, Plane};
 use roadtrain_target_proto::{Connected, Target};
 
+/// Network, as the target sees the ends of its connections.
+pub(crate) trait Ends<C> {
+    /// True if the host has ended the connection, though bytes that it sent before may be unread.
+    fn is_lost(&self, now: Instant, connection: C) -> bool;
+}
+
 /// Control plane for the commands of one connection.
-pub(crate) struct Commands<'a, C> {
-    /// True if the host has ended the connection.
-    pub(crate) is_lost: Box<dyn Fn(&C) -> bool + 'a>,
+pub(crate) struct Commands<'a, C, N> {
+    pub(crate) now: Instant,
+    pub(crate) network: &'a N,
     pub(crate) control: &'a mut Target,
     pub(crate) presences: &'a mut Presences<C>,
     pub(crate) rng: &'a mut Rng,
@@ -24,19 +30,19 @@ pub(crate) struct Commands<'a, C> {
     pub(crate) busy: &'a mut u64,
 }
 
-impl<C> Commands<'_, C> {
-    pub(crate) fn reborrow(&mut self) -> Commands<'_, C> {
-        let Commands { is_lost, control, presences, rng, numbers, messages, busy } = self;
-        let is_lost = Box::new(|connection: &C| is_lost(connection));
-        Commands { is_lost, control, presences, rng, numbers, messages, busy }
+impl<C, N> Commands<'_, C, N> {
+    pub(crate) fn reborrow(&mut self) -> Commands<'_, C, N> {
+        let Commands { now, network, control, presences, rng, numbers, messages, busy } = self;
+        Commands { now: *now, network, control, presences, rng, numbers, messages, busy }
     }
 }
 
-impl<C: Copy> Driver for Commands<'_, C> {
+impl<C: Copy, N: Ends<C>> Driver for Commands<'_, C, N> {
     type Connection = C;
 
     fn control<R>(&mut self, call: impl FnOnce(Plane<'_, C>) -> (R, Option<Broadcast>)) -> R {
-        let any_lost = |connections: &[C]| connections.iter().any(&self.is_lost);
+        let is_lost = |connection: &C| self.network.is_lost(self.now, *connection);
+        let any_lost = |connections: &[C]| connections.iter().any(is_lost);
         let plane = Plane { target: self.control, presences: self.presences, any_lost: &any_lost };
         let (result, message) = call(plane);
         self.messages.extend(message);

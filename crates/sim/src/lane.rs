@@ -161,15 +161,8 @@ impl<E: TargetEnd> Lane<E> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
-    /// The turn is over: sends what may be sent.
-    pub fn end_turn(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        network: &mut E::Network,
-        pool: &mut Pool,
-    ) {
-        self.session.tell_traffic();
+    /// Sends what may be sent.
+    pub fn send(&mut self, now: Instant, conn: ConnId, network: &mut E::Network, pool: &mut Pool) {
         let mut hold = Hold { execution: &mut self.execution, pool };
         self.end.end_turn(now, conn, network, &mut hold);
     }
@@ -181,7 +174,7 @@ pub(crate) struct Lent<'a, T: Transport> {
     pub(crate) conn: ConnId,
     pub(crate) lane: &'a mut Lane<T::Target>,
     pub(crate) stores: &'a mut Stores,
-    pub(crate) commands: Commands<'a, ConnId>,
+    pub(crate) commands: Commands<'a, ConnId, T>,
 }
 
 impl<'a, T: Transport> service::Lane for Lent<'a, T> {
@@ -236,6 +229,9 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
     fn refresh(&mut self) {
         self.lane.refresh(self.stores, self.commands.control);
     }
+
+    /// The network ends it, as it knows in which way.
+    fn hang_up(&mut self) {}
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {
         self.lane.end.slot_of(cid)

@@ -13,10 +13,10 @@ use core::time::Duration;
 use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Fed;
-use roadtrain_target_proto::pauses::{PauseDetector, is_too_long};
+use roadtrain_target_proto::pauses::PauseDetector;
 use roadtrain_target_proto::presence::Presences;
 use roadtrain_target_proto::service::{self, Broadcast, Effect};
-use roadtrain_target_proto::session::Newcomers;
+use roadtrain_target_proto::session::{AfterPause, Newcomers};
 use roadtrain_target_proto::{
     CloseReason, ConnectRefused, Operation, Target as Control, TargetEvent, TurnOf,
 };
@@ -143,10 +143,6 @@ impl<T: Transport> Target<T> {
         for (conn, slot, outcome) in self.stores.advance(now) {
             self.finish(now, network, (conn, slot, outcome));
         }
-        for (&conn, lane) in &mut self.lanes {
-            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-            execution.begin_due(&mut env);
-        }
         self.feed(now, network);
         self.grant(now, network);
         self.end_newcomers(now, network);
@@ -164,11 +160,15 @@ impl<T: Transport> Target<T> {
 
     /// Sends what lanes have to send, and ends those whose connections have ended.
     fn end_turns(&mut self, now: Instant, network: &mut T) {
-        for (&conn, lane) in &mut self.lanes {
-            lane.end_turn(now, conn, network, &mut self.stores.pool);
-            let (execution, mut env) = lane.parts(now, conn, &mut self.stores, &mut self.control);
-            execution.end_turn(&mut env);
+        for conn in self.lanes.keys().copied().collect::<Vec<_>>() {
+            self.lend(now, network, conn).iter_mut().for_each(service::before_sending);
+            let Some(lane) = self.lanes.get_mut(&conn) else { continue };
+            lane.send(now, conn, network, &mut self.stores.pool);
             network.listen(conn, End::Target, lane.listens());
+            let lent = self.lend(now, network, conn);
+            if lent.is_some_and(|mut lane| service::after_sending(&mut lane).is_err()) {
+                self.close(now, network, conn, true);
+            }
         }
         self.end_ended(now, network);
     }
@@ -176,20 +176,18 @@ impl<T: Transport> Target<T> {
     /// Ends lanes whose keep-alive timers have expired while it stood still; nothing more of them is executed.
     fn check_after_pause(&mut self, now: Instant, pause: Duration, network: &mut T) {
         self.control.handle_timeout(now);
-        let has_expired = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.session.has_expired();
-        let expired: Vec<ConnId> =
-            self.lanes.iter().filter(has_expired).map(|(&conn, _)| conn).collect();
-        let is_late = |(_, lane): &(&ConnId, &Lane<T::Target>)| {
-            let queue = lane.session.queue();
-            queue.is_some_and(|queue| is_too_long(pause, queue.keep_alive))
+        let after = |(&conn, lane): (&ConnId, &Lane<T::Target>)| {
+            (conn, lane.session.after_pause(pause), lane.ids())
         };
-        let late = self.ended.iter().filter(is_late).map(|(conn, _)| conn);
-        for &conn in expired.iter().chain(late) {
-            self.stores.cancel_all(conn);
-        }
-        self.expired += expired.len() as u64;
-        for conn in expired {
-            self.close(now, network, conn, false);
+        let all = self.lanes.iter().chain(&self.ended);
+        for (conn, AfterPause { cancels, closes }, ids) in all.map(after).collect::<Vec<_>>() {
+            if cancels {
+                self.stores.cancel_all(conn);
+            }
+            if let Some((cntlid, qid)) = ids.filter(|_| closes) {
+                let reason = CloseReason::KeepAliveExpired;
+                self.apply(now, network, conn, &TargetEvent::Close { cntlid, qid, reason });
+            }
         }
     }
 
@@ -285,19 +283,17 @@ impl<T: Transport> Target<T> {
 
     /// The connection is over; with `orderly` a TermReq may still be on its way.
     fn close(&mut self, now: Instant, network: &mut T, conn: ConnId, orderly: bool) {
-        let Some(mut lane) = self.lanes.remove(&conn) else { return };
+        let Some(lane) = self.lanes.get_mut(&conn) else { return };
         let mut hold = Hold { execution: &mut lane.execution, pool: &mut self.stores.pool };
         lane.end.close(now, conn, network, &mut hold, orderly);
-        lane.execution.close(|buffer| self.stores.pool.give(buffer));
         if let (Some(user), Some(mark)) = (lane.session.user(), lane.mark.take()) {
             self.stores.stability.borrow_mut().leave(now, user, &mark);
         }
-        match (lane.session.end(), self.plan.sabotage) {
-            (Some(presence), Some(Sabotage::NoDrain)) => self.presences.leave(presence),
-            (Some(presence), _) => self.presences.drain(presence),
-            (None, _) => {}
+        if self.plan.sabotage == Some(Sabotage::NoDrain) {
+            lane.session.presence().iter().for_each(|presence| self.presences.leave(presence));
         }
-        self.ended.insert(conn, lane);
+        self.lend(now, network, conn).iter_mut().for_each(service::close);
+        self.ended.extend(self.lanes.remove(&conn).map(|lane| (conn, lane)));
         self.vacate(conn);
     }
 
@@ -406,8 +402,7 @@ impl<T: Transport> Target<T> {
     /// Ends lanes that the host has lost.
     fn close_stale(&mut self, now: Instant, network: &mut T, host: &str) {
         let is_lost = |&(&conn, lane): &(&ConnId, &Lane<T::Target>)| {
-            lane.session.presence().is_some_and(|presence| *presence.hostnqn == *host)
-                && network.is_closed(now, conn, End::Target)
+            lane.session.is_stale(host, || network.is_closed(now, conn, End::Target))
         };
         let lost: Vec<_> = self.lanes.iter().filter(is_lost).map(|(&conn, _)| conn).collect();
         self.fence.swept += lost.len() as u64;
@@ -422,6 +417,7 @@ impl<T: Transport> Target<T> {
                 match message {
                     Broadcast::CloseStale(host) => self.close_stale(now, network, &host),
                     Broadcast::Probe(host) => self.ask(now, &host),
+                    Broadcast::TryAgain => self.presences.wait(),
                 }
             }
             if !self.presences.settled() {
@@ -445,10 +441,8 @@ impl<T: Transport> Target<T> {
         if self.plan.sabotage == Some(Sabotage::NoFence) {
             self.presences = Presences::default();
         }
-        let Some(mut lane) = self.lend(now, network, conn) else { return };
-        let Ok(ends) = service::run_admin(&mut lane, slot);
-        drop(lane);
-        if ends {
+        let lent = self.lend(now, network, conn);
+        if let Some(Ok(true)) = lent.map(|mut lane| service::run_admin(&mut lane, slot)) {
             self.close(now, network, conn, true);
         }
     }
@@ -457,8 +451,7 @@ impl<T: Transport> Target<T> {
     fn lend<'a>(&'a mut self, now: Instant, network: &'a T, conn: ConnId) -> Option<Lent<'a, T>> {
         let Target { lanes, control, presences, rng, numbers, messages, fence, stores, .. } = self;
         let (lane, busy) = (lanes.get_mut(&conn)?, &mut fence.busy);
-        let is_lost = Box::new(move |conn: &ConnId| network.is_closed(now, *conn, End::Target));
-        let commands = Commands { is_lost, control, presences, rng, numbers, messages, busy };
+        let commands = Commands { now, network, control, presences, rng, numbers, messages, busy };
         Some(Lent { now, conn, lane, stores, commands })
     }
 
@@ -487,22 +480,23 @@ impl<T: Transport> Target<T> {
                 TargetEvent::Reserved { token, status, report } => {
                     self.reserved(now, token, status, &report);
                 }
-                event => self.apply(now, network, &event),
+                event => {
+                    for conn in self.lanes.keys().copied().collect::<Vec<_>>() {
+                        self.apply(now, network, conn, &event);
+                    }
+                }
             }
         }
         has_any
     }
 
-    /// Applies an event to the lanes that it concerns.
-    fn apply(&mut self, now: Instant, network: &mut T, event: &TargetEvent) {
-        let conns: Vec<ConnId> = self.lanes.keys().copied().collect();
-        for conn in conns {
-            let lent = self.lend(now, network, conn);
-            let effect = lent.map(|mut lane| service::apply(&mut lane, event));
-            if let Some(Effect::Closes(reason)) = effect {
-                self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
-                self.close(now, network, conn, false);
-            }
+    /// Applies an event to a lane, if it concerns it.
+    fn apply(&mut self, now: Instant, network: &mut T, conn: ConnId, event: &TargetEvent) {
+        let lent = self.lend(now, network, conn);
+        if let Some(Effect::Closes(reason)) = lent.map(|mut lane| service::apply(&mut lane, event))
+        {
+            self.expired += u64::from(reason == CloseReason::KeepAliveExpired);
+            self.close(now, network, conn, false);
         }
     }
 

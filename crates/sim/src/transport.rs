@@ -1,6 +1,7 @@
 //! What carries lanes: TCP connections over [`crate::network`], or links of [`crate::ether`]. Hosts and the target are
 //! the same over both.
 
+use crate::commands::Ends;
 use crate::execution::Execution;
 use crate::host::Host;
 use crate::load::Request;
@@ -119,6 +120,12 @@ pub trait Transport: Sized {
     }
     /// From now on `end` reads what arrives, or does not.
     fn listen(&mut self, _id: ConnId, _end: End, _listens: bool) {}
+}
+
+impl<T: Transport> Ends<ConnId> for T {
+    fn is_lost(&self, now: Instant, connection: ConnId) -> bool {
+        self.is_closed(now, connection, End::Target)
+    }
 }
 
 /// A queue that a host connects.

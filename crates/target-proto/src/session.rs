@@ -9,6 +9,7 @@
 //! state. [`State::takes`] and [`State::admits`] are the tables of what may come.
 
 use super::io::IoCommand;
+use super::pauses;
 use super::presence::{Presence, Presences};
 use super::stability::User;
 pub use super::state::{Request, State};
@@ -110,6 +111,15 @@ impl Computing {
             self.spared += now.since(std::mem::replace(since, now));
         }
     }
+}
+
+/// Consequences of a pause for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfterPause {
+    /// Its commands that have not begun do not begin.
+    pub cancels: bool,
+    /// Its keep-alive timer has expired: it closes.
+    pub closes: bool,
 }
 
 /// What is left to be told when nothing of a connection is left.
@@ -450,6 +460,21 @@ impl Session {
     #[must_use]
     pub fn has_expired(&self) -> bool {
         self.connected.as_ref().is_some_and(|connected| connected.shared.has_expired())
+    }
+
+    /// Consequences of a time in which the target stood still: the host may have stopped waiting for commands.
+    #[must_use]
+    pub fn after_pause(&self, pause: Duration) -> AfterPause {
+        let closes = self.has_expired();
+        let waits = |queue: &Connected| !pauses::is_too_long(pause, queue.keep_alive);
+        let is_late = self.is_ended() && !self.queue().is_none_or(waits);
+        AfterPause { cancels: closes || is_late, closes }
+    }
+
+    /// True if its host has closed the connection and connects again under this name: nothing more of it is executed.
+    #[must_use]
+    pub fn is_stale(&self, hostnqn: &str, is_hung_up: impl FnOnce() -> bool) -> bool {
+        self.presence().is_some_and(|presence| *presence.hostnqn == *hostnqn) && is_hung_up()
     }
 
     /// Its controller, as stores know it.

@@ -35,6 +35,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::buffer_shares::BufferShares;
 use roadtrain_target_proto::execution::Fed;
 use roadtrain_target_proto::qpair::Config;
+use roadtrain_target_proto::service;
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -303,30 +304,21 @@ impl TargetLane {
 
     /// Nothing is left of it, which the control plane hears.
     pub(super) fn leave(self, control: &Control) {
-        if let Some(leaving) = self.session.leave() {
-            control.left(&leaving);
-        }
+        service::leave(&mut control.commands(&self.peer), self.session);
     }
 
     /// The turn is over: rings what the policy lets go, and sends it.
     pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
-        self.session.tell_traffic();
-        let (execution, mut env) = self.parts(shared);
-        execution.begin_due(&mut env);
+        service::before_sending(&mut self.lend(shared));
         self.transport.batcher().add_to(shared.now, &mut shared.load);
         self.hear_load(shared);
         self.transport.expire(shared.now);
         self.flush(shared)?;
-        let (execution, mut env) = self.parts(shared);
-        execution.end_turn(&mut env);
+        let ended = service::after_sending(&mut self.lend(shared));
         let TargetLane { session, transport, .. } = &*self;
         let stats = || LaneStats { data_bytes: session.data_bytes(), ..transport.stats() };
         self.meter.end_turn(transport.in_flight(), stats);
-        if self.session.deadline().is_some_and(|deadline| deadline <= shared.now) {
-            return Err(LaneError::Ended(
-                "it has begun to authenticate again, and did not end in time",
-            ));
-        }
+        ended.map_err(LaneError::Ended)?;
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),
             None => Ok(()),
@@ -350,16 +342,6 @@ impl TargetLane {
         if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
             self.execution.set_share(shared.shares.join(&connected.hostnqn));
         }
-    }
-
-    /// The connection is over: every buffer that the kernel does not use goes back to the pool.
-    pub(super) fn close(&mut self, shared: &mut Shared) {
-        self.transport.hang_up((&mut self.execution, &mut self.meter), shared);
-        for slot in self.execution.looking_up() {
-            shared.tasks.cancel(&mut shared.ring, (self.id, slot));
-        }
-        self.execution.close(|buffer| shared.pool.give(buffer));
-        self.namespaces = NamespaceTable::default();
     }
 
     /// It counts no more: it has ended because of that.

@@ -1,7 +1,8 @@
 //! Admin commands and events of one lane: what they do to its session and to the commands in execution.
 
-use super::{Driver, Port, command, grant_claim};
+use super::{Broadcast, Driver, Plane, Port, command, grant_claim};
 use crate::execution::{Environment, Execution, Namespace};
+use crate::presence::Presences;
 use crate::session::Session;
 use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
 use core::ops::DerefMut;
@@ -52,6 +53,8 @@ pub trait Lane {
     fn granted(&mut self);
     /// Resolves the namespaces again, as they have changed.
     fn refresh(&mut self);
+    /// Ends the transport: nothing more is received.
+    fn hang_up(&mut self);
     /// Slot of a command in execution.
     fn slot_of(&mut self, cid: u16) -> Option<u16>;
     /// Slot of an Asynchronous Event Request in execution.
@@ -178,4 +181,65 @@ fn complete<L: Lane>(lane: &mut L, slot: Option<u16>, status: Status, result: u6
         lane.parts().1.respond(slot, status, result);
     }
     Effect::EndsTurn
+}
+
+/// Closes a lane. Its commands that are in a store stay until they have come back; [`leave`] follows then.
+pub fn close<L: Lane>(lane: &mut L) {
+    {
+        let (session, mut driver) = lane.control();
+        if let Some(presence) = session.end() {
+            driver.control(|Plane { presences, .. }| {
+                presences.drain(presence);
+                ((), try_again(presences))
+            });
+        }
+    }
+    lane.hang_up();
+    let (execution, mut env) = lane.parts();
+    for slot in execution.looking_up().collect::<Vec<_>>() {
+        env.cancel(slot);
+    }
+    execution.close(|buffer| env.give(buffer));
+}
+
+/// Reports to the control plane that nothing is left of a lane. Only then is its queue gone, so that a host which
+/// connects again never overtakes its own old commands.
+pub fn leave<D: Driver>(driver: &mut D, session: Session) {
+    if let Some(leaving) = session.leave() {
+        driver.control(|Plane { target, presences, .. }| {
+            leaving.tell(target, presences);
+            ((), try_again(presences))
+        });
+    }
+}
+
+/// Message by which postponed commands are executed again, if any waits.
+fn try_again<C: Copy>(presences: &mut Presences<C>) -> Option<Broadcast> {
+    presences.settled().then_some(Broadcast::TryAgain)
+}
+
+/// Steps at the end of a lane's turn, before it sends.
+#[inline]
+pub fn before_sending<L: Lane>(lane: &mut L) {
+    lane.session().tell_traffic();
+    let (execution, mut env) = lane.parts();
+    execution.begin_due(&mut env);
+}
+
+/// Steps at the end of a lane's turn, after it has sent.
+///
+/// # Errors
+/// The reason for which the connection is to end.
+#[inline]
+pub fn after_sending<L: Lane>(lane: &mut L) -> Result<(), &'static str> {
+    let (execution, mut env) = lane.parts();
+    execution.end_turn(&mut env);
+    drop(env);
+    let now = lane.now();
+    match lane.session().deadline() {
+        Some(deadline) if deadline <= now => {
+            Err("it has begun to authenticate again, and did not end in time")
+        }
+        _ => Ok(()),
+    }
 }

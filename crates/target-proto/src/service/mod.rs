@@ -16,7 +16,10 @@ mod connect;
 mod lane;
 mod reply;
 
-pub use lane::{CommandsOf, Effect, Lane, apply, grant, run_admin, take_postponed};
+pub use lane::{
+    CommandsOf, Effect, Lane, after_sending, apply, before_sending, close, grant, leave, run_admin,
+    take_postponed,
+};
 pub use reply::Reply;
 
 use super::session::{Request, Session, State};
@@ -49,6 +52,8 @@ pub enum Broadcast {
     CloseStale(String),
     /// The host of this name is queried for lanes without a connection of their own.
     Probe(String),
+    /// Postponed commands are executed again.
+    TryAgain,
 }
 
 /// Result of handing a computation to the driver.

@@ -48,6 +48,7 @@ impl Driver for Commands<'_> {
             Some(Broadcast::Probe(host)) => {
                 self.control.broadcast(|| Order::Ask(host.as_str().into()));
             }
+            Some(Broadcast::TryAgain) => self.control.broadcast(|| Order::Settled),
             None => {}
         }
         self.control.publish(state);

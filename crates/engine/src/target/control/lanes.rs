@@ -4,7 +4,6 @@ use super::{Control, State};
 use crate::target::order::Order;
 use roadtrain_target_proto::Connected;
 use roadtrain_target_proto::presence::Presence;
-use roadtrain_target_proto::session::Leaving;
 
 impl Control {
     /// What has become of a command that its host has aborted.
@@ -33,27 +32,11 @@ impl Control {
         self.settle(&mut state);
     }
 
-    /// A lane has ended while its commands are in a store: its host cannot connect until [`Control::left`].
-    pub(in crate::target) fn drains(&self, presence: &Presence) {
-        let mut state = self.lock();
-        state.presences.drain(presence);
-        self.settle(&mut state);
-    }
-
     /// The host has a lane that it was asked for, at [`Order::Ask`].
     pub(in crate::target) fn answered(&self, presence: &Presence) {
         let mut state = self.lock();
         state.presences.answered(presence);
         self.settle(&mut state);
-    }
-
-    /// Nothing is left of a connection. Its socket is closed after this.
-    pub(in crate::target) fn left(&self, leaving: &Leaving) {
-        let mut state = self.lock();
-        let State { target, presences, .. } = &mut *state;
-        leaving.tell(target, presences);
-        self.settle(&mut state);
-        self.publish(state);
     }
 
     /// Lets Connects that wait try again: perhaps they waited for this.

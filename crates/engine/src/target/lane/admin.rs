@@ -3,7 +3,7 @@
 use super::execution::Execution;
 use super::{LaneError, Shared, TargetLane};
 use crate::buffer::Buffer;
-use crate::target::namespace::LocalNamespace;
+use crate::target::namespace::{LocalNamespace, NamespaceTable};
 use crate::target::tickets::Ticket;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
@@ -91,6 +91,12 @@ impl service::Lane for Lent<'_> {
 
     fn refresh(&mut self) {
         self.lane.refresh(&self.shared.control);
+    }
+
+    fn hang_up(&mut self) {
+        let Lent { lane, shared } = self;
+        lane.transport.hang_up((&mut lane.execution, &mut lane.meter), shared);
+        lane.namespaces = NamespaceTable::default();
     }
 
     fn slot_of(&mut self, cid: u16) -> Option<u16> {

@@ -12,11 +12,9 @@ use crate::target::tasks::{Ended, Outcome, Owner};
 
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::time::Instant;
-use roadtrain_target_proto::pauses;
-use roadtrain_target_proto::presence::Presence;
 use roadtrain_target_proto::qpair::Config as QpairConfig;
 use roadtrain_target_proto::service::{self, Effect};
-use roadtrain_target_proto::session::Newcomers;
+use roadtrain_target_proto::session::{AfterPause, Newcomers};
 use roadtrain_target_proto::{CloseReason, TargetEvent, TurnOf};
 use roadtrain_wire::status::Status;
 use std::any::Any;
@@ -283,14 +281,11 @@ impl Lanes {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
-        if let Some(presence) = lane.session.end() {
-            self.shared.control.drains(presence);
-        }
         self.past = self.past + lane.stats();
         self.hosts.forget(lane);
         self.table.forget_polls(&mut self.shared.ring, index);
         if let Some(lane) = self.table.get_mut(index) {
-            lane.close(&mut self.shared);
+            service::close(&mut lane.lend(&mut self.shared));
             lane.end_account(&self.shared, why);
         }
         self.vacate(index);
@@ -308,9 +303,7 @@ impl Lanes {
     pub(super) fn sweep(&mut self, hostnqn: &str) {
         for index in self.table.indices() {
             self.use_lane(index, |lane, _| {
-                let is_lost =
-                    |presence: &Presence| *presence.hostnqn == *hostnqn && lane.is_hung_up();
-                match lane.session.presence().is_some_and(is_lost) {
+                match lane.session.is_stale(hostnqn, || lane.is_hung_up()) {
                     true => Err(LaneError::Ended("ended by the host, which connects again")),
                     false => Ok(()),
                 }
@@ -388,15 +381,13 @@ impl Lanes {
     /// Ends the lane if its controller's keep-alive timer has expired.
     fn end_expired(&mut self, index: u32, pause: Duration) {
         let Some(lane) = self.table.get(index) else { return };
-        let has_expired = lane.session.has_expired();
-        let connected = lane.session.queue();
-        let is_late = connected.is_some_and(|queue| pauses::is_too_long(pause, queue.keep_alive));
-        let queue = connected.map(|connected| (connected.cntlid, connected.qid));
-        if has_expired || (lane.session.is_ended() && is_late) {
+        let AfterPause { cancels, closes } = lane.session.after_pause(pause);
+        let queue = lane.session.queue().map(|connected| (connected.cntlid, connected.qid));
+        if cancels {
             let id = (index, self.table.generation(index));
             self.shared.tasks.cancel_all(&mut self.shared.ring, id);
         }
-        if let Some((cntlid, qid)) = queue.filter(|_| has_expired) {
+        if let Some((cntlid, qid)) = queue.filter(|_| closes) {
             let reason = CloseReason::KeepAliveExpired;
             self.hear(index, &TargetEvent::Close { cntlid, qid, reason });
         }
