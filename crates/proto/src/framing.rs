@@ -65,6 +65,7 @@ impl Framer {
     }
 
     /// From the next PDU on these digests are used, and data starts at multiples of `alignment` octets.
+    #[inline]
     pub fn agree(&mut self, digests: Digests, alignment: u32) {
         self.digests = digests;
         self.alignment = alignment;

@@ -25,6 +25,7 @@ impl Add<Duration> for Instant {
 }
 
 impl AddAssign<Duration> for Instant {
+    #[inline]
     fn add_assign(&mut self, d: Duration) {
         *self = *self + d;
     }
@@ -32,6 +33,7 @@ impl AddAssign<Duration> for Instant {
 
 impl Sub<Instant> for Instant {
     type Output = Duration;
+    #[inline]
     fn sub(self, earlier: Instant) -> Duration {
         self.since(earlier)
     }
@@ -53,11 +55,13 @@ impl TimeLimit {
     }
 
     /// From now on somebody waits, if nobody has before.
+    #[inline]
     pub fn begin(&mut self, now: Instant) {
         self.waits_since.get_or_insert(now);
     }
 
     /// Nobody waits any more: something has come.
+    #[inline]
     pub fn end(&mut self, now: Instant) {
         self.left = self.left(now);
         self.waits_since = None;
@@ -65,6 +69,7 @@ impl TimeLimit {
 
     /// What is left of it.
     #[must_use]
+    #[inline]
     pub fn left(&self, now: Instant) -> Duration {
         let waited = self.waits_since.map_or(Duration::ZERO, |since| now.since(since));
         self.left.saturating_sub(waited)
@@ -72,12 +77,14 @@ impl TimeLimit {
 
     /// When it is over if nothing comes; `None` while nobody waits.
     #[must_use]
+    #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         Some(self.waits_since? + self.left)
     }
 
     /// Whether it was waited for so long.
     #[must_use]
+    #[inline]
     pub fn is_over(&self, now: Instant) -> bool {
         self.left(now).is_zero()
     }

@@ -52,6 +52,7 @@ impl Buffer {
     /// # Panics
     /// If `len` exceeds `u32::MAX`, far above any transfer size.
     #[must_use]
+    #[inline]
     pub fn alloc(len: usize) -> Buffer {
         let len = u32::try_from(len).expect("a buffer holds less than 4 GiB");
         let layout = own_layout(len);
@@ -104,6 +105,7 @@ impl Buffer {
 
     /// Whether others may write its bytes, on this thread: see [`lend`](Self::lend).
     #[must_use]
+    #[inline]
     pub fn is_lent(&self) -> bool {
         self.chunk == LENT
     }
@@ -117,12 +119,14 @@ impl Buffer {
 
     /// Whether no byte is in use.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Bytes that [`set_len`](Self::set_len) may go up to.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
@@ -131,6 +135,7 @@ impl Buffer {
     ///
     /// # Panics
     /// If `len` exceeds the capacity.
+    #[inline]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "{len} bytes in a buffer of {}", self.capacity);
         self.len = len as u32;
@@ -138,18 +143,21 @@ impl Buffer {
 
     /// First byte, page-aligned.
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
     /// First byte, page-aligned.
     #[must_use]
+    #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
         if self.memory.is_none() && self.chunk != FOREIGN {
             // SAFETY: allocated in `alloc` with this layout.
@@ -159,6 +167,7 @@ impl Drop for Buffer {
 }
 
 impl Cut for Buffer {
+    #[inline]
     fn cut(&mut self, bytes: usize) {
         self.set_len(bytes);
     }
@@ -188,6 +197,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
+#[inline]
 fn own_layout(len: u32) -> Layout {
     Layout::from_size_align((len as usize).max(1), PAGE_BYTES).expect("below 4 GiB")
 }
@@ -232,6 +242,7 @@ impl Iterator for Arena {
         Some(buffer)
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.count - self.carved;
         (left, Some(left))

@@ -4,6 +4,7 @@ use roadtrain_proto::time::Instant;
 
 /// Monotonic time, which goes on while the machine is suspended: a keep-alive timer that has expired meanwhile is seen.
 #[must_use]
+#[inline]
 pub fn now() -> Instant {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid timespec to write to; CLOCK_BOOTTIME always exists.

@@ -65,18 +65,21 @@ impl HugeMemory {
 
     /// Bytes that may be used from [`as_ptr`](Self::as_ptr) on.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether it was made with a length of zero.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The address of `len` bytes at `offset`, or `None` where they do not lie inside.
     #[must_use]
+    #[inline]
     pub fn range(&self, offset: u64, len: usize) -> Option<*mut u8> {
         let offset = usize::try_from(offset).ok()?;
         if offset.checked_add(len)? > self.len {
@@ -88,6 +91,7 @@ impl HugeMemory {
 
     /// Fills the range with zeroes in place. `false` if the range does not lie inside.
     #[must_use]
+    #[inline]
     pub fn zero(&self, offset: u64, len: usize) -> bool {
         let Some(start) = self.range(offset, len) else { return false };
         // SAFETY: `range` checked the bounds.
@@ -122,6 +126,7 @@ impl HugeMemory {
 }
 
 impl Drop for HugeMemory {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: the mapping is ours alone; whoever holds a pointer into it keeps us alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
@@ -182,6 +187,7 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
 ///
 /// # Errors
 /// The kernel's.
+#[inline]
 pub fn keep_secret() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
@@ -208,12 +214,14 @@ pub fn lock() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's: CAP_SYS_RESOURCE is needed.
+#[inline]
 pub fn never_write_to_allocate() -> io::Result<()> {
     Ok(configure_io_flusher_behavior(true)?)
 }
 
 /// Whether it is kept out.
 #[must_use]
+#[inline]
 pub fn is_kept_secret() -> bool {
     dumpable_behavior().is_ok_and(|now| now == DumpableBehavior::NotDumpable)
 }

@@ -55,6 +55,7 @@ impl Cqe {
 
     /// The 64-bit result in DW0 and DW1.
     #[must_use]
+    #[inline]
     pub fn result(&self) -> u64 {
         u64::from(self.dw0.get()) | u64::from(self.dw1.get()) << 32
     }

@@ -73,6 +73,7 @@ impl PduType {
 
     /// Whether the host sends it (else the controller does).
     #[must_use]
+    #[inline]
     pub const fn is_from_host(self) -> bool {
         matches!(self, Self::IcReq | Self::H2cTermReq | Self::CapsuleCmd | Self::H2cData)
     }
@@ -86,6 +87,7 @@ impl PduType {
 
     /// Whether it may carry data.
     #[must_use]
+    #[inline]
     pub const fn may_have_data(self) -> bool {
         use PduType::*;
         matches!(self, H2cTermReq | C2hTermReq | CapsuleCmd | H2cData | C2hData)
@@ -179,12 +181,14 @@ pub struct Digests {
 impl Digests {
     /// From the DGST octet of ICReq and ICResp; `None` if reserved bits are set.
     #[must_use]
+    #[inline]
     pub fn from_octet(dgst: u8) -> Option<Self> {
         (dgst & !3 == 0).then_some(Digests { header: dgst & 1 != 0, data: dgst & 2 != 0 })
     }
 
     /// The DGST octet.
     #[must_use]
+    #[inline]
     pub fn to_octet(self) -> u8 {
         u8::from(self.header) | u8::from(self.data) << 1
     }
@@ -330,6 +334,7 @@ const fn is_multiple(offset: u32, alignment: u32) -> bool {
 
 /// CRC32C of a header: the HDGST that follows it.
 #[must_use]
+#[inline]
 pub fn header_digest(header: &[u8]) -> [u8; 4] {
     crc_fast::crc32_iscsi(header).to_le_bytes()
 }
@@ -451,6 +456,7 @@ pdu_struct! {
 
 /// HPDA and CPDA (dwords minus one) as octets, `None` above 31.
 #[must_use]
+#[inline]
 pub fn alignment_bytes(pda: u8) -> Option<u32> {
     (pda <= 31).then(|| (u32::from(pda) + 1) * 4)
 }

@@ -189,11 +189,13 @@ impl Sqe {
 
     /// FCTYPE of a fabrics command.
     #[must_use]
+    #[inline]
     pub fn fctype(&self) -> u8 {
         self.nsid.get() as u8
     }
 
     /// Says that the capsule carries `length` octets of data from its offset 0.
+    #[inline]
     pub fn set_in_capsule(&mut self, length: u32) {
         self.sgl = Sgl { length: length.into(), kind: SGL_OFFSET, ..Sgl::default() };
     }

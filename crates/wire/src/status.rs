@@ -19,6 +19,7 @@ macro_rules! statuses {
 
             /// The name in the specification, if it is a status known here.
             #[must_use]
+            #[inline]
             pub fn name(self) -> Option<&'static str> {
                 match self.code() {
                     $(c if c == Self::$name.0 => Some($text),)*
@@ -111,42 +112,49 @@ impl Status {
 
     /// The status field of a completion, phase tag 0.
     #[must_use]
+    #[inline]
     pub const fn to_field(self) -> u16 {
         self.0 << 1
     }
 
     /// The same with Do Not Retry set.
     #[must_use]
+    #[inline]
     pub const fn dnr(self) -> Self {
         Status(self.0 | DNR)
     }
 
     /// The same with More set (more in the error information log).
     #[must_use]
+    #[inline]
     pub const fn more(self) -> Self {
         Status(self.0 | MORE)
     }
 
     /// Whether Do Not Retry is set.
     #[must_use]
+    #[inline]
     pub const fn is_dnr(self) -> bool {
         self.0 & DNR != 0
     }
 
     /// The same with a Command Retry Delay (CRD): which of the controller's three times to wait, 0 for none.
     #[must_use]
+    #[inline]
     pub const fn retry_after(self, crd: u8) -> Self {
         Status(self.0 & !(3 << CRD_SHIFT) | (crd as u16 & 3) << CRD_SHIFT)
     }
 
     /// Command Retry Delay (CRD): 1 to 3, which of the controller's times to wait before another try; 0: none told.
     #[must_use]
+    #[inline]
     pub const fn retry_delay(self) -> u8 {
         (self.0 >> CRD_SHIFT & 3) as u8
     }
 
     /// Whether the way to the namespace is to blame, not the command (status code type 3).
     #[must_use]
+    #[inline]
     pub const fn is_path_related(self) -> bool {
         self.code() >> 8 == PATH_RELATED
     }
@@ -167,6 +175,7 @@ impl Status {
 
     /// Whether `self` and `other` are the same type and code, whatever their flags.
     #[must_use]
+    #[inline]
     pub const fn is(self, other: Status) -> bool {
         self.code() == other.code()
     }

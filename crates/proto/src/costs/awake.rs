@@ -75,16 +75,19 @@ struct Cost {
 
 impl Cost {
     /// What both can be at least: one of them may have met something else.
+    #[inline]
     fn least(self, other: Cost) -> Cost {
         let (time, cpu) = (self.time.min(other.time), self.cpu.min(other.cpu));
         Cost { time, cpu, queued: self.queued.min(other.queued) }
     }
 
+    #[inline]
     fn is_contended(self) -> bool {
         self.queued > self.cpu * CONTENDED
     }
 
     /// The part of the core that it uses; not a number where nothing is known.
+    #[inline]
     fn share(self) -> f64 {
         self.cpu / self.time
     }
@@ -181,6 +184,7 @@ impl Awake {
     }
 
     /// There is nothing to be tried now.
+    #[inline]
     fn rest(&mut self) {
         if self.state != State::Rests {
             (self.state, self.left, self.sleeps) = (State::Rests, WINDOW, 0);
@@ -188,6 +192,7 @@ impl Awake {
     }
 
     /// What a target's host does. The present window then holds both, and says nothing.
+    #[inline]
     fn follow(&mut self, is_host_awake: bool) {
         match self.state {
             State::Before(pace) if is_host_awake => self.state = State::Joining(pace),
@@ -198,6 +203,7 @@ impl Awake {
     }
 
     /// It has slept.
+    #[inline]
     pub fn slept(&mut self) {
         self.sleeps = self.sleeps.saturating_add(1);
     }
@@ -238,6 +244,7 @@ impl Awake {
     }
 
     /// For how many windows, if it pays now. That few save CPU time together may have been chance.
+    #[inline]
     fn stays_for(&self, pace: Pace) -> u32 {
         match pace {
             Pace::Together if self.last == pace => (self.stay * 2).min(WINDOWS_MAX),

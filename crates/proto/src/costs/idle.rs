@@ -27,6 +27,7 @@ pub struct IdleShare {
 
 impl IdleShare {
     /// There is nothing to do.
+    #[inline]
     pub fn waits(&mut self, now: Instant) {
         if let Some(before) = self.waits_at.replace(now) {
             self.idle += now.since(before);
@@ -52,6 +53,7 @@ impl IdleShare {
 
     /// Whether it is time for [`read`](Self::read).
     #[must_use]
+    #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         now.since(self.begin) >= WINDOW
     }

@@ -20,12 +20,14 @@ pub struct SleepCost {
 
 impl SleepCost {
     /// Whether the sleep that begins is to be measured.
+    #[inline]
     pub fn samples_next(&mut self) -> bool {
         self.sleeps = self.sleeps.wrapping_add(1);
         self.sleeps <= FIRST || self.sleeps.is_multiple_of(EVERY)
     }
 
     /// So much CPU time went into going to sleep and coming back.
+    #[inline]
     pub fn sampled(&mut self, cpu: Duration) {
         let sample = cpu.as_nanos() as f64;
         let mean = self.mean_ns.unwrap_or(sample);
@@ -35,12 +37,14 @@ impl SleepCost {
 
     /// Zero while nothing is known.
     #[must_use]
+    #[inline]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.mean_ns.unwrap_or_default() as u64)
     }
 
     /// The ski-rental bound: who gives up after as long as a sleep costs has at worst paid twice.
     #[must_use]
+    #[inline]
     pub fn bound(&self) -> Duration {
         self.mean().min(BOUND_MAX)
     }

@@ -62,6 +62,7 @@ impl Peak {
         true
     }
 
+    #[inline]
     fn get(&self) -> u32 {
         self.now.max(self.before)
     }
@@ -105,12 +106,14 @@ impl Auto {
     }
 
     /// So few that their pace matters.
+    #[inline]
     fn are_few(&self) -> bool {
         let all = self.peak.get();
         (1..=Self::IN_FOUR_PARTS).contains(&all) && all < self.whole
     }
 
     /// Awake, nobody has to be woken up: two parts are enough, and a part of a few requests would only cost a send.
+    #[inline]
     fn widen(&mut self) {
         let all = self.peak.get();
         match self.pace {
@@ -120,6 +123,7 @@ impl Auto {
         }
     }
 
+    #[inline]
     fn set_share(&mut self, now: Instant) {
         let all = self.peak.get();
         self.share = share(all, self.whole);
@@ -131,6 +135,7 @@ impl Auto {
 }
 
 /// PDUs that make a caravan full when all lanes of the reactor have `all` commands in flight.
+#[inline]
 fn share(all: u32, whole: u32) -> u32 {
     match all {
         _ if all >= whole => COUNT_MAX,
@@ -168,10 +173,12 @@ impl BatchPolicy for Auto {
         Doorbell::ArmUntil(now)
     }
 
+    #[inline]
     fn limits(&self, _: Freight) -> Limits {
         self.limits
     }
 
+    #[inline]
     fn gathers(&self, backlog: &Backlog) -> bool {
         // Nothing is split: then nor are answers answered one by one.
         self.whole == WHOLE
@@ -190,24 +197,29 @@ impl BatchPolicy for Auto {
             && backlog.data_bytes < GATHERED_BYTES
     }
 
+    #[inline]
     fn is_few(&self) -> bool {
         self.are_few() && !self.shares_core
     }
 
+    #[inline]
     fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
         self.share = share(self.peak.get(), self.whole);
         self.widen();
     }
 
+    #[inline]
     fn set_yielding(&mut self, yielding: bool) {
         self.limits = if yielding { YIELDING } else { WIDE };
     }
 
+    #[inline]
     fn set_shares_core(&mut self, shares: bool) {
         self.shares_core = shares;
     }
 
+    #[inline]
     fn set_idle(&mut self, now: Instant, permille: u32) {
         // A device's processor is busy with its programs.
         let may_split = self.peak.get() > Self::IN_FOUR_PARTS && self.whole == WHOLE;

@@ -168,6 +168,7 @@ impl Batcher {
     }
 
     /// Everything was dropped without sending.
+    #[inline]
     pub fn clear(&mut self) {
         self.containers = [Container::default(); 3];
         (self.waiting, self.released) = (0, 0);
@@ -182,16 +183,19 @@ impl Batcher {
     }
 
     /// Whether sends are to be short, for the sake of other requests.
+    #[inline]
     pub fn set_yielding(&mut self, yielding: bool) {
         self.policy.set_yielding(yielding);
     }
 
     /// Whether both ends of the lane share a core.
+    #[inline]
     pub fn set_shares_core(&mut self, shares: bool) {
         self.policy.set_shares_core(shares);
     }
 
     /// How both ends go about the few requests in flight.
+    #[inline]
     pub fn set_pace(&mut self, pace: Pace) {
         if pace != self.pace {
             self.pace = pace;
@@ -208,11 +212,13 @@ impl Batcher {
 
     /// Whether so little is in flight that it matters whether this end stays awake.
     #[must_use]
+    #[inline]
     pub fn is_few(&self) -> bool {
         self.in_others == 0 && self.policy.is_few()
     }
 
     /// For so many thousandths of its time of late this end has waited for something to do.
+    #[inline]
     pub fn set_idle(&mut self, now: Instant, permille: u32) {
         self.policy.set_idle(now, permille);
     }
@@ -231,6 +237,7 @@ impl Batcher {
     }
 
     /// A turn is over: adds the most that was in flight in it to what the reactor has.
+    #[inline]
     pub fn add_to(&mut self, now: Instant, load: &mut ReactorLoad) {
         if self.most_in_flight > 0 {
             load.note(now, &mut self.load_share, self.most_in_flight);
@@ -259,18 +266,21 @@ impl Batcher {
     /// Whether what waits had better stay for a moment while more arrives: nothing may leave anyway, and it is
     /// little beside what the peer still has.
     #[must_use]
+    #[inline]
     pub fn gathers(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
     }
 
     /// Whether to receive once more before what waits is sent.
     #[must_use]
+    #[inline]
     pub fn looks_again(&self) -> bool {
         self.waiting > 0 && self.released == 0 && self.policy.looks_again(&self.backlog())
     }
 
     /// Whether PDUs wait for a doorbell.
     #[must_use]
+    #[inline]
     pub fn has_waiting(&self) -> bool {
         self.waiting > 0
     }

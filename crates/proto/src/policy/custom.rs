@@ -7,6 +7,7 @@ use super::{BatchPolicy, Role};
 pub struct CustomPolicy(pub fn(Role) -> Box<dyn BatchPolicy + Send>);
 
 impl PartialEq for CustomPolicy {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         core::ptr::fn_addr_eq(self.0, other.0)
     }

@@ -46,6 +46,7 @@ impl BatchPolicy for I10 {
         Doorbell::ArmUntil(self.deadline)
     }
 
+    #[inline]
     fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         match self.role {
             Role::Host if !self.delay.is_zero() => Doorbell::ArmUntil(self.deadline),
@@ -53,10 +54,12 @@ impl BatchPolicy for I10 {
         }
     }
 
+    #[inline]
     fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(if self.delay.is_zero() { Cause::Drained } else { Cause::Timer })
     }
 
+    #[inline]
     fn limits(&self, _: Freight) -> Limits {
         self.limits
     }

@@ -71,44 +71,55 @@ pub enum Doorbell {
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
     /// The freight that carries a PDU; the same for all H2CData of a write, which must stay in order.
+    #[inline]
     fn freight(&self, _: &Parcel) -> Freight {
         Freight::Data
     }
     /// One more PDU waits; `backlog` is its freight's and includes it.
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
     /// The source has nothing more ready in this turn of the reactor, and something waits in `freight`.
+    #[inline]
     fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
     /// The armed timer of `freight` fired.
+    #[inline]
     fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
     /// A command with `data_bytes` completed (host only).
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
     /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
+    #[inline]
     fn set_yielding(&mut self, _: bool) {}
     /// Whether both ends of the lane share a core, so that only one of them works at a time.
+    #[inline]
     fn set_shares_core(&mut self, _: bool) {}
     /// Whether so little is in flight that it matters whether this end stays awake.
+    #[inline]
     fn is_few(&self) -> bool {
         false
     }
     /// How both ends go about the few requests in flight.
+    #[inline]
     fn set_pace(&mut self, _: Pace) {}
     /// For so many thousandths of its time of late this end has waited for something to do.
+    #[inline]
     fn set_idle(&mut self, _: Instant, _permille: u32) {}
     /// Whether all that waits had better stay for a moment while more arrives that will add to it.
+    #[inline]
     fn gathers(&self, _: &Backlog) -> bool {
         false
     }
     /// Whether to receive once more before what waits is sent: the peer may have sent what will add to it meanwhile.
+    #[inline]
     fn looks_again(&self, _: &Backlog) -> bool {
         false
     }
     /// Most of a freight that one send takes, now.
     fn limits(&self, freight: Freight) -> Limits;
     /// Whether one send may take several freights.
+    #[inline]
     fn mixes(&self) -> bool {
         true
     }
@@ -179,30 +190,35 @@ impl PolicyConfig {
 
     /// The same for a lane that a local block device is served over.
     #[must_use]
+    #[inline]
     pub const fn for_device(self) -> Self {
         PolicyConfig { of_device: true, ..self }
     }
 
     /// No waiting; caravans as large as one send may be.
     #[must_use]
+    #[inline]
     pub const fn none() -> Self {
         Self::of(PolicyKind::None)
     }
 
     /// i10 with the published constants: 16 requests, 64 KiB, 50 us.
     #[must_use]
+    #[inline]
     pub const fn i10() -> Self {
         Self::of(PolicyKind::I10)
     }
 
     /// Ours.
     #[must_use]
+    #[inline]
     pub const fn auto() -> Self {
         Self::of(PolicyKind::Auto)
     }
 
     /// A policy of another crate: `make` is called for each lane and direction.
     #[must_use]
+    #[inline]
     pub const fn custom(make: fn(Role) -> Box<dyn BatchPolicy + Send>) -> Self {
         Self::of(PolicyKind::Custom(CustomPolicy(make)))
     }
@@ -255,10 +271,12 @@ impl BatchPolicy for Policy {
         each!(self, p => p.on_enqueue(now, backlog, parcel))
     }
 
+    #[inline]
     fn on_drained(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
         each!(self, p => p.on_drained(now, freight, backlog))
     }
 
+    #[inline]
     fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
         each!(self, p => p.on_timeout(now, freight, backlog))
     }
@@ -268,30 +286,37 @@ impl BatchPolicy for Policy {
         each!(self, p => p.on_complete(now, data_bytes))
     }
 
+    #[inline]
     fn set_yielding(&mut self, yielding: bool) {
         each!(self, p => p.set_yielding(yielding))
     }
 
+    #[inline]
     fn set_shares_core(&mut self, shares: bool) {
         each!(self, p => p.set_shares_core(shares))
     }
 
+    #[inline]
     fn is_few(&self) -> bool {
         each!(self, p => p.is_few())
     }
 
+    #[inline]
     fn set_pace(&mut self, pace: Pace) {
         each!(self, p => p.set_pace(pace))
     }
 
+    #[inline]
     fn set_idle(&mut self, now: Instant, permille: u32) {
         each!(self, p => p.set_idle(now, permille))
     }
 
+    #[inline]
     fn gathers(&self, backlog: &Backlog) -> bool {
         each!(self, p => p.gathers(backlog))
     }
 
+    #[inline]
     fn looks_again(&self, backlog: &Backlog) -> bool {
         each!(self, p => p.looks_again(backlog))
     }
@@ -301,6 +326,7 @@ impl BatchPolicy for Policy {
         each!(self, p => p.limits(freight))
     }
 
+    #[inline]
     fn mixes(&self) -> bool {
         each!(self, p => p.mixes())
     }

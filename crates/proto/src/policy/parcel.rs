@@ -77,12 +77,14 @@ impl Class {
     /// Priority class in CATTR of Connect. Hosts that know no classes send 0, urgent: it cannot mean latency,
     /// which only commands can ask for.
     #[must_use]
+    #[inline]
     pub fn to_cattr(self) -> u8 {
         if self == Class::Bulk { cattr::PRIORITY_LOW } else { 0 }
     }
 
     /// The class of an I/O queue's commands, from CATTR of its Connect.
     #[must_use]
+    #[inline]
     pub fn from_cattr(cattr: u8) -> Self {
         let is_low = cattr & cattr::PRIORITY_CLASS == cattr::PRIORITY_LOW;
         if is_low { Class::Bulk } else { Class::Normal }
@@ -115,12 +117,14 @@ pub struct Parcel {
 impl Parcel {
     /// Initialisation or termination: at once.
     #[must_use]
+    #[inline]
     pub const fn control() -> Self {
         Parcel { kind: Kind::Control, urgency: Urgency::Urgent, data_bytes: 0, request_bytes: 0 }
     }
 
     /// Whether it takes the no-delay path. A whole write waits for its H2CData: no second doorbell for that.
     #[must_use]
+    #[inline]
     pub fn is_urgent(&self) -> bool {
         self.kind == Kind::H2cData || self.urgency >= Urgency::Urgent
     }

@@ -33,6 +33,7 @@ pub struct PinofSettings {
 impl PinofSettings {
     /// As published (the timers of its artifact: the paper prints ms).
     #[must_use]
+    #[inline]
     pub const fn published() -> Self {
         let cmd = FreightSettings { bytes_max: 512, degree: 8, delay: Duration::from_micros(25) };
         let data =
@@ -42,6 +43,7 @@ impl PinofSettings {
 
     /// The ablation without priorities: both freights as i10's caravan, no weights.
     #[must_use]
+    #[inline]
     pub const fn flat() -> Self {
         let freight = FreightSettings {
             bytes_max: I10_BYTES_MAX,
@@ -51,10 +53,12 @@ impl PinofSettings {
         PinofSettings { cmd: freight, data: freight, r2t_weight: 1, response_weight: 1 }
     }
 
+    #[inline]
     fn of(&self, freight: Freight) -> &FreightSettings {
         if freight == Freight::Cmd { &self.cmd } else { &self.data }
     }
 
+    #[inline]
     fn weight(&self, kind: Kind) -> u32 {
         match kind {
             Kind::R2t => self.r2t_weight,
@@ -86,12 +90,14 @@ impl Pinof {
         Pinof { settings, cmd: Waiting::default(), data: Waiting::default() }
     }
 
+    #[inline]
     fn waiting(&mut self, freight: Freight) -> &mut Waiting {
         if freight == Freight::Cmd { &mut self.cmd } else { &mut self.data }
     }
 }
 
 impl BatchPolicy for Pinof {
+    #[inline]
     fn freight(&self, parcel: &Parcel) -> Freight {
         match parcel.kind {
             Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
@@ -120,20 +126,24 @@ impl BatchPolicy for Pinof {
         }
     }
 
+    #[inline]
     fn on_drained(&mut self, _: Instant, freight: Freight, _: &Backlog) -> Doorbell {
         Doorbell::ArmUntil(self.waiting(freight).deadline)
     }
 
+    #[inline]
     fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Timer)
     }
 
+    #[inline]
     fn limits(&self, freight: Freight) -> Limits {
         let settings = self.settings.of(freight);
         Limits { count_max: settings.degree.max(1), bytes_max: settings.bytes_max }
     }
 
     /// Freights share the connection, not a send.
+    #[inline]
     fn mixes(&self) -> bool {
         false
     }

@@ -34,6 +34,7 @@ struct Window {
 
 impl Window {
     /// The window that ended at `end` is followed by one that ends at `next`.
+    #[inline]
     fn follow(&mut self, end: Instant, next: Instant) {
         let is_next = next <= end + 2 * WINDOW;
         *self = Window { now: 0, before: if is_next { self.now } else { 0 } };
@@ -42,6 +43,7 @@ impl Window {
 
 impl ReactorLoad {
     /// A queue pair has `in_flight` commands in flight.
+    #[inline]
     pub fn note(&mut self, now: Instant, share: &mut LoadShare, in_flight: u32) {
         self.move_on(now, share);
         let more = in_flight.saturating_sub(share.window.now);
@@ -50,6 +52,7 @@ impl ReactorLoad {
     }
 
     /// Commands in flight on all queue pairs but the one of that share.
+    #[inline]
     pub fn in_others(&mut self, now: Instant, share: &mut LoadShare) -> u32 {
         self.move_on(now, share);
         let (all, own) = (&self.window, &share.window);

@@ -26,6 +26,7 @@ impl Load {
     }
 
     /// The last PDU was not put in after all.
+    #[inline]
     pub fn uncount(&mut self) {
         self.count -= 1;
     }
@@ -150,17 +151,20 @@ impl<T: Copy> SendQueue<T> {
     }
 
     /// Everything that waits, to be changed in place.
+    #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.fifos.iter_mut().flatten()
     }
 
     /// Whether nothing waits.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.fifos.iter().all(VecDeque::is_empty)
     }
 
     /// Drops everything.
+    #[inline]
     pub fn clear(&mut self) {
         self.fifos.iter_mut().for_each(VecDeque::clear);
         self.batcher.clear();
@@ -168,11 +172,13 @@ impl<T: Copy> SendQueue<T> {
 
     /// The account.
     #[must_use]
+    #[inline]
     pub fn batcher(&self) -> &Batcher {
         &self.batcher
     }
 
     /// The account: deadline, doorbells; the lane says when a turn is drained.
+    #[inline]
     pub fn batcher_mut(&mut self) -> &mut Batcher {
         &mut self.batcher
     }

@@ -26,6 +26,7 @@ pub(super) struct SpareTime {
 
 impl SpareTime {
     /// Whether it is believed now.
+    #[inline]
     pub(super) fn is_there(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }

@@ -45,6 +45,7 @@ impl TycheSettings {
 
     /// Always `level` requests a batch.
     #[must_use]
+    #[inline]
     pub const fn fixed(level: u32) -> Self {
         TycheSettings { level, interval: Duration::ZERO, ..Self::published() }
     }
@@ -102,6 +103,7 @@ impl Tyche {
 
     /// Requests of a batch now.
     #[must_use]
+    #[inline]
     pub fn level(&self) -> u32 {
         self.level
     }
@@ -195,6 +197,7 @@ impl BatchPolicy for Tyche {
         Doorbell::ArmUntil(self.deadline)
     }
 
+    #[inline]
     fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         match self.role {
             Role::Host => Doorbell::ArmUntil(self.deadline),
@@ -202,15 +205,18 @@ impl BatchPolicy for Tyche {
         }
     }
 
+    #[inline]
     fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
         Doorbell::Ring(Cause::Timer)
     }
 
+    #[inline]
     fn on_complete(&mut self, now: Instant, data_bytes: u32) {
         self.bytes += u64::from(data_bytes);
         self.tick(now);
     }
 
+    #[inline]
     fn limits(&self, _: Freight) -> Limits {
         Limits { count_max: self.level, bytes_max: CARAVAN_BYTES_MAX }
     }

@@ -177,10 +177,12 @@ impl Pool {
     }
 
     /// A chunk of a larger class, for want of others: few large buffers that are out must not keep small ones waiting.
+    #[inline]
     fn larger_chunk(&self, class: usize) -> Option<u32> {
         self.open[class + 1..].iter().find_map(|open| open.last().copied())
     }
 
+    #[inline]
     fn idle_chunk(&mut self) -> Option<u32> {
         let index = self.chunks.iter().position(|c| c.home.len() == c.carved)?;
         self.chunks[index].reset().then_some(index as u32)
@@ -200,6 +202,7 @@ impl Pool {
 }
 
 impl Chunk {
+    #[inline]
     fn is_spent(&self) -> bool {
         self.home.is_empty() && self.carved == CHUNK_BYTES / class_bytes(self.class)
     }
@@ -238,10 +241,12 @@ impl fmt::Debug for Pool {
     }
 }
 
+#[inline]
 fn class_of(len: usize) -> usize {
     (len.max(PAGE_BYTES).next_power_of_two() / PAGE_BYTES).trailing_zeros() as usize
 }
 
+#[inline]
 const fn class_bytes(class: usize) -> usize {
     PAGE_BYTES << class
 }
