@@ -185,7 +185,7 @@ typedef struct roadtrain_request {
    */
   uint64_t length;
   /*
-   What is written, or where to read to: length bytes. NULL for others than reads and writes.
+   Data to write, or place to read to: length bytes. NULL for others than reads and writes.
    */
   uint8_t *data;
   /*

@@ -82,7 +82,7 @@ pub struct roadtrain_request {
     pub offset: u64,
     /// Bytes: a multiple of block_bytes. 0 for a flush.
     pub length: u64,
-    /// What is written, or where to read to: length bytes. NULL for others than reads and writes.
+    /// Data to write, or place to read to: length bytes. NULL for others than reads and writes.
     pub data: *mut u8,
     /// The caller's own mark.
     pub token: u64,

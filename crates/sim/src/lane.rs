@@ -8,13 +8,14 @@ use crate::pool::{Buffer, Pool};
 use crate::transport::{Event, Hold, TargetEnd, Transport};
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{FrameSecret, SealUse, SecuredAs};
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::Environment;
 use roadtrain_target_proto::service::{self, Driver, Port};
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_target_proto::stability::Mark;
-use roadtrain_target_proto::{Connected, NamespaceTable, Target as Control};
+use roadtrain_target_proto::{NamespaceTable, Target as Control};
 use roadtrain_wire::cross_reset::IMMEDIATE;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -208,12 +209,8 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
         Ok(())
     }
 
-    fn set_connected(&mut self) {
-        let Lane { session, end, .. } = &mut *self.lane;
-        if let Some(connected) = session.claim().or(session.queue()) {
-            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
-            end.set_connected(qid, entries, sq_flow_control, class);
-        }
+    fn set_connected(&mut self, (qid, entries, flow, class): (u16, u16, bool, Class)) {
+        self.lane.end.set_connected(qid, entries, flow, class);
     }
 
     fn granted(&mut self) {

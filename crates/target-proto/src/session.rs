@@ -466,9 +466,9 @@ impl Session {
     #[must_use]
     pub fn after_pause(&self, pause: Duration) -> AfterPause {
         let closes = self.has_expired();
-        let waits = |queue: &Connected| !pauses::is_too_long(pause, queue.keep_alive);
-        let is_late = self.is_ended() && !self.queue().is_none_or(waits);
-        AfterPause { cancels: closes || is_late, closes }
+        let is_late = |queue: &Connected| pauses::is_too_long(pause, queue.keep_alive);
+        let cancels = closes || (self.is_ended() && self.queue().is_some_and(is_late));
+        AfterPause { cancels, closes }
     }
 
     /// True if its host has closed the connection and connects again under this name: nothing more of it is executed.

@@ -1,21 +1,19 @@
 //! Commands of an authentication, and the grant that may follow.
 
-use super::{Computing, Driver, Note, Plane, Port, Reply, grant_claim};
+use super::{Command, Computing, Driver, Note, Plane, Reply, grant_claim};
 use crate::session::{Session, State};
 use crate::{Connected, Reaction};
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
 /// Executes a command of the authentication that the host has to pass.
 pub(super) fn authenticate<D: Driver>(
     driver: &mut D,
-    now: Instant,
     session: &mut Session,
-    port: Port<D::Connection>,
-    (sqe, data): (&Sqe, &[u8]),
+    command: Command<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> Reply {
+    let Command { now, port, .. } = command;
     let connected = session.claim().or(session.queue()).cloned();
     let Some(connected) = connected else { return Reply::default() };
     let was_live = session.state() == State::Live;
@@ -26,7 +24,7 @@ pub(super) fn authenticate<D: Driver>(
     {
         authenticator.renew(asked);
     }
-    let Some(reaction) = react(driver, session, (sqe, data), page) else {
+    let Ok(status) = react(driver, session, command, page) else {
         return Reply { ends: true, ..Reply::completed(Status::INTERNAL_ERROR, 0) };
     };
     let has_failed = proceed(driver, now, session, (&connected, was_live));
@@ -39,31 +37,35 @@ pub(super) fn authenticate<D: Driver>(
         driver.note(&Note::GeneratedPsk(&connected, authenticator.agreed()));
         driver.keep_psk(now, &connected, &psk);
     }
-    match reaction {
-        Reaction::Answer(status) => Reply { granted, ends, ..Reply::completed(status, 0) },
-        Reaction::Wait | Reaction::Compute(_) => Reply::postponed(),
+    match status {
+        Some(status) => Reply { granted, ends, ..Reply::completed(status, 0) },
+        None => Reply::postponed(),
     }
 }
 
-/// Reaction of the authenticator to a command, after computations that the driver does at once. `None`: the driver has
-/// no random bytes, or cannot compute.
+/// The driver has no random bytes, or cannot compute.
+struct Unable;
+
+/// Status of a command, after computations that the driver does at once; `None`: the command waits for one.
 fn react<D: Driver>(
     driver: &mut D,
     session: &mut Session,
-    (sqe, data): (&Sqe, &[u8]),
+    Command { sqe, data, .. }: Command<'_, D::Connection>,
     page: &mut Vec<u8>,
-) -> Option<Reaction> {
+) -> Result<Option<Status>, Unable> {
     loop {
         let reaction = {
-            let mut random = driver.random()?;
-            session.authenticator()?.command(sqe, data, page, &mut random)
+            let mut random = driver.random().ok_or(Unable)?;
+            let authenticator = session.authenticator().ok_or(Unable)?;
+            authenticator.command(sqe, data, page, &mut random)
         };
-        match reaction {
-            Reaction::Compute(work) => match driver.compute(work)? {
-                Computing::Done => {}
-                Computing::Later => return Some(Reaction::Wait),
-            },
-            reaction => return Some(reaction),
+        let work = match reaction {
+            Reaction::Answer(status) => return Ok(Some(status)),
+            Reaction::Wait => return Ok(None),
+            Reaction::Compute(work) => work,
+        };
+        if driver.compute(work).ok_or(Unable)? == Computing::Later {
+            return Ok(None);
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Connect: the checks before a queue is claimed, in their order.
 
-use super::{Broadcast, Driver, Note, Plane, Port, Reply, grant_claim};
+use super::{Broadcast, Command, Driver, Note, Plane, Reply, grant_claim};
 use crate::presence::Verdict;
 use crate::session::Session;
 use crate::{ConnectRefused, Connected};
-use roadtrain_proto::time::Instant;
-use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 
 /// Result of a Connect at the control plane.
@@ -18,18 +16,17 @@ enum Connecting<'a> {
 /// Executes a Connect.
 pub(super) fn connect<D: Driver>(
     driver: &mut D,
-    now: Instant,
     session: &mut Session,
-    port: Port<D::Connection>,
-    (sqe, data): (&Sqe, &[u8]),
+    command: Command<'_, D::Connection>,
 ) -> Reply {
+    let Command { now, port, data, .. } = command;
     if let Err(refused) = session.admits_names(data) {
         return refuse(driver, data, &refused);
     }
     let Some(number) = driver.number() else {
         return Reply::completed(Status::INTERNAL_ERROR, 0);
     };
-    match claim(driver, now, session, (port, number), (sqe, data)) {
+    match claim(driver, session, command, number) {
         Connecting::Postponed => Reply::postponed(),
         Connecting::Busy(hostnqn) => {
             let status = Status::CONNECT_CONTROLLER_BUSY; // the host tries again: no Do Not Retry
@@ -53,10 +50,9 @@ pub(super) fn connect<D: Driver>(
 /// Claims the queue, unless connections that the host has lost may still execute commands.
 fn claim<'a, D: Driver>(
     driver: &mut D,
-    now: Instant,
     session: &Session,
-    (port, number): (Port<D::Connection>, u64),
-    (sqe, data): (&Sqe, &'a [u8]),
+    Command { now, port, sqe, data }: Command<'a, D::Connection>,
+    number: u64,
 ) -> Connecting<'a> {
     driver.control(|Plane { target, presences, any_lost }| {
         let has_ended_lost = |cntlid| target.has_ended_lost(cntlid);

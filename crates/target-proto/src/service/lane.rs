@@ -1,11 +1,12 @@
 //! Admin commands and events of one lane: what they do to its session and to the commands in execution.
 
-use super::{Broadcast, Driver, Plane, Port, command, grant_claim};
+use super::{Broadcast, Command, Driver, Plane, Port, execute, grant_claim};
 use crate::execution::{Environment, Execution, Namespace};
 use crate::presence::Presences;
 use crate::session::Session;
 use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
 use core::ops::DerefMut;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
@@ -47,8 +48,8 @@ pub trait Lane {
     /// # Errors
     /// The transport cannot.
     fn seal(&mut self, secret: &FrameSecret) -> Result<(), Self::Error>;
-    /// Sets the queue pair to what Connect has agreed upon.
-    fn set_connected(&mut self);
+    /// Sets the queue pair to what Connect has agreed upon: queue, entries, flow control of the submission queue, class.
+    fn set_connected(&mut self, agreed: (u16, u16, bool, Class));
     /// Sets up what a granted queue needs: namespaces, its share of the buffers, counters.
     fn granted(&mut self);
     /// Resolves the namespaces again, as they have changed.
@@ -83,8 +84,8 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
     let (port, mut page) = (lane.port(since), lane.take_page());
     let reply = {
         let (session, mut driver) = lane.control();
-        let data = admin.data(buffer.as_deref());
-        command(&mut driver, now, session, port, (&admin.sqe, data), &mut page)
+        let (sqe, data) = (&admin.sqe, admin.data(buffer.as_deref()));
+        execute(&mut driver, session, Command { now, port, sqe, data }, &mut page)
     };
     if reply.postponed {
         let (execution, mut env) = lane.parts();
@@ -95,7 +96,10 @@ pub fn run_admin<L: Lane>(lane: &mut L, slot: u16) -> Result<bool, L::Error> {
         }
         lane.session().answered();
         if reply.connected {
-            lane.set_connected();
+            let session = lane.session();
+            let claimed = session.claim().or(session.queue());
+            let agreed = claimed.map(|c| (c.qid, c.entries, c.sq_flow_control, c.class));
+            agreed.into_iter().for_each(|agreed| lane.set_connected(agreed));
         }
         if reply.granted {
             lane.granted();

@@ -129,25 +129,34 @@ pub trait Driver {
     fn note(&mut self, note: &Note<'_>);
 }
 
-/// Executes an admin or fabrics command, if the connection's state admits it. Data for the host goes to `page`.
-fn command<D: Driver>(
-    driver: &mut D,
+/// An admin or fabrics command with its data from the host.
+#[derive(Clone, Copy)]
+struct Command<'a, C> {
+    /// Time of this turn.
     now: Instant,
+    port: Port<C>,
+    sqe: &'a Sqe,
+    data: &'a [u8],
+}
+
+/// Executes a command, if the connection's state admits it. Data for the host goes to `page`.
+fn execute<D: Driver>(
+    driver: &mut D,
     session: &mut Session,
-    port: Port<D::Connection>,
-    (sqe, data): (&Sqe, &[u8]),
+    command: Command<'_, D::Connection>,
     page: &mut Vec<u8>,
 ) -> Reply {
+    let Command { now, sqe, data, .. } = command;
     let request = session.request(sqe);
     if let Err(status) = session.admits(request) {
         driver.note(&Note::NotAdmitted(sqe, session.state(), status));
         return Reply::completed(status, 0);
     }
     let Some(connected) = session.claim().or(session.queue()) else {
-        return connect::connect(driver, now, session, port, (sqe, data));
+        return connect::connect(driver, session, command);
     };
     if request == Request::Authentication && connected.asked.is_some() {
-        return authenticate::authenticate(driver, now, session, port, (sqe, data), page);
+        return authenticate::authenticate(driver, session, command, page);
     }
     let (cntlid, qid) = (connected.cntlid, connected.qid);
     let outcome = driver.control(|Plane { target, .. }| match qid {

@@ -95,14 +95,16 @@ fn connect(
     let data = ConnectData::new([1; 16], cntlid, SUBSYSTEM, HOST);
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    command(driver, NOW, session, port, (&sqe, data.as_bytes()), &mut Vec::new())
+    let command = Command { now: NOW, port, sqe: &sqe, data: data.as_bytes() };
+    execute(driver, session, command, &mut Vec::new())
 }
 
 /// Executes a command over the connection of this number.
 fn run(driver: &mut OneReactor, session: &mut Session, sqe: &Sqe, connection: u32) -> Reply {
     let local = (Ipv4Addr::LOCALHOST, 4420).into();
     let port = Port { local, connection: Some(connection), since: NOW };
-    command(driver, NOW, session, port, (sqe, &[]), &mut Vec::new())
+    let command = Command { now: NOW, port, sqe, data: &[] };
+    execute(driver, session, command, &mut Vec::new())
 }
 
 /// A controller that takes I/O queues: its identifier, and the session of its admin queue.

@@ -5,6 +5,7 @@ use super::{LaneError, Shared, TargetLane};
 use crate::buffer::Buffer;
 use crate::target::namespace::{LocalNamespace, NamespaceTable};
 use crate::target::tickets::Ticket;
+use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::Connected;
@@ -65,12 +66,8 @@ impl service::Lane for Lent<'_> {
         self.lane.transport.seal(secret)
     }
 
-    fn set_connected(&mut self) {
-        let TargetLane { session, transport, .. } = &mut *self.lane;
-        if let Some(connected) = session.claim().or(session.queue()) {
-            let &Connected { qid, entries, sq_flow_control, class, .. } = connected;
-            transport.set_connected(qid, entries, sq_flow_control, class);
-        }
+    fn set_connected(&mut self, (qid, entries, flow, class): (u16, u16, bool, Class)) {
+        self.lane.transport.set_connected(qid, entries, flow, class);
     }
 
     /// From now on the connection makes room for no other, and counts.
