@@ -12,9 +12,10 @@ use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// What a lane was asked: operation, slba, blocks, FUA, urgent.
@@ -74,7 +75,7 @@ impl Mock {
         let info = &options.info;
         let bytes = info.blocks as usize * info.lba_bytes as usize;
         Mock {
-            disk: Arc::new(Mutex::new((0..bytes).map(pattern).collect())),
+            disk: Arc::new(Mutex::new(patterned(0..bytes))),
             options,
             turns: 0,
             random: 88_172_645_463_325_252 + seed,
@@ -250,7 +251,16 @@ impl Turn for Mock {
     }
 }
 
-/// What the disk holds at first.
-pub(crate) fn pattern(at: usize) -> u8 {
-    (at.wrapping_mul(2_654_435_761) >> 13) as u8
+/// Bytes that the disk holds at first: a period of a prime length, so that no two blocks near each other are alike.
+pub(crate) fn patterned(range: Range<usize>) -> Vec<u8> {
+    static PERIOD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        (0..65_521_usize).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    });
+    let mut bytes = Vec::with_capacity(range.len() + PERIOD.len());
+    bytes.extend_from_slice(&PERIOD[range.start % PERIOD.len()..]);
+    while bytes.len() < range.len() {
+        bytes.extend_from_slice(&PERIOD);
+    }
+    bytes.truncate(range.len());
+    bytes
 }

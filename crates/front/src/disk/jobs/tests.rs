@@ -1,5 +1,5 @@
 use super::*;
-use crate::disk::harness::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_engine::host::Front;
@@ -61,10 +61,6 @@ fn request(op: DiskOp, offset: u64, length: usize) -> DiskRequest {
     DiskRequest { op, offset, length: length as u32, fua: false }
 }
 
-fn patterned(offset: u64, length: usize) -> Vec<u8> {
-    (offset as usize..offset as usize + length).map(pattern).collect()
-}
-
 #[test]
 fn whole_requests_travel_in_their_own_buffer() {
     let options = Options::default();
@@ -86,7 +82,7 @@ fn whole_requests_travel_in_their_own_buffer() {
         });
         buffer = own.unwrap();
         assert_eq!(buffer.as_ptr(), first);
-        let wanted = if offset == 4096 { vec![9; 4096] } else { patterned(8192, 4096) };
+        let wanted = if offset == 4096 { vec![9; 4096] } else { patterned(8192..8192 + 4096) };
         assert_eq!(buffer[..], wanted);
     }
     assert!(driver.jobs.is_clean());
@@ -155,7 +151,7 @@ fn a_patch_and_a_whole_write_of_the_same_stripe_do_not_meet() {
         let disk = mock.disk.lock().unwrap();
         assert_eq!(disk[100..110], [round; 10]);
         assert_eq!(disk[512..1024], [round; 512]);
-        assert_eq!(disk[110..512], patterned(110, 402));
+        assert_eq!(disk[110..512], patterned(110..512));
     }
 }
 
@@ -199,7 +195,7 @@ proptest! {
         info.max_transfer_bytes = 64 << 10;
         let options = Options { info, ..Options::default() };
         let (mut driver, mut mock) = (Driver::new(&options), Mock::new(options, seed >> 1));
-        let mut model = patterned(0, 1 << 20);
+        let mut model = patterned(0..1 << 20);
         for (round, (kind, offset, length)) in steps.into_iter().enumerate() {
             let range = offset as usize..offset as usize + length;
             let op = match kind {

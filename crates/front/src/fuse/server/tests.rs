@@ -3,7 +3,7 @@ use super::super::session::Mounted;
 use super::super::tree::Tree;
 use super::*;
 use crate::cases::cases;
-use crate::disk::harness::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::{Disk, DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_engine::host::Op;
@@ -75,15 +75,11 @@ impl Harness {
     }
 }
 
-fn initial(range: std::ops::Range<usize>) -> Vec<u8> {
-    range.map(pattern).collect()
-}
-
 #[test]
 fn whole_blocks_go_as_they_come() {
     let mut harness = Harness::new(Options::default());
     harness.read(512, 4096);
-    assert_eq!(harness.answer(), (0, initial(512..4608)));
+    assert_eq!(harness.answer(), (0, patterned(512..4608)));
     harness.write(1024, &[7; 2048]);
     let (error, data) = harness.answer();
     assert_eq!((error, data.len(), data[..4] == 2048u32.to_ne_bytes()), (0, 8, true));
@@ -99,13 +95,13 @@ fn what_is_no_whole_block_is_carried_out_too() {
     harness.write(700, &[9; 1000]);
     assert_eq!(harness.answer().0, 0);
     harness.read(600, 1200);
-    let expected = [initial(600..700), vec![9; 1000], initial(1700..1800)].concat();
+    let expected = [patterned(600..700), vec![9; 1000], patterned(1700..1800)].concat();
     assert_eq!(harness.answer(), (0, expected));
     // More than the lane moves at a time (128 KiB).
     harness.read(1, 190_000);
     let (error, data) = harness.answer();
     assert_eq!((error, data.len()), (0, 190_000));
-    assert_eq!(data[2000..], initial(2001..190_001));
+    assert_eq!(data[2000..], patterned(2001..190_001));
 }
 
 #[test]
@@ -113,7 +109,7 @@ fn reads_and_writes_stop_at_the_end() {
     let mut harness = Harness::new(Options::default());
     let end = 1 << 20;
     harness.read(end - 100, 4096);
-    assert_eq!(harness.answer(), (0, initial((1 << 20) - 100..1 << 20)));
+    assert_eq!(harness.answer(), (0, patterned((1 << 20) - 100..1 << 20)));
     harness.read(end, 4096);
     assert_eq!(harness.answer(), (0, vec![]));
     harness.write(end - 512, &[1; 1024]);
@@ -128,7 +124,7 @@ fn a_failure_is_its_requests_own() {
     let mut harness = Harness::new(Options { fails, ..Options::default() });
     let (good, bad) = (harness.read(0, 512), harness.read(3 * 512, 512));
     let answers = harness.answers(2);
-    assert_eq!(answers[&good], (0, initial(0..512)));
+    assert_eq!(answers[&good], (0, patterned(0..512)));
     assert_eq!(answers[&bad], (-libc::EIO, vec![]));
     harness.read(0, 512);
     assert_eq!(harness.answer().0, 0, "the slot lives on");
@@ -142,7 +138,7 @@ fn holes_and_flushes_reach_the_disk() {
     harness.ask(Opcode::FALLOCATE, hole.as_bytes(), &[]);
     assert_eq!(harness.answer(), (0, vec![]));
     assert_eq!(harness.mock.disk.lock().unwrap()[99..5101][1..5001], [0; 5000]);
-    assert_eq!(harness.mock.disk.lock().unwrap()[..100], initial(0..100));
+    assert_eq!(harness.mock.disk.lock().unwrap()[..100], patterned(0..100));
     harness.ask(Opcode::FSYNC, &[0; 16], &[]);
     assert_eq!(harness.answer(), (0, vec![]));
     assert_eq!(harness.mock.asked.last().unwrap().0, Op::Flush);
@@ -220,7 +216,7 @@ proptest! {
         let info = DiskInfo { lba_bytes: 1 << lba_shift, blocks: 1 << (17 - lba_shift), ..test_info() };
         let bytes = 1 << 17;
         let mut harness = Harness::new(Options { info, lanes, ..Options::default() });
-        let mut model = initial(0..bytes);
+        let mut model = patterned(0..bytes);
         for (step, offset, length) in steps {
             let (start, length) = (usize::from(offset), usize::from(length));
             let range = start..(start + length).min(bytes);

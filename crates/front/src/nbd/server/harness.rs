@@ -1,7 +1,7 @@
 //! A server on a memory disk, driven without a reactor, and a client for it.
 
 use super::*;
-pub(crate) use crate::disk::harness::{Asked, Mock, Options, pattern};
+pub(crate) use crate::disk::harness::{Asked, Mock, Options, patterned};
 use crate::nbd::{Export, ExportInfo};
 use roadtrain_wire::nbd::{
     self, Chunk, ChunkCode, Command, Errno, Greeting, OptionCode, OptionHeader, OptionReplyCode,

@@ -1,4 +1,4 @@
-use super::harness::{Client, Harness, Mock, Options, pattern};
+use super::harness::{self, Client, Harness, Mock, Options};
 use crate::disk::{DiskInfo, test_info};
 use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
 use roadtrain_engine::host::{LaneId, Op};
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 fn patterned(offset: u64, length: u32) -> Vec<u8> {
-    (offset as usize..offset as usize + length as usize).map(pattern).collect()
+    harness::patterned(offset as usize..offset as usize + length as usize)
 }
 
 fn request(cookie: u64, command: Command, offset: u64, length: u32) -> Request {

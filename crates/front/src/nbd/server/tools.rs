@@ -1,7 +1,7 @@
 //! Unmodified clients: nbdinfo, nbdcopy, qemu-img, qemu-io, fio, nbd-client. A missing one is skipped,
 //! and said so.
 
-use super::harness::{Harness, Options, pattern};
+use super::harness::{Harness, Options, patterned};
 use crate::disk::test_info;
 use crate::nbd::NbdAddress;
 use std::path::Path;
@@ -31,10 +31,10 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     Some(text)
 }
 
-fn patterned(path: &Path, seed: usize) -> Vec<u8> {
-    let octets: Vec<u8> = (0..16 << 20).map(|at| pattern(at + seed)).collect();
-    std::fs::write(path, &octets).unwrap();
-    octets
+fn file_of(path: &Path, seed: usize) -> Vec<u8> {
+    let bytes = patterned(seed..seed + (16 << 20));
+    std::fs::write(path, &bytes).unwrap();
+    bytes
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn nbdcopy_copies_both_ways_over_several_connections() {
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
     for (seed, lba_bytes) in [(1, 512), (2, 4096)] {
         let (harness, uri) = harness(lba_bytes);
-        let octets = patterned(&from, seed);
+        let bytes = file_of(&from, seed);
         let arguments = ["--connections=4", "--flush", from.to_str().unwrap(), &uri];
         if run("nbdcopy", &arguments).is_some() {
-            assert!(*harness.disk.lock().unwrap() == octets);
+            assert!(*harness.disk.lock().unwrap() == bytes);
             run("nbdcopy", &["--connections=4", &uri, to.to_str().unwrap()]);
-            assert!(std::fs::read(&to).unwrap() == octets);
+            assert!(std::fs::read(&to).unwrap() == bytes);
         }
         harness.stop();
     }
@@ -93,10 +93,10 @@ fn qemu_img_converts_and_compares() {
     let (raw, qcow2) = (raw.to_str().unwrap(), qcow2.to_str().unwrap());
     for (seed, lba_bytes) in [(3, 512), (4, 4096)] {
         let (harness, uri) = harness(lba_bytes);
-        let octets = patterned(Path::new(raw), seed);
+        let bytes = file_of(Path::new(raw), seed);
         let convert = ["convert", "-n", "-f", "raw", "-O", "raw", "-W", "-t", "none", raw, &uri];
         if run("qemu-img", &convert).is_some() {
-            assert!(*harness.disk.lock().unwrap() == octets);
+            assert!(*harness.disk.lock().unwrap() == bytes);
             run("qemu-img", &["compare", "-f", "raw", "-F", "raw", raw, &uri]);
             run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &uri, qcow2]);
             run("qemu-img", &["compare", "-f", "qcow2", "-F", "raw", qcow2, &uri]);

@@ -5,7 +5,7 @@
 use super::super::abi::{IoCommand, QUEUE_DEPTH_MAX, QueueOp, RESULT_ABORT, flag, op};
 use super::*;
 use crate::cases::cases;
-use crate::disk::harness::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_engine::host::{Completion, Interest, Op, Request, RingCommand};
@@ -215,7 +215,7 @@ fn the_tags_own_buffer_goes_through_the_lane() {
 #[test]
 fn each_operation_reaches_the_lane_as_it_was_asked() {
     let mut harness = harness(Options::default());
-    let expected: Vec<u8> = (512..1536).map(pattern).collect();
+    let expected = patterned(512..1536);
     assert_eq!(harness.call(op::READ, 1, 2, &[]), (1024, expected));
     assert_eq!(harness.call(op::WRITE | flag::FUA, 1, 1, &[1; 512]).0, 512);
     assert_eq!(harness.call(op::FLUSH, 0, 0, &[]), (0, vec![]));
@@ -293,7 +293,7 @@ type Step = (u8, u64, u32);
 fn run_steps(lba_bytes: u32, seed: u64, steps: &[(u16, Step)]) {
     let info = DiskInfo { lba_bytes, blocks: (1 << 20) / u64::from(lba_bytes), ..test_info() };
     let mut harness = Harness::new(Options { info, ..Options::default() }, 2, seed);
-    let mut model: Vec<u8> = (0..1 << 20).map(pattern).collect();
+    let mut model = patterned(0..1 << 20);
     let mut expected: BTreeMap<At, (i32, Vec<u8>)> = BTreeMap::new();
     for (number, &(tag, (kind, offset, length))) in steps.iter().enumerate() {
         let at = (tag / DEPTH, tag % DEPTH);

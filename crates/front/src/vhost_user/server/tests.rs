@@ -3,7 +3,7 @@ use super::super::ring::{RingSetup, Signals};
 use super::harness::{Backend, Machine, QUEUE_SIZE, write_parts};
 use super::*;
 use crate::disk::DiskInfo;
-use crate::disk::harness::{Mock, Options, pattern};
+use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
 use roadtrain_engine::host::Op;
@@ -112,8 +112,7 @@ fn sectors_of_larger_blocks_are_patched() {
     assert_eq!(machine.write(0, 7, &[2; 9 * 512]), OK);
     let read = machine.read(0, 4, 13 * 512);
     assert_eq!(read[13 * 512], OK);
-    let old =
-        |sector: usize| -> Vec<u8> { (sector * 512..(sector + 1) * 512).map(pattern).collect() };
+    let old = |sector: usize| -> Vec<u8> { patterned(sector * 512..(sector + 1) * 512) };
     assert!(read[..512] == old(4) && read[512..1536] == [1; 1024]);
     assert!(read[1536..12 * 512] == [2; 9 * 512] && read[12 * 512..13 * 512] == old(16));
     drop(machine);
