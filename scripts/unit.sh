@@ -93,6 +93,7 @@ by_length() {
         $1 == "proto" && $2 == "test" {order = 1}
         $1 == "engine" && $2 == "test" {order = 2}
         $1 == "cli" && $2 == "test" {order = 3}
+        $2 == "lib" && ($1 == "engine" || $1 == "front" || $1 == "manage") {order = 4}
         {print order, $0}' | sort -sn -k 1,1 | cut -d' ' -f2-
 }
 
