@@ -31,8 +31,8 @@ everyday() {
 
 seldom() {
     step 'clippy without Ethernet and Ceph'
-    # Front has nothing of them; engine is checked on the way.
-    cargo clippy -p roadtrain-engine -p roadtrain --no-default-features --quiet -- -D warnings
+    # Front has nothing of them; the engines are checked on the way.
+    cargo clippy -p roadtrain-host-engine -p roadtrain-target-engine -p roadtrain --no-default-features --quiet -- -D warnings
     step documentation
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
     cargo test --workspace --doc --quiet

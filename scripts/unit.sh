@@ -27,7 +27,7 @@ build() {
 # Test threads of a program: more than there are cores where tests wait most of the time.
 threads_of() {
     case $1 in
-    engine* | cli* | front* | store* | manage*) echo 8 ;;
+    *engine* | reactor* | ether-port* | cli* | front* | store* | manage*) echo 8 ;;
     *) nproc ;;
     esac
 }
@@ -91,9 +91,9 @@ by_length() {
     awk '{order = 9}
         $1 == "sim" {order = 0}
         $1 == "proto" && $2 == "test" {order = 1}
-        $1 == "engine" && $2 == "test" {order = 2}
+        $1 == "target-engine" && $2 == "test" {order = 2}
         $1 == "cli" && $2 == "test" {order = 3}
-        $2 == "lib" && ($1 == "engine" || $1 == "front" || $1 == "manage") {order = 4}
+        $2 == "lib" && ($1 == "target-engine" || $1 == "front" || $1 == "manage") {order = 4}
         {print order, $0}' | sort -sn -k 1,1 | cut -d' ' -f2-
 }
 

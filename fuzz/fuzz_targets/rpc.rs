@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_engine::target::{ConfigError, Export, Operation, Server, ServerConfig};
+use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::framing::{Framer, REQUEST_BYTES_MAX, Unframed};
 use roadtrain_manage::rpc::message::{Methods, Params, answer};

@@ -5,12 +5,12 @@
 
 use crate::floor::Random;
 use anyhow::Context;
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
-use roadtrain_engine::spin::Waiting;
-use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_engine::tuning;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
+use roadtrain_reactor::tuning;
 use roadtrain_proto::time::Instant;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

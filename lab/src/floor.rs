@@ -4,7 +4,7 @@
 //! A read is a 72 byte request one way and a 24 byte header with the data the other; a write is
 //! 72 bytes with the data one way and 24 bytes back. As a real target and host must, the target
 //! reads and writes random blocks of a large memory and the host moves data to its caller's buffers.
-//! Sockets, buffers and prefetching are tuned by `engine::tuning`, like the product's.
+//! Sockets, buffers and prefetching are tuned by `reactor::tuning`, like the product's.
 
 mod args;
 mod cipher;
@@ -24,7 +24,7 @@ pub(crate) use memory::Memory;
 pub(crate) use result::{FloorResult, LatencyUs, Probe, Sample};
 
 use anyhow::Context;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 

@@ -20,7 +20,7 @@ pub(crate) use args::Args;
 use case::Case;
 use end::End;
 use result::EtherResult;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;

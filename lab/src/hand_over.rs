@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use clap::{Args as Arguments, Parser, ValueEnum};
 use roadtrain_cli::args::{Cli, Command, ServeArgs, Transport};
 use roadtrain_cli::namespace::{Kind, NamespaceSpec};
-use roadtrain_engine::target::{EtherConfig, Export, Server, ServerConfig, Subsystem};
+use roadtrain_target_engine::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_store::{SsdStore, Store, StoreKind, StoreSpec};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};

@@ -3,7 +3,7 @@
 
 use crate::measure::Measure;
 use anyhow::Context;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::fs;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Instructions of host and target together for each request, counted by callgrind, against `xtask/instructions.txt`.
 //!
-//! They do not scatter as times do: both ends of a lane are turned by one thread (`engine/src/per_io.rs`). Two runs of
+//! They do not scatter as times do: both ends of a lane are turned by one thread (`target-engine/src/per_io.rs`). Two runs of
 //! different length are subtracted, so what comes once does not count. What the kernel does is not seen.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -69,7 +69,7 @@ fn expectation(line: &str) -> Result<Option<(String, u64)>> {
 /// The tests of the engine, as the release profile says: incremental units inline otherwise than whole ones, so the
 /// environment does not choose.
 fn build(root: &Path) -> Result<String> {
-    let arguments = ["test", "--release", "-p", "roadtrain-engine", "--lib", "--no-run"];
+    let arguments = ["test", "--release", "-p", "roadtrain-target-engine", "--lib", "--no-run"];
     let output = succeeds(
         Command::new("cargo").args(arguments).env_remove("CARGO_INCREMENTAL").current_dir(root),
     )?;

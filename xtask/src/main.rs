@@ -12,7 +12,6 @@ mod imports;
 mod inputs;
 mod instructions;
 mod layers;
-mod modules;
 mod sbom;
 mod seeds;
 mod size;

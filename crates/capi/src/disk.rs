@@ -2,9 +2,9 @@
 
 use crate::border::{text, Outcome, Refusal};
 use crate::types::{roadtrain_info, roadtrain_options, ROADTRAIN_DDGST, ROADTRAIN_HDGST};
-use roadtrain_engine::host::identity::Identity;
-use roadtrain_engine::host::{Client, HostConfig, HostError, NamespaceInfo};
-use roadtrain_engine::platform::Cpus;
+use roadtrain_host_engine::identity::Identity;
+use roadtrain_host_engine::{Client, HostConfig, HostError, NamespaceInfo};
+use roadtrain_system::platform::Cpus;
 use roadtrain_wire::status::Status;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

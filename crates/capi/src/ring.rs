@@ -6,8 +6,8 @@ use crate::types::{
     roadtrain_completion, roadtrain_request, ROADTRAIN_DISCARD, ROADTRAIN_FLUSH, ROADTRAIN_FUA,
     ROADTRAIN_READ, ROADTRAIN_URGENT, ROADTRAIN_WRITE, ROADTRAIN_WRITE_ZEROES,
 };
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Class, Completer, Completion, NamespaceInfo, Op, Request};
+use roadtrain_host_engine::{Class, Completer, Completion, NamespaceInfo, Op, Request};
+use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::{read, write};

@@ -22,7 +22,7 @@ use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::tls::TlsSpec;
 use crate::units::{CoreList, seconds_field};
-use roadtrain_engine::target::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
+use roadtrain_target_engine::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
 use roadtrain_target_proto::rate::Rates;
 use roadtrain_target_proto::{Authentication, Limits, TargetConfig};
 use roadtrain_wire::pdu::Digests;

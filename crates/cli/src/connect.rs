@@ -7,11 +7,11 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
 use crate::{mdns, tls};
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
 };
-use roadtrain_engine::ip_address;
 use roadtrain_proto::security::IdentityVersion;
+use roadtrain_reactor::ip_address;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::pdu::Digests;
 use std::net::{SocketAddr, ToSocketAddrs};

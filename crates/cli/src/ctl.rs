@@ -14,7 +14,7 @@ use crate::control::{Call, Change, SnapshotAction, SnapshotCall, SnapshotReply, 
 use crate::failure::Outcome;
 use crate::registry::{TargetEntry, Targets};
 use crate::{logs, output, running, slow, target};
-use roadtrain_engine::target::AnaListener;
+use roadtrain_target_engine::AnaListener;
 use std::net::SocketAddr;
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use crate::identity::show_uuid;
 use crate::output::columns;
 use crate::registry::{Entry, Phase, TargetEntry};
 use crate::units::show_bytes;
-use roadtrain_engine::host::{ControllerInfo, EtherOffer, NamespaceInfo};
+use roadtrain_host_engine::{ControllerInfo, EtherOffer, NamespaceInfo};
 use roadtrain_wire::discovery::{DiscoveryEntry, adrfam, sectype, subtype, treq, trtype};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
 use roadtrain_wire::identify::{oncs, parse_ascii, vwc};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   args, config                       what is wanted: words, or a file
-//!     serve                              -> a target         (roadtrain-engine)
+//!     serve                              -> a target         (roadtrain-target-engine)
 //!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
 //!     discover, identify, list -a        -> what a target has
 //!     gateway                            -> what the gateways of a group serve, in a Ceph cluster
@@ -73,7 +73,7 @@ pub use failure::{Failure, Kind, Outcome};
 
 use args::{Cli, Command};
 use clap::Parser;
-use roadtrain_engine::host::identity;
+use roadtrain_host_engine::identity;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -94,7 +94,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let cli = Cli::parse_from(arguments);
     // Connections take descriptors; what cannot be raised may do all the same.
-    let _ = roadtrain_engine::platform::raise_open_files();
+    let _ = roadtrain_system::platform::raise_open_files();
     let status = match run(&cli) {
         Ok(()) => 0,
         Err(failure) => {
@@ -105,7 +105,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     #[cfg(feature = "rbd")]
-    roadtrain_engine::store::end_process(status);
+    roadtrain_store::end_process(status);
     ExitCode::from(status)
 }
 

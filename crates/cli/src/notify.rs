@@ -1,6 +1,6 @@
 //! Tells the service manager how far we are; nobody is told where there is none.
 
-use roadtrain_engine::pulse::Pulse;
+use roadtrain_reactor::pulse::Pulse;
 pub(crate) use sd_notify::NotifyState;
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

@@ -10,7 +10,7 @@ use crate::inventory::{
 };
 use crate::registry::{Registry, Targets};
 use crate::{connect, logs, mdns, output};
-use roadtrain_engine::host::{Admin, HostConfig, discover_ether};
+use roadtrain_host_engine::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use serde_json::json;
 use std::time::Duration;
@@ -174,7 +174,7 @@ fn read_log(portal: &Portal, args: &ConnectArgs) -> Outcome<Discovery> {
     let config = connect::config(portal, DISCOVERY_NQN, args)?;
     // Nobody keeps this connection: no keep-alive.
     let config = HostConfig { keep_alive: Duration::ZERO, ..config };
-    let (genctr, entries) = roadtrain_engine::host::discover(&config)?;
+    let (genctr, entries) = roadtrain_host_engine::discover(&config)?;
     Ok(Discovery { genctr, records: entries.iter().map(Record::new).collect() })
 }
 

@@ -7,7 +7,7 @@ use crate::args::{
 use crate::failure::{Failure, Outcome};
 use crate::identity::show_uuid;
 use crate::{connect, logs, output};
-use roadtrain_engine::host::{HostError, ReportedRegistrant, ReservationReport, Reservations};
+use roadtrain_host_engine::{HostError, ReportedRegistrant, ReservationReport, Reservations};
 use roadtrain_wire::status::Status;
 use serde::Serialize;
 

@@ -7,10 +7,10 @@
 //!
 //! It ends when its standard input does.
 
-use roadtrain_engine::host::HostConfig;
-use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
 use roadtrain_front::nbd::{NbdAddress, NbdAttachment, NbdConfig};
+use roadtrain_host_engine::HostConfig;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 use std::error::Error;
 
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:5a7e0000-0000-4000-8000-000000000001";

@@ -2,7 +2,7 @@
 
 use crate::disk::NoNamespace;
 use crate::system_resource::SystemResource;
-use roadtrain_engine::host::{Controller, HostError};
+use roadtrain_host_engine::{Controller, HostError};
 use std::io;
 
 /// A namespace that is shown on this machine.

@@ -7,14 +7,14 @@
 //!                        +--------------------------+-------------------------+
 //!                                       disk: any range of octets
 //!                                           |  whole blocks, in pool buffers
-//!                                       a lane of the same reactor (roadtrain-engine)
+//!                                       a lane of the same reactor (roadtrain-host-engine)
 //! ```
 //!
 //! Each front-end has its place in [`spec`] (how `--as` names it), implements [`attachment::Attachment`], and adds
 //! what it leaves behind when it is killed to [`system_resource`].
 //!
 //! ```no_run
-//! use roadtrain_engine::host::HostConfig;
+//! use roadtrain_host_engine::HostConfig;
 //! use roadtrain_front::attachment::Attachment;
 //! use roadtrain_front::nbd::{NbdAttachment, NbdConfig};
 //! use std::net::SocketAddr;

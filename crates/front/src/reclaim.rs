@@ -1,7 +1,7 @@
 //! Devices of this machine's kernel, served by a process of the same machine: when memory is short the kernel writes to
 //! such a device, and the process must not wait for that itself (deadlock).
 
-use roadtrain_engine::memory;
+use roadtrain_system::memory;
 use tracing::warn;
 
 /// Prepares the calling thread, and those that it starts from now on, to serve such a device: they get memory without

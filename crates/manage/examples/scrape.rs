@@ -1,12 +1,12 @@
 //! What a scrape of many namespaces costs: `cargo run --release -p roadtrain-manage --example scrape [NAMESPACES]`.
 //! Each has been read and written, so that each has all of its metrics. Prints CPU time of the thread that scrapes.
 
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig};
-use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_engine::tuning::thread_cpu_ns;
+use roadtrain_host_engine::{Client, HostConfig};
 use roadtrain_manage::metrics::{Format, text};
+use roadtrain_reactor::tuning::thread_cpu_ns;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 
 const NQN: &str = "nqn.2025-01.io.example:many";
 const SCRAPES: u32 = 50;

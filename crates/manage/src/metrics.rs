@@ -25,7 +25,7 @@ use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use roadtrain_engine::metrics::Snapshot;
+use roadtrain_reactor::metrics::Snapshot;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;

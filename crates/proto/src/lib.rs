@@ -39,6 +39,7 @@ pub mod recorder;
 pub mod seal;
 pub mod security;
 pub mod slots;
+pub mod source;
 pub mod spin;
 pub mod time;
 pub mod view;

@@ -8,6 +8,7 @@
 //! | [`mailbox`] | the only crossing between threads: a queue that wakes a reactor's ring |
 //! | [`keyring`] | keys that the kernel keeps |
 //! | [`slab`] | places by index, used again and again |
+//! | [`platform`] | cores, NUMA nodes, network interfaces, and threads' places among them |
 //! | [`clock`], [`random`], [`machine`] | the time, numbers that nobody can guess, which machine this is |
 //!
 //! ```text
@@ -33,6 +34,7 @@ pub mod keyring;
 pub mod machine;
 pub mod mailbox;
 pub mod memory;
+pub mod platform;
 pub mod random;
 pub mod ring;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Which connections there may be: so many in all, so many from one source ([`source`]). A connection that was not
 //! granted a queue is a newcomer: the oldest of them makes room when there is none.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::IpAddr;
+use roadtrain_proto::source;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -11,22 +12,6 @@ pub struct ConnectionLimits {
     pub all: u32,
     /// From one source.
     pub per_address: u32,
-}
-
-/// Bits of an IPv6 address that its network has given: the others are the host's own to choose.
-const IPV6_NETWORK_BITS: u32 = 64;
-
-/// The source that limits and shares count an address as: an IPv4 address, or an IPv6 network of 64 bits, in which
-/// a host has as many addresses as it likes. On a link everybody is in the same network: there the address counts.
-#[must_use]
-pub fn source(address: IpAddr) -> IpAddr {
-    // Whether it comes by a socket for both versions makes no difference.
-    match address.to_canonical() {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {
-            Ipv6Addr::from_bits(ip.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS).into()
-        }
-        ip => ip,
-    }
 }
 
 /// Why a connection may not be.
@@ -108,7 +93,7 @@ impl Admission {
     /// # Errors
     /// There is no room, and nobody who would have to make some.
     pub fn enter(&mut self, address: IpAddr) -> Result<Admitted, Full> {
-        let address = source(address);
+        let address = source::of(address);
         let instead_of = self.make_room(address)?;
         self.last += 1;
         let number = self.last;
@@ -210,13 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_one_source() {
-        let of = |text: &str| source(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_ne!(of("fe80::1"), of("fe80::2"));
+    fn a_network_has_one_limit() {
         // Each of its addresses would otherwise have a limit of its own.
         let mut admission = admission(100, 2);
         let [first, second] = [1, 2].map(|host| {

@@ -7,7 +7,7 @@ use super::operations::{ConfigError, Place};
 use super::rate::Rates;
 use core::net::SocketAddr;
 use roadtrain_proto::block_limits::{BLOCKS_MAX, BlockLimits};
-use roadtrain_wire::fabrics::{DISCOVERY_NQN, NQN_BYTES_MAX};
+use roadtrain_wire::fabrics::{DISCOVERY_NQN, is_nqn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest NSID, and most namespaces of a subsystem (NN and MNAN).
@@ -471,13 +471,6 @@ pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result
 /// `host` is no NQN.
 pub(super) fn check_host(nqn: &str, host: &str) -> Result<(), ConfigError> {
     check_nqn(|| Place::subsystem(nqn), "host", host)
-}
-
-/// Whether a host or subsystem can have that name.
-#[must_use]
-pub fn is_nqn(nqn: &str) -> bool {
-    let is_odd = |c: char| c.is_control() || c.is_whitespace();
-    nqn.starts_with("nqn.") && (5..=NQN_BYTES_MAX).contains(&nqn.len()) && !nqn.contains(is_odd)
 }
 
 fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Result<(), ConfigError> {

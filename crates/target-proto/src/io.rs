@@ -3,7 +3,7 @@
 use super::reservations::Group;
 use roadtrain_proto::op::ByteRange;
 use roadtrain_wire::sqe::{
-    FLAG_FUSE, FLAG_PSDT, FLAG_SGL, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode,
+    COPY_RANGE_BYTES, FLAG_FUSE, FLAG_PSDT, FLAG_SGL, SGL_OFFSET, SGL_TRANSPORT, Sqe, cdw12, opcode,
 };
 use roadtrain_wire::status::Status;
 
@@ -12,9 +12,6 @@ pub const DSM_RANGE_BYTES: u32 = 16;
 
 /// Ranges a Dataset Management command names at most.
 pub const DSM_RANGES_MAX: u32 = 256;
-
-/// Octets of an entry of a Copy's list of source ranges (format 0).
-pub const COPY_RANGE_BYTES: u32 = 32;
 
 /// Source ranges of a Copy at most (MSRC, as a count from 1).
 pub const COPY_RANGES_MAX: u32 = 128;

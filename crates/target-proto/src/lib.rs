@@ -75,12 +75,12 @@ mod subsystem;
 mod target_event;
 
 pub use admin::Outcome;
-pub use admission::{Admission, Admitted, ConnectionLimits, Full, source};
+pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use config::{
     Description, FrameListener, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig,
-    TargetConfig, TlsUse, is_nqn,
+    TargetConfig, TlsUse,
 };
 pub use connect::{ConnectRefused, Connected, host_name};
 pub use control::Target;

@@ -23,6 +23,13 @@ pub const CONNECT_DATA_BYTES: usize = 1024;
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
 /// Longest NQN in octets, without the terminating NUL (NVMe Base 2.0, section 4.5).
 pub const NQN_BYTES_MAX: usize = 223;
+
+/// Tells whether a host or a subsystem can have that name.
+#[must_use]
+pub fn is_nqn(nqn: &str) -> bool {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace();
+    nqn.starts_with("nqn.") && (5..=NQN_BYTES_MAX).contains(&nqn.len()) && !nqn.contains(is_odd)
+}
 /// NQN of the discovery subsystem every target has.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 

@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Octets of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
 
+/// Bytes of an entry of a Copy's list of source ranges (format 0).
+pub const COPY_RANGE_BYTES: u32 = 32;
+
 /// PSDT value in [`Sqe::flags`] that says "SGL, no metadata buffer": the only one fabrics use.
 pub const FLAG_SGL: u8 = 0x40;
 /// PSDT in [`Sqe::flags`] (NVMe Base 2.1, section 3.4.2).

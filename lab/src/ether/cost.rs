@@ -8,7 +8,7 @@ use crate::links::{Links, Wiring};
 use crate::measure::median;
 use anyhow::{Context, ensure};
 use ends::{Host, Target};
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 
 mod ends;
 

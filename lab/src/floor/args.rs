@@ -2,7 +2,7 @@
 
 use super::cipher::Cipher;
 use clap::ValueEnum;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::args::Knobs;
 use super::link::Link;
 use super::memory::Memory;
 use super::send_buffer::Message;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::{io, ptr};
 
 /// A message whose data has not all arrived.

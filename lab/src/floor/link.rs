@@ -1,7 +1,7 @@
 //! The socket and the ways to wait on it.
 
 use super::args::Args;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};

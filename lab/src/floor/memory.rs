@@ -1,6 +1,6 @@
 //! The engine's huge-page memory, touched before anything is measured.
 
-use roadtrain_engine::memory::HugeMemory;
+use roadtrain_system::memory::HugeMemory;
 use std::{io, ptr};
 
 /// Memory that is wholly populated, on huge pages unless a measurement asks for small ones.

@@ -6,7 +6,7 @@ use super::link::Link;
 use super::memory::Memory;
 use super::send_buffer::{Message, SendBuffer};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::io;
 use std::net::TcpStream;
 

@@ -2,7 +2,7 @@
 
 use crate::floor::{Direction, parse_bytes};
 use clap::ValueEnum;
-use roadtrain_engine::ether::port::PortKind;
+use roadtrain_ether_port::port::PortKind;
 use serde::{Deserialize, Serialize};
 
 /// The limit of the Ethernet transport on this machine (as root; in a network namespace of its own)

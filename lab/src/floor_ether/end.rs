@@ -4,7 +4,7 @@ use super::args::Args;
 use super::case::Case;
 use super::pack::{Packer, Record, unpack};
 use anyhow::Context;
-use roadtrain_engine::ether::port::{Port, PortConfig};
+use roadtrain_ether_port::port::{Port, PortConfig};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};

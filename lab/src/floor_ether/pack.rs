@@ -1,6 +1,6 @@
 //! Records into frames and out of them. Only what both ends need is in them: slot, block, number of the piece.
 
-use roadtrain_engine::ether::port::Port;
+use roadtrain_ether_port::port::Port;
 use roadtrain_wire::ether::{
     self, COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, DATA_RECORD_BYTES, FrameHeader, FrameType,
     MacAddress, RECORDS_MAX,

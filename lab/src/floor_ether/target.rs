@@ -5,7 +5,7 @@ use super::case::Case;
 use super::end::{Counts, End};
 use super::pack::{Record, What};
 use crate::floor::{Direction, Memory};
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -2,11 +2,11 @@
 
 use super::contestant::MIB;
 use anyhow::Context;
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     Completion, Front, Interest, LaneId, Op, ReactorInfo, Request, RingCommand, Turn,
 };
-use roadtrain_engine::ring::Ring;
-use roadtrain_engine::stats::LaneStats;
+use roadtrain_system::ring::Ring;
+use roadtrain_reactor::stats::LaneStats;
 use roadtrain_front::disk::DiskInfo;
 use roadtrain_front::fuse::{FuseService, Uring};
 use roadtrain_proto::time::Instant;
@@ -116,7 +116,7 @@ impl Reactor {
 
 impl Turn for Reactor {
     fn now(&self) -> Instant {
-        roadtrain_engine::clock::now()
+        roadtrain_system::clock::now()
     }
 
     fn next_completion(&mut self) -> Option<Completion> {

@@ -1,10 +1,10 @@
 //! The thread that executes commands for reactors which only receive and send.
 
 use super::store::Done;
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::clock;
-use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
-use roadtrain_engine::ring::{Ring, UserData};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
+use roadtrain_system::ring::{Ring, UserData};
 use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
 use std::io;
 use std::os::fd::BorrowedFd;

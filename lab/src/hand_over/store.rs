@@ -2,7 +2,7 @@
 
 use super::Mode;
 use super::block::Block;
-use roadtrain_engine::buffer::Buffer;
+use roadtrain_system::buffer::Buffer;
 use roadtrain_store::{
     Completion, Completions, Geometry, InPlace, Io, Op, OpenError, Store, Then, Token,
 };

@@ -1,6 +1,6 @@
 use super::*;
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Class, Client, HostConfig, Op, Request};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
 use roadtrain_store::conformance;
 use std::fs::File;
 use std::sync::mpsc::{Receiver, channel};
@@ -71,7 +71,7 @@ fn pattern(seed: u64) -> Buffer {
 }
 
 /// Submits a read or write for each of `slots`, all at once.
-fn submit(client: &Client, op: Op, slots: u64) -> Receiver<roadtrain_engine::host::Completion> {
+fn submit(client: &Client, op: Op, slots: u64) -> Receiver<roadtrain_host_engine::Completion> {
     let (done, completions) = channel();
     for token in 0..slots {
         let seed = if op == Op::Write { token } else { !token };
@@ -86,7 +86,7 @@ fn submit(client: &Client, op: Op, slots: u64) -> Receiver<roadtrain_engine::hos
 }
 
 /// Takes `count` completions, each with its slot's data.
-fn collect(completions: &Receiver<roadtrain_engine::host::Completion>, count: usize) {
+fn collect(completions: &Receiver<roadtrain_host_engine::Completion>, count: usize) {
     let mut seen = vec![false; count];
     for _ in 0..count {
         let completion = completions.recv_timeout(LONG).expect("every request ends");

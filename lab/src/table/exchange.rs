@@ -4,7 +4,7 @@
 
 use crate::measure::Measure;
 use anyhow::Context;
-use roadtrain_engine::tuning;
+use roadtrain_reactor::tuning;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

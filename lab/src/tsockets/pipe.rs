@@ -1,7 +1,7 @@
 //! A TCP connection: frames in and out of its stream.
 
 use super::{End, mac};
-use roadtrain_engine::ether::port::ETHERNET_HEADER_BYTES;
+use roadtrain_ether_port::port::ETHERNET_HEADER_BYTES;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, VERSION};
 use roadtrain_wire::zerocopy::FromBytes;
 use socket2::Socket;

@@ -1,5 +1,5 @@
 use super::*;
-use roadtrain_engine::ether::port::{Port, PortConfig, is_socket_number_taken};
+use roadtrain_ether_port::port::{Port, PortConfig, is_socket_number_taken};
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameType, VERSION, flags, parse};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! How good the paths to a target's namespaces are, and the numbers of its controllers.
 
 use clap::ValueEnum;
-use roadtrain_engine::target::AnaState;
+use roadtrain_target_engine::AnaState;
 use roadtrain_target_proto::Limits;
 use serde::{Deserialize, Serialize};
 use std::fmt;

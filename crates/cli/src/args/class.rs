@@ -2,7 +2,7 @@
 
 use super::word;
 use clap::ValueEnum;
-use roadtrain_engine::host::Class;
+use roadtrain_host_engine::Class;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

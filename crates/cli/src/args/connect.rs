@@ -3,7 +3,7 @@
 use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
-use roadtrain_engine::host::PathPolicy;
+use roadtrain_host_engine::PathPolicy;
 use std::time::Duration;
 
 /// NVMe-oF transports.

@@ -2,11 +2,11 @@
 
 use super::word;
 use clap::{Args, ValueEnum};
-use roadtrain_engine::ether::port::{PortConfig, PortKind};
-use roadtrain_engine::host::EtherAddress;
-use roadtrain_engine::target::EtherConfig;
+use roadtrain_ether_port::port::{PortConfig, PortKind};
 use roadtrain_ether_proto::Packing;
+use roadtrain_host_engine::EtherAddress;
 use roadtrain_proto::security::SealUse;
+use roadtrain_target_engine::EtherConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -2,8 +2,8 @@
 //! refused.
 
 use clap::Args;
-use roadtrain_engine::host::EtherAddress;
-use roadtrain_engine::target::EtherConfig;
+use roadtrain_host_engine::EtherAddress;
+use roadtrain_target_engine::EtherConfig;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -2,7 +2,7 @@
 
 use super::word;
 use clap::ValueEnum;
-use roadtrain_engine::platform::Placement;
+use roadtrain_system::platform::Placement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

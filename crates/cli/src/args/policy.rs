@@ -2,8 +2,8 @@
 
 use crate::units::{parse_caravan_bytes, parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
-use roadtrain_engine::spin::Waiting;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
+use roadtrain_reactor::spin::Waiting;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::{ConnectArgs, NO_HEADING, Portal};
 use clap::{Args, Subcommand, ValueEnum};
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     AcquireAction, ChangePersistence, RegisterAction, ReleaseAction, ReservationType,
 };
 

@@ -1,7 +1,7 @@
 //! Whether connections are secured by TLS, and the keys of hosts.
 
 use clap::ValueEnum;
-use roadtrain_engine::target::TlsUse;
+use roadtrain_target_engine::TlsUse;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -4,8 +4,6 @@ use crate::args::{AttachArgs, FrontArgs};
 use crate::failure::{Failure, Outcome};
 use crate::keys::file;
 use crate::units::show_bytes;
-use roadtrain_engine::host::HostConfig;
-use roadtrain_engine::memory;
 use roadtrain_front::attachment::{AttachError, Attachment};
 use roadtrain_front::fuse::{FuseAttachment, FuseConfig};
 use roadtrain_front::nbd::{
@@ -14,6 +12,8 @@ use roadtrain_front::nbd::{
 use roadtrain_front::spec::{FrontKind, FrontSpec};
 use roadtrain_front::ublk::{UblkAttachment, UblkConfig};
 use roadtrain_front::vhost_user::{VhostUserAttachment, VhostUserConfig};
+use roadtrain_host_engine::HostConfig;
+use roadtrain_system::memory;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 

@@ -9,12 +9,12 @@ use crate::status::report::{
     DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, Rates, Report, State,
 };
 use crate::status::waiting::WaitReport;
-use roadtrain_engine::host::{
+use roadtrain_front::attachment::{Attachment, Device};
+use roadtrain_host_engine::{
     ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
 };
-use roadtrain_engine::pulse::Pulse;
-use roadtrain_engine::recorded::Recorded;
-use roadtrain_front::attachment::{Attachment, Device};
+use roadtrain_reactor::pulse::Pulse;
+use roadtrain_reactor::recorded::Recorded;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::net::SocketAddr;

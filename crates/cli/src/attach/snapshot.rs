@@ -2,12 +2,12 @@
 
 use super::keep::Kept;
 use crate::status::report::{Inside, LinkReport, PathState, Report};
-use roadtrain_engine::host::{LaneReading, PathReport};
-use roadtrain_engine::metrics::{
+use roadtrain_host_engine::{LaneReading, PathReport};
+use roadtrain_manage::metrics::Source;
+use roadtrain_reactor::metrics::{
     AttachmentSample, Io, Kind, LaneSample, LinkSample, NamespaceSample, PathSample, ReactorSample,
     Snapshot, bounds, name_in_file,
 };
-use roadtrain_manage::metrics::Source;
 use std::sync::Weak;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -110,7 +110,7 @@ fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) 
         qid: u16::try_from(lane + 1).unwrap_or(u16::MAX),
         reactor: lane % reactors.len().max(1),
         io: Io { in_flight: reading.in_flight.into(), errors: reading.errors, ..Io::default() },
-        batching: roadtrain_engine::metrics::Batching {
+        batching: roadtrain_reactor::metrics::Batching {
             requests: reading.requests,
             data_bytes: reading.data_bytes,
             ..Default::default()

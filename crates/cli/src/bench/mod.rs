@@ -48,10 +48,10 @@ use lane::LaneResult;
 use own_target::{OwnKey, OwnTarget};
 use plan::{Place, Plan, Topology};
 use report::{Manner, Measured, Report};
-use roadtrain_engine::clock;
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
+use roadtrain_system::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};

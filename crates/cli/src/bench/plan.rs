@@ -4,7 +4,7 @@ use super::step::Wave;
 use super::verify::Author;
 use crate::args::{LaneChoice, LoadArgs, StreamSpec};
 use crate::units::show_bytes;
-use roadtrain_engine::host::NamespaceInfo;
+use roadtrain_host_engine::NamespaceInfo;
 use std::ops::Range;
 
 /// Octets of a request that fills or reads back.

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::step::StepReport;
 use super::usage::Usage;
 use crate::args::word;
-use roadtrain_engine::stats::LaneStats;
+use roadtrain_reactor::stats::LaneStats;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use super::plan::Plan;
 use super::rng::Rng;
 use super::verify::{self, Expected, Ledger};
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_system::buffer::Buffer;
 use std::io;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use super::board::Phase;
 use super::harness::{Harness, begin, finish, generator, generators};
 use super::plan::tests::{plan, plans};
 use super::usage::Usage;
-use roadtrain_engine::host::{Class, Front, Op};
+use roadtrain_host_engine::{Class, Front, Op};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::status::Status;
 

@@ -3,12 +3,13 @@
 
 use super::generator::Generator;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
 };
-use roadtrain_engine::stats::LaneStats;
-use roadtrain_engine::{clock, tuning};
 use roadtrain_proto::time::Instant;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::tuning;
+use roadtrain_system::clock;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -4,7 +4,7 @@ use super::ServeConfig;
 use crate::args::AnaPort;
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::target::{AnaListener, AnaStates, Export};
+use roadtrain_target_engine::{AnaListener, AnaStates, Export};
 use roadtrain_target_proto::TargetConfig;
 
 /// The listener that is meant; `port` is that of those that name none.
@@ -44,7 +44,7 @@ impl ServeConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_engine::target::AnaState;
+    use roadtrain_target_engine::AnaState;
 
     const HEAD: &str = "address = [\"127.0.0.1\", \"::1\"]\n";
     const TAIL: &str =

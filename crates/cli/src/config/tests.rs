@@ -4,10 +4,10 @@ use super::*;
 use crate::args::{Cli, Command, PolicyName};
 use crate::namespace::Kind;
 use clap::Parser;
-use roadtrain_engine::host::Class;
-use roadtrain_engine::spin::Waiting;
-use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::Export;
+use roadtrain_host_engine::Class;
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_target_engine::Export;
 
 const EXAMPLE: &str = include_str!("../../../../examples/serve.toml");
 

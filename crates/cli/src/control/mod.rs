@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::size_field;
-use roadtrain_engine::target::{AnaListener, ConfigError, Operation};
+use roadtrain_target_engine::{AnaListener, ConfigError, Operation};
 use roadtrain_target_proto::{Description, Place};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

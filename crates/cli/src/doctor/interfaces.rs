@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::machine::Machine;
-use roadtrain_engine::platform::Interface;
+use roadtrain_system::platform::Interface;
 
 /// Octets of a jumbo frame's payload.
 const JUMBO: u64 = 9000;

@@ -1,7 +1,7 @@
 //! A machine as checks see it: its files below a root directory, and what only calls and programs tell.
 
-use roadtrain_engine::platform::{Channels, Offloads};
-use roadtrain_engine::ring::Ring;
+use roadtrain_system::platform::{Channels, Offloads};
+use roadtrain_system::ring::Ring;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl Machine {
     /// Cores that are online.
     pub(super) fn cores(&self) -> usize {
         let list = self.text("sys/devices/system/cpu/online").unwrap_or_default();
-        roadtrain_engine::platform::Cpus::parse(&list).iter().count().max(1)
+        roadtrain_system::platform::Cpus::parse(&list).iter().count().max(1)
     }
 
     /// Whether a process of that name runs.

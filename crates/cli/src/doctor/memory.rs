@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::machine::Machine;
-use roadtrain_engine::platform::Topology;
+use roadtrain_system::platform::Topology;
 
 const MIB: u64 = 1 << 20;
 /// What `serve` takes for data in flight if nobody says otherwise, and as much again for all else.

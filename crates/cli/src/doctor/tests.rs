@@ -2,7 +2,7 @@
 
 use super::machine::{Listing, Machine, Rules, Told};
 use super::{Finding, State, examine, text};
-use roadtrain_engine::platform::{Channels, Offloads};
+use roadtrain_system::platform::{Channels, Offloads};
 use std::collections::BTreeMap;
 
 #[allow(dead_code, unreachable_pub, reason = "each test uses some of it")]

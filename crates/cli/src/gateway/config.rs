@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use crate::keys::authentication::AuthenticationSpec;
 use crate::namespace::{Kind, NamespaceSpec};
 use crate::tls::TlsSpec;
-use roadtrain_engine::store::RbdImage;
+use roadtrain_store::RbdImage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

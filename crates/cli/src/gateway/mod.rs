@@ -22,8 +22,8 @@ use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::{logs, output};
 use changes::{Changes, Keys};
-use roadtrain_engine::store::{ObjectError, RbdImage, StoreKind, StoreSpec};
 use roadtrain_proto::digest::digest;
+use roadtrain_store::{ObjectError, RbdImage, StoreKind, StoreSpec};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -79,7 +79,7 @@ fn images(args: &GroupArgs, namespaces: &[NamespaceSpec]) -> Outcome {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
         let spec = numbered.export().map_err(Failure::usage)?.blocks;
-        let roadtrain_engine::target::Blocks::Spec(StoreSpec {
+        let roadtrain_target_engine::Blocks::Spec(StoreSpec {
             kind: StoreKind::Rbd(image),
             lba_bytes,
             ..
@@ -90,7 +90,7 @@ fn images(args: &GroupArgs, namespaces: &[NamespaceSpec]) -> Outcome {
         let how = config::place(&args.pool, &args.ceph);
         let image = RbdImage { conf: how.conf, id: how.id, keyring: how.keyring, ..image };
         let spec = StoreSpec { kind: StoreKind::Rbd(image), lba_bytes, read_only: true };
-        roadtrain_engine::store::open(&spec).map_err(Failure::failed)?;
+        roadtrain_store::open(&spec).map_err(Failure::failed)?;
     }
     Ok(())
 }
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
     use clap::Parser;
-    use roadtrain_engine::store::{Heard, Map, MapChange, Notified, Watch};
+    use roadtrain_store::{Heard, Map, MapChange, Notified, Watch};
     use std::io::Write;
     use std::sync::{Arc, Mutex};
 

@@ -11,7 +11,7 @@
 use super::config::GroupConfig;
 use crate::args::CephArgs;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
+use roadtrain_store::{Heard, Map, MapChange, Notified, ObjectError, RadosObject, Watch};
 use roadtrain_target_proto::gateways::SLOTS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

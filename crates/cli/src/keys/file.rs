@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
-use roadtrain_engine::memory;
+use roadtrain_system::memory;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;

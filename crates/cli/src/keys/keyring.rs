@@ -2,8 +2,9 @@
 
 use super::file;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::{keyring, memory};
 use roadtrain_proto::security::{Keyring, Secret, TlsPsk};
+use roadtrain_system::keyring;
+use roadtrain_system::memory;
 
 /// Where nvme-cli keeps PSKs, and the kernel looks for them.
 pub(crate) const DEFAULT: &str = ".nvme";

@@ -1,7 +1,7 @@
 //! What is said of an image of a Ceph cluster.
 
 use super::{Kind, NamespaceSpec};
-use roadtrain_engine::store::StoreKind;
+use roadtrain_store::StoreKind;
 use std::fmt;
 
 const FORM: &str = "write rbd:POOL/IMAGE, rbd:POOL/NAMESPACE/IMAGE or rbd:POOL/IMAGE@SNAPSHOT";
@@ -60,7 +60,7 @@ impl NamespaceSpec {
     #[cfg(feature = "rbd")]
     pub(super) fn image_store(&self) -> Result<StoreKind, String> {
         let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
-        Ok(StoreKind::Rbd(roadtrain_engine::store::RbdImage {
+        Ok(StoreKind::Rbd(roadtrain_store::RbdImage {
             pool: name.pool.into(),
             namespace: name.namespace.map(str::to_owned),
             image: name.image.into(),

@@ -3,7 +3,7 @@
 
 use super::Registry;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::host::{BlockRange, ControllerIdentity, ControllerInstance, OpenController};
+use roadtrain_host_engine::{BlockRange, ControllerIdentity, ControllerInstance, OpenController};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::Write;

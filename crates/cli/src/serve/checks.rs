@@ -2,7 +2,7 @@
 
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::target::{ServerConfig, TlsUse};
+use roadtrain_target_engine::{ServerConfig, TlsUse};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

@@ -17,14 +17,14 @@ use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
-use roadtrain_engine::metrics::Snapshot;
-use roadtrain_engine::store::StoreKind;
-use roadtrain_engine::target::{
+use roadtrain_manage::rpc::{Manager, Psks};
+use roadtrain_proto::security::TlsKeys;
+use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_store::StoreKind;
+use roadtrain_target_engine::{
     AnaListener, Blocks, ConfigError, Export, Listener, Operation, Place, Server, ServerConfig,
     ServerError, Subsystem,
 };
-use roadtrain_manage::rpc::{Manager, Psks};
-use roadtrain_proto::security::TlsKeys;
 #[cfg(feature = "rbd")]
 use roadtrain_target_proto::SubsystemConfig;
 use roadtrain_target_proto::TargetConfig;

@@ -22,12 +22,12 @@ use crate::failure::{Failure, Outcome};
 use crate::notify::{self, NotifyState};
 use crate::registry::Process;
 use crate::signals::{self, Signal, Signals};
-use roadtrain_engine::store::StoreKind;
-use roadtrain_engine::target::{
+use roadtrain_manage::rpc::LetGo;
+use roadtrain_store::StoreKind;
+use roadtrain_target_engine::{
     Blocks, ConfigError, Export, HandOverError, Inherited, Reserved, Server, ServerConfig,
     ServerError,
 };
-use roadtrain_manage::rpc::LetGo;
 use roadtrain_target_proto::TargetConfig;
 use serde_json::json;
 use std::net::TcpListener;
@@ -277,7 +277,7 @@ pub(super) fn open_soon(
 mod tests {
     use super::*;
     use crate::namespace::NamespaceSpec;
-    use roadtrain_engine::target::Subsystem;
+    use roadtrain_target_engine::Subsystem;
 
     #[test]
     fn what_would_be_lost_is_refused_by_its_name() {

@@ -6,14 +6,14 @@ use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
 use crate::{logs, signals};
-use roadtrain_engine::target::{
-    ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
-};
 use roadtrain_manage::http;
 use roadtrain_manage::model::{self, Base, LvStore, Model};
 use roadtrain_manage::rpc::{Credentials, Files, LetGo, Manager, Plane, Psks, UnixServer, router};
 use roadtrain_manage::volumes::Store;
 use roadtrain_proto::security::TlsKeys;
+use roadtrain_target_engine::{
+    ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
+};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;

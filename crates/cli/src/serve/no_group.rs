@@ -4,8 +4,8 @@ use super::control::Served;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
-use roadtrain_engine::metrics::GatewaySample;
-use roadtrain_engine::target::Subsystem;
+use roadtrain_reactor::metrics::GatewaySample;
+use roadtrain_target_engine::Subsystem;
 use std::sync::Arc;
 
 /// There is none.

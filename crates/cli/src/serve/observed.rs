@@ -1,8 +1,8 @@
 //! A target as others see it over HTTP.
 
 use super::control::Served;
-use roadtrain_engine::metrics::Snapshot;
 use roadtrain_manage::metrics::{Managed, Source};
+use roadtrain_reactor::metrics::Snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 

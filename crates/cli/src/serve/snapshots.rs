@@ -1,8 +1,8 @@
 //! What a running target does with snapshots of its namespaces, when it is told to.
 
 use crate::control::{Refusal, Reply, SnapshotAction, SnapshotReply, SnapshotView, Why};
-use roadtrain_engine::store::{Snapshot, SnapshotError, Snapshots, Store};
-use roadtrain_engine::target::Server;
+use roadtrain_store::{Snapshot, SnapshotError, Snapshots, Store};
+use roadtrain_target_engine::Server;
 use serde_json::json;
 use std::sync::Arc;
 use tracing::info;
@@ -86,10 +86,10 @@ impl From<Snapshot> for SnapshotView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_engine::buffer::Buffer;
-    use roadtrain_engine::host::{Admin, HostConfig};
-    use roadtrain_engine::store::{Completion, Geometry, Io, Op, OpenError, Token};
-    use roadtrain_engine::target::{Export, ServerConfig, Subsystem};
+    use roadtrain_host_engine::{Admin, HostConfig};
+    use roadtrain_store::{Completion, Geometry, Io, Op, OpenError, Token};
+    use roadtrain_system::buffer::Buffer;
+    use roadtrain_target_engine::{Export, ServerConfig, Subsystem};
 
     const NQN: &str = "nqn.2026-11.test:a";
     const OTHER_NQN: &str = "nqn.2026-11.test:b";

@@ -6,7 +6,7 @@
 //! host's, but for the time for which a turn of a reactor lasts, whose beginning is what is noted.
 
 use super::Source;
-use roadtrain_engine::recorded::{Line, RecordedRequest, Side};
+use roadtrain_reactor::recorded::{Line, RecordedRequest, Side};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 

@@ -10,7 +10,7 @@ use crate::running::{self, Process};
 use crate::units::show_bytes;
 use crate::{logs, output};
 use join::Joined;
-use roadtrain_engine::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
+use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
 use serde::Serialize;
 
 /// What one process has recorded.
@@ -138,7 +138,7 @@ fn state(reactors: &[RecorderState]) -> String {
 fn row(shown: &Shown<'_>, is_other_end: bool) -> Vec<String> {
     let Shown { id, request, line, .. } = shown;
     let is_failed = request.status != "success";
-    let stage = |stage: &roadtrain_engine::recorded::StageTime| {
+    let stage = |stage: &roadtrain_reactor::recorded::StageTime| {
         let star = if stage.stage == request.longest { "*" } else { "" };
         format!("{star}{} {:.0}", stage.stage, stage.us)
     };

@@ -1,5 +1,5 @@
 use super::*;
-use roadtrain_engine::recorded::StageTime;
+use roadtrain_reactor::recorded::StageTime;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use super::Source;
 use super::join::{Joined, Place};
 use crate::failure::{Failure, Outcome};
 use crate::units::show_bytes;
-use roadtrain_engine::recorded::{Line, Reason, RecordedRequest, Side};
+use roadtrain_reactor::recorded::{Line, Reason, RecordedRequest, Side};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -4,8 +4,8 @@ use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::registry::{Registry, Targets};
-use roadtrain_engine::metrics::Snapshot;
 use roadtrain_manage::metrics::textfile;
+use roadtrain_reactor::metrics::Snapshot;
 use std::path::PathBuf;
 
 /// Prints what the processes say. One that does not answer is left out, and makes the exit status bad.

@@ -4,7 +4,7 @@ use super::waiting::{self, WaitReport};
 use crate::output::columns;
 use crate::registry::Entry;
 use crate::units::show_bytes;
-use roadtrain_engine::host::LinkState;
+use roadtrain_host_engine::LinkState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! What reactors have learnt of waiting, as it is shown.
 
-use roadtrain_engine::spin::Learnt;
+use roadtrain_reactor::spin::Learnt;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -27,7 +27,7 @@ use crate::failure::{Failure, Outcome};
 use crate::{logs, output};
 use app::App;
 use board::Board;
-use roadtrain_engine::metrics::Snapshot;
+use roadtrain_reactor::metrics::Snapshot;
 use serde::Serialize;
 use source::Source;
 use std::thread;

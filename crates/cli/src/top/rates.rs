@@ -1,6 +1,6 @@
 //! What happened between two snapshots.
 
-use roadtrain_engine::metrics::{
+use roadtrain_reactor::metrics::{
     Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
 };
 use serde::Serialize;
@@ -111,8 +111,8 @@ pub(super) fn between(id: &str, before: &Snapshot, now: &Snapshot) -> Process {
     Process {
         id: id.to_owned(),
         kind: match now.kind {
-            roadtrain_engine::metrics::Kind::Target => "target",
-            roadtrain_engine::metrics::Kind::Attachment => "attachment",
+            roadtrain_reactor::metrics::Kind::Target => "target",
+            roadtrain_reactor::metrics::Kind::Attachment => "attachment",
         },
         state: now.state.clone(),
         problems: now.problems.clone(),

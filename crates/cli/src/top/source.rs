@@ -4,7 +4,7 @@ use crate::connect::split_port;
 use crate::control::Call;
 use crate::failure::{Failure, Outcome};
 use crate::running::{self, Process};
-use roadtrain_engine::metrics::Snapshot;
+use roadtrain_reactor::metrics::Snapshot;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};

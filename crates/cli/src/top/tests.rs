@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
-use roadtrain_engine::metrics::{
+use roadtrain_reactor::metrics::{
     Batching, HostSample, Io, LaneSample, Latency, NamespaceSample, ReactorSample, Snapshot,
 };
 use std::time::Duration;

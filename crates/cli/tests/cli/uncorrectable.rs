@@ -2,8 +2,8 @@
 //! was answered holds.
 
 use crate::harness::{NQN, Target, eventually};
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{Client, HostConfig, RequestError};
+use roadtrain_host_engine::{Client, HostConfig, RequestError};
+use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::path::Path;

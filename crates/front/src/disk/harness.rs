@@ -4,12 +4,12 @@
 //! request is submitted and writes when it is completed, in any order, so that whatever may race does.
 
 use super::{DiskInfo, test_info};
-use roadtrain_engine::host::{
+use roadtrain_host_engine::{
     Allocation, AllocationQuery, Completion, Front, Interest, LaneId, Op, Request, RingCommand,
     Turn,
 };
-use roadtrain_engine::stats::LaneStats;
 use roadtrain_proto::time::Instant;
+use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! What a namespace is like, as far as its fronts show it.
 
-use roadtrain_engine::host::{ControllerInfo, NamespaceInfo};
+use roadtrain_host_engine::{ControllerInfo, NamespaceInfo};
 use roadtrain_host_proto::allocation;
 use roadtrain_wire::identify::oncs;
 use std::io;

@@ -9,9 +9,9 @@
 use super::guard::{Hold, Stripes};
 use super::plan::{Edges, Piece, Plan};
 use super::{Disk, DiskOp, DiskRequest};
-use roadtrain_engine::buffer::{Buffer, Pool};
-use roadtrain_engine::host::{Class, Completion, LaneId, Op, Request, Turn};
+use roadtrain_host_engine::{Class, Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
+use roadtrain_system::buffer::{Buffer, Pool};
 use roadtrain_wire::status::Status;
 use slab::Slab;
 use std::collections::VecDeque;

@@ -20,7 +20,7 @@
 //! **A front with memory of its own** (a socket, a guest's memory, `/dev/fuse`) gives requests to
 //! `Jobs::start`, copies a Write's payload in with `Jobs::fill` (or piece by piece, see
 //! `Jobs::payload`) and a Read's data out with `Jobs::remove`. **A front whose requests have a
-//! [`Buffer`](roadtrain_engine::buffer::Buffer) that the kernel fills and reads** gives those for which
+//! [`Buffer`](roadtrain_system::buffer::Buffer) that the kernel fills and reads** gives those for which
 //! `Jobs::is_whole` holds to `Jobs::start_with`: that very buffer goes to the lane and comes back.
 
 mod fault;

@@ -1,6 +1,6 @@
 //! The front of a reactor that has nothing to serve.
 
-use roadtrain_engine::host::{Front, Turn};
+use roadtrain_host_engine::{Front, Turn};
 
 /// Waits for the end; for a controller whose attachment fails or has not begun.
 pub(crate) struct Nothing;

@@ -1,7 +1,7 @@
 //! Follows a namespace's changes of size, its removal and its return.
 
 use super::Disk;
-use roadtrain_engine::host::ControllerView;
+use roadtrain_host_engine::ControllerView;
 use roadtrain_proto::time::Instant;
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, NoNamespace, Nothing, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
-use roadtrain_engine::host::{Controller, ControllerView, Front, HostConfig, LinkState};
+use roadtrain_host_engine::{Controller, ControllerView, Front, HostConfig, LinkState};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,7 +1,7 @@
 //! Queues of requests over io_uring: the kernel has one for each possible CPU and uses that of the CPU on
 //! which the request is made.
 
-use roadtrain_engine::host::ReactorInfo;
+use roadtrain_host_engine::ReactorInfo;
 use std::io;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";

@@ -1,7 +1,7 @@
 //! Gives the memory of slots to the kernel.
 #![allow(unsafe_code, reason = "the kernel writes where a command says")]
 
-use roadtrain_engine::host::{RingCommand, Turn};
+use roadtrain_host_engine::{RingCommand, Turn};
 
 /// Sends a slot's command, whose answer comes with the slot's number.
 ///

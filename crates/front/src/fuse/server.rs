@@ -11,7 +11,7 @@ use super::session::Session;
 use super::slots::{Home, Slots};
 use super::tree::{Answer, Work};
 use crate::disk::{DiskOp, Fault, Jobs, Started, Watch, tag_of};
-use roadtrain_engine::host::{Front, Interest, LaneId, ReactorInfo, Turn};
+use roadtrain_host_engine::{Front, Interest, LaneId, ReactorInfo, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fuse::{Opcode, WriteOut};
 use roadtrain_wire::status::Status;

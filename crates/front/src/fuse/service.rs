@@ -7,7 +7,7 @@ use super::sys;
 use super::tree::{Tree, file_name};
 use super::uring::Uring;
 use crate::disk::{Disk, DiskInfo, Watch};
-use roadtrain_engine::host::{ControllerView, ReactorInfo};
+use roadtrain_host_engine::{ControllerView, ReactorInfo};
 use std::io::{self, PipeReader, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 
 use super::device::Device;
 use super::tree::{TRANSFER_BYTES_MAX, Work};
-use roadtrain_engine::buffer::{Arena, Buffer};
-use roadtrain_engine::host::RingCommand as Command;
+use roadtrain_host_engine::RingCommand as Command;
+use roadtrain_system::buffer::{Arena, Buffer};
 use roadtrain_wire::fuse::{
     InHeader, Opcode, OutHeader, RingCommand, RingEntry, RingHeader, ring_op,
 };

@@ -1,7 +1,7 @@
 //! What other threads tell a server, which its reactor watches for.
 
-use roadtrain_engine::host::{Interest, Turn};
-use roadtrain_engine::mailbox::{Inbox, Outbox, mailbox};
+use roadtrain_host_engine::{Interest, Turn};
+use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
 use std::io;
 
 /// A mailbox, and whether it is watched.

@@ -9,7 +9,7 @@ use super::tls::NbdTls;
 use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{DiskInfo, Nothing};
 use crate::system_resource::SystemResource;
-use roadtrain_engine::host::{Controller, ControllerView, HostConfig, LaneId};
+use roadtrain_host_engine::{Controller, ControllerView, HostConfig, LaneId};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -128,8 +128,8 @@ fn cannot_serve(source: std::io::Error) -> AttachError {
 mod tests {
     use super::super::server::harness::Client;
     use super::*;
-    use roadtrain_engine::store::{StoreKind, StoreSpec};
-    use roadtrain_engine::target::{self, Server, ServerConfig, Subsystem};
+    use roadtrain_store::{StoreKind, StoreSpec};
+    use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
     use roadtrain_wire::nbd::{Command, Errno, command_flag};
     use std::path::Path;
     use std::time::{Duration, Instant};
@@ -139,7 +139,7 @@ mod tests {
     fn memory(size: u64) -> Vec<Subsystem> {
         let kind = StoreKind::Memory { size };
         let store = StoreSpec { kind, lba_bytes: 4096, read_only: false };
-        let exports = vec![target::Export::new(7, store)];
+        let exports = vec![Export::new(7, store)];
         vec![Subsystem { namespaces: exports, ..Subsystem::new(NQN) }]
     }
 

@@ -5,7 +5,7 @@
 
 use super::owner::Owner;
 use crate::disk::DiskInfo;
-use roadtrain_engine::host::{Allocation, AllocationQuery, RANGES_MAX, Turn};
+use roadtrain_host_engine::{Allocation, AllocationQuery, RANGES_MAX, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::nbd::{Extent, Request, allocation_state, command_flag};
 use std::collections::VecDeque;

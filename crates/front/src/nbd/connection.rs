@@ -7,7 +7,7 @@ use super::session::{Close, Event, Session};
 use super::strays::Predecessors;
 use super::translate::{disk_request, errno_of};
 use crate::disk::{DiskOp, Fault, JobKey, PartKey, Started};
-use roadtrain_engine::clients::{ClientStream, Incoming};
+use roadtrain_reactor::clients::{ClientStream, Incoming};
 use roadtrain_wire::nbd::{self, Command, PAYLOAD_BYTES_MAX};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! The listening socket of a server, and the file of a Unix one.
 
 use super::address::NbdAddress;
-use roadtrain_engine::tuning::{probe_silent_peer, tune_socket};
+use roadtrain_reactor::tuning::{probe_silent_peer, tune_socket};
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};

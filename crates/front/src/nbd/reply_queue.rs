@@ -1,6 +1,6 @@
 //! What is to be sent on one connection: headers and ranges of buffers, in order, for gather sends.
 
-use roadtrain_engine::buffer::Buffer;
+use roadtrain_system::buffer::Buffer;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;

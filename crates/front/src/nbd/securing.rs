@@ -3,8 +3,8 @@
 use super::answers::Answers;
 use super::endpoint::Endpoint;
 use super::owner::Owner;
-use roadtrain_engine::clients::{ClientStream, Secured};
-use roadtrain_engine::mailbox::Outbox;
+use roadtrain_reactor::clients::{ClientStream, Secured};
+use roadtrain_system::mailbox::Outbox;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;

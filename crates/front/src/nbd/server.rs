@@ -17,7 +17,7 @@ use super::securing::Securing;
 use super::session::Close;
 use super::strays::{Predecessors, STRAY_RETRY, Strays, Token, hung_up};
 use crate::disk::Watch;
-use roadtrain_engine::host::{ControllerView, Front, Interest, LaneId, Turn};
+use roadtrain_host_engine::{ControllerView, Front, Interest, LaneId, Turn};
 use roadtrain_proto::time::Instant;
 use slab::Slab;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! How clients over TCP are secured by TLS: with keys that both sides have, or with certificates. The files are those
 //! that nbdkit, QEMU and libnbd use.
 
-use roadtrain_engine::clients::{Acceptor, Certificates, key_of, keys};
+use roadtrain_reactor::clients::{Acceptor, Certificates, key_of, keys};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};

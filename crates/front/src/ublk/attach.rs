@@ -14,7 +14,7 @@ use crate::attachment::{AttachError, Attachment, Device};
 use crate::disk::{Disk, DiskInfo, Poller};
 use crate::reclaim;
 use crate::system_resource::SystemResource;
-use roadtrain_engine::host::{Controller, HostConfig};
+use roadtrain_host_engine::{Controller, HostConfig};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the driver reads and writes memory of commands")]
 
 use super::abi::ControlCommand;
-use roadtrain_engine::ring::{Ring, RingCommand};
+use roadtrain_system::ring::{Ring, RingCommand};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;

@@ -3,8 +3,8 @@
 use super::control::Control;
 use super::params::sectors;
 use crate::disk::{Disk, Poller, Watch};
-use roadtrain_engine::clock;
-use roadtrain_engine::host::ControllerView;
+use roadtrain_host_engine::ControllerView;
+use roadtrain_system::clock;
 use std::io;
 use std::sync::Arc;
 use tracing::{info, warn};

@@ -2,7 +2,7 @@
 
 use super::server::UblkServer;
 use crate::disk::Nothing;
-use roadtrain_engine::host::{Front, Turn};
+use roadtrain_host_engine::{Front, Turn};
 use roadtrain_proto::time::Instant;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;

@@ -4,8 +4,8 @@
 
 use super::abi::{IoCommand, IoDescriptor, QueueOp, RESULT_ABORT};
 use super::descriptors::Descriptors;
-use roadtrain_engine::buffer::Buffer;
-use roadtrain_engine::host::{RingCommand, Turn};
+use roadtrain_host_engine::{RingCommand, Turn};
+use roadtrain_system::buffer::Buffer;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

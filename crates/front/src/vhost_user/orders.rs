@@ -2,7 +2,7 @@
 
 use super::memory::Memory;
 use super::ring::RingSetup;
-use roadtrain_engine::ring::Bell;
+use roadtrain_system::ring::Bell;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;

@@ -6,7 +6,7 @@
 use super::chain::{BadChain, Chain};
 use super::inflight::{Inflight, InflightMemory};
 use super::memory::Memory;
-use roadtrain_engine::ring::Bell;
+use roadtrain_system::ring::Bell;
 use roadtrain_wire::virtio_blk::RequestStatus;
 use rustix::io::{ReadWriteFlags, preadv2};
 use std::collections::VecDeque;

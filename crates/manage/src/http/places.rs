@@ -3,7 +3,7 @@
 //! A connection that has proved who it is stays. A new one is always let in as long as there is one that has not: when all
 //! places are taken that one has to go. Those that were refused go first, then those of the address with most of them.
 
-use roadtrain_target_proto::source;
+use roadtrain_proto::source;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,7 +133,9 @@ impl Table {
             all.filter(|(_, entry)| entry.standing != Standing::Proved)
         };
         let of_source = |peer: SocketAddr| {
-            unproved().filter(|(_, other)| source(other.peer.ip()) == source(peer.ip())).count()
+            unproved()
+                .filter(|(_, other)| source::of(other.peer.ip()) == source::of(peer.ip()))
+                .count()
         };
         let first = unproved()
             .min_by_key(|(at, entry)| (entry.standing, Reverse(of_source(entry.peer)), *at));

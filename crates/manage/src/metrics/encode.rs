@@ -6,7 +6,7 @@ use super::{families, managed};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, prometheus_text, text};
 use prometheus_client::registry::Registry;
-use roadtrain_engine::metrics::Snapshot;
+use roadtrain_reactor::metrics::Snapshot;
 use std::fmt;
 
 /// How metrics are written.

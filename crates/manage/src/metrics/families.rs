@@ -5,11 +5,11 @@ mod ceph;
 
 use super::out::{Buckets, Out};
 use super::process::Process;
-use roadtrain_engine::metrics::{
+use roadtrain_reactor::metrics::{
     Batching, FrameCount, HostSample, Io, Kind, Latency, LatencyOf, NamespaceSample, ReactorSample,
     Snapshot, StatusCount, SubsystemSample,
 };
-use roadtrain_engine::target::AnaState;
+use roadtrain_target_engine::AnaState;
 use std::fmt;
 
 /// What a family shows of a thing.

@@ -1,7 +1,7 @@
 //! What JSON-RPC requests and stores of volumes have come to: the families of a target that is managed.
 
 use super::out::{Buckets, Out};
-use roadtrain_engine::metrics::Latency;
+use roadtrain_reactor::metrics::Latency;
 use std::fmt;
 
 /// What there is to show of the management of a target.

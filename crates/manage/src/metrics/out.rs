@@ -5,7 +5,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
-use roadtrain_engine::metrics::{Latency, bounds};
+use roadtrain_reactor::metrics::{Latency, bounds};
 use std::collections::HashMap;
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Several processes in one file for node_exporter's textfile collector.
 
 use super::encode::{Format, text};
-use roadtrain_engine::metrics::Snapshot;
+use roadtrain_reactor::metrics::Snapshot;
 use std::collections::BTreeMap;
 
 /// All metrics of several targets and attachments: every sample has a label `id`. Those of the processes themselves are
@@ -47,7 +47,7 @@ fn with_id(line: &str, id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roadtrain_engine::metrics::{AttachmentSample, Kind};
+    use roadtrain_reactor::metrics::{AttachmentSample, Kind};
 
     #[test]
     fn a_family_has_one_head_and_each_sample_an_id() {

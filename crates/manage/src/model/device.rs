@@ -3,7 +3,7 @@
 use super::lvstore::VolumeOf;
 use super::rbd::RbdOf;
 use crate::volumes::Uuid;
-use roadtrain_engine::store::{OpenError, Store, StoreKind, StoreSpec, open};
+use roadtrain_store::{OpenError, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! Keys that RPC has named. Each is in a file: what is written down is where, never the key.
 
 use super::Model;
-use roadtrain_engine::memory;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
+use roadtrain_system::memory;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

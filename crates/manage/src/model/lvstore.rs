@@ -2,7 +2,7 @@
 
 use super::{Device, DeviceKind, Model};
 use crate::volumes::{Store, Uuid, Volume};
-use roadtrain_engine::store::{OpenError, StoreKind, StoreSpec, open};
+use roadtrain_store::{OpenError, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -20,7 +20,7 @@ pub use rbd::{RbdAccess, RbdCluster, RbdOf};
 pub use referral::ReferralSpec;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
-use roadtrain_engine::target::{Subsystem, TlsUse};
+use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

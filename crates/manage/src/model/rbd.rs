@@ -1,7 +1,7 @@
 //! Images of Ceph clusters, and how clusters are reached.
 
 use super::{DeviceKind, Model};
-use roadtrain_engine::store::{OpenError, StoreKind};
+use roadtrain_store::{OpenError, StoreKind};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ impl RbdOf {
     #[cfg(feature = "rbd")]
     pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
         let RbdAccess { id, conf, keyring } = self.access.clone();
-        Ok(StoreKind::Rbd(roadtrain_engine::store::RbdImage {
+        Ok(StoreKind::Rbd(roadtrain_store::RbdImage {
             pool: self.pool.clone(),
             image: self.image.clone(),
             id,

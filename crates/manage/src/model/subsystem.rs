@@ -1,8 +1,8 @@
 //! Subsystems that were made by RPC.
 
 use super::{HostKeys, Limits, Model, parse_uuid};
-use roadtrain_engine::ip_address;
-use roadtrain_engine::target::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
+use roadtrain_reactor::ip_address;
+use roadtrain_target_engine::{AnaState, Export, KeptPlace, Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! What has become of requests, by method.
 
 use crate::metrics::Calls;
-use roadtrain_engine::metrics::{BUCKETS, Latency, bounds};
+use roadtrain_reactor::metrics::{BUCKETS, Latency, bounds};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

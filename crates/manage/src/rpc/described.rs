@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::model::{Device, Model, SubsystemSpec};
-use roadtrain_engine::metrics::{DeviceSample, NamespaceSample, Snapshot, SubsystemSample};
+use roadtrain_reactor::metrics::{DeviceSample, NamespaceSample, Snapshot, SubsystemSample};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ fn limited(subsystem: &mut SubsystemSample, spec: &SubsystemSpec) {
 mod tests {
     use super::*;
     use crate::model::{DeviceKind, NamespaceSpec, RbdAccess, RbdOf};
-    use roadtrain_engine::metrics::name_in_file;
-    use roadtrain_engine::store::{StoreKind, StoreSpec, open};
+    use roadtrain_reactor::metrics::name_in_file;
+    use roadtrain_store::{StoreKind, StoreSpec, open};
 
     const NQN: &str = "nqn.2026-11.test:a";
 

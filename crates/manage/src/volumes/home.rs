@@ -4,7 +4,7 @@ use super::VolumeError;
 use super::contents::Contents;
 use super::gate::{Gate, Step};
 use super::uuid::Uuid;
-use roadtrain_engine::target::marks_beside;
+use roadtrain_target_engine::marks_beside;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};

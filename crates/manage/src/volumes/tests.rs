@@ -6,7 +6,7 @@ mod sharing;
 mod together;
 
 use super::{CLUSTER_BYTES, Progress, Store, Uuid, VolumeError};
-use roadtrain_engine::target::marks_beside;
+use roadtrain_target_engine::marks_beside;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

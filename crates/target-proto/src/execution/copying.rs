@@ -1,8 +1,9 @@
 //! Copy (NVM Command Set 1.1, section 3.3.2): source ranges one after the other, each piece read into the command's
 //! buffer and written from there.
 
-use crate::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES, COPY_RANGE_BYTES_MAX, Geometry};
+use crate::io::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, Geometry};
 use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_wire::sqe::COPY_RANGE_BYTES;
 use roadtrain_wire::status::Status;
 
 /// A Copy under way.

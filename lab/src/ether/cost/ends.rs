@@ -2,7 +2,7 @@
 
 use super::{Step, Steps, now};
 use anyhow::{Context, bail, ensure};
-use roadtrain_engine::ether::port::{Port, PortConfig, PortKind};
+use roadtrain_ether_port::port::{Port, PortConfig, PortKind};
 use roadtrain_ether_proto::channel::ChannelConfig;
 use roadtrain_ether_proto::frame_writer::FrameWriter;
 use roadtrain_ether_proto::links::Links;

@@ -2,7 +2,7 @@ use super::*;
 use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::test_info;
 use proptest::prelude::*;
-use roadtrain_engine::host::Front;
+use roadtrain_host_engine::Front;
 
 /// A front that has its own memory, or its own buffers.
 struct Driver {

@@ -1,8 +1,8 @@
 //! With a real target, and the kernel's FUSE where this user may mount.
 
 use super::*;
-use roadtrain_engine::store::{StoreKind, StoreSpec};
-use roadtrain_engine::target::{Export, Server, ServerConfig, Subsystem};
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;

@@ -6,7 +6,7 @@ use crate::cases::cases;
 use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::{Disk, DiskInfo, test_info};
 use proptest::prelude::*;
-use roadtrain_engine::host::Op;
+use roadtrain_host_engine::Op;
 use roadtrain_wire::fuse::{FallocateIn, InHeader, ReadIn, WriteIn, fallocate_mode};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

@@ -3,7 +3,7 @@
 use super::harness::{Mock, Options};
 use crate::disk::test_info;
 use crate::nbd::{BUFFER_BYTES_MIN, NbdAddress, NbdServer};
-use roadtrain_engine::host::{Front, LaneId, Op, Turn};
+use roadtrain_host_engine::{Front, LaneId, Op, Turn};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::nbd::{Command, Request};
 use std::io::{Read, Write};

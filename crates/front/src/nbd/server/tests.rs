@@ -1,7 +1,7 @@
 use super::harness::{self, Client, Harness, Mock, Options};
 use crate::disk::{DiskInfo, test_info};
 use crate::nbd::{Clients, Endpoint, NbdAddress, NbdServer, NbdTls};
-use roadtrain_engine::host::{LaneId, Op};
+use roadtrain_host_engine::{LaneId, Op};
 use roadtrain_wire::nbd::{Command, Errno, OptionCode, OptionReplyCode, Request, command_flag};
 use roadtrain_wire::status::Status;
 use std::io::{ErrorKind, Read, Write};

@@ -5,7 +5,7 @@ use super::super::guest::{Guest, MEMORY_BYTES, Part, USER_BASE};
 use super::*;
 use crate::disk::harness::{Asked, Mock, Options};
 use crate::disk::{DiskInfo, Watch};
-use roadtrain_engine::host::ReactorInfo;
+use roadtrain_host_engine::ReactorInfo;
 use roadtrain_wire::virtio_blk::operation;
 use std::fs::File;
 use std::os::fd::AsRawFd;

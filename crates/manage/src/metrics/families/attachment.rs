@@ -2,10 +2,10 @@
 
 use super::{Of, batching, ops, sizes_of};
 use crate::metrics::out::{Buckets, Out};
-use roadtrain_engine::metrics::{
+use roadtrain_reactor::metrics::{
     AttachmentSample, LinkSample, PathSample, ReactorSample, Snapshot,
 };
-use roadtrain_engine::target::AnaState;
+use roadtrain_target_engine::AnaState;
 use std::fmt;
 
 /// What a path may be.

@@ -2,7 +2,7 @@
 
 use super::{Of, numbers};
 use crate::metrics::out::Out;
-use roadtrain_engine::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
+use roadtrain_reactor::metrics::{DeviceSample, Io, NamespaceSample, Snapshot, SubsystemSample};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;

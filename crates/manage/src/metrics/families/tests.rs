@@ -3,7 +3,7 @@
 use super::super::encode::{Format, text};
 use super::super::managed::{Calls, Managed, StoreSample};
 use super::*;
-use roadtrain_engine::metrics::{
+use roadtrain_reactor::metrics::{
     AnaSample, AttachmentSample, ConnectionCount, DeviceSample, GatewaySample, LaneSample,
     LinkSample, PathSample, TransportSample,
 };

@@ -1,8 +1,8 @@
 use super::*;
 use crate::model::DeviceKind;
 use crate::rpc::message;
-use roadtrain_engine::target::ServerConfig;
 use roadtrain_proto::security::DhchapKey;
+use roadtrain_target_engine::ServerConfig;
 use serde_json::json;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

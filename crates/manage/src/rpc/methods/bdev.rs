@@ -3,8 +3,8 @@
 use super::{Method, Params, change, device_params, look, qos};
 use crate::model::{Device, DeviceKind, Limits, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_engine::metrics::name_in_file;
-use roadtrain_engine::store::OpenError;
+use roadtrain_reactor::metrics::name_in_file;
+use roadtrain_store::OpenError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;

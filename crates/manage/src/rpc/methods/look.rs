@@ -2,7 +2,7 @@
 
 use super::{Method, all, look, none, params_of};
 use crate::rpc::{Manager, Rpc};
-use roadtrain_engine::metrics::ReactorSample;
+use roadtrain_reactor::metrics::ReactorSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

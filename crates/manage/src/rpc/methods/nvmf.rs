@@ -5,8 +5,8 @@ use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_engine::metrics::name_in_file;
-use roadtrain_engine::target::Subsystem;
+use roadtrain_reactor::metrics::name_in_file;
+use roadtrain_target_engine::Subsystem;
 use roadtrain_target_proto::{
     Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };

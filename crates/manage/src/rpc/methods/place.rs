@@ -2,7 +2,7 @@
 
 use crate::model::ListenerSpec;
 use crate::rpc::{Rpc, RpcError};
-use roadtrain_engine::ip_address;
+use roadtrain_reactor::ip_address;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ use super::subsystem::edit;
 use super::{Method, Params, bdev, change, device_params, params_of};
 use crate::model::{Limits, MIB};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_target_proto::is_nqn;
+use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

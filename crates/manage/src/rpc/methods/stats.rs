@@ -6,7 +6,7 @@ use super::place;
 use super::transport::check_target;
 use super::{Method, Params, device_params, look, params_of};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_engine::metrics::{AuthSample, Io, Latency};
+use roadtrain_reactor::metrics::{AuthSample, Io, Latency};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     for device in &model.devices {
         let claim = model.claim(&device.name);
-        let is_it = |one: &&roadtrain_engine::metrics::NamespaceSample| {
+        let is_it = |one: &&roadtrain_reactor::metrics::NamespaceSample| {
             claim == Some((one.nqn.as_str(), one.nsid))
         };
         let io = seen.namespaces.iter().find(is_it).map(|one| &one.io);

@@ -6,7 +6,7 @@ use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_engine::target::TlsUse;
+use roadtrain_target_engine::TlsUse;
 use roadtrain_target_proto::ControllerKind;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,0 +1,17 @@
+//! Storage straight on Ethernet, without TCP and IP (docs/reference/ethernet.md).
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`port`] | a reactor's socket at an interface: frames out, frames in |
+//! | [`carrier`] | when interfaces come and go |
+//! | `sealing` | the cipher of sealed frames, where they are opened to, and when to speak of those that were dropped |
+
+pub mod carrier;
+mod digest;
+pub mod port;
+mod sealing;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+
+pub use sealing::{FrameSeal, RefusalLog, opening, seals};

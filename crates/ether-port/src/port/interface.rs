@@ -1,0 +1,72 @@
+//! What a port must know about its interface.
+
+use super::sys;
+use roadtrain_system::platform;
+use roadtrain_wire::ether::MacAddress;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Smallest MTU that a frame with a useful body fits into.
+const MTU_MIN: usize = 576;
+
+/// An interface, as it was when it was asked.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: i32,
+    /// Its address.
+    pub mac: MacAddress,
+    /// Octets behind Ethernet's header that a frame may have.
+    pub mtu: usize,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// NUMA node of its device, if it is known.
+    pub node: Option<u32>,
+}
+
+impl Interface {
+    /// Asks for it, in the network namespace of `socket`.
+    pub(super) fn read(socket: &OwnedFd, name: &str) -> io::Result<Interface> {
+        let index = sys::index(socket, name)?;
+        let (kind, mac) = sys::address(socket, name)?;
+        if kind != libc::ARPHRD_ETHER {
+            let reason = format!("{name} is no Ethernet interface");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        let mtu = sys::mtu(socket, name)?;
+        if mtu < MTU_MIN {
+            let reason = format!("the MTU of {name} is {mtu}, less than {MTU_MIN}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        }
+        Ok(Interface {
+            name: name.to_owned(),
+            index,
+            mac: MacAddress(mac),
+            mtu,
+            queues: sys::queues(socket, name).unwrap_or(1),
+            node: platform::Interface::read(Path::new("/"), name).nodes.first().copied(),
+        })
+    }
+
+    /// Whether there is an interface of that name.
+    pub(super) fn is_there(socket: &OwnedFd, name: &str) -> bool {
+        sys::index(socket, name).is_ok()
+    }
+
+    /// Whether the interface of its name is the same as it was, as far as a port is concerned.
+    pub(super) fn is_same(&self, socket: &OwnedFd) -> bool {
+        let name = &self.name;
+        sys::index(socket, name).is_ok_and(|index| index == self.index)
+            && sys::address(socket, name).is_ok_and(|(_, mac)| mac == self.mac.0)
+            && sys::mtu(socket, name).is_ok_and(|mtu| mtu == self.mtu)
+    }
+
+    /// Whether it is up and its cable too.
+    pub(super) fn has_carrier(&self, socket: &OwnedFd) -> bool {
+        let both = libc::IFF_UP | libc::IFF_RUNNING;
+        sys::flags(socket, &self.name).is_ok_and(|flags| flags & both == both)
+    }
+}

@@ -1,0 +1,89 @@
+//! The seam for what else can carry frames: a program that embeds the engine may bring a medium of its own, for names
+//! of "interfaces" that the medium knows.
+
+use super::frame::{Sent, Shape};
+pub use super::packet::outgoing::Outgoing;
+use roadtrain_wire::ether::MacAddress;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+
+/// Carries the frames of one port.
+pub trait Medium: Send {
+    /// Readable as long as a frame waits.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Frames that may arrive before the oldest is taken.
+    fn ring_frames(&self) -> usize;
+    /// Sends all frames that were built, or drops them.
+    ///
+    /// # Errors
+    /// The medium is of no use any more.
+    fn flush(&mut self, frames: &mut Outgoing) -> io::Result<Sent>;
+    /// Shows up to `max` frames that have arrived, each from an Ethernet's header on; how many there were.
+    fn receive(&mut self, max: usize, show: &mut dyn FnMut(&[u8])) -> usize;
+}
+
+/// A medium, and what a port has to know about it.
+pub struct Opened {
+    /// It.
+    pub medium: Box<dyn Medium>,
+    /// The source of its frames.
+    pub mac: MacAddress,
+    /// Most octets of a frame behind Ethernet's header.
+    pub mtu: usize,
+}
+
+/// Opens a medium for the frames with a socket number in them; `None`: the name is not one of its own. The error
+/// [`io::ErrorKind::AddrInUse`] says that another socket number may do.
+pub type Open = fn(name: &str, socket_number: u16) -> Option<io::Result<Opened>>;
+
+static OPEN: OnceLock<Open> = OnceLock::new();
+
+/// Has all ports of this process ask `open` first. Only the first call counts.
+#[inline]
+pub fn provide(open: Open) {
+    let _ = OPEN.set(open);
+}
+
+/// A port's medium, and the frames that wait for it.
+pub(super) struct MediumPort {
+    pub(super) outgoing: Outgoing,
+    medium: Box<dyn Medium>,
+}
+
+impl MediumPort {
+    pub(super) fn new(medium: Box<dyn Medium>, shape: Shape) -> Self {
+        MediumPort { outgoing: Outgoing::new(shape), medium }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.medium.fd()
+    }
+
+    pub(super) fn ring_frames(&self) -> usize {
+        self.medium.ring_frames()
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other ways")]
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        None
+    }
+
+    #[expect(clippy::unused_self, reason = "as the other ways")]
+    pub(super) fn dropped(&self) -> u64 {
+        0
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+        self.medium.flush(&mut self.outgoing)
+    }
+
+    pub(super) fn receive(&mut self, max: usize, show: &mut impl FnMut(&[u8])) -> usize {
+        self.medium.receive(max, show)
+    }
+}
+
+/// The medium of that name, if there is one.
+pub(super) fn open(name: &str, socket_number: u16) -> Option<io::Result<Opened>> {
+    OPEN.get()?(name, socket_number)
+}

@@ -1,0 +1,408 @@
+//! A reactor's socket at an interface: it sends and receives frames, of any number of lanes.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | `packet` | AF_PACKET: a receive ring, and sends that gather payload where it lies |
+//! | `xdp` | AF_XDP: memory shared with the kernel, and a program that hands it our frames |
+//! | `medium` | what else can carry frames: a seam for programs that bring it |
+//! | `absent` | interfaces that are not there |
+//! | `follow` | interfaces that come, go and change |
+//! | `config`, `frame` | how a port is made; the outside of its frames |
+//! | `interface` | what a port must know about its interface |
+//! | `reason` | why a port cannot be opened |
+//! | `sys`, `bpf` | the system calls |
+//!
+//! A frame is built by [`Port::begin`], any of [`Port::octets`] and [`Port::payload`], then [`Port::end`];
+//! [`Port::flush`] sends all that were built. A port drops what the kernel does not take at once, as a network does:
+//! who needs it sends it again.
+//!
+//! # What a port is made of
+//!
+//! `roadtrain-lab floor-ether` compares AF_PACKET and AF_XDP. Over veth, where AF_XDP copies (4 KiB requests at depth
+//! 128, one core a side, thousands of requests a second for reads, writes):
+//!
+//! | MTU, payloads in a frame | AF_PACKET | AF_XDP |
+//! |---|---|---|
+//! | 1500, a third | 127, 121 | 138, 175 |
+//! | 9000, one | 309, 307 | 267, 362 |
+//! | 9000, two | 418, 484 | 319, 409 |
+//! | 65535, fifteen | 895, 849 | 569, 819 |
+//!
+//! A round trip at depth 1 takes as long with both asleep, and 6 against 7 us spinning. AF_XDP in copy mode gains with
+//! small frames at best, and its program touches all other traffic of the interface: so [`PortKind::Auto`] takes AF_XDP
+//! only where the driver works without copies, else AF_PACKET.
+
+mod absent;
+mod bpf;
+mod config;
+mod follow;
+mod frame;
+mod interface;
+pub mod medium;
+mod packet;
+mod reason;
+mod sys;
+mod xdp;
+
+pub use absent::{is_missing, missing};
+pub use config::{PortConfig, PortKind};
+pub use frame::{ETHERNET_HEADER_BYTES, Sent};
+pub use interface::Interface;
+
+use absent::AbsentPort;
+use frame::{FRAME_MAX, Shape, TAG_ETHERTYPE};
+use medium::{MediumPort, Opened};
+use packet::PacketPort;
+use roadtrain_proto::seal::{Cipher, Seal};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress};
+use rustix::net::AddressFamily;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::debug;
+use xdp::{Copies, XdpPort};
+
+/// How long an interface that somebody has is waited for, and how long between looks at it.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(10);
+/// The VLANs that there are.
+const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
+
+/// Whether opening failed because somebody else has the socket number; another one may do.
+#[must_use]
+#[inline]
+pub fn is_socket_number_taken(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+/// What a port has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounts {
+    /// Frames that the kernel has taken.
+    pub sent: u64,
+    /// Their octets.
+    pub sent_octets: u64,
+    /// Frames that were dropped before they left.
+    pub refused: u64,
+    /// Frames that arrived whole.
+    pub received: u64,
+    /// Their octets.
+    pub received_octets: u64,
+    /// Frames that arrived and are no frames of ours: too short, or larger than the MTU.
+    pub malformed: u64,
+    /// Frames for which there was no memory.
+    pub dropped: u64,
+    /// Frames that arrived in scattered pieces and were put together.
+    pub joined: u64,
+    /// System calls of sends.
+    pub send_calls: u64,
+}
+
+/// A socket at an interface.
+pub struct Port {
+    interface: Interface,
+    socket_number: u16,
+    shape: Shape,
+    way: Way,
+    counts: PortCounts,
+    /// To be opened again.
+    config: PortConfig,
+}
+
+enum Way {
+    Packet(PacketPort),
+    /// With a socket to ask the interface with.
+    Xdp(XdpPort, OwnedFd),
+    Medium(MediumPort),
+    Absent(AbsentPort),
+}
+
+impl Way {
+    /// At the interface itself.
+    fn open(
+        socket: OwnedFd,
+        interface: &Interface,
+        socket_number: u16,
+        config: &PortConfig,
+        shape: Shape,
+    ) -> io::Result<Way> {
+        let xdp = |copies| XdpPort::open(interface, socket_number, config, shape, copies);
+        // Frames to a group, as hosts send them to socket number 0, come by AF_PACKET only.
+        match config.kind {
+            PortKind::Xdp if socket_number != 0 => {
+                return xdp(Copies::Allowed).map(|port| Way::Xdp(port, socket));
+            }
+            PortKind::Auto if socket_number != 0 => match xdp(Copies::Refused) {
+                Ok(port) => return Ok(Way::Xdp(port, socket)),
+                Err(error) => debug!("{}: no AF_XDP without copies: {error}", interface.name),
+            },
+            _ => {}
+        }
+        PacketPort::open(socket, interface, socket_number, config, shape).map(Way::Packet)
+    }
+}
+
+/// Opens what the kernel may still be taking away from who had it last: it does that some time after they closed it.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begin = Instant::now();
+    loop {
+        match open() {
+            Err(error) if is_busy(&error) && begin.elapsed() < BUSY_MAX => thread::sleep(BUSY_STEP),
+            result => return result,
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
+}
+
+/// Calls what builds frames: what gathers pieces, or AF_XDP.
+macro_rules! frames {
+    ($port:expr, $frames:pat => $call:expr) => {
+        match $port {
+            Way::Packet(PacketPort { outgoing: $frames, .. })
+            | Way::Medium(MediumPort { outgoing: $frames, .. })
+            | Way::Absent(AbsentPort { outgoing: $frames, .. }) => $call,
+            Way::Xdp($frames, _) => $call,
+        }
+    };
+}
+
+/// Calls what all ways have.
+macro_rules! way {
+    ($port:expr, $way:pat => $call:expr) => {
+        match $port {
+            Way::Packet($way) => $call,
+            Way::Xdp($way, _) => $call,
+            Way::Medium($way) => $call,
+            Way::Absent($way) => $call,
+        }
+    };
+}
+
+impl Port {
+    /// Opens a port for the frames with `socket_number` in them. Needs `CAP_NET_RAW`.
+    ///
+    /// # Errors
+    /// There is no such Ethernet interface, it is not allowed, or there is no memory.
+    pub fn open(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
+        match medium::open(interface, socket_number) {
+            Some(opened) => Ok(Port::over(opened?, interface, socket_number, config)),
+            None => once_free(|| Port::open_at_once(interface, socket_number, config))
+                .map_err(|error| reason::explained(error, config.kind)),
+        }
+    }
+
+    fn over(opened: Opened, name: &str, socket_number: u16, config: &PortConfig) -> Port {
+        let Opened { medium, mac, mtu } = opened;
+        let shape = Shape { source: mac, ethertype: config.ethertype, vlan: None, frame: mtu };
+        let way = Way::Medium(MediumPort::new(medium, shape));
+        let (name, counts, config) = (name.to_owned(), PortCounts::default(), config.clone());
+        let interface = Interface { name, index: 0, mac, mtu, queues: 1, node: None };
+        Port { interface, socket_number, shape, way, counts, config }
+    }
+
+    /// Without waiting until an interface that somebody has is free.
+    fn open_at_once(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
+        let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        if config.vlan.is_some_and(|vlan| !VLANS.contains(&vlan)) {
+            return Err(invalid("a VLAN is 1 to 4094"));
+        }
+        if usize::from(config.ethertype) < 0x600 || config.ethertype == TAG_ETHERTYPE {
+            return Err(invalid("not an EtherType for frames: 0x600 or more, but not 0x8100"));
+        }
+        let socket = sys::socket(AddressFamily::PACKET)?;
+        let interface = Interface::read(&socket, interface)?;
+        let shape = Shape {
+            source: interface.mac,
+            ethertype: config.ethertype,
+            vlan: config.vlan,
+            frame: interface.mtu.min(FRAME_MAX),
+        };
+        let way = Way::open(socket, &interface, socket_number, config, shape)?;
+        let (counts, config) = (PortCounts::default(), config.clone());
+        Ok(Port { interface, socket_number, shape, way, counts, config })
+    }
+
+    /// What it is made of; what was wanted while its interface is not there.
+    #[must_use]
+    pub fn kind(&self) -> PortKind {
+        match &self.way {
+            Way::Packet(_) => PortKind::Packet,
+            Way::Xdp(..) => PortKind::Xdp,
+            Way::Medium(_) | Way::Absent(_) => self.config.kind,
+        }
+    }
+
+    /// Whether the interface's driver works on the port's memory, without copies in the kernel.
+    #[must_use]
+    #[inline]
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(&self.way, Way::Xdp(xdp, _) if xdp.is_zero_copy())
+    }
+
+    /// Its interface, as it was when the port was opened.
+    #[must_use]
+    #[inline]
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The interface's address: the source of the frames.
+    #[must_use]
+    #[inline]
+    pub fn mac(&self) -> MacAddress {
+        self.interface.mac
+    }
+
+    /// The interface's MTU.
+    #[must_use]
+    #[inline]
+    pub fn mtu(&self) -> usize {
+        self.interface.mtu
+    }
+
+    /// Largest frame: our header and body, without Ethernet's header.
+    #[must_use]
+    #[inline]
+    pub fn frame_bytes(&self) -> usize {
+        self.shape.frame
+    }
+
+    /// Frames that may arrive before the oldest is taken.
+    #[must_use]
+    #[inline]
+    pub fn ring_frames(&self) -> usize {
+        way!(&self.way, way => way.ring_frames())
+    }
+
+    /// Which frames are for it.
+    #[must_use]
+    #[inline]
+    pub fn socket_number(&self) -> u16 {
+        self.socket_number
+    }
+
+    /// Whether the interface is up and its cable too. A system call.
+    #[must_use]
+    pub fn has_carrier(&self) -> bool {
+        match &self.way {
+            Way::Packet(packet) => self.interface.has_carrier(packet.socket()),
+            Way::Xdp(_, socket) => self.interface.has_carrier(socket),
+            Way::Medium(_) => true,
+            Way::Absent(_) => false,
+        }
+    }
+
+    /// Ready (POLLIN) as long as a frame waits. After POLLERR, [`take_error`](Self::take_error) makes it unready.
+    #[must_use]
+    #[inline]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        way!(&self.way, way => way.fd())
+    }
+
+    /// Takes the error that POLLERR told of: the interface went down. The port works again when it is back.
+    #[inline]
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        way!(&self.way, way => way.take_error())
+    }
+
+    /// What has been counted since it was opened.
+    pub fn counts(&mut self) -> PortCounts {
+        if let Way::Xdp(xdp, _) = &self.way {
+            self.counts.joined = xdp.joined();
+        }
+        self.counts.dropped += way!(&mut self.way, way => way.dropped());
+        self.counts
+    }
+
+    /// Whether one more frame of any content can be built before a [`flush`](Self::flush).
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        frames!(&self.way, frames => frames.has_room())
+    }
+
+    /// Whether no frame waits for a flush.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        frames!(&self.way, frames => frames.is_empty())
+    }
+
+    /// Starts a frame, for which there [is room](Self::has_room).
+    #[inline]
+    pub fn begin(&mut self) {
+        frames!(&mut self.way, frames => frames.begin());
+    }
+
+    /// Appends octets to the frame's body for the caller to fill; what they hold at first is undefined.
+    #[inline]
+    pub fn octets(&mut self, length: usize) -> &mut [u8] {
+        frames!(&mut self.way, frames => frames.octets(length))
+    }
+
+    /// Appends payload to the frame's body, from where it lies.
+    ///
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the next [`flush`](Self::flush) returns.
+    #[inline]
+    pub unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        // SAFETY: the caller's promise is the same.
+        frames!(&mut self.way, frames => unsafe { frames.payload(at, length) });
+    }
+
+    /// Ends the frame. Sets BODY, BCRC if `header` has its flag, and HCRC.
+    #[inline]
+    pub fn end(&mut self, destination: MacAddress, header: FrameHeader) {
+        frames!(&mut self.way, frames => frames.end(destination, header));
+    }
+
+    /// The same, and seals the body. A frame that may not be sealed any more does not leave.
+    #[inline]
+    pub fn end_sealed<C: Cipher>(
+        &mut self,
+        destination: MacAddress,
+        header: FrameHeader,
+        seal: &mut Seal<C>,
+    ) {
+        frames!(&mut self.way, frames => frames.end_sealed(destination, header, seal));
+    }
+
+    /// Sends what was built.
+    ///
+    /// # Errors
+    /// The port is of no use any more. An interface that is down or full is no error: see [`Sent::refused`].
+    pub fn flush(&mut self) -> io::Result<Sent> {
+        if self.is_empty() {
+            return Ok(Sent::default());
+        }
+        let sent = way!(&mut self.way, way => way.flush())?;
+        self.counts.sent += sent.frames as u64;
+        self.counts.sent_octets += sent.octets as u64;
+        self.counts.refused += sent.refused as u64;
+        self.counts.send_calls += sent.calls as u64;
+        Ok(sent)
+    }
+
+    /// Shows up to `max` frames that have arrived, each from Ethernet's header (14 octets, without tag) on, and at
+    /// least as long as our header needs; how many there were. No system call.
+    pub fn receive(&mut self, max: usize, mut show: impl FnMut(&[u8])) -> usize {
+        let counts = &mut self.counts;
+        let mut judge = |octets: &[u8]| {
+            if octets.len() < ETHERNET_HEADER_BYTES + FRAME_HEADER_BYTES {
+                counts.malformed += 1;
+                return;
+            }
+            counts.received += 1;
+            counts.received_octets += octets.len() as u64;
+            show(octets);
+        };
+        way!(&mut self.way, way => way.receive(max, &mut judge))
+    }
+}
+
+#[cfg(test)]
+mod tests;

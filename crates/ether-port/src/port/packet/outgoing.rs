@@ -1,0 +1,357 @@
+//! Frames that wait for a packet socket's send: their own octets, and payload where it lies.
+//!
+//! One `sendmmsg` sends all; the kernel's copy into its own buffers is the only one.
+
+use crate::port::frame::{FRAME_MAX, Sent, Shape};
+use crc_fast::{CrcAlgorithm, Digest};
+use roadtrain_proto::seal::{Cipher, Seal, TAG_BYTES};
+use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, MacAddress, flags, set_hcrc};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::slice;
+
+/// Most frames of one send.
+const FRAMES_MAX: usize = 128;
+/// Pieces that one frame may have: a head and a payload for each of 64 records, and some to spare.
+const FRAME_PIECES_MAX: usize = 132;
+/// Pieces of one send.
+const PIECES_MAX: usize = 2048;
+/// Own octets of one send.
+const OCTETS: usize = 128 << 10;
+/// Octets of sealed bodies of one send: what the cipher has written is to be near when the kernel copies it.
+const SEALED_OCTETS: usize = 256 << 10;
+
+/// Part of a frame.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// Octets of our own, from this place on.
+    Own { at: usize, length: usize },
+    /// Payload where it lies.
+    Payload { at: *const u8, length: usize },
+    /// A sealed body.
+    Sealed { at: usize, length: usize },
+}
+
+impl Piece {
+    fn length(&self) -> usize {
+        match *self {
+            Piece::Own { length, .. }
+            | Piece::Payload { length, .. }
+            | Piece::Sealed { length, .. } => length,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Frame {
+    /// Where its pieces and its own octets begin.
+    piece: usize,
+    at: usize,
+    octets: usize,
+}
+
+/// Frames that were built and wait to be sent.
+pub struct Outgoing {
+    shape: Shape,
+    own: Box<[u8]>,
+    used: usize,
+    /// Sealed bodies; no memory until there is one.
+    sealed: Box<[u8]>,
+    sealed_used: usize,
+    pieces: Vec<Piece>,
+    frames: Vec<Frame>,
+    open: Frame,
+    iov: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    oversized: usize,
+}
+
+// SAFETY: the pointers are to payload that `payload`'s caller answers for on whatever thread, or are made and
+// used within one `send`.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    pub(in crate::port) fn new(shape: Shape) -> Outgoing {
+        Outgoing {
+            shape,
+            own: vec![0; OCTETS + shape.header_bytes() + FRAME_MAX].into_boxed_slice(),
+            used: 0,
+            sealed: Box::default(),
+            sealed_used: 0,
+            pieces: Vec::with_capacity(PIECES_MAX),
+            frames: Vec::with_capacity(FRAMES_MAX),
+            open: Frame::default(),
+            iov: Vec::with_capacity(PIECES_MAX),
+            messages: Vec::with_capacity(FRAMES_MAX),
+            oversized: 0,
+        }
+    }
+
+    /// Whether one more frame of any content fits.
+    #[inline]
+    pub(in crate::port) fn has_room(&self) -> bool {
+        self.frames.len() < FRAMES_MAX
+            && self.pieces.len() + FRAME_PIECES_MAX <= PIECES_MAX
+            && self.used <= OCTETS
+            && self.sealed_used <= SEALED_OCTETS
+    }
+
+    /// Starts a frame.
+    #[inline]
+    pub(in crate::port) fn begin(&mut self) {
+        self.open = Frame { piece: self.pieces.len(), at: self.used, octets: 0 };
+        self.octets(self.shape.header_bytes() + FRAME_HEADER_BYTES);
+    }
+
+    /// Appends octets for the caller to fill: what they hold is undefined.
+    #[inline]
+    pub(in crate::port) fn octets(&mut self, length: usize) -> &mut [u8] {
+        let at = self.used;
+        self.used += length;
+        self.open.octets += length;
+        let in_frame = self.pieces.len() > self.open.piece;
+        match self.pieces.last_mut() {
+            Some(Piece::Own { length: before, .. }) if in_frame => *before += length,
+            _ => self.pieces.push(Piece::Own { at, length }),
+        }
+        &mut self.own[at..at + length]
+    }
+
+    /// Appends payload at its place.
+    ///
+    /// # Safety
+    /// The `length` octets at `at` stay readable until the frames are sent.
+    #[inline]
+    pub(in crate::port) unsafe fn payload(&mut self, at: *const u8, length: usize) {
+        self.open.octets += length;
+        self.pieces.push(Piece::Payload { at, length });
+    }
+
+    /// Ends the frame: sets its addresses, BODY, checksums. A frame that is too large is forgotten, and counted: its
+    /// lane was made when the interface took larger ones.
+    #[inline]
+    pub(in crate::port) fn end(&mut self, destination: MacAddress, mut header: FrameHeader) {
+        let frame = self.open;
+        if frame.octets > self.shape.frame_bytes() {
+            return self.forget(frame);
+        }
+        let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
+        header.body.set((frame.octets - head) as u16);
+        if header.flags.get() & flags::CRC != 0 {
+            header.bcrc.set(self.body_crc(frame, head));
+        }
+        set_hcrc(&mut header);
+        self.put_heads(frame, destination, &header);
+    }
+
+    /// The frame does not leave.
+    fn forget(&mut self, frame: Frame) {
+        self.pieces.truncate(frame.piece);
+        self.used = frame.at;
+        self.oversized += 1;
+    }
+
+    #[inline]
+    fn put_heads(&mut self, frame: Frame, destination: MacAddress, header: &FrameHeader) {
+        let own = &mut self.own[frame.at..];
+        let behind = self.shape.write_header(own, destination);
+        own[behind..behind + FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
+        self.frames.push(frame);
+    }
+
+    /// The same, and seals the body: from where its pieces lie into memory of its own, which is the only copy.
+    pub(in crate::port) fn end_sealed<C: Cipher>(
+        &mut self,
+        destination: MacAddress,
+        mut header: FrameHeader,
+        seal: &mut Seal<C>,
+    ) {
+        let frame = self.open;
+        if frame.octets + TAG_BYTES > self.shape.frame_bytes() {
+            return self.forget(frame);
+        }
+        let head = self.shape.header_bytes() + FRAME_HEADER_BYTES;
+        let (start, length) = (self.sealed_used, frame.octets - head + TAG_BYTES);
+        header.body.set((frame.octets - head) as u16);
+        seal.begin(&mut header);
+        let Some(tag) = self.seal_body(frame, head, seal) else { return self.forget(frame) };
+        self.sealed_used = start + length;
+        self.sealed[self.sealed_used - TAG_BYTES..self.sealed_used].copy_from_slice(&tag);
+        self.pieces.truncate(frame.piece);
+        self.used = frame.at + head;
+        self.pieces.push(Piece::Own { at: frame.at, length: head });
+        self.pieces.push(Piece::Sealed { at: start, length });
+        let frame = Frame { octets: frame.octets + TAG_BYTES, ..frame };
+        self.put_heads(frame, destination, &header);
+    }
+
+    fn seal_body<C: Cipher>(
+        &mut self,
+        frame: Frame,
+        head: usize,
+        seal: &mut Seal<C>,
+    ) -> Option<[u8; TAG_BYTES]> {
+        if self.sealed.is_empty() {
+            self.sealed = vec![0; SEALED_OCTETS + FRAME_MAX].into_boxed_slice();
+        }
+        let mut place = &mut self.sealed[self.sealed_used..];
+        let mut skip = head;
+        for piece in &self.pieces[frame.piece..] {
+            let octets = match *piece {
+                Piece::Own { at, length } => &self.own[at + skip..at + length],
+                // SAFETY: readable by `payload`'s contract.
+                Piece::Payload { at, length } => unsafe { slice::from_raw_parts(at, length) },
+                Piece::Sealed { .. } => return None, // no frame is sealed twice
+            };
+            let (body, rest) = place.split_at_mut(octets.len());
+            seal.update(octets, body);
+            (place, skip) = (rest, 0);
+        }
+        seal.finish()
+    }
+
+    fn body_crc(&self, frame: Frame, head: usize) -> u32 {
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let mut skip = head;
+        for piece in &self.pieces[frame.piece..] {
+            match *piece {
+                Piece::Own { at, length } => digest.update(&self.own[at + skip..at + length]),
+                Piece::Payload { at, length } => {
+                    // SAFETY: readable by `payload`'s contract.
+                    digest.update(unsafe { slice::from_raw_parts(at, length) });
+                }
+                Piece::Sealed { .. } => {} // it has a tag
+            }
+            skip = 0;
+        }
+        digest.finalize() as u32
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(in crate::port) fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.oversized == 0
+    }
+
+    /// Sends all that waits. What the kernel does not take now is dropped and counted, as the network may do.
+    ///
+    /// # Errors
+    /// The socket is of no use any more.
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<Sent> {
+        self.describe();
+        self.address();
+        let mut sent = Sent { refused: self.oversized, ..Sent::default() };
+        let outcome = self.send_messages(socket, &mut sent);
+        sent.refused += self.frames.len() - sent.frames;
+        self.clear();
+        outcome.map(|()| sent)
+    }
+
+    /// Shows each frame, as its own octets from Ethernet's header on and as all its pieces, and forgets it; how many
+    /// were too large. The pieces may be read until `show` returns and, where they are payload, until the port's
+    /// flush does.
+    pub fn take(&mut self, mut show: impl FnMut(&[u8], &[libc::iovec])) -> usize {
+        self.describe();
+        let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
+        for (frame, end) in self.frames.iter().zip(ends) {
+            show(&self.own[frame.at..], &self.iov[frame.piece..end]);
+        }
+        let oversized = self.oversized;
+        self.clear();
+        oversized
+    }
+
+    fn clear(&mut self) {
+        self.iov.clear();
+        self.messages.clear();
+        self.pieces.clear();
+        self.frames.clear();
+        (self.used, self.sealed_used, self.oversized) = (0, 0, 0);
+    }
+
+    /// Turns pieces into what the kernel reads.
+    fn describe(&mut self) {
+        for piece in &self.pieces {
+            let base = match *piece {
+                Piece::Own { at, .. } => self.own[at..].as_mut_ptr().cast(),
+                Piece::Payload { at, .. } => at.cast_mut().cast(),
+                Piece::Sealed { at, .. } => self.sealed[at..].as_mut_ptr().cast(),
+            };
+            self.iov.push(libc::iovec { iov_base: base, iov_len: piece.length() });
+        }
+    }
+
+    /// Makes a message of each frame.
+    fn address(&mut self) {
+        let ends = self.frames.iter().skip(1).map(|frame| frame.piece).chain([self.pieces.len()]);
+        for (frame, end) in self.frames.iter().zip(ends) {
+            // SAFETY: an all-zero header is valid: no address, no control data.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            message.msg_hdr.msg_iov = ptr::from_mut(&mut self.iov[frame.piece]);
+            message.msg_hdr.msg_iovlen = (end - frame.piece) as _;
+            self.messages.push(message);
+        }
+        debug_assert!(self.iov.len() == self.pieces.len());
+    }
+
+    fn send_messages(&mut self, socket: &OwnedFd, sent: &mut Sent) -> io::Result<()> {
+        let (mut next, mut was_down) = (0, false);
+        while next < self.messages.len() {
+            let left = &mut self.messages[next..];
+            sent.calls += 1;
+            // SAFETY: every message names entries of `iov`, each readable: `own`, `sealed`, or payload by `payload`'s contract.
+            let taken = unsafe {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                let count = left.len() as libc::c_uint;
+                libc::sendmmsg(socket.as_raw_fd(), left.as_mut_ptr(), count, flags as _)
+            };
+            if taken < 0 {
+                match after(&io::Error::last_os_error()) {
+                    After::Again => {}
+                    // The first time it may be the error that the socket kept since the interface was down.
+                    After::Down if !was_down => was_down = true,
+                    After::Down => return Ok(()),
+                    After::Skip => next += 1,
+                    After::Stop => return Ok(()),
+                    After::Fail(error) => return Err(io::Error::from_raw_os_error(error)),
+                }
+                continue;
+            }
+            let range = next..next + taken as usize;
+            sent.frames += range.len();
+            sent.octets += self.frames[range.clone()].iter().map(|f| f.octets).sum::<usize>();
+            next = range.end;
+        }
+        Ok(())
+    }
+}
+
+/// What to do after an error about the first frame.
+#[derive(Debug, PartialEq, Eq)]
+enum After {
+    /// Try it again.
+    Again,
+    /// Try the next one.
+    Skip,
+    /// Nothing will be taken while the interface is down.
+    Down,
+    /// Nothing will be taken now.
+    Stop,
+    /// Nothing will be taken ever.
+    Fail(c_int),
+}
+
+fn after(error: &io::Error) -> After {
+    match error.raw_os_error().unwrap_or(0) {
+        libc::EINTR => After::Again,
+        // The interface's queue is full; the MTU has become smaller.
+        libc::ENOBUFS | libc::EMSGSIZE => After::Skip,
+        libc::ENETDOWN => After::Down,
+        // The socket's buffer is full; no memory; the interface is down or gone (it may come back).
+        libc::EAGAIN | libc::ENOMEM | libc::ENXIO | libc::ENODEV => After::Stop,
+        error => After::Fail(error),
+    }
+}

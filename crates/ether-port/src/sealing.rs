@@ -1,0 +1,70 @@
+//! Sealed frames: their cipher, and when to speak of those that were dropped.
+
+use roadtrain_ether_proto::Rejected;
+use roadtrain_proto::seal::Seal;
+use roadtrain_proto::time::Instant;
+use roadtrain_tls::FrameCipher;
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+use std::cell::RefCell;
+use std::time::Duration;
+
+/// An end of a lane whose frames are sealed.
+pub type FrameSeal = Seal<FrameCipher>;
+
+/// Whether a frame of a sealed lane is sealed: what ends the lane goes where it may not be known any more.
+#[inline]
+pub fn seals(header: &FrameHeader) -> bool {
+    header.kind != FrameType::Leave as u8
+}
+
+thread_local! {
+    static OPENED: RefCell<Box<[u8]>> =
+        RefCell::new(vec![0; usize::from(u16::MAX)].into_boxed_slice());
+}
+
+/// Lends the place that bodies are opened to, if any are: one for all lanes of the calling thread, which looks at one
+/// frame after the other.
+#[inline]
+pub fn opening<R>(is_sealed: bool, take: impl FnOnce(&mut [u8]) -> R) -> R {
+    if is_sealed { OPENED.with_borrow_mut(|out| take(out)) } else { take(&mut []) }
+}
+
+/// Between two lines of the log about a lane.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// What the log was told of frames that were dropped because they were not sealed by the other end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RefusalLog {
+    at: Option<Instant>,
+    told: u64,
+}
+
+impl RefusalLog {
+    /// How many there are, if it is time to say so.
+    pub fn due(&mut self, now: Instant, rejected: &Rejected) -> Option<u64> {
+        let count = rejected.clear + rejected.forged;
+        if count == self.told || self.at.is_some_and(|at| now.since(at) < EVERY) {
+            return None;
+        }
+        (self.at, self.told) = (Some(now), count);
+        Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_told_seldom() {
+        let (mut log, mut rejected) = (RefusalLog::default(), Rejected::default());
+        let second = |n: u64| Instant(0) + Duration::from_secs(n);
+        assert_eq!(log.due(second(1), &rejected), None);
+        rejected.forged = 3;
+        assert_eq!(log.due(second(1), &rejected), Some(3));
+        rejected.clear = 1;
+        assert_eq!(log.due(second(10), &rejected), None);
+        assert_eq!(log.due(second(11), &rejected), Some(4));
+        assert_eq!(log.due(second(30), &rejected), None, "nothing new");
+    }
+}

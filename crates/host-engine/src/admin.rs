@@ -1,0 +1,320 @@
+//! An admin queue driven by blocking calls, and the connections of a path: what carries out the procedures of
+//! `proto::host`.
+
+use super::blocking::BlockingQpair;
+use super::config::HostConfig;
+use super::error::HostError;
+use super::link::LinkError;
+use super::stopping;
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_host_proto::bringup::{self, ControllerInfo, Enabled};
+use roadtrain_host_proto::procedure::{Answer, Ask, Driver, Failure, Procedure, Step};
+use roadtrain_proto::security::TlsPsk;
+use roadtrain_system::clock;
+use roadtrain_system::platform::Route;
+use roadtrain_system::random;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// First wait before a busy controller is asked again; it doubles.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Longest such wait.
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The connections of a path: its admin queue, and what was opened for lanes and they have not got yet.
+#[derive(Default)]
+pub(super) struct Queues {
+    pub(super) admin: Option<BlockingQpair>,
+    pub(super) lanes: BTreeMap<u16, BlockingQpair>,
+}
+
+impl Queues {
+    fn queue(&mut self, qid: u16) -> Result<&mut BlockingQpair, LinkError> {
+        let queue = match qid {
+            0 => self.admin.as_mut(),
+            qid => self.lanes.get_mut(&qid),
+        };
+        queue.ok_or(LinkError::Closed)
+    }
+
+    /// Does what is asked for. Before an admin queue is connected, the `fence` ends earlier lanes.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(super) fn carry_out(
+        &mut self,
+        config: &HostConfig,
+        fence: &mut Fence,
+        ask: &Ask,
+    ) -> Result<Answer, LinkError> {
+        match ask {
+            Ask::Open { qid: 0, entries, psk, .. } => {
+                // One that is there was for making the PSK, and everything on it was answered.
+                if let Some(admin) = std::mem::take(self).admin {
+                    admin.wire.close();
+                }
+                let admin = BlockingQpair::connect_admin(config, *entries, psk.as_ref(), fence)?;
+                let admin = self.admin.insert(admin);
+                Ok(Answer::Opened { data_bytes_max: admin.wire.data_bytes_max() })
+            }
+            Ask::Open { qid, entries, lane, .. } => {
+                self.lanes.remove(qid);
+                let admin = self.admin.as_ref().ok_or(LinkError::Closed)?;
+                let is_express = usize::from(qid - 1) != *lane;
+                let keep_alive = Some(config.keep_alive / 4).filter(|time| !time.is_zero());
+                // For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
+                let within = keep_alive.filter(|_| is_express).unwrap_or(config.timeout);
+                let config = &*hurried(config, within);
+                let qpair = admin.connect_lane(config, *entries, *lane as u16)?;
+                let data_bytes_max = qpair.wire.data_bytes_max();
+                self.lanes.insert(*qid, qpair);
+                Ok(Answer::Opened { data_bytes_max })
+            }
+            Ask::Run { qid, command } => {
+                let mut data = vec![0; command.bytes_in as usize];
+                let queue = self.queue(*qid)?;
+                // A lane's keeps what it was opened with, if that is shorter.
+                let within =
+                    if *qid == 0 { config.timeout } else { config.timeout.min(queue.timeout()) };
+                queue.set_timeout(within);
+                let cqe = queue.command(&command.sqe, &command.out, &mut data)?;
+                Ok(Answer::Completed { cqe, data })
+            }
+            Ask::Random { bytes } => {
+                let octets = random::secret(*bytes).map_err(LinkError::from)?;
+                Ok(Answer::Random(octets))
+            }
+            Ask::Seal { qid, secret } => {
+                self.queue(*qid)?.wire.seal(secret)?;
+                Ok(Answer::Sealed)
+            }
+            // This thread moves no data.
+            Ask::Compute(work) => {
+                work.compute();
+                Ok(Answer::Computed)
+            }
+        }
+    }
+}
+
+/// The same, with no answer waited for longer than that.
+pub(super) fn hurried(config: &HostConfig, within: Duration) -> Cow<'_, HostConfig> {
+    match within < config.timeout {
+        true => Cow::Owned(HostConfig { timeout: within, ..config.clone() }),
+        false => Cow::Borrowed(config),
+    }
+}
+
+/// A connected admin queue.
+pub struct Admin {
+    config: HostConfig,
+    pub(super) queues: Queues,
+    /// The controller's identifier.
+    pub cntlid: u16,
+    enabled: Enabled,
+}
+
+impl Admin {
+    /// Connects the admin queue of `config.subsystem_nqn` and enables the controller.
+    ///
+    /// # Errors
+    /// Anything that keeps the controller from being ready.
+    pub fn connect(config: &HostConfig) -> Result<Self, HostError> {
+        let (mut queues, wants) = (Queues::default(), config.wants());
+        let connect =
+            Procedure::new(|driver| async move { bringup::connect(&driver, &wants, None).await });
+        let enabled = carry_out(&mut queues, config, connect)?;
+        Ok(Admin { config: config.clone(), queues, cntlid: enabled.cntlid, enabled })
+    }
+
+    /// As [`Admin::connect`], but a controller that is busy is tried again for
+    /// [`HostConfig::connect_timeout`]: it may still end commands of this host that an earlier connection left.
+    ///
+    /// # Errors
+    /// As [`Admin::connect`].
+    pub fn connect_patiently(config: &HostConfig) -> Result<Self, HostError> {
+        patiently(config, || Admin::connect(config))
+    }
+
+    /// Runs an admin command that must succeed.
+    ///
+    /// # Errors
+    /// The connection's, or its status.
+    pub fn run(
+        &mut self,
+        what: &'static str,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, HostError> {
+        let admin = self.queues.admin.as_mut();
+        let cqe = admin.ok_or(LinkError::Closed).and_then(|admin| admin.command(sqe, out, input));
+        ended(what, cqe)
+    }
+
+    /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]), as patiently as
+    /// [`Admin::connect_patiently`]. What the controller can do.
+    ///
+    /// # Errors
+    /// Anything that keeps it from being connected.
+    pub(super) fn connect_io(&mut self) -> Result<ControllerInfo, HostError> {
+        let config = self.config.clone();
+        patiently(&config, || {
+            let (enabled, wants) = (self.enabled.clone(), config.wants());
+            self.go_through(|driver| async move {
+                let info = bringup::information(&driver, &enabled, 1, 0).await?;
+                bringup::connect_lane(&driver, &wants, &info, 1).await?;
+                Ok(info)
+            })
+        })
+    }
+
+    /// Runs an I/O command that must succeed.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub(super) fn run_io(
+        &mut self,
+        what: &'static str,
+        sqe: &Sqe,
+        out: &[u8],
+        input: &mut [u8],
+    ) -> Result<Cqe, HostError> {
+        ended(what, self.queues.queue(1).and_then(|queue| queue.command(sqe, out, input)))
+    }
+
+    /// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
+    ///
+    /// # Errors
+    /// As [`Admin::run`].
+    pub fn information(
+        &mut self,
+        io_queues: u32,
+        expresses: u32,
+    ) -> Result<ControllerInfo, HostError> {
+        let enabled = self.enabled.clone();
+        self.go_through(|driver| async move {
+            bringup::information(&driver, &enabled, io_queues, expresses).await
+        })
+    }
+
+    /// Does what may take long: the controller hears meanwhile that its host is there.
+    pub(super) fn while_kept_alive<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let keep_alive = self.config.keep_alive;
+        if keep_alive.is_zero() {
+            return work();
+        }
+        let (ended, end) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let command = Sqe::new(opcode::KEEP_ALIVE, 0);
+                while end.recv_timeout(keep_alive / 2) == Err(RecvTimeoutError::Timeout) {
+                    if self.run("Keep Alive", &command, &[], &mut []).is_err() {
+                        return; // whoever uses the queue next finds out
+                    }
+                }
+            });
+            let done = work();
+            drop(ended);
+            done
+        })
+    }
+
+    /// Shuts the controller down in order.
+    pub fn shut_down(mut self, timeout: Duration) {
+        let ended =
+            self.go_through(|driver| async move { bringup::shut_down(&driver, timeout).await });
+        match ended {
+            Ok(()) => close(self.queues),
+            Err(error @ HostError::Command { .. }) => {
+                warn!(target = %self.config.address, "not shut down: {error}");
+            }
+            Err(_) => {} // it was of no use any more
+        }
+    }
+
+    fn go_through<T, F>(
+        &mut self,
+        body: impl FnOnce(Driver<LinkError>) -> F,
+    ) -> Result<T, HostError>
+    where
+        F: Future<Output = Result<T, Failure<LinkError>>> + Send + 'static,
+    {
+        carry_out(&mut self.queues, &self.config, Procedure::new(body))
+    }
+
+    /// The PSK that was made for it.
+    pub(super) fn psk(&self) -> Option<TlsPsk> {
+        self.enabled.psk.clone()
+    }
+
+    /// The way it takes.
+    pub(super) fn route(&self) -> Route {
+        self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.wire.route())
+    }
+}
+
+/// Connects, again and again while the target is busy: for [`HostConfig::connect_timeout`].
+fn patiently<T>(
+    config: &HostConfig,
+    mut connect: impl FnMut() -> Result<T, HostError>,
+) -> Result<T, HostError> {
+    let deadline = Instant::now() + config.connect_timeout;
+    let mut pause = BUSY_PAUSE;
+    loop {
+        let error = match connect() {
+            Err(error) if error.is_busy() => error,
+            ended => return ended,
+        };
+        let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Err(error);
+        }
+        if pause == BUSY_PAUSE {
+            info!(target = %config.address, "the controller is busy; trying again for {left:.0?}");
+        }
+        if let Err(source) = stopping::poll(&mut [], pause.min(left)) {
+            return Err(HostError::System { what: "pause", source });
+        }
+        pause = (pause * 2).min(BUSY_PAUSE_MAX);
+    }
+}
+
+/// A command that must succeed.
+fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostError> {
+    let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
+    match cqe.status() {
+        status if status.is_success() => Ok(cqe),
+        status => Err(HostError::Command { what, status }),
+    }
+}
+
+/// The controller is shut down: its connection ends in order.
+pub(super) fn close(queues: Queues) {
+    if let Some(admin) = queues.admin {
+        admin.wire.close();
+    }
+}
+
+fn carry_out<T>(
+    queues: &mut Queues,
+    config: &HostConfig,
+    mut procedure: Procedure<LinkError, Result<T, Failure<LinkError>>>,
+) -> Result<T, HostError> {
+    loop {
+        match procedure.poll(clock::now()) {
+            Step::Ask(ask) => {
+                procedure.answer(queues.carry_out(config, &mut Fence::default(), &ask));
+            }
+            Step::Until(until) => thread::sleep(until.since(clock::now())),
+            Step::Asked => return Err(HostError::Controller("a question without answer".into())),
+            Step::Ended(ended) => return ended.map_err(|failure| HostError::new(config, failure)),
+        }
+    }
+}

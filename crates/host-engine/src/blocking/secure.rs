@@ -1,0 +1,68 @@
+//! The handshake of TLS, by blocking calls.
+
+use super::{wait_readable, wait_writable, waiting};
+use crate::link::LinkError;
+use crate::stopping;
+use roadtrain_proto::security::TlsPsk;
+use roadtrain_proto::time::TimeLimit;
+use roadtrain_reactor::stream::Stream;
+use roadtrain_system::clock;
+use roadtrain_tls::Handshake;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+use tracing::debug;
+
+/// Octets of a handshake that are received at once.
+const RECEIVED_BYTES: usize = 4096;
+
+/// Secures a connection to a target that knows the PSK, for so many blocks of AES. What we compute takes nothing of the
+/// limit.
+pub(super) fn secure(
+    socket: OwnedFd,
+    (psk, blocks_max): (TlsPsk, u64),
+    limit: &mut TimeLimit,
+) -> Result<Stream, LinkError> {
+    let mut socket = TcpStream::from(socket);
+    let mut handshake = Handshake::connect(psk).map_err(LinkError::Tls)?;
+    let mut octets = [0; RECEIVED_BYTES];
+    loop {
+        send(&mut socket, &std::mem::take(handshake.outgoing()), limit)?;
+        if handshake.is_done() {
+            let keys = handshake.keys(blocks_max).map_err(LinkError::Tls)?;
+            let stream = Stream::secured(socket.into(), keys)?;
+            debug!(records = stream.records(), "secured by TLS");
+            return Ok(stream);
+        }
+        if !wait(limit, |left| wait_readable(&[socket.as_raw_fd()], left))? {
+            continue;
+        }
+        let wanted = handshake.wanted().min(RECEIVED_BYTES);
+        let got = match socket.read(&mut octets[..wanted]) {
+            Ok(got) => got,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if got == 0 {
+            return Err(LinkError::TlsClosed);
+        }
+        handshake.receive(&octets[..got]).map_err(LinkError::Tls)?;
+    }
+}
+
+/// Waits for the target as long as the limit lets, and as this thread may.
+fn wait<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> io::Result<T>) -> io::Result<T> {
+    match stopping::limit(limit.left(clock::now())).is_zero() {
+        true => Err(io::Error::new(ErrorKind::TimedOut, "no end of the TLS handshake in time")),
+        false => waiting(limit, wait),
+    }
+}
+
+fn send(socket: &mut TcpStream, octets: &[u8], limit: &mut TimeLimit) -> io::Result<()> {
+    if !octets.is_empty() {
+        wait(limit, |left| wait_writable(socket.as_raw_fd(), left))?;
+        socket.write_all(octets)?; // no longer than the buffer of a new socket
+    }
+    Ok(())
+}

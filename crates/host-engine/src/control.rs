@@ -1,0 +1,656 @@
+//! The control thread: it drives the association. What is to be done and when is decided by
+//! `host_proto::association`; here it is done, with blocking calls on the admin queue, and told.
+//!
+//! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
+//! thread and an association of its own, so one that is silent holds up no other.
+
+mod beside;
+mod leave;
+mod panicked;
+
+use super::admin::{Admin, Queues, hurried};
+use super::blocking::wait_calmly;
+use super::config::HostConfig;
+use super::counters::LinkState;
+use super::error::HostError;
+use super::ether::{Found, PathDiscovery};
+use super::link::{Link, LinkError};
+use super::numbers::Numbers;
+use super::reactor::{ExpressLink, Order, Report};
+use super::stopping;
+use super::threads::ReactorHandle;
+use super::view::ControllerView;
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_host_proto::allocation::Allocation;
+use roadtrain_host_proto::association::{Action, AskedBy, Association, PathId, Reason};
+use roadtrain_host_proto::bringup::Fencing;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::procedure::Ask;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_wire::sqe::Sqe;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+use tracing::{debug, error, info, warn};
+
+/// The association's path.
+const PATH: PathId = PathId(0);
+/// Where nothing is due.
+const SELDOM: Duration = Duration::from_secs(3600);
+
+pub(super) use beside::{Welcome, of_first};
+
+/// Which path a control thread is for.
+pub(super) struct Seat {
+    /// Its number.
+    pub(super) path: usize,
+    /// Lanes of a path.
+    pub(super) lanes: usize,
+    /// Ports that each reactor has for paths before this one.
+    pub(super) ports_before: usize,
+    /// To the control threads of all places for paths.
+    pub(super) peers: Vec<Outbox<Report>>,
+    /// Who waits for the path to be connected for the first time.
+    pub(super) welcome: Option<Welcome>,
+}
+
+/// The control thread.
+pub(super) struct Control {
+    /// With the path's address.
+    config: HostConfig,
+    seat: Seat,
+    view: ControllerView,
+    inbox: Inbox<Report>,
+    reactors: Vec<ReactorHandle>,
+    association: Association<LinkError>,
+    /// The connections of the path.
+    queues: Queues,
+    /// Lanes that reactors have, or had, and that the target may still know.
+    fence: Fence,
+    /// To the inbox.
+    reports: Outbox<Report>,
+    /// Looks for links that lanes have not.
+    discovery: Option<PathDiscovery>,
+    /// What it has found, and the admin queue has not been told.
+    found: Vec<Found>,
+    /// The slot of an Abort that the target has not answered.
+    aborting: Option<u16>,
+    /// Of whose stale NSIDs users have been warned.
+    warned: Barred,
+    /// Whose each express connection is, by its number.
+    expresses: BTreeMap<usize, usize>,
+    /// Reactors whose threads are over.
+    ended: usize,
+    /// The path is being given up: lanes that still have requests.
+    leaving: Option<usize>,
+    /// It leads elsewhere.
+    is_refused: bool,
+}
+
+/// What a control thread leaves behind for the next one at its place.
+pub(super) struct Leftover {
+    pub(super) inbox: Inbox<Report>,
+    /// Reactors whose threads are over.
+    pub(super) ended: usize,
+    /// The path led elsewhere.
+    pub(super) is_refused: bool,
+}
+
+impl Control {
+    /// With an admin queue whose controller has told about itself.
+    pub(super) fn new(
+        config: HostConfig,
+        seat: Seat,
+        view: ControllerView,
+        admin: Admin,
+        reactors: Vec<ReactorHandle>,
+        (reports, inbox): (Outbox<Report>, Inbox<Report>),
+    ) -> Self {
+        let beside = config.has_paths().then(|| of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
+        let association = Association::brought_up(clock::now(), rules, view.info(), admin.psk());
+        let control = Control::with(config, seat, view, association, reactors, (reports, inbox));
+        Control { queues: admin.queues, ..control }
+    }
+
+    fn with(
+        config: HostConfig,
+        seat: Seat,
+        view: ControllerView,
+        association: Association<LinkError>,
+        reactors: Vec<ReactorHandle>,
+        (reports, inbox): (Outbox<Report>, Inbox<Report>),
+    ) -> Self {
+        Control {
+            association,
+            config,
+            seat,
+            view,
+            inbox,
+            reactors,
+            queues: Queues::default(),
+            fence: Fence::default(),
+            reports,
+            discovery: None,
+            found: Vec::new(),
+            aborting: None,
+            warned: Barred::default(),
+            expresses: BTreeMap::new(),
+            ended: 0,
+            leaving: None,
+            is_refused: false,
+        }
+    }
+
+    /// Connects the lanes for the first time. While the target is busy the association tries again, as long as the
+    /// [`HostConfig::connect_timeout`] lasts.
+    ///
+    /// # Errors
+    /// What keeps that from working.
+    pub(super) fn begin(&mut self) -> Result<(), HostError> {
+        let deadline = clock::now() + self.config.connect_timeout;
+        while !self.association.is_live() {
+            match self.association.poll(clock::now()) {
+                Some(Action::Reset { path, why, .. }) => {
+                    let error = self.error(why);
+                    if !error.is_busy() || clock::now() >= deadline {
+                        return Err(error);
+                    }
+                    info!(target = %self.config.address, "the controller is busy; trying again");
+                    self.queues = Queues::default();
+                    self.association.reset(clock::now(), path);
+                }
+                Some(action) => {
+                    let _ = self.carry_out(action);
+                }
+                None => self.wait(),
+            }
+        }
+        // The lanes get their connections.
+        while let Some(action) = self.association.next_action() {
+            if let Action::Reset { why, .. } = action {
+                return Err(self.error(why));
+            }
+            let _ = self.carry_out(action);
+        }
+        Ok(())
+    }
+
+    /// Until the end.
+    pub(super) fn run(mut self) -> Leftover {
+        loop {
+            self.read_reports();
+            self.check_admin_queue();
+            match self.association.poll(clock::now()) {
+                Some(action) => {
+                    if self.carry_out(action).is_break() {
+                        return self.left();
+                    }
+                }
+                None => self.wait(),
+            }
+        }
+    }
+
+    /// Waits until something may have happened, or is due.
+    fn wait(&mut self) {
+        let due = self.association.deadline().map(|at| at.since(clock::now()));
+        let (wait, inbox) = (due.unwrap_or(SELDOM), self.inbox.fd());
+        let listens = self.association.is_live() && !self.association.is_ending();
+        match self.queues.admin.as_mut().filter(|_| listens) {
+            Some(admin) => {
+                if let Err(error) = admin.wait(inbox, wait) {
+                    self.association.admin_lost(clock::now(), PATH, error);
+                }
+            }
+            None => {
+                let _ = wait_calmly(inbox, wait);
+            }
+        }
+    }
+
+    /// Events, and news of the transport.
+    fn check_admin_queue(&mut self) {
+        if !self.association.is_live() || self.association.is_ending() {
+            return;
+        }
+        let Some(admin) = &mut self.queues.admin else { return };
+        self.found.drain(..).for_each(|found| admin.wire.offer(&found));
+        if let (Some(survey), Some(discovery)) = (admin.wire.take_survey(), &self.discovery) {
+            discovery.tell(survey);
+        }
+        match admin.next_event() {
+            Ok(Some((slot, _))) if self.aborting == Some(slot) => {
+                self.aborting = None;
+                self.association.aborted(PATH);
+            }
+            Ok(Some((_, cqe))) => self.association.event(PATH, &cqe),
+            Ok(None) => {}
+            Err(error) => self.association.admin_lost(clock::now(), PATH, error),
+        }
+    }
+
+    // ---- What reactors tell ----
+
+    #[cfg_attr(
+        not(feature = "ether"),
+        allow(unreachable_code, unused_variables, reason = "without Ethernet none is found")
+    )]
+    fn link_found(&mut self, found: Found) {
+        let theirs = found.after(self.seat.ports_before);
+        self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });
+        found.tell(&mut self.fence);
+        self.found.push(found);
+    }
+
+    fn read_reports(&mut self) {
+        self.inbox.acknowledge();
+        while let Some(report) = self.inbox.take() {
+            let now = clock::now();
+            match report {
+                Report::Lost { lane, error } => {
+                    self.association.lane_lost(now, PATH, lane, error);
+                }
+                Report::Overdue { lane, cids } => {
+                    let (timeout, count) = (self.config.io_timeout.unwrap_or_default(), cids.len());
+                    warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
+                    self.association.overdue(PATH, lane, cids);
+                }
+                Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
+                Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
+                Report::Found(found) => self.link_found(found),
+                Report::LookUp { by, query } => self.association.look_up(by, query),
+                Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
+                Report::IsBack { path } => {
+                    self.association.withdraw(path);
+                    self.association.remind(PATH);
+                }
+                Report::HasEnded { lost } => self.association.fenced(PATH, lost),
+                Report::Stop => self.association.stop(now, self.has_help()),
+                Report::Leave => self.leave(),
+                Report::Left => self.lane_left(),
+                Report::Ended(failure) => self.reactor_ended(failure),
+                #[cfg(feature = "testing")]
+                Report::Call(call) => call(),
+            }
+        }
+    }
+
+    /// A reactor has ended. When it has failed the others end, too: its lanes and its front are gone, and whoever
+    /// uses the controller has to know.
+    fn reactor_ended(&mut self, failure: Option<String>) {
+        self.ended += 1;
+        if let Some(failure) = failure {
+            error!("{failure}");
+            self.view.fail(failure);
+            self.association.stop(clock::now(), false);
+        }
+        // Each reactor's thread says so once; it may be about to end when it has.
+        if self.ended >= self.reactors.len() {
+            self.association.ended(clock::now());
+        }
+    }
+
+    // ---- What is to be done ----
+
+    fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
+        match action {
+            Action::Ask { path, ask } => self.run_step(path, &ask),
+            Action::Listen { sqe, .. } => _ = self.post(&sqe),
+            Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
+            Action::AttachExpress {
+                lane, number, rules, barred, writes, may_close, guard, ..
+            } => {
+                let express =
+                    |link| ExpressLink { link, number, rules, barred, writes, may_close, guard };
+                self.attach_express(lane, number, express);
+            }
+            Action::RefuseExpress { lane, why, .. } => {
+                self.queues.lanes.clear();
+                match why {
+                    Some(why) => info!(lane, "no express connection: {why}"),
+                    None => debug!(lane, "no express connection: no queue to spare"),
+                }
+                self.tell(lane, |lane| Order::Express { lane, express: None });
+            }
+            Action::Attach { path, rules, barred, writes, guard } => {
+                self.attach(path, rules, &barred, (&writes, &guard));
+            }
+            Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
+            Action::SetBarred(barred) => {
+                self.warn_of(&barred);
+                self.each_lane(|lane| Order::SetBarred { lane, barred: barred.clone() });
+            }
+            Action::SetAna { ana, .. } => {
+                self.view.set_ana(self.seat.path, ana.clone());
+                self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
+            }
+            Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
+            Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
+            Action::Changed => self.show_info(),
+            Action::LookedUp { by, found } => self.tell_found(by, found),
+            Action::EndElsewhere { lost, .. } => {
+                self.each_peer(|path| Report::EndFor { path, lost });
+            }
+            Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
+            Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
+            Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
+            Action::Fail { lane: Some(lane) } => {
+                self.tell(lane, |lane| Order::Fail { lane });
+            }
+            Action::Fail { lane: None } => self.fail_all(self.config.controller_loss_timeout),
+            Action::FailFast if self.has_help() => self.association.fail_later(clock::now()),
+            Action::FailFast => self.fail_all(self.config.fast_io_fail_timeout),
+            // Others go on.
+            Action::Finish if self.leaving.is_some() => {}
+            Action::Finish => {
+                for reactor in &self.reactors {
+                    reactor.orders.send(Order::Stop);
+                }
+            }
+            Action::End { shut_down } => {
+                if let Some(shut_down) = shut_down {
+                    self.has_shut_down(shut_down);
+                }
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Runs a step of a procedure, and gives the association its result.
+    fn run_step(&mut self, path: PathId, step: &Ask) {
+        if self.association.ends_in_order() {
+            stopping::begin_again();
+        }
+        let until = self.association.answer_by(path);
+        let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
+        let config = hurried(&self.config, within);
+        let answer = self.queues.carry_out(&config, &mut self.fence, step);
+        self.association.answer(clock::now(), path, answer);
+    }
+
+    /// Sends a command on the admin queue whose answer is not waited for: its slot.
+    fn post(&mut self, sqe: &Sqe) -> Option<u16> {
+        let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
+        let posted = admin.and_then(|admin| admin.post(sqe));
+        let lost = |error| self.association.admin_lost(clock::now(), PATH, error);
+        posted.map_err(lost).ok()
+    }
+
+    fn attach(
+        &mut self,
+        path: PathId,
+        rules: RetryRules,
+        barred: &Barred,
+        (writes, guard): (&PathWrites, &LaneGuard),
+    ) {
+        if let Some(problem) = self.unlike_others() {
+            return self.refuse(path, problem);
+        }
+        if self.is_refused {
+            self.queues = Queues::default();
+            return;
+        }
+        let Some(info) = self.association.info().cloned() else { return };
+        let mut links = Vec::new();
+        for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
+            let lane = usize::from(qid) - 1;
+            match qpair.wire.into_link(info.in_capsule_bytes, self.config.policy) {
+                Ok(link) => links.push((lane, link)),
+                Err(error) => {
+                    return self.association.lane_lost(clock::now(), path, lane, error);
+                }
+            }
+        }
+        self.warn_of(barred);
+        for (lane, mut link) in links {
+            link.earlier().into_iter().for_each(|lane| self.fence.add(lane));
+            link.shift(self.seat.ports_before);
+            let (link, barred) = (Box::new(link), barred.clone());
+            let (writes, guard) = (writes.clone(), guard.clone());
+            self.tell(lane, |lane| Order::Attach { lane, link, rules, barred, writes, guard });
+        }
+        self.discover_paths();
+        self.each_peer(|path| Report::IsBack { path });
+        if self.view.link_of(self.seat.path).state != LinkState::Connected {
+            self.view.set_link(self.seat.path, LinkState::Connected, None);
+            let again = if self.seat.welcome.is_some() { "" } else { " again" };
+            info!(target = %self.config.address, "connected{again}");
+        }
+        self.welcomed(Ok(()));
+    }
+
+    /// Looks for more links to the target while the lanes live.
+    fn discover_paths(&mut self) {
+        self.found.clear();
+        let target =
+            self.queues.admin.as_ref().and_then(|admin| admin.wire.whereabouts(&self.config));
+        self.discovery = target.and_then(|target| {
+            let reports = self.reports.clone();
+            let found = move |found| {
+                reports.send(Report::Found(found));
+            };
+            PathDiscovery::start(target, found)
+                .inspect_err(|error| warn!("cannot look for more paths: {error}"))
+                .ok()
+        });
+    }
+
+    fn warn_of(&mut self, barred: &Barred) {
+        let target = &self.config.address;
+        let means = match self.config.has_paths() {
+            true => "they take other paths",
+            false => "they fail until it is back",
+        };
+        for nsid in barred.stale().iter().filter(|nsid| !self.warned.stale().contains(nsid)) {
+            warn!(
+                %target,
+                nsid,
+                "the namespace is gone, or another one has its NSID; its requests: {means}"
+            );
+        }
+        self.warned = barred.clone();
+    }
+
+    /// What has become of the controller that was lost. What is retried could be overtaken by what it still has.
+    fn tell_fencing(&self, cntlid: u16, fencing: Fencing) {
+        let target = &self.config.address;
+        match fencing {
+            Fencing::Ended => {
+                info!(%target, cntlid, "the target has ended the controller that was lost")
+            }
+            Fencing::Replaced => {
+                info!(%target, cntlid, "the target was started anew: the controller that was lost has ended");
+            }
+            Fencing::Unknown => warn!(
+                %target,
+                cntlid,
+                "another process answers than the one that had the controller that was lost: {}",
+                self.what_waits()
+            ),
+            // As most targets.
+            Fencing::NotOffered if self.view.old_commands().open(clock::now()).is_empty() => {}
+            Fencing::NotOffered => info!(
+                %target,
+                cntlid,
+                "the target cannot end the controller that was lost: {}",
+                self.what_waits()
+            ),
+            Fencing::Refused(status) => warn!(
+                %target,
+                cntlid,
+                %status,
+                "the target does not end the controller that was lost: {}",
+                self.what_waits()
+            ),
+        }
+    }
+
+    /// Which writes wait for controllers that are lost, and until when.
+    pub(super) fn what_waits(&self) -> String {
+        let open = self.view.old_commands().open(clock::now());
+        let blocks = "writes that were sent to it, and later ones to the same blocks, wait";
+        match open.iter().map(|open| open.left).max_by_key(|left| left.map_or(Duration::MAX, |l| l))
+        {
+            None => "no write was under way".into(),
+            Some(None) => format!("{blocks}; without keep-alive no time ends that"),
+            Some(Some(left)) => format!("{blocks} for {left:.0?}"),
+        }
+    }
+
+    fn show_info(&mut self) {
+        let Some(info) = self.association.info() else { return };
+        if self.association.is_live() {
+            info!(count = info.namespaces.len(), "namespaces have changed");
+        }
+        if self.tells_of_namespaces() {
+            self.view.set((**info).clone());
+        }
+    }
+
+    fn reset(&mut self, path: PathId, why: Reason<LinkError>, was_live: bool) {
+        let error = match why {
+            Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
+            Reason::Path(failure) => {
+                let error = HostError::new(&self.config, failure);
+                let text = error.to_string();
+                if !error.is_busy() {
+                    self.welcomed(Err(error));
+                }
+                text
+            }
+        };
+        let queues = std::mem::take(&mut self.queues);
+        self.aborting = None;
+        self.expresses.clear();
+        let is_ending = self.association.is_ending();
+        if is_ending && self.leaving.is_some() {
+            debug!(target = %self.config.address, "{error}");
+        } else if is_ending && !(was_live && self.config.has_paths()) {
+            warn!(target = %self.config.address, "{error}: the target does not answer at the end");
+        } else if was_live {
+            self.discovery = None;
+            let next =
+                if is_ending { "not connecting again at the end" } else { "connecting again" };
+            warn!(target = %self.config.address, "{error}; {next}");
+            self.view.set_link(self.seat.path, LinkState::Reconnecting, Some(error));
+            self.detach_lanes();
+            if let Some(admin) = queues.admin {
+                admin.wire.reset(&mut self.fence);
+            }
+        } else {
+            drop(queues);
+            let state = self.view.link_of(self.seat.path).state;
+            self.view.set_link(self.seat.path, state, Some(error.clone()));
+        }
+        self.association.reset(clock::now(), path);
+        if let Some(at) = self.association.retries_at(path).filter(|_| !was_live) {
+            let error = self.view.link_of(self.seat.path).error.unwrap_or_default();
+            info!("not connected yet: {error}; next try in {:.0?}", at.since(clock::now()));
+        }
+    }
+
+    /// Ends every lane's connection, and waits until it is so: old commands must not meet new ones.
+    fn detach_lanes(&self) {
+        let lanes = self.reactors.iter().map(|reactor| reactor.lanes.len()).sum();
+        let (done, gone) = sync_channel(lanes);
+        self.each_lane(|lane| Order::Detach { lane, done: done.clone() });
+        drop(done); // so that reactors that have ended are not waited for
+        for _ in 0..lanes {
+            match gone.recv_timeout(self.config.timeout) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => return warn!("a reactor does not answer"),
+            }
+        }
+    }
+
+    fn fail_all(&self, limit: Option<Duration>) {
+        if !self.association.is_ending() {
+            let limit = limit.unwrap_or_default();
+            warn!("controller lost for {limit:?}: failing its requests");
+            let error = self.view.link_of(self.seat.path).error;
+            self.view.set_link(self.seat.path, LinkState::Failing, error);
+        }
+        self.each_lane(|lane| Order::Fail { lane });
+    }
+
+    /// The express connection `number` is open, or will never be.
+    fn attach_express(
+        &mut self,
+        lane: usize,
+        number: usize,
+        express: impl FnOnce(Box<Link>) -> ExpressLink,
+    ) {
+        let Some(info) = self.association.info() else { return };
+        let in_capsule_bytes = info.in_capsule_bytes;
+        let Some(qpair) = self.queues.lanes.remove(&(number as u16 + 1)) else { return };
+        match qpair.wire.into_link(in_capsule_bytes, self.config.policy) {
+            Ok(link) => {
+                info!(lane, "express connection opened");
+                self.expresses.insert(number, lane);
+                let express = Some(express(Box::new(link)));
+                self.tell(lane, |lane| Order::Express { lane, express });
+            }
+            Err(error) => {
+                info!(lane, "no express connection: {error}");
+                self.express_closed(lane, number);
+                self.tell(lane, |lane| Order::Express { lane, express: None });
+            }
+        }
+    }
+
+    fn express_closed(&mut self, lane: usize, number: usize) {
+        // It may be another lane's by now.
+        if self.expresses.get(&number) == Some(&lane) {
+            self.expresses.remove(&number);
+        }
+        self.association.express_closed(PATH, lane, number);
+    }
+
+    /// Tells the reactor of a lane, or of an express connection; the order is made with its number over all paths.
+    fn tell(&self, number: usize, order: impl FnOnce(usize) -> Order) {
+        let lane = self.expresses.get(&number).copied().unwrap_or(number);
+        if let Some(reactor) = self.reactor_of(lane) {
+            reactor.orders.send(order(self.numbers().of(self.seat.path, number)));
+        }
+    }
+
+    /// What a reactor's front wanted to know.
+    fn tell_found(&self, (lane, key): AskedBy, found: Option<Allocation>) {
+        if let Some(reactor) = self.reactor_of(lane) {
+            reactor.orders.send(Order::LookedUp { key, found });
+        }
+    }
+
+    /// How lanes and express connections are numbered over all paths.
+    fn numbers(&self) -> Numbers {
+        Numbers::new(self.seat.lanes, self.seat.peers.len())
+    }
+
+    fn reactor_of(&self, lane: usize) -> Option<&ReactorHandle> {
+        self.reactors.iter().find(|reactor| reactor.lanes.contains(&lane))
+    }
+
+    fn each_lane(&self, order: impl Fn(usize) -> Order) {
+        for reactor in &self.reactors {
+            for &lane in &reactor.lanes {
+                reactor.orders.send(order(self.numbers().of(self.seat.path, lane)));
+            }
+        }
+    }
+
+    /// A reason, while the lanes are connected for the first time.
+    fn error(&self, why: Reason<LinkError>) -> HostError {
+        match why {
+            Reason::Lane { error, .. } => HostError::Lost { what: "Connect", source: error },
+            Reason::Path(failure) => HostError::new(&self.config, failure),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A control thread whose path is beside others.
+
+use super::{Control, HostError, PATH, PathId, ReactorHandle, Report, Seat};
+use crate::config::HostConfig;
+use crate::counters::LinkState;
+use crate::view::ControllerView;
+use roadtrain_host_proto::association::{Association, Beside};
+use roadtrain_host_proto::bringup::{Fencing, NamespaceInfo};
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_wire::cross_reset::ControllerInstance;
+use std::sync::mpsc::SyncSender;
+use tracing::{info, warn};
+
+/// Is told once what has become of the first attempt to connect a path.
+pub(crate) struct Welcome {
+    pub(crate) told: SyncSender<Result<(), HostError>>,
+    /// What the path that is connected leads to.
+    pub(crate) first: Beside,
+    pub(crate) address: String,
+}
+
+/// What other paths have to lead to.
+pub(crate) fn of_first(view: &ControllerView) -> Beside {
+    let info = view.info();
+    let transfer_bytes = info.transfer_bytes_max;
+    let namespaces = info.namespaces.clone();
+    Beside { namespaces, pinned: view.pinned(), writes: view.writes(), transfer_bytes }
+}
+
+impl Control {
+    /// For a path that is to be connected, while another one works.
+    pub(crate) fn beside(
+        config: HostConfig,
+        seat: Seat,
+        view: ControllerView,
+        reactors: Vec<ReactorHandle>,
+        mailbox: (Outbox<Report>, Inbox<Report>),
+    ) -> Self {
+        let beside = Some(of_first(&view));
+        let rules = config.association(seat.lanes as u32, beside, view.old_commands());
+        let association = Association::new(clock::now(), rules);
+        Control::with(config, seat, view, association, reactors, mailbox)
+    }
+
+    /// Says what has become of the first attempt, if nobody has been told yet.
+    pub(super) fn welcomed(&mut self, outcome: Result<(), HostError>) {
+        if let Some(welcome) = self.seat.welcome.take() {
+            let _ = welcome.told.try_send(outcome);
+        }
+    }
+
+    /// Tells the control threads of the other paths; the report is made with the number of this one.
+    pub(super) fn each_peer(&self, report: impl Fn(usize) -> Report) {
+        let is_other = |path: usize| path != self.seat.path && self.view.has_path(path);
+        let others = self.seat.peers.iter().enumerate().filter(|(path, _)| is_other(*path));
+        others.for_each(|(_, peer)| _ = peer.send(report(self.seat.path)));
+    }
+
+    /// Whether another path is connected.
+    pub(super) fn has_help(&self) -> bool {
+        let is_other = |path: &usize| *path != self.seat.path && self.view.has_path(*path);
+        let mut others = (0..self.seat.peers.len()).filter(is_other);
+        others.any(|path| self.view.link_of(path).state == LinkState::Connected)
+    }
+
+    /// What has become of a controller that another path has lost, as the target says that is reached by this one.
+    pub(super) fn ended_for(&self, owner: usize, lost: ControllerInstance, fencing: Fencing) {
+        let (target, cntlid) = (&self.config.address, lost.cntlid);
+        if fencing.has_ended()
+            && let Some(peer) = self.seat.peers.get(owner)
+        {
+            peer.send(Report::HasEnded { lost });
+        }
+        match fencing {
+            Fencing::Ended => {
+                info!(%target, cntlid, "the target has ended the controller that another path has lost");
+            }
+            Fencing::Replaced => info!(
+                %target,
+                cntlid,
+                "the target was started anew: the controller that another path has lost has ended"
+            ),
+            Fencing::Unknown | Fencing::NotOffered | Fencing::Refused(_) => {
+                info!(
+                    %target,
+                    cntlid,
+                    "the target cannot end the controller that another path has lost: {}",
+                    self.what_waits()
+                )
+            }
+        }
+    }
+
+    /// A Flush of each will fail: whoever looks for the reason finds it here.
+    pub(super) fn warn_of_lost_writes(&self, nsids: &[u32]) {
+        let target = &self.config.address;
+        for nsid in nsids {
+            warn!(
+                %target,
+                nsid,
+                "the target's write verifier has changed: its machine, or its memory, was lost with writes that were not \
+                 flushed; the next Flush of the namespace fails"
+            );
+        }
+    }
+
+    /// The target has not come to another ANA state in the time that it has named.
+    pub(super) fn warn_of_transition(&self, nsids: &[u32]) {
+        let (target, seconds) = (&self.config.address, self.association.info());
+        let seconds = seconds.map_or(0, |info| info.identify.anatt);
+        warn!(
+            %target,
+            ?nsids,
+            "the ANA state has been changing for longer than ANATT, {seconds} s: inaccessible until the target tells another"
+        );
+    }
+
+    /// Whether what it knows of namespaces is what everybody is to know: one path tells, another one while that is lost.
+    pub(super) fn tells_of_namespaces(&self) -> bool {
+        self.view.teller() == self.seat.path || self.view.link().state != LinkState::Connected
+    }
+
+    /// At the first time, what keeps the path from being one to the same namespaces. Later on other namespaces are
+    /// stale there.
+    pub(super) fn unlike_others(&self) -> Option<String> {
+        let welcome = self.seat.welcome.as_ref()?;
+        let info = self.association.info()?;
+        let (here, there) = (&self.config.address, &welcome.address);
+        let first = |n: &NamespaceInfo| {
+            welcome.first.namespaces.iter().find(|other| other.nsid == n.nsid).cloned()
+        };
+        let pairs = info.namespaces.iter().filter_map(|now| Some((now, first(now)?)));
+        let mut problems = pairs.filter_map(|(now, first)| {
+            let nsid = now.nsid;
+            if !now.is_same(&first) {
+                return Some(format!(
+                    "namespace {nsid} at {here} is another one than at {there}: NGUID, UUID or block size differ; \
+                     paths have to lead to the same namespaces"
+                ));
+            }
+            let has_none = now.nguid == [0; 16] && now.uuid == [0; 16] && now.eui64 == [0; 8];
+            has_none.then(|| {
+                format!(
+                    "namespace {nsid} at {here} and {there} has neither NGUID nor UUID: nobody knows whether these \
+                     are paths to the same one"
+                )
+            })
+        });
+        let problem = problems.next();
+        if problem.is_none() && !info.namespaces.iter().any(|now| first(now).is_some()) {
+            return Some(format!("no namespace at {here} is one of those at {there}"));
+        }
+        problem
+    }
+
+    /// The path leads elsewhere: it is not used.
+    pub(super) fn refuse(&mut self, path: PathId, problem: String) {
+        warn!("{problem}");
+        debug_assert_eq!(path, PATH);
+        self.queues = Default::default();
+        self.welcomed(Err(HostError::Controller(problem)));
+        self.is_refused = true;
+        self.leave();
+    }
+}

@@ -1,0 +1,245 @@
+//! A connected controller: reactors with their lanes, and the control thread that keeps them connected.
+
+use super::address::Address;
+use super::admin::Admin;
+use super::api::Front;
+use super::config::HostConfig;
+use super::control::Control;
+use super::error::HostError;
+use super::finder;
+use super::follower::Follower;
+use super::path_set::PathSet;
+use super::race::first_of;
+use super::reactor::{Order, Report};
+use super::stopping::StopSignal;
+use super::threads::{ReactorHandle, deal, spawn};
+use super::view::ControllerView;
+use roadtrain_reactor::pulse::Pulse;
+use roadtrain_reactor::recorded::{Line, Recorded};
+use roadtrain_system::mailbox::{Outbox, mailbox};
+use roadtrain_system::platform::{Affinity, Threads, host_affinities, numa};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Longest wait for the other paths, once one is connected: so long at the start it is an error that one leads elsewhere.
+const BESIDE_WAIT: Duration = Duration::from_secs(3);
+/// Longest wait for what a reactor has recorded.
+const RECORDED_WAIT: Duration = Duration::from_secs(1);
+
+/// The reactor that a front is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactorInfo {
+    /// Its number.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+    /// Its lanes: `LaneId(0)` to `LaneId(lanes - 1)`.
+    pub lanes: usize,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+}
+
+/// A connected controller. Dropping it stops it.
+pub struct Controller {
+    view: ControllerView,
+    orders: Vec<Outbox<Order>>,
+    paths: Arc<PathSet>,
+    /// What has become of the discovery controllers that know the paths.
+    follower: Option<Follower>,
+    has_begun: bool,
+    reactors: Vec<ReactorHandle>,
+}
+
+impl Controller {
+    /// Connects: admin queue, then every lane; `make_front` makes what runs on each reactor. With several addresses one
+    /// that works is enough to begin with.
+    ///
+    /// # Errors
+    /// Whatever keeps the first connection from working, and paths that lead elsewhere; later losses are repaired.
+    pub fn connect(
+        config: HostConfig,
+        mut make_front: impl FnMut(ReactorInfo, &ControllerView) -> Box<dyn Front + Send>,
+    ) -> Result<Self, HostError> {
+        let (config, sources) = finder::with_found_paths(config)?;
+        let (first, mut admin) = connect_any(&config)?;
+        let of_first = config.of_path(config.addresses().nth(first).unwrap_or(&config.address));
+        let info = admin.information(config.lanes, of_first.expresses(config.lanes))?;
+        let lanes = (info.io_queues as usize).max(1);
+        let count = config.reactor_count(lanes);
+        let affinities = affinities(&config, count, &admin);
+        let mut names: Vec<_> = config.addresses().map(|to| Some(to.to_string())).collect();
+        names.resize(config.paths_max(), None);
+        let view = ControllerView::new(info, lanes, names, first, affinities.clone());
+        view.inherit(&config.inherited);
+        let system = |what| move |source| HostError::System { what, source };
+        let mailboxes = (0..config.paths_max()).map(|_| mailbox()).collect::<Result<Vec<_>, _>>();
+        let mailboxes = mailboxes.map_err(system("mailbox"))?;
+        let reports: Vec<Outbox<Report>> =
+            mailboxes.iter().map(|(reports, _)| reports.clone()).collect();
+        let dealt = deal(lanes, count).into_iter().zip(affinities).enumerate();
+        let make = |(index, (lanes, affinity)): (usize, (Vec<usize>, Affinity))| {
+            let core = affinity.cpus.single();
+            let info = ReactorInfo { index, count, lanes: lanes.len(), core };
+            let near = numa::take_from(affinity.node.into_iter().collect());
+            let front = make_front(info, &view);
+            drop(near);
+            let own = (view.meters[index].clone(), view.reactors[index].clone());
+            let counters = (view.counters.clone(), own);
+            spawn(&config, affinity, lanes, front, reports.clone(), count, counters)
+        };
+        // A front may have much memory to fill.
+        let reactors: Vec<_> =
+            admin.while_kept_alive(|| dealt.map(make).collect::<Result<_, HostError>>())?;
+        let orders = reactors.iter().map(|reactor| reactor.orders.clone()).collect();
+        let sign = StopSignal::new().map_err(system("eventfd"))?;
+        let shares = reactors.iter().map(ReactorHandle::share).collect();
+        let paths = PathSet::new(config.clone(), view.clone(), shares, mailboxes, sign);
+        let (paths, follower, has_begun) = (Arc::new(paths), None, false);
+        let controller = Controller { view, orders, paths, follower, has_begun, reactors };
+        let mut controller = controller.begin(&config, (first, admin))?;
+        controller.follower = Follower::start(&config, sources, &controller.paths)?;
+        Ok(controller)
+    }
+
+    /// Starts the control threads, and waits until each path is connected or tried again.
+    fn begin(
+        mut self,
+        config: &HostConfig,
+        (first, admin): (usize, Admin),
+    ) -> Result<Self, HostError> {
+        let addresses: Vec<Address> = config.addresses().cloned().collect();
+        // The path that is connected goes first: nobody is to wait for its keep-alive.
+        let (of_path, view) = (config.of_path(&addresses[first]), self.view.clone());
+        self.paths.start_first(first, addresses[first].clone(), |seat, reactors, mailbox| {
+            let mut driver = Control::new(of_path, seat, view, admin, reactors, mailbox);
+            driver.begin().map(|()| driver)
+        })?;
+        self.has_begun = true;
+        let mut others = Vec::new();
+        for (path, address) in addresses.into_iter().enumerate().filter(|(path, _)| *path != first)
+        {
+            let config = config.of_path(&address);
+            others.push((config, self.paths.start_beside(path, address)?));
+        }
+        let until = Instant::now() + BESIDE_WAIT;
+        for (config, outcome) in others {
+            await_path(&config, &outcome, until)?;
+        }
+        Ok(self)
+    }
+
+    /// What is known about the controller.
+    #[must_use]
+    pub fn view(&self) -> &ControllerView {
+        &self.view
+    }
+
+    /// For asking whether all reactors make turns.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        Pulse::new(self.orders.iter().map(|orders| {
+            let orders = orders.clone();
+            Box::new(move |reply| orders.send(Order::Beat(reply))) as Box<_>
+        }))
+    }
+
+    /// What reactors have recorded of late: slow requests, and some others.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        let ask = |orders: &Outbox<Order>| {
+            let (reply, answer) = sync_channel(1);
+            orders.send(Order::Recorded(reply));
+            answer.recv_timeout(RECORDED_WAIT).unwrap_or_default()
+        };
+        Recorded::new(self.orders.iter().map(ask), Line::clone)
+    }
+
+    /// Has a reactor do something.
+    #[cfg(feature = "testing")]
+    pub fn call(&self, reactor: usize, call: impl FnOnce() + Send + 'static) {
+        self.orders[reactor].send(Order::Call(Box::new(call)));
+    }
+
+    /// Has the control thread of a path do something.
+    #[cfg(feature = "testing")]
+    pub fn call_control(&self, path: usize, call: impl FnOnce() + Send + 'static) {
+        self.paths.call(path, call);
+    }
+
+    /// Whether all fronts have ended, by themselves or because they were told to.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.paths.has_ended()
+    }
+
+    /// Asks the fronts to end; [`Controller::join`] waits for it. A target that still answers has
+    /// [`HostConfig::timeout`] for what is under way, one that does not 3 s: then that fails
+    /// ([`ControllerView::abandoned`]).
+    pub fn stop(&self) {
+        self.paths.stop();
+    }
+
+    /// Waits until every front has ended and the controller is shut down.
+    pub fn join(mut self) {
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        self.paths.join();
+        self.has_begun = false;
+        if let Some(follower) = self.follower.take() {
+            follower.end();
+        }
+        self.reactors.iter_mut().for_each(ReactorHandle::join);
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if self.has_begun {
+            self.stop();
+            self.wait();
+        }
+    }
+}
+
+/// The first address at which the target can be reached, by its number. One where it refuses this host ends it.
+fn connect_any(config: &HostConfig) -> Result<(usize, Admin), HostError> {
+    let paths: Vec<HostConfig> = config.addresses().map(|to| config.of_path(to)).collect();
+    let connect = |path: &HostConfig| match Admin::connect_patiently(path) {
+        Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. })) => Err(error),
+        ended => Ok(ended),
+    };
+    match first_of(&paths, connect) {
+        Ok((path, ended)) => ended.map(|admin| (path, admin)),
+        Err(errors) => Err(errors.into_iter().next().expect("there is an address")),
+    }
+}
+
+/// Waits until one more path is connected, or it is `until`. One that cannot be reached now is tried again later.
+fn await_path(
+    config: &HostConfig,
+    outcome: &Receiver<Result<(), HostError>>,
+    until: Instant,
+) -> Result<(), HostError> {
+    match outcome.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error @ (HostError::Unreachable { .. } | HostError::Lost { .. }))) => {
+            warn!("{error}; beginning without this path");
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            warn!(target = %config.address, "does not answer; beginning without this path");
+            Ok(())
+        }
+    }
+}
+
+/// Where the reactors go: they send over the interface that the admin queue uses.
+fn affinities(config: &HostConfig, count: usize, admin: &Admin) -> Vec<Affinity> {
+    let (placement, cores, allowed) = (config.placement, &config.cores[..], &numa::allowed());
+    host_affinities(Threads { placement, count, cores, allowed }, &admin.route())
+}

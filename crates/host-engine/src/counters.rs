@@ -1,0 +1,273 @@
+//! What other threads may see of lanes while they run, and of the connection to their controller.
+
+use super::api::{Completion, Op};
+use roadtrain_reactor::metrics::{
+    BatchCells, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
+};
+use roadtrain_wire::ana::AnaState;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A reactor's numbers.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct ReactorCounters {
+    pub(crate) cells: Arc<ReactorCells>,
+    pub(crate) io: IoCells,
+    pub(crate) batching: BatchCells,
+}
+
+impl ReactorCounters {
+    /// A request has ended.
+    #[inline]
+    pub(crate) fn ended(&self, completion: &Completion) {
+        let Completion { op, status, buffer, latency_ns, .. } = completion;
+        if !status.is_success() {
+            return self.io.failed();
+        }
+        let done = match op {
+            Op::Read => Done::Read,
+            Op::Write => Done::Write,
+            Op::Flush => Done::Flush,
+            Op::Discard => Done::Discard,
+            _ => Done::Other,
+        };
+        let bytes = buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+        self.io.ended(Ended::new(done, bytes, *latency_ns));
+    }
+
+    /// As it was a moment ago.
+    pub(crate) fn sample(&self, reactor: usize) -> (ReactorSample, Io) {
+        let mut io = Io::default();
+        self.io.add_to(&mut io);
+        let latency = |op: &str, latency: &Latency| {
+            let (op, class) = (op.to_owned(), "normal".to_owned());
+            LatencyOf { op, class, latency: latency.clone() }
+        };
+        let latencies =
+            vec![latency("read", &io.read_latency), latency("write", &io.write_latency)];
+        let batching = self.batching.read();
+        (ReactorSample { batching, latencies, ..self.cells.sample(reactor) }, io)
+    }
+}
+
+/// A lane's numbers. Its reactor writes them at the end of a turn, anybody reads them.
+#[derive(Debug, Default)]
+#[repr(align(64))] // no lane writes to another one's cache line
+pub(crate) struct LaneCounters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) data_bytes: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) in_flight: AtomicU32,
+    waiting: AtomicU32,
+    abandoned: AtomicU64,
+    express: ExpressCounters,
+    paths: Mutex<Vec<PathReading>>,
+}
+
+#[derive(Debug, Default)]
+struct ExpressCounters {
+    is_open: AtomicBool,
+    opened: AtomicU64,
+    requests: AtomicU64,
+    data_bytes: AtomicU64,
+    in_flight: AtomicU32,
+}
+
+/// A lane's express connection as it was a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ExpressReading {
+    /// There is one.
+    pub is_open: bool,
+    /// How often there was one.
+    pub opened: u64,
+    /// Requests that the target has answered over the one that there is.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that take it and have not completed.
+    pub in_flight: u32,
+}
+
+/// A lane's part of a link, over frames, as it was a moment ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathReading {
+    /// Our interface.
+    pub interface: String,
+    /// Its NUMA node, if that is known.
+    pub node: Option<u32>,
+    /// The target's address there.
+    pub peer: String,
+    /// New frames avoid it.
+    pub is_suspect: bool,
+    /// Frames are sealed.
+    pub is_sealed: bool,
+    /// Round-trip time, smoothed.
+    pub smoothed_rtt: Duration,
+    /// Frames sent.
+    pub sent: u64,
+    /// Of those, given up: what was in them was sent again.
+    pub lost: u64,
+}
+
+/// A lane as it was a moment ago. The counters only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LaneReading {
+    /// Requests that the target has answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Requests that did not succeed (of all lanes of a reactor, counted with its first).
+    pub errors: u64,
+    /// Connections lost and made again.
+    pub reconnects: u64,
+    /// Requests taken and not completed.
+    pub in_flight: u32,
+    /// Of those, requests that wait for a slot or a connection.
+    pub waiting: u32,
+    /// Its express connection, whose requests are counted above as well.
+    pub express: ExpressReading,
+}
+
+impl LaneReading {
+    /// The same lane, over two paths.
+    #[must_use]
+    pub(crate) fn and(self, other: LaneReading) -> LaneReading {
+        LaneReading {
+            requests: self.requests + other.requests,
+            data_bytes: self.data_bytes + other.data_bytes,
+            errors: self.errors + other.errors,
+            reconnects: self.reconnects + other.reconnects,
+            in_flight: self.in_flight + other.in_flight,
+            waiting: self.waiting + other.waiting,
+            express: self.express.and(other.express),
+        }
+    }
+}
+
+impl ExpressReading {
+    /// Those of the same lane on two paths.
+    fn and(self, other: ExpressReading) -> ExpressReading {
+        ExpressReading {
+            is_open: self.is_open || other.is_open,
+            opened: self.opened + other.opened,
+            requests: self.requests + other.requests,
+            data_bytes: self.data_bytes + other.data_bytes,
+            in_flight: self.in_flight + other.in_flight,
+        }
+    }
+}
+
+impl LaneCounters {
+    pub(crate) fn write(&self, reading: &LaneReading) {
+        self.requests.store(reading.requests, Relaxed);
+        self.data_bytes.store(reading.data_bytes, Relaxed);
+        self.errors.store(reading.errors, Relaxed);
+        self.reconnects.store(reading.reconnects, Relaxed);
+        self.in_flight.store(reading.in_flight, Relaxed);
+        self.waiting.store(reading.waiting, Relaxed);
+    }
+
+    pub(crate) fn write_express(&self, reading: &ExpressReading) {
+        self.express.is_open.store(reading.is_open, Relaxed);
+        self.express.opened.store(reading.opened, Relaxed);
+        self.express.requests.store(reading.requests, Relaxed);
+        self.express.data_bytes.store(reading.data_bytes, Relaxed);
+        self.express.in_flight.store(reading.in_flight, Relaxed);
+    }
+
+    fn read_express(&self) -> ExpressReading {
+        ExpressReading {
+            is_open: self.express.is_open.load(Relaxed),
+            opened: self.express.opened.load(Relaxed),
+            requests: self.express.requests.load(Relaxed),
+            data_bytes: self.express.data_bytes.load(Relaxed),
+            in_flight: self.express.in_flight.load(Relaxed),
+        }
+    }
+
+    /// From time to time. Whoever reads just now makes it wait for the next time.
+    pub(crate) fn write_paths(&self, paths: impl Iterator<Item = PathReading>) {
+        if let Ok(mut written) = self.paths.try_lock() {
+            written.clear();
+            written.extend(paths);
+        }
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathReading> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// So many requests fail because nobody waits for their answers any more.
+    pub(crate) fn abandon(&self, requests: u32) {
+        self.abandoned.fetch_add(requests.into(), Relaxed);
+    }
+
+    pub(crate) fn abandoned(&self) -> u64 {
+        self.abandoned.load(Relaxed)
+    }
+
+    pub(crate) fn read(&self) -> LaneReading {
+        let express = self.read_express();
+        LaneReading {
+            requests: self.requests.load(Relaxed) + express.requests,
+            data_bytes: self.data_bytes.load(Relaxed) + express.data_bytes,
+            errors: self.errors.load(Relaxed),
+            reconnects: self.reconnects.load(Relaxed),
+            in_flight: self.in_flight.load(Relaxed) + express.in_flight,
+            waiting: self.waiting.load(Relaxed),
+            express,
+        }
+    }
+}
+
+/// A path to the namespaces, as it is now.
+#[derive(Clone, Debug)]
+pub struct PathReport {
+    /// Where it leads.
+    pub address: String,
+    /// How it stands with it.
+    pub link: LinkReport,
+    /// The best that its controller has said of a namespace; none if it was not asked, or tells nothing.
+    pub ana: Option<AnaState>,
+    /// Requests that it has answered.
+    pub requests: u64,
+    /// Octets of their data.
+    pub data_bytes: u64,
+    /// Connections of its lanes that were lost.
+    pub losses: u64,
+    /// Requests that were given to it and have not ended.
+    pub in_flight: u32,
+    /// Of those, requests that wait for a slot or a connection of it.
+    pub waiting: u32,
+}
+
+/// How it stands with the target. All connections of a controller are lost and made together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// All lanes are connected.
+    Connected,
+    /// The connection is lost and tried again; requests wait.
+    Reconnecting,
+    /// The same for longer than the controller-loss timeout: requests fail.
+    Failing,
+}
+
+/// The state of the connection to the target.
+#[derive(Clone, Debug)]
+pub struct LinkReport {
+    /// How it stands.
+    pub state: LinkState,
+    /// Since when.
+    pub since: Instant,
+    /// What went wrong last, while it is not connected.
+    pub error: Option<String>,
+}
+
+impl LinkReport {
+    pub(crate) fn new(state: LinkState, error: Option<String>) -> Self {
+        LinkReport { state, since: Instant::now(), error }
+    }
+}

@@ -1,0 +1,307 @@
+//! Which targets can be reached, and which links lead to one.
+
+use super::address::EtherAddress;
+use super::ask::{Question, ask};
+use super::ports::{Heard, Ports, beside};
+use super::route::{FRAME_MIN, Path, Survey};
+use crate::error::HostError;
+use crate::link::LinkError;
+use roadtrain_ether_proto::asking::Pace;
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_wire::ether::setup::{Offer, with_nqn};
+use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP, MacAddress};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use std::time::{Duration, Instant};
+
+/// Most links of a lane.
+const LINKS_MAX: usize = 16;
+/// Most offers that are remembered.
+const OFFERS_MAX: usize = 4096;
+/// About how much memory offers may take.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// How long the other interfaces may take when one has an answer.
+const GRACE: Duration = Duration::from_millis(120);
+/// How long a target that is known may take when another one has an answer: three questions.
+const GRACE_KNOWN: Duration = Duration::from_millis(250);
+/// How long is looked for one subsystem.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long is looked for all there are.
+const LOOK_AROUND: Duration = Duration::from_millis(350);
+
+/// Somebody offers it, but no frames would do.
+const TOO_SMALL: LinkError =
+    LinkError::Nonsense("frames between here and the target are too small: is an MTU below 1128?");
+
+/// A subsystem at a port of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtherOffer {
+    /// Our interface.
+    pub interface: String,
+    /// The target's port there.
+    pub address: MacAddress,
+    /// The same at all ports of one target.
+    pub endpoint: [u8; 16],
+    /// Largest frame of that port.
+    pub frame_bytes: u16,
+    /// NQN of the subsystem.
+    pub nqn: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    route: Route,
+    endpoint: [u8; 16],
+    frame_bytes: u16,
+    nqn: String,
+}
+
+struct Search<'a> {
+    /// What is looked for; nothing: everything.
+    nqn: &'a str,
+    ports: &'a [usize],
+    /// Targets that may still be there.
+    known: &'a [[u8; 16]],
+    found: Vec<Found>,
+    /// Whose answers count; nobody: everybody's.
+    from: &'a [MacAddress],
+    /// Ports at which somebody may answer.
+    alive: Vec<usize>,
+    first_at: Option<Instant>,
+}
+
+impl Question for Search<'_> {
+    fn put(&mut self, ports: &mut Ports) {
+        let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
+        for &port in self.ports {
+            ports.put(port, GROUP, header, self.nqn.as_bytes());
+        }
+        ports.check_carriers();
+        self.alive = self.ports.iter().copied().filter(|&port| ports.has_carrier(port)).collect();
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let Some((offer, nqn)) = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get())
+        else {
+            return;
+        };
+        let is_wanted = heard.kind == FrameType::Offer
+            && (self.nqn.is_empty() || self.nqn == nqn)
+            && self.ports.contains(&heard.port)
+            && (self.from.is_empty() || self.from.contains(&heard.source));
+        let route = Route { port: heard.port, peer: heard.source };
+        let (endpoint, frame_bytes, nqn) = (offer.endpoint, offer.frame.get(), nqn.to_owned());
+        let found = Found { route, endpoint, frame_bytes, nqn };
+        if is_wanted && self.found.len() < OFFERS_MAX && !self.found.contains(&found) {
+            self.first_at.get_or_insert_with(Instant::now);
+            self.found.push(found);
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        if self.nqn.is_empty() {
+            return false; // there may always be one more
+        }
+        let is_there = |known: &[u8; 16]| self.found.iter().any(|found| found.endpoint == *known);
+        let grace = if self.known.iter().all(is_there) { GRACE } else { GRACE_KNOWN };
+        let is_late = self.first_at.is_some_and(|at| at.elapsed() >= grace);
+        let has = |port: &usize| self.found.iter().any(|found| found.route.port == *port);
+        // Who asks for all addresses waits for the last one.
+        let is_complete = grace == GRACE && self.from.is_empty() && self.alive.iter().all(has);
+        is_late || (self.first_at.is_some() && is_complete)
+    }
+}
+
+/// Everything that is offered at the interfaces.
+///
+/// # Errors
+/// An interface cannot be used.
+pub fn discover_ether(address: &EtherAddress, nqn: &str) -> Result<Vec<EtherOffer>, HostError> {
+    let failed = |source| HostError::Unreachable { address: address.clone().into(), source };
+    let config = beside(&address.port, RECEIVE_BYTES);
+    let mut ports = Ports::open(address, &config).map_err(failed)?;
+    ports.report();
+    let pace = Pace { first: Duration::from_millis(50), longest: LOOK_AROUND, total: LOOK_AROUND };
+    let mut found = search(&mut ports, nqn, pace).map_err(failed)?;
+    // Each target has one; what is looked for are subsystems.
+    found.retain(|found| found.nqn != DISCOVERY_NQN || found.nqn == nqn);
+    found.sort_by(|a, b| {
+        let key = |found: &Found| (found.nqn.clone(), found.endpoint, found.route.port);
+        key(a).cmp(&key(b))
+    });
+    let offer = |found: Found| EtherOffer {
+        interface: address.interfaces[found.route.port].clone(),
+        address: found.route.peer,
+        endpoint: found.endpoint,
+        frame_bytes: found.frame_bytes,
+        nqn: found.nqn,
+    };
+    Ok(found.into_iter().map(offer).collect())
+}
+
+fn search(ports: &mut Ports, nqn: &str, pace: Pace) -> Result<Vec<Found>, LinkError> {
+    search_at(ports, &(0..ports.len()).collect::<Vec<_>>(), nqn, &[], &[], pace)
+}
+
+fn search_at(
+    ports: &mut Ports,
+    at: &[usize],
+    nqn: &str,
+    known: &[[u8; 16]],
+    from: &[MacAddress],
+    pace: Pace,
+) -> Result<Vec<Found>, LinkError> {
+    let (found, alive) = (Vec::new(), Vec::new());
+    let mut search = Search { nqn, ports: at, known, found, from, alive, first_at: None };
+    ask(ports, pace, &mut search)?;
+    Ok(search.found)
+}
+
+/// Paths to that target that there are now, beside those of the survey, to ports of both sides that have none.
+pub(super) fn find_more(
+    ports: &mut Ports,
+    nqn: &str,
+    endpoint: &[u8; 16],
+    survey: &Survey,
+) -> Result<Vec<Path>, LinkError> {
+    ports.check_carriers();
+    let at: Vec<usize> = (0..ports.len()).filter(|&port| ports.has_carrier(port)).collect();
+    if at.is_empty() || survey.addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let pace = Pace { first: GRACE / 2, longest: GRACE, total: GRACE };
+    // Whoever else offers it: the target has said where it is.
+    let mut found = search_at(ports, &at, nqn, &[*endpoint], &survey.addresses, pace)?;
+    found.retain(|found| found.endpoint == *endpoint);
+    let offers: Vec<Path> = found.iter().filter_map(|found| path(ports, found)).collect();
+    Ok(pair(&survey.used().collect::<Vec<_>>(), &offers))
+}
+
+/// The path to a port that was found. `None`: one of its ends takes no frames that are large enough, as an interface
+/// that has gone since.
+fn path(ports: &Ports, found: &Found) -> Option<Path> {
+    usable(found, ports.frame_bytes(found.route.port))
+}
+
+/// The same, where our port takes frames of so many octets.
+fn usable(found: &Found, ours: usize) -> Option<Path> {
+    let frame_bytes = found.frame_bytes.min(ours.min(u16::MAX.into()) as u16);
+    (frame_bytes >= FRAME_MIN).then_some(Path { route: found.route, frame_bytes })
+}
+
+/// A target that was found.
+pub(crate) struct Target {
+    pub(crate) endpoint: [u8; 16],
+    /// Links to it, over as many of our ports as reach it.
+    pub(crate) offered: Vec<Path>,
+    /// All targets that offer the subsystem.
+    pub(crate) there: Vec<[u8; 16]>,
+}
+
+/// The target that offers `nqn`: rather one of those that are `known`.
+///
+/// # Errors
+/// Nobody offers it, or nobody by frames that are large enough.
+pub(crate) fn find(ports: &mut Ports, nqn: &str, known: &[[u8; 16]]) -> Result<Target, LinkError> {
+    let second = Duration::from_secs(1);
+    let pace = Pace { first: Duration::from_millis(50), longest: second, total: PATIENCE };
+    let at: Vec<usize> = (0..ports.len()).collect();
+    let mut found = search_at(ports, &at, nqn, known, &[], pace)?;
+    let there: Vec<[u8; 16]> = found.iter().map(|found| found.endpoint).collect();
+    found.retain(|found| path(ports, found).is_some());
+    let Some(endpoint) = choose(&found, known) else {
+        return Err(if there.is_empty() { LinkError::Nobody } else { TOO_SMALL });
+    };
+    let ours = found.iter().filter(|found| found.endpoint == endpoint);
+    let offers: Vec<Path> = ours.filter_map(|found| path(ports, found)).collect();
+    Ok(Target { endpoint, offered: pair(&[], &offers), there })
+}
+
+/// Several targets may offer the same, and need not have the same data: one that is known, or else one that is reached
+/// over most links; the first of those.
+fn choose(found: &[Found], known: &[[u8; 16]]) -> Option<[u8; 16]> {
+    let reach = |endpoint: &[u8; 16]| found.iter().filter(|f| f.endpoint == *endpoint).count();
+    let rank = |found: &&Found| (known.contains(&found.endpoint), reach(&found.endpoint));
+    found.iter().rev().max_by_key(rank).map(|found| found.endpoint)
+}
+
+/// Links over which every port of either side is used, and none more often than it takes, beside the `routes` that
+/// there are.
+fn pair(routes: &[Route], offers: &[Path]) -> Vec<Path> {
+    let mut links: Vec<Path> = Vec::new();
+    loop {
+        let all = || routes.iter().chain(links.iter().map(|link| &link.route));
+        let used = |is_same: &dyn Fn(&Route) -> bool| all().filter(|r| is_same(r)).count();
+        let cost = |path: &&Path| {
+            let (port, peer) = (path.route.port, path.route.peer);
+            let ours = used(&|route| route.port == port);
+            let theirs = used(&|route| route.peer == peer);
+            (ours.min(theirs), ours.max(theirs))
+        };
+        let is_new = |offer: &&Path| all().all(|route| *route != offer.route);
+        let next = offers.iter().filter(is_new).min_by_key(cost);
+        let count = routes.len() + links.len();
+        let Some(next) = next.filter(|next| cost(next).0 == 0 && count < LINKS_MAX) else {
+            break;
+        };
+        links.push(*next);
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Links over all of those offers, as our port and theirs.
+    fn paired(offers: &[(usize, u8)]) -> Vec<(usize, u8)> {
+        let path = |&(port, peer): &(usize, u8)| Path {
+            route: Route { port, peer: MacAddress([peer; 6]) },
+            frame_bytes: 1500,
+        };
+        let offers: Vec<Path> = offers.iter().map(path).collect();
+        pair(&[], &offers).iter().map(|link| (link.route.port, link.route.peer.0[0])).collect()
+    }
+
+    #[test]
+    fn hosts_stay_with_their_target() {
+        let found = |endpoint: u8, port| Found {
+            route: Route { port, peer: MacAddress([endpoint; 6]) },
+            endpoint: [endpoint; 16],
+            frame_bytes: 1500,
+            nqn: "nqn.x:y".into(),
+        };
+        let offers = [found(1, 0), found(2, 0), found(2, 1), found(3, 0), found(3, 1)];
+        assert_eq!(choose(&offers, &[]), Some([2; 16]), "over most links, the first");
+        assert_eq!(choose(&offers, &[[1; 16]]), Some([1; 16]));
+        assert_eq!(choose(&offers, &[[9; 16]]), Some([2; 16]), "that one is gone");
+        assert_eq!(choose(&[], &[[1; 16]]), None);
+    }
+
+    /// Anybody may send an Offer, and an interface may go after one has come.
+    #[test]
+    fn frames_that_are_too_small_lead_nowhere() {
+        let found = |frame_bytes| Found {
+            route: Route { port: 0, peer: MacAddress([1; 6]) },
+            endpoint: [1; 16],
+            frame_bytes,
+            nqn: "nqn.x:y".into(),
+        };
+        let usable = |offered, ours| usable(&found(offered), ours).map(|path| path.frame_bytes);
+        assert_eq!(usable(9000, 1500), Some(1500));
+        assert_eq!(usable(FRAME_MIN, 70_000), Some(FRAME_MIN));
+        for (offered, ours) in [(0, 9000), (63, 9000), (FRAME_MIN - 1, 9000), (9000, 0)] {
+            assert_eq!(usable(offered, ours), None);
+        }
+    }
+
+    #[test]
+    fn every_port_gets_a_link() {
+        assert_eq!(paired(&[(0, 1), (1, 2)]), [(0, 1), (1, 2)]);
+        // All on one segment.
+        assert_eq!(paired(&[(0, 1), (0, 2), (1, 1), (1, 2)]), [(0, 1), (1, 2)]);
+        // One side has more.
+        assert_eq!(paired(&[(0, 1), (0, 2), (0, 3)]), [(0, 1), (0, 2), (0, 3)]);
+        assert_eq!(paired(&[(0, 1), (1, 1)]), [(0, 1), (1, 1)]);
+        assert!(paired(&[]).is_empty());
+    }
+}

@@ -1,0 +1,320 @@
+//! Makes a lane: Join over every link.
+
+use super::ask::{Question, ask};
+use super::lane::{EtherLane, LaneParts};
+use super::late::{LateJoins, put_join};
+use super::ports::{Heard, Ports};
+use super::route::{FRAME_MIN, HEADS_BYTES, Linked, PIECE_MIN, Path};
+use crate::link::LinkError;
+use roadtrain_ether_proto::Packing;
+use roadtrain_ether_proto::asking::Pace;
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::host_queue::{Config, Qpair};
+use roadtrain_ether_proto::links::{LINKS_MAX, Links};
+use roadtrain_ether_proto::liveness::Liveness;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_system::clock;
+use roadtrain_system::random;
+use roadtrain_wire::ether::setup::{Join, Joined, addresses, join_flags};
+use roadtrain_wire::ether::{FrameType, MacAddress};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::FromBytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a link is asked for.
+const PACE: Pace = Pace {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(1),
+    total: Duration::from_millis(1500),
+};
+/// Frames of at least so many octets carry two pages with their heads, and more.
+const JUMBO_BYTES: u16 = 8400;
+/// Octets of a piece, where frames are large enough.
+const PIECE_BYTES: u16 = 4096;
+/// Fewest and most entries of a queue.
+const ENTRIES: std::ops::RangeInclusive<u16> = 2..=1024;
+
+/// What is wanted of a lane.
+#[derive(Clone, Debug)]
+pub(crate) struct Joining {
+    /// The target.
+    pub(crate) endpoint: [u8; 16],
+    pub(crate) nqn: Arc<str>,
+    /// Number of the lane over all reactors: the low bits of its token.
+    pub(crate) number: u16,
+    /// Entries of its queue.
+    pub(crate) entries: u16,
+    /// Most octets of a request's data.
+    pub(crate) data_bytes_max: u32,
+    pub(crate) packing: Packing,
+    /// Both sides check bodies.
+    pub(crate) body_crc: bool,
+    /// Ends the lane when nothing has come for so long.
+    pub(crate) silence_max: Duration,
+}
+
+struct JoinQuestion<'a> {
+    route: Route,
+    /// The lane's token of the target, once it has one.
+    peer_token: u64,
+    join: Join,
+    nqn: &'a str,
+    answer: Option<Answer>,
+}
+
+/// What a target says to a Join.
+struct Answer {
+    joined: Joined,
+    socket_number: u16,
+    /// Where it can be reached.
+    addresses: Vec<MacAddress>,
+}
+
+impl Question for JoinQuestion<'_> {
+    fn put(&mut self, ports: &mut Ports) {
+        put_join(ports, self.route, &self.join, self.peer_token, self.nqn);
+    }
+
+    fn hear(&mut self, heard: &Heard<'_>) {
+        let is_answer = heard.kind == FrameType::Joined
+            && heard.header.token == self.join.token
+            && heard.header.link == self.join.link
+            && (Route { port: heard.port, peer: heard.source }) == self.route;
+        if let Ok((joined, rest)) = Joined::read_from_prefix(heard.body)
+            && is_answer
+        {
+            let (socket_number, addresses) = (heard.header.reply.get(), addresses(rest).collect());
+            self.answer.get_or_insert(Answer { joined, socket_number, addresses });
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+}
+
+/// What came of the Joins of a lane.
+struct Made {
+    /// The first answer.
+    joined: Joined,
+    /// Where the target can be reached.
+    addresses: Vec<MacAddress>,
+    linked: Vec<Linked>,
+    /// Joins of those.
+    joins: Vec<Join>,
+    /// Nobody has answered these.
+    unanswered: Vec<(Route, Join)>,
+}
+
+impl Made {
+    fn new(joined: Joined, addresses: Vec<MacAddress>) -> Self {
+        let (linked, joins, unanswered) = (Vec::new(), Vec::new(), Vec::new());
+        Made { joined, addresses, linked, joins, unanswered }
+    }
+}
+
+/// Makes a lane over `paths`. Links whose target does not answer may join it later, and so may others.
+///
+/// # Errors
+/// No link is answered, or the target refuses.
+pub(crate) fn join(
+    ports: &mut Ports,
+    paths: &[Path],
+    wanted: &Joining,
+) -> Result<EtherLane, LinkError> {
+    let paths = roomy(paths);
+    for first in 0..paths.len() {
+        // The first that is answered makes the lane, the others join it.
+        let (silent, others) = paths.split_at(first);
+        let common = common(&paths, wanted)?;
+        if let Some(made) = join_over(ports, others, &common, wanted)? {
+            let mut lane = lane(ports, &common, made, wanted);
+            let now = clock::now();
+            let addresses = lane.addresses().to_vec();
+            let known = silent.iter().filter(|path| addresses.contains(&path.route.peer));
+            known.for_each(|path| lane.offer(now, &wanted.endpoint, *path, &addresses));
+            return Ok(lane);
+        }
+    }
+    Err(LinkError::Nobody)
+}
+
+/// Paths that have room for a piece: pieces are as small as the smallest wants them, but not smaller than they may be.
+/// If there is none the target refuses.
+fn roomy(paths: &[Path]) -> Vec<Path> {
+    let (roomy, others): (Vec<Path>, Vec<Path>) =
+        paths.iter().partition(|path| path.frame_bytes >= FRAME_MIN);
+    if roomy.is_empty() { others } else { roomy }
+}
+
+/// What all Joins of a lane have in common.
+fn common(paths: &[Path], wanted: &Joining) -> Result<Join, LinkError> {
+    let token = random::number()? & !0xffff | u64::from(wanted.number);
+    let frame_min = paths.iter().map(|path| path.frame_bytes).min().unwrap_or(0);
+    Ok(Join {
+        token: token.into(),
+        piece: piece_bytes(frame_min).into(),
+        links: LINKS_MAX as u8,
+        slots: wanted.entries.into(),
+        flags: if wanted.body_crc { join_flags::CRC } else { 0 }.into(),
+        nqn_length: (wanted.nqn.len() as u16).into(),
+        endpoint: wanted.endpoint,
+        first: 0.into(),
+        frame: 0.into(),
+        link: 0,
+    })
+}
+
+/// `None`: the first link is not answered.
+fn join_over(
+    ports: &mut Ports,
+    paths: &[Path],
+    common: &Join,
+    wanted: &Joining,
+) -> Result<Option<Made>, LinkError> {
+    let mut made: Option<Made> = None;
+    let mut numbers = 0..common.links;
+    for &Path { route, frame_bytes } in paths {
+        // Who has the first link says who may have others: an offer alone proves nothing.
+        if made.as_ref().is_some_and(|made| !made.addresses.contains(&route.peer)) {
+            continue;
+        }
+        let Some(link) = numbers.next() else { break };
+        let first = (random::number()? as u32).into();
+        let join = Join { first, frame: frame_bytes.into(), link, ..*common };
+        let peer_token = made.as_ref().map_or(0, |made| made.joined.token.get());
+        let mut question = JoinQuestion { route, peer_token, join, nqn: &wanted.nqn, answer: None };
+        ask(ports, PACE, &mut question)?;
+        match (question.answer, &mut made) {
+            (Some(Answer { joined, socket_number, addresses }), made) => {
+                check(&joined, &join, wanted)?;
+                let made = made.get_or_insert_with(|| Made::new(joined, addresses));
+                if joined.token == made.joined.token {
+                    made.linked.push(Linked::new(route, &join, &joined, socket_number));
+                    made.joins.push(join);
+                }
+            }
+            (None, Some(made)) => made.unanswered.push((route, join)),
+            (None, None) => return Ok(None),
+        }
+    }
+    Ok(made)
+}
+
+fn check(joined: &Joined, join: &Join, wanted: &Joining) -> Result<(), LinkError> {
+    let status = joined.status.get();
+    if status != 0 {
+        return Err(LinkError::Refused(Status::new((status >> 8) as u8, status as u8)));
+    }
+    let slots = joined.slots.get().min(wanted.entries);
+    if !ENTRIES.contains(&slots) || joined.pages.get() == 0 || joined.token.get() == 0 {
+        return Err(LinkError::Nonsense("Joined with a lane that cannot be"));
+    }
+    // A target refuses such pieces. Some other one may not.
+    if join.piece.get() < PIECE_MIN {
+        return Err(LinkError::Nonsense("Joined with pieces that are too small"));
+    }
+    Ok(())
+}
+
+/// The lane; LINKs that nobody has are to come.
+fn lane(ports: &Ports, common: &Join, made: Made, wanted: &Joining) -> EtherLane {
+    let Made { joined, addresses, linked, joins, unanswered } = made;
+    let config = Config {
+        queue_entries: joined.slots.get().min(wanted.entries),
+        pages: joined.pages.get(),
+        piece_bytes: common.piece.get(),
+        data_bytes_max: wanted.data_bytes_max,
+        policy: PolicyConfig::none(),
+        packing: wanted.packing,
+        body_crc: wanted.body_crc,
+    };
+    let now = clock::now();
+    let mut links = Links::new(common.token.get(), joined.token.get(), ports.socket_number());
+    for link in &linked {
+        links.add(now, &link.config, link.socket_number);
+    }
+    let routes = linked.iter().map(|link| (link.config.link, link.route)).collect();
+    let has_asked = |link: &u8| {
+        joins.iter().chain(unanswered.iter().map(|(_, join)| join)).any(|join| join.link == *link)
+    };
+    let free = (0..common.links).rev().filter(|link| !has_asked(link)).collect();
+    let mut late = LateJoins::new(*common, joins, free);
+    for (route, join) in unanswered {
+        late.unanswered(now, route, join);
+    }
+    let parts = LaneParts {
+        qpair: Qpair::new(config, links),
+        routes,
+        late,
+        addresses,
+        endpoint: wanted.endpoint,
+        nqn: wanted.nqn.clone(),
+        liveness: Liveness::new(now, wanted.silence_max),
+    };
+    EtherLane::new(now, parts, ports)
+}
+
+/// Octets of a piece with which frames of `frame_bytes` carry most.
+fn piece_bytes(frame_bytes: u16) -> u16 {
+    if frame_bytes >= JUMBO_BYTES {
+        return PIECE_BYTES;
+    }
+    frame_bytes.saturating_sub(HEADS_BYTES).min(PIECE_BYTES) & !7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_wire::zerocopy::FromZeros;
+
+    #[test]
+    fn a_tiny_frame_spoils_no_lane() {
+        let path = |frame_bytes| {
+            let route = Route { port: 0, peer: MacAddress([frame_bytes as u8; 6]) };
+            Path { route, frame_bytes }
+        };
+        let [tiny, small, large] = [path(1127), path(1128), path(9000)];
+        assert_eq!(roomy(&[tiny, large, small]), [large, small]);
+        assert_eq!(roomy(&[tiny]), [tiny], "the target says why not");
+        assert_eq!(piece_bytes(small.frame_bytes), 1024);
+    }
+
+    #[test]
+    fn a_lane_of_pieces_that_are_too_small_is_none() {
+        let wanted = Joining {
+            endpoint: [1; 16],
+            nqn: "nqn.x:y".into(),
+            number: 0,
+            entries: 32,
+            data_bytes_max: 1 << 20,
+            packing: Packing::default(),
+            body_crc: false,
+            silence_max: Duration::from_secs(5),
+        };
+        let of_frames = |frame_bytes| {
+            let route = Route { port: 0, peer: MacAddress([1; 6]) };
+            common(&[Path { route, frame_bytes }], &wanted).unwrap()
+        };
+        let (slots, pages, token) = (32.into(), 256.into(), 1.into());
+        let joined = Joined { slots, pages, token, ..Joined::new_zeroed() };
+        assert!(check(&joined, &of_frames(FRAME_MIN), &wanted).is_ok());
+        for frame_bytes in [0, 64, HEADS_BYTES + 8, FRAME_MIN - 1] {
+            let checked = check(&joined, &of_frames(frame_bytes), &wanted);
+            assert!(matches!(checked, Err(LinkError::Nonsense(_))), "{frame_bytes}: {checked:?}");
+        }
+        let refused = Joined { status: 0x0102.into(), ..joined };
+        let checked = check(&refused, &of_frames(64), &wanted);
+        assert!(matches!(checked, Err(LinkError::Refused(_))), "the target says why not");
+    }
+
+    #[test]
+    fn pieces_fill_frames() {
+        assert_eq!(piece_bytes(u16::MAX), 4096);
+        assert_eq!(piece_bytes(9000), 4096);
+        assert_eq!(piece_bytes(4256), 4096);
+        assert_eq!(piece_bytes(1500), 1392);
+        assert_eq!(piece_bytes(64), 0);
+    }
+}

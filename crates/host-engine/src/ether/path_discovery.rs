@@ -1,0 +1,164 @@
+//! Looks for links that lanes have not, as long as they live: at ports of ours that do not reach the target, and to
+//! addresses of the target that no link leads to.
+
+use super::address::EtherAddress;
+use super::discovery::find_more;
+use super::ports::{Ports, beside};
+use super::probe::probe;
+use super::route::{Path, Survey};
+use crate::link::LinkError;
+use roadtrain_ether_proto::fence::{Fence, Route};
+use roadtrain_wire::ether::MacAddress;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+use tracing::debug;
+
+/// How often is looked.
+const EVERY: Duration = Duration::from_secs(1);
+/// About how much memory frames that arrive may take.
+const RECEIVE_BYTES: usize = 64 << 10;
+
+/// Which target, and from where.
+#[derive(Clone, Debug)]
+pub(crate) struct Whereabouts {
+    pub(crate) address: EtherAddress,
+    pub(crate) nqn: String,
+    pub(crate) endpoint: [u8; 16],
+}
+
+/// A path to a target, and what addresses it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) endpoint: [u8; 16],
+    pub(crate) path: Path,
+    pub(crate) addresses: Arc<[MacAddress]>,
+}
+
+impl Found {
+    /// For a lane whose thread has so many ports before those that the path is counted from.
+    pub(crate) fn after(&self, ports: usize) -> Found {
+        let mut found = self.clone();
+        found.path.route.port += ports;
+        found
+    }
+
+    /// The `fence` may end earlier lanes over it, too.
+    pub(crate) fn tell(&self, fence: &mut Fence) {
+        fence.add_route(&self.endpoint, self.path.route);
+    }
+}
+
+impl Survey {
+    /// Links to where the target is.
+    pub(super) fn used(&self) -> impl Iterator<Item = Route> {
+        self.routes.iter().copied().filter(|route| self.addresses.contains(&route.peer))
+    }
+
+    /// Whether there may be links to be found from so many ports.
+    fn is_incomplete(&self, ports: usize) -> bool {
+        let leads_to = |address: &MacAddress| self.routes.iter().any(|r| r.peer == *address);
+        (0..ports).any(|port| self.used().all(|route| route.port != port))
+            || !self.addresses.iter().all(leads_to)
+    }
+}
+
+/// A thread that looks while there is something to be found; it ends when this is dropped.
+pub(crate) struct PathDiscovery {
+    surveys: Sender<Survey>,
+}
+
+impl PathDiscovery {
+    /// Tells `found` of each path: again and again until a survey has it.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn start(
+        target: Whereabouts,
+        found: impl Fn(Found) + Send + 'static,
+    ) -> io::Result<PathDiscovery> {
+        let (surveys, news) = channel();
+        let body = move || {
+            let (mut survey, mut ports) = (None, None);
+            while let Some(now) = next(&news, &mut survey, target.address.interfaces.len()) {
+                match now {
+                    Some(survey) => {
+                        if let Err(error) = check(&target, survey, &mut ports, &found) {
+                            debug!("links are not looked for: {error}");
+                            ports = None;
+                        }
+                    }
+                    None => ports = None,
+                }
+            }
+        };
+        thread::Builder::new().name("roadtrain-paths".into()).spawn(body)?;
+        Ok(PathDiscovery { surveys })
+    }
+
+    /// What lanes have now.
+    pub(crate) fn tell(&self, survey: Survey) {
+        let _ = self.surveys.send(survey);
+    }
+}
+
+/// Waits until it is time to look for what a survey says, or until nothing is to be found (`Some(None)`); `None`: that
+/// was all.
+fn next<'a>(
+    news: &Receiver<Survey>,
+    survey: &'a mut Option<Survey>,
+    ports: usize,
+) -> Option<Option<&'a Survey>> {
+    if !survey.as_ref().is_some_and(|survey| survey.is_incomplete(ports)) {
+        *survey = Some(news.recv().ok()?);
+        return Some(None);
+    }
+    match news.recv_timeout(EVERY) {
+        Ok(new) => *survey = Some(new),
+        Err(RecvTimeoutError::Timeout) => return Some(survey.as_ref()),
+        Err(RecvTimeoutError::Disconnected) => return None,
+    }
+    Some(None)
+}
+
+fn check(
+    target: &Whereabouts,
+    survey: &Survey,
+    ports: &mut Option<Ports>,
+    found: &impl Fn(Found),
+) -> Result<(), LinkError> {
+    let Whereabouts { address, nqn, endpoint } = target;
+    let ports = match ports {
+        Some(ports) => ports,
+        None => ports.insert(Ports::open(address, &beside(&address.port, RECEIVE_BYTES))?),
+    };
+    for path in find_more(ports, nqn, endpoint, survey)? {
+        if let Some(path) = probe(ports, path)? {
+            let addresses = survey.addresses.as_slice().into();
+            found(Found { endpoint: *endpoint, path, addresses });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_looked_for() {
+        let mac = |octet| MacAddress([octet; 6]);
+        let survey = |addresses: &[u8], routes: &[(usize, u8)]| Survey {
+            addresses: addresses.iter().map(|&octet| mac(octet)).collect(),
+            routes: routes.iter().map(|&(port, peer)| Route { port, peer: mac(peer) }).collect(),
+        };
+        assert!(!survey(&[1, 2], &[(0, 1), (1, 2)]).is_incomplete(2));
+        assert!(survey(&[1, 2], &[(0, 1), (1, 1)]).is_incomplete(2), "an address without link");
+        assert!(survey(&[1], &[(0, 1)]).is_incomplete(2), "a port without link");
+        assert!(survey(&[1, 3], &[(0, 1), (1, 2)]).is_incomplete(2), "an address has changed");
+        assert!(survey(&[1], &[(0, 1), (1, 2)]).is_incomplete(2), "an address has gone");
+        assert!(!survey(&[1], &[(0, 1), (0, 2)]).is_incomplete(1));
+    }
+}

@@ -1,0 +1,114 @@
+//! A lane's frames on their way to the ports.
+
+use super::ports::Ports;
+use super::route::route;
+use roadtrain_ether_port::{FrameSeal, seals};
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::frame_writer::FrameWriter;
+use roadtrain_reactor::metrics::ReactorCells;
+use roadtrain_wire::ether::{FrameHeader, FrameType};
+
+/// Data of a lane's requests.
+pub(crate) trait Source {
+    /// Data that the slot's command sends. It stays where it is until the ports are flushed.
+    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]>;
+}
+
+/// Builds frames at the ports of a lane's links.
+pub(super) struct PortWriter<'a, S> {
+    ports: &'a mut Ports,
+    routes: &'a [(u8, Route)],
+    source: &'a S,
+    /// Where sizes of caravans are counted, if they are.
+    cells: Option<&'a ReactorCells>,
+    seal: Option<&'a mut FrameSeal>,
+    /// Of the frame that is being built.
+    route: Option<Route>,
+    is_whole: bool,
+    /// In it so far.
+    records: u64,
+    sent: Built,
+}
+
+/// What a lane has built.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Built {
+    pub(crate) frames: u64,
+    /// Of their bodies.
+    pub(crate) octets: u64,
+}
+
+impl<'a, S> PortWriter<'a, S> {
+    pub(super) fn new(
+        ports: &'a mut Ports,
+        routes: &'a [(u8, Route)],
+        (source, cells): (&'a S, Option<&'a ReactorCells>),
+        seal: Option<&'a mut FrameSeal>,
+    ) -> Self {
+        let sent = Built::default();
+        let (route, is_whole, records) = (None, true, 0);
+        PortWriter { ports, routes, source, cells, seal, route, is_whole, records, sent }
+    }
+
+    /// Frames built so far.
+    pub(super) fn built(&self) -> Built {
+        self.sent
+    }
+
+    /// The port of the frame that is being built.
+    fn port(&self) -> usize {
+        self.route.map_or(0, |route| route.port)
+    }
+}
+
+impl<S: Source> FrameWriter for PortWriter<'_, S> {
+    fn has_room(&self, link: u8) -> bool {
+        route(self.routes, link).is_some_and(|route| self.ports.has_room(route.port))
+    }
+
+    fn begin(&mut self, link: u8) {
+        self.route = route(self.routes, link);
+        (self.is_whole, self.records) = (self.route.is_some(), 0);
+        let port = self.port();
+        self.ports.port(port).begin();
+    }
+
+    fn octets(&mut self, length: usize) -> &mut [u8] {
+        self.sent.octets += length as u64;
+        self.records += 1;
+        let port = self.port();
+        self.ports.port(port).octets(length)
+    }
+
+    fn payload(&mut self, slot: u16, offset: u32, length: u32) {
+        self.sent.octets += u64::from(length);
+        let port = self.ports.port(self.route.map_or(0, |route| route.port));
+        match self.source.data(slot, offset, length) {
+            // SAFETY: by the source's promise.
+            Some(data) => unsafe { port.payload(data.as_ptr(), data.len()) },
+            None => {
+                debug_assert!(false, "data of a request that is not there");
+                self.is_whole = false;
+                port.octets(length as usize).fill(0);
+            }
+        }
+    }
+
+    fn end(&mut self, mut header: FrameHeader) {
+        if !self.is_whole {
+            header.token = 0.into(); // nobody takes it
+        }
+        if let Some(cells) = self.cells.filter(|_| header.kind == FrameType::Cargo as u8) {
+            cells.caravan(self.records);
+        }
+        let destination = self.route.map_or_else(Default::default, |route| route.peer);
+        let port = self.port();
+        match &mut self.seal {
+            Some(seal) if seals(&header) => {
+                self.ports.port(port).end_sealed(destination, header, seal);
+            }
+            _ => self.ports.port(port).end(destination, header),
+        }
+        self.sent.frames += 1;
+    }
+}

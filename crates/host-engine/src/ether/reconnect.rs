@@ -1,0 +1,233 @@
+//! Whether a lane's links still suit: their target may be where none of them leads, and interfaces may take smaller
+//! frames than they did. Then nothing helps but to connect again.
+
+use super::ports::{Heard, Ports};
+use super::route::FRAME_MIN;
+use crate::link::LinkError;
+use roadtrain_ether_proto::Item;
+use roadtrain_ether_proto::fence::Route;
+use roadtrain_ether_proto::links::{LINKS_MAX, Links};
+use roadtrain_proto::time::Instant;
+use roadtrain_wire::ether::setup::{Offer, with_nqn};
+use roadtrain_wire::ether::{FrameHeader, FrameType, GROUP};
+use std::time::Duration;
+
+/// How long all links are suspect before their target is looked for elsewhere, and how often that is done.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+/// How long links then have to come back: all of the target may have been asleep.
+const DOUBT: Duration = Duration::from_millis(250);
+/// How long an interface takes smaller frames before that is final: who changes it may have more to change.
+const SMALL_FOR: Duration = Duration::from_secs(2);
+
+/// Of a lane none of whose links works.
+struct Search {
+    /// When the target is looked for.
+    ask_at: Instant,
+    /// When it was heard elsewhere.
+    heard_at: Option<Instant>,
+}
+
+/// What does not suit.
+#[derive(Default)]
+pub(super) struct ReconnectCheck {
+    search: Option<Search>,
+    /// By LINK: the target takes smaller frames there.
+    is_small: [bool; LINKS_MAX],
+    /// Since when one of the ends of a link does.
+    small_since: Option<Instant>,
+}
+
+impl ReconnectCheck {
+    /// Whether the lane goes on.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(super) fn check(&self, now: Instant) -> Result<(), LinkError> {
+        let heard_at = self.search.as_ref().and_then(|search| search.heard_at);
+        if heard_at.is_some_and(|at| now.since(at) >= DOUBT) {
+            return Err(LinkError::Moved);
+        }
+        match self.small_since {
+            Some(at) if now.since(at) >= SMALL_FOR => Err(LinkError::Shrunk),
+            _ => Ok(()),
+        }
+    }
+
+    /// When there is something to do, or to be checked.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let search = self.search.as_ref().map(|search| match search.heard_at {
+            Some(at) => at + DOUBT,
+            None => search.ask_at,
+        });
+        search.into_iter().chain(self.small_since.map(|at| at + SMALL_FOR)).min()
+    }
+
+    /// Whether the target's end of a link takes smaller frames than the link has.
+    pub(super) fn set_small(&mut self, link: u8, is_small: bool) {
+        if let Some(place) = self.is_small.get_mut(usize::from(link)) {
+            *place = is_small;
+        }
+    }
+
+    /// Whether the target is to be looked for now.
+    fn is_due(&mut self, now: Instant, are_all_suspect: bool) -> bool {
+        if !are_all_suspect {
+            self.search = None;
+            return false;
+        }
+        let ask_at = now + SEARCH_EVERY;
+        let search = self.search.get_or_insert(Search { ask_at, heard_at: None });
+        let is_due = search.ask_at <= now;
+        if is_due {
+            search.ask_at = ask_at;
+        }
+        is_due
+    }
+
+    /// Time has passed, for the admin queue: lanes go the same way together.
+    pub(super) fn look(
+        &mut self,
+        now: Instant,
+        ports: &mut Ports,
+        links: &Links<Item>,
+        (routes, nqn): (&[(u8, Route)], &str),
+    ) {
+        if self.is_due(now, links.are_all_suspect()) {
+            let header = FrameHeader { kind: FrameType::Discover as u8, ..FrameHeader::default() };
+            for port in 0..ports.len() {
+                ports.put(port, GROUP, header, nqn.as_bytes());
+            }
+        }
+        let is_small = routes.iter().any(|&(link, route)| {
+            let takes = ports.frame_bytes(route.port);
+            let is_there = ports.has_carrier(route.port);
+            self.is_small[usize::from(link)] || is_there && is_small(takes, links.frame_bytes(link))
+        });
+        self.small_since = is_small.then(|| self.small_since.unwrap_or(now));
+    }
+
+    /// Somebody offers a subsystem, perhaps the lane's. That proves little: but a lane ends by it only when nothing
+    /// else comes in it.
+    pub(super) fn hear_offer(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        routes: &[(u8, Route)],
+        (endpoint, nqn): ([u8; 16], &str),
+    ) {
+        let Some(search) = &mut self.search else { return };
+        let offer = with_nqn::<Offer>(heard.body, |offer| offer.nqn_length.get());
+        let is_ours = offer.is_some_and(|(offer, name)| offer.endpoint == endpoint && name == nqn);
+        let leads_there = routes.iter().any(|(_, route)| route.peer == heard.source);
+        if is_ours && !leads_there {
+            search.heard_at.get_or_insert(now);
+        }
+    }
+}
+
+/// Whether an interface that takes frames of so many octets has no more room for those of a link, but for some.
+pub(super) fn is_small(takes: usize, link: usize) -> bool {
+    (usize::from(FRAME_MIN)..link).contains(&takes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lane::EtherLane;
+    use super::super::lane::tests::{PEER, START, lane};
+    use super::*;
+    use roadtrain_wire::ether::MacAddress;
+    use roadtrain_wire::zerocopy::IntoBytes;
+
+    fn after(ms: u64) -> Instant {
+        START + Duration::from_millis(ms)
+    }
+
+    /// No link works from the beginning on, nor when it is looked for the target.
+    fn dead_lane() -> EtherLane {
+        let mut lane = lane();
+        lane.qpair.end.links.set_carrier(START, 0, false);
+        lane.check_links(START, &mut Ports::default());
+        lane
+    }
+
+    fn offer(lane: &mut EtherLane, now: Instant, source: MacAddress, endpoint: u8, nqn: &str) {
+        let nqn_length = (nqn.len() as u16).into();
+        let offer =
+            Offer { endpoint: [endpoint; 16], frame: 9000.into(), nqn_length, reserved: 0.into() };
+        let body = [offer.as_bytes(), nqn.as_bytes()].concat();
+        let (header, kind) = (&FrameHeader::default(), FrameType::Offer);
+        lane.hear_offer(now, &Heard { port: 0, source, header, kind, body: &body });
+    }
+
+    #[test]
+    fn a_dead_lane_ends_when_its_target_is_elsewhere() {
+        let (mut lane, elsewhere) = (dead_lane(), MacAddress([7; 6]));
+        for (source, endpoint, nqn) in
+            [(PEER, 9, "nqn.x:y"), (elsewhere, 8, "nqn.x:y"), (elsewhere, 9, "nqn.x:z")]
+        {
+            offer(&mut lane, after(1000), source, endpoint, nqn);
+            assert!(lane.check(after(2000)).is_ok(), "where links lead, or somebody else");
+        }
+        offer(&mut lane, after(1000), elsewhere, 9, "nqn.x:y");
+        offer(&mut lane, after(1200), elsewhere, 9, "nqn.x:y");
+        assert!(lane.check(after(1249)).is_ok());
+        assert_eq!(lane.reconnect.deadline(), Some(after(1250)));
+        assert!(matches!(lane.check(after(1250)), Err(LinkError::Moved)));
+        lane.qpair.end.links.set_carrier(after(1240), 0, true);
+        lane.check_links(after(1240), &mut Ports::default());
+        assert!(lane.check(after(1250)).is_err(), "not back yet");
+    }
+
+    #[test]
+    fn an_offer_ends_no_lane_that_lives() {
+        let elsewhere = MacAddress([7; 6]);
+        let mut alive = lane();
+        alive.check_links(START, &mut Ports::default());
+        offer(&mut alive, after(1), elsewhere, 9, "nqn.x:y");
+        assert!(alive.check(after(2000)).is_ok());
+
+        let mut reconnect = ReconnectCheck::default();
+        assert!(!reconnect.is_due(START, true));
+        reconnect.search.as_mut().expect("a search").heard_at = Some(after(1000));
+        assert!(!reconnect.is_due(after(1100), false), "a link is back");
+        assert!(reconnect.check(after(1250)).is_ok() && reconnect.deadline().is_none());
+    }
+
+    #[test]
+    fn a_target_is_looked_for_once_a_second() {
+        let mut reconnect = ReconnectCheck::default();
+        assert!(!reconnect.is_due(START, false) && reconnect.deadline().is_none());
+        assert!(!reconnect.is_due(START, true), "links may come back");
+        for second in 1..4 {
+            let at = after(second * 1000);
+            assert_eq!(reconnect.deadline(), Some(at));
+            assert!(!reconnect.is_due(after(second * 1000 - 1), true));
+            assert!(reconnect.is_due(at, true) && !reconnect.is_due(at, true));
+        }
+        assert!(!reconnect.is_due(after(5000), false) && !reconnect.is_due(after(9000), true));
+    }
+
+    #[test]
+    fn a_lane_ends_when_a_link_stays_small() {
+        let mut lane = lane();
+        let look = |lane: &mut EtherLane, ms, is_small| {
+            lane.reconnect.set_small(0, is_small);
+            lane.check_links(after(ms), &mut Ports::default());
+        };
+        look(&mut lane, 0, true);
+        look(&mut lane, 1900, false);
+        look(&mut lane, 2500, true);
+        look(&mut lane, 3000, true);
+        assert!(lane.check(after(4499)).is_ok());
+        assert_eq!(lane.reconnect.deadline(), Some(after(4500)));
+        assert!(matches!(lane.check(after(4500)), Err(LinkError::Shrunk)));
+    }
+
+    #[test]
+    fn frames_that_could_be_smaller_are_small() {
+        assert!(is_small(1500, 9000) && is_small(1128, 1129));
+        assert!(!is_small(9000, 9000) && !is_small(65535, 9000));
+        assert!(!is_small(1111, 9000), "of no use, whatever is done");
+        assert!(!is_small(0, 9000), "not there");
+    }
+}

@@ -1,0 +1,364 @@
+//! Follows discovery logs: a connection to each discovery controller is kept, and tells by an event when its log has
+//! changed (NVMe Base 2.1, section 3.1.3.3); the paths of a controller become those that the logs have.
+//!
+//! Each discovery controller has a thread that waits. What it has said last counts while it cannot be reached.
+
+use super::address::Address;
+use super::admin::{Admin, close};
+use super::blocking::{BlockingQpair, wait_readable};
+use super::config::{HostConfig, RECONNECT_DELAY_MAX};
+use super::discovery::{read_log, scope};
+use super::error::HostError;
+use super::finder::Sources;
+use super::link::LinkError;
+use super::path_set::PathSet;
+use super::stopping::{self, StopSignal};
+use roadtrain_system::mailbox::Event;
+use roadtrain_wire::discovery::DiscoveryEntry;
+use roadtrain_wire::feature::{SetFeatures, fid};
+use roadtrain_wire::identify::oaes;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tracing::{debug, info, warn};
+
+/// Keep-alive timeout where the host has none: a discovery controller needs one to stay.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How often the log of a controller without events is read.
+const SELDOM: Duration = Duration::from_secs(30);
+/// How often is looked whether a path that had to stay may go.
+const SOON: Duration = Duration::from_millis(100);
+/// Longest wait at the beginning until discovery controllers are connected.
+const BEGINNING: Duration = Duration::from_millis(500);
+
+/// The threads of discovery controllers.
+pub(super) struct Follower {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// How discovery controllers are connected to.
+    discovery: HostConfig,
+    paths: Arc<PathSet>,
+    inner: Mutex<Inner>,
+    sign: Arc<StopSignal>,
+    /// Readable when it is to end.
+    end: Event,
+    /// Told once by each thread after its first attempt.
+    begun: Sender<()>,
+}
+
+struct Inner {
+    sources: Sources,
+    threads: Threads,
+    /// Some are to be followed, and have no thread yet.
+    is_short: bool,
+    /// The paths are those that the logs have.
+    is_done: bool,
+    is_over: bool,
+}
+
+impl Follower {
+    /// Begins to follow what `sources` say; `None` where nothing was discovered. From then on no change is missed, but
+    /// of a discovery controller that is not there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn start(
+        config: &HostConfig,
+        sources: Option<Sources>,
+        paths: &Arc<PathSet>,
+    ) -> Result<Option<Follower>, HostError> {
+        let (Some(discovery), Some(sources)) = (config.discovery.as_deref(), sources) else {
+            return Ok(None);
+        };
+        let more_addresses = Vec::new();
+        let mut discovery = HostConfig { more_addresses, ..discovery.clone() };
+        if discovery.keep_alive.is_zero() {
+            discovery.keep_alive = KEEP_ALIVE;
+        }
+        let system = |source| HostError::System { what: "eventfd", source };
+        let (end, sign) = (Event::new().map_err(system)?, StopSignal::new().map_err(system)?);
+        let threads = Threads::default();
+        let inner = Inner { sources, threads, is_short: false, is_done: false, is_over: false };
+        let (paths, inner) = (paths.clone(), Mutex::new(inner));
+        let (begun, beginnings) = channel();
+        let shared = Arc::new(Shared { discovery, paths, inner, sign, end, begun });
+        let mut inner = shared.inner();
+        shared.start_threads(&mut inner);
+        let (threads, until) = (inner.threads.list.len(), Instant::now() + BEGINNING);
+        drop(inner);
+        for _ in 0..threads {
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = beginnings.recv_timeout(left); // who is late goes on trying
+        }
+        Ok(Some(Follower { shared }))
+    }
+
+    /// Ends it; no path changes any more.
+    pub(super) fn end(self) {
+        self.shared.sign.raise_for(Duration::ZERO);
+        self.shared.end.wake();
+        let mut inner = self.shared.inner();
+        inner.is_over = true;
+        let threads = std::mem::take(&mut inner.threads.list);
+        drop(inner);
+        for (_, thread) in threads {
+            if thread.join().is_err() {
+                warn!("a thread of discovery panicked");
+            }
+        }
+    }
+}
+
+/// Threads, by the names of the controllers that they follow.
+#[derive(Default)]
+struct Threads {
+    list: Vec<(String, JoinHandle<()>)>,
+}
+
+impl Threads {
+    /// Starts one for each discovery controller that has none. `false`: there are too many that have not ended yet, of
+    /// controllers that were referred to before. A log may have others each time.
+    fn start(
+        &mut self,
+        sources: &Sources,
+        spawn: impl Fn(String, Address) -> io::Result<JoinHandle<()>>,
+    ) -> bool {
+        self.list.retain(|(_, thread)| !thread.is_finished());
+        let mut names: BTreeSet<String> = self.list.iter().map(|(name, _)| name.clone()).collect();
+        while let Some((name, address)) = sources.first_but(&names) {
+            if self.list.len() >= sources.followed_max() {
+                return false;
+            }
+            names.insert(name.clone());
+            match spawn(name.clone(), address) {
+                Ok(thread) => self.list.push((name, thread)),
+                Err(error) => warn!("{name} is not followed: {error}"),
+            }
+        }
+        true
+    }
+}
+
+impl Shared {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread for each discovery controller that has none, as far as that can be now.
+    fn start_threads(self: &Arc<Self>, inner: &mut Inner) {
+        let spawn = |name, address| {
+            let shared = self.clone();
+            let body = move || Source::new(shared, name, address).run();
+            thread::Builder::new().name("roadtrain-disc".into()).spawn(body)
+        };
+        inner.is_short = !inner.threads.start(&inner.sources, spawn);
+    }
+
+    /// Whether the controller of that name is to be followed.
+    fn follows(&self, name: &str) -> bool {
+        let inner = self.inner();
+        !inner.is_over && inner.sources.has(name)
+    }
+
+    /// What the log of a discovery controller has now.
+    fn heard(self: &Arc<Self>, name: &str, entries: &[DiscoveryEntry], scope: u32) {
+        let mut inner = self.inner();
+        if inner.is_over {
+            return;
+        }
+        inner.sources.heard(name, entries, scope);
+        inner.is_done = self.paths.follow(&inner.sources.paths());
+        self.start_threads(&mut inner);
+    }
+
+    /// Does what could not be done yet; when to come again, if something is left.
+    fn go_on(self: &Arc<Self>) -> Option<Duration> {
+        let mut inner = self.inner();
+        if inner.is_short && !inner.is_over {
+            self.start_threads(&mut inner);
+        }
+        if !inner.is_done && !inner.is_over {
+            inner.is_done = self.paths.follow(&inner.sources.paths());
+        }
+        (!inner.is_done || inner.is_short).then_some(SOON)
+    }
+}
+
+/// Follows one discovery controller.
+struct Source {
+    shared: Arc<Shared>,
+    name: String,
+    config: HostConfig,
+    /// It was lost, and that was said.
+    is_lost: bool,
+    /// The pause before the next attempt.
+    delay: Duration,
+    /// Until its first attempt is over.
+    begun: Option<Sender<()>>,
+}
+
+impl Source {
+    fn new(shared: Arc<Shared>, name: String, address: Address) -> Self {
+        let config = HostConfig { address, ..shared.discovery.clone() };
+        let (delay, begun) = (config.reconnect_delay, Some(shared.begun.clone()));
+        Source { shared, name, config, is_lost: false, delay, begun }
+    }
+
+    fn run(mut self) {
+        stopping::heed(&self.shared.sign);
+        while self.shared.follows(&self.name) {
+            let Err(error) = self.follow() else { return };
+            self.has_begun();
+            if !self.shared.follows(&self.name) {
+                return;
+            }
+            if std::mem::replace(&mut self.is_lost, true) {
+                debug!(discovery = self.name, "{error}");
+            } else {
+                warn!(discovery = self.name, "{error}; connecting again, and its paths stay");
+            }
+            self.pause(self.delay);
+            self.delay = (self.delay * 2).min(RECONNECT_DELAY_MAX);
+        }
+    }
+
+    /// Its first attempt is over.
+    fn has_begun(&mut self) {
+        let _ = self.begun.take().map(|begun| begun.send(())); // perhaps nobody waits any more
+    }
+
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while self.shared.follows(&self.name) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let wait = self.shared.go_on().map_or(left, |soon| soon.min(left));
+            let _ = wait_readable(&[self.shared.end.fd()], wait);
+        }
+    }
+
+    /// Until it is lost, or nobody wants it any more.
+    ///
+    /// # Errors
+    /// The connection's.
+    fn follow(&mut self) -> Result<(), HostError> {
+        let mut admin = Admin::connect(&self.config)?;
+        let set = SetFeatures::emit(fid::ASYNC_EVENT_CONFIG, oaes::DISCOVERY_LOG);
+        let has_events = match admin.run("Set Features (events)", &set, &[], &mut []) {
+            Err(HostError::Command { .. }) => false, // it has none
+            set => set.map(|_| true)?,
+        };
+        if has_events {
+            listen(&mut admin)?;
+        }
+        self.read(&mut admin)?;
+        if std::mem::replace(&mut self.is_lost, false) {
+            info!(discovery = self.name, "connected again");
+        }
+        self.delay = self.config.reconnect_delay;
+        self.has_begun();
+        let (mut spoke, mut read) = (Instant::now(), Instant::now());
+        while self.shared.follows(&self.name) {
+            let due = self.config.keep_alive / 2;
+            let due = due.saturating_sub(spoke.elapsed());
+            let wait = self.shared.go_on().map_or(due, |soon| soon.min(due));
+            match event(&mut admin)? {
+                Some(true) => {
+                    self.read(&mut admin)?;
+                    listen(&mut admin)?;
+                    spoke = Instant::now();
+                    continue;
+                }
+                Some(false) => continue, // it takes none
+                None => {}
+            }
+            if !has_events && read.elapsed() >= SELDOM {
+                self.read(&mut admin)?;
+                (spoke, read) = (Instant::now(), Instant::now());
+            }
+            if due.is_zero() {
+                admin.run("Keep Alive", &Sqe::new(opcode::KEEP_ALIVE, 0), &[], &mut [])?;
+                spoke = Instant::now();
+                continue;
+            }
+            let lost = |source| HostError::Lost { what: "discovery", source };
+            queue(&mut admin)
+                .and_then(|queue| queue.wait(self.shared.end.fd(), wait))
+                .map_err(lost)?;
+        }
+        close(admin.queues);
+        Ok(())
+    }
+
+    fn read(&self, admin: &mut Admin) -> Result<(), HostError> {
+        let (generation, entries) = read_log(admin)?;
+        debug!(discovery = self.name, generation, entries = entries.len(), "discovery log");
+        self.shared.heard(&self.name, &entries, scope(admin));
+        Ok(())
+    }
+}
+
+fn queue(admin: &mut Admin) -> Result<&mut BlockingQpair, LinkError> {
+    admin.queues.admin.as_mut().ok_or(LinkError::Closed)
+}
+
+/// Asks for the next event.
+fn listen(admin: &mut Admin) -> Result<(), HostError> {
+    let lost = |source| HostError::Lost { what: "Asynchronous Event Request", source };
+    let request = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
+    queue(admin).and_then(|queue| queue.post(&request)).map(|_| ()).map_err(lost)
+}
+
+/// Whether an event has come; `Some(false)`: the controller gives its request back.
+fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
+    let lost = |source| HostError::Lost { what: "discovery", source };
+    let event = queue(admin).and_then(BlockingQpair::next_event).map_err(lost)?;
+    Ok(event.map(|(_, cqe)| cqe.status().is_success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finder::tests::{at, entry, sources};
+    use super::*;
+    use roadtrain_wire::discovery::subtype;
+    use std::sync::mpsc::Receiver;
+
+    /// A log that refers to others each time it is read, whose threads are busy connecting for long.
+    #[test]
+    fn threads_of_controllers_that_are_gone_count() {
+        let (mut sources, mut threads) = (sources(), Threads::default());
+        let (go_on, wait) = channel::<()>();
+        let wait: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(wait));
+        let spawn = |_, _| {
+            let wait = wait.clone();
+            thread::Builder::new().spawn(move || _ = wait.lock().unwrap().recv())
+        };
+        assert!(threads.start(&sources, spawn));
+        for round in 1..20 {
+            let others = round * 100..round * 100 + 50;
+            let log: Vec<_> = others.map(|number| entry(subtype::REFERRAL, number)).collect();
+            sources.heard(&at(1).to_string(), &log, 0);
+            assert_eq!(threads.start(&sources, spawn), round == 1, "the first have room");
+            assert_eq!(threads.list.len(), sources.followed_max());
+        }
+        drop(go_on);
+        let is_over = |(_, thread): &(String, JoinHandle<()>)| thread.is_finished();
+        while !threads.list.iter().all(is_over) {
+            thread::yield_now();
+        }
+        assert!(threads.start(&sources, spawn), "later there is room");
+        assert!(
+            sources
+                .first_but(&threads.list.iter().map(|(name, _)| name.clone()).collect())
+                .is_none()
+        );
+    }
+}

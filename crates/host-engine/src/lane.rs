@@ -1,0 +1,355 @@
+//! A lane at the host: one queue pair, its connection, and the requests it carries.
+//!
+//! What becomes of requests when the connection is lost or the target does not answer is decided by
+//! `host_proto::requests`.
+
+#[cfg(feature = "ether")]
+mod ether;
+mod express;
+#[cfg(test)]
+mod tests;
+
+use super::api::{Class, Request};
+use super::counters::{ExpressReading, LaneReading};
+use super::link::{Link, LinkError, Shared};
+use super::requests::LaneRequests;
+use roadtrain_host_proto::express::{Express, Traffic};
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::overdue::IoTimer;
+use roadtrain_host_proto::paths::Offer;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::requests::Moved;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_proto::policy::Pace;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
+use roadtrain_reactor::stats::LaneStats;
+use std::time::Duration;
+
+pub(crate) struct HostLane {
+    pub(crate) link: Option<Link>,
+    /// Of requests that are of none.
+    class: Class,
+    pub(crate) requests: LaneRequests,
+    timeout: Option<Duration>,
+    /// Command identifiers of those to be aborted.
+    overdue: Vec<u16>,
+    past: LaneStats,
+    /// Whether it has a second connection, and what takes that.
+    pub(crate) express: Express,
+    /// The place of that connection among the reactor's lanes.
+    pub(crate) express_at: Option<u32>,
+    /// How often there was one.
+    pub(crate) expresses_opened: u64,
+}
+
+impl HostLane {
+    pub(crate) fn new(queue_entries: u16, class: Class, timeout: Option<Duration>) -> Self {
+        HostLane {
+            link: None,
+            class,
+            requests: LaneRequests::new(queue_entries, timeout),
+            timeout,
+            overdue: Vec::new(),
+            past: LaneStats::default(),
+            express: Express::new(None),
+            express_at: None,
+            expresses_opened: 0,
+        }
+    }
+
+    /// A new connection: what waits goes first, in order, as far as the guard lets it.
+    pub(crate) fn attach(
+        &mut self,
+        link: Link,
+        (rules, guard): (RetryRules, LaneGuard),
+        now: Instant,
+    ) {
+        debug_assert!(self.link.is_none(), "attached twice");
+        self.link = Some(link);
+        self.requests.core.attach(rules, guard);
+        self.submit_waiting(now);
+    }
+
+    /// NSIDs that stand for other namespaces now: requests that wait fail, and those that come.
+    pub(crate) fn set_barred(&mut self, barred: Barred) {
+        self.requests.core.set_barred(barred);
+    }
+
+    /// A controller executes nothing any more of what was sent to it: what has waited for that may go on.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        self.requests.core.release();
+        if !self.is_blocked() {
+            shared.completions.extend(self.requests.take_held_back(shared.now));
+        }
+    }
+
+    /// Requests that may go to another path. None while its caravan is blocked, which may still point to their buffers:
+    /// another path could complete them, and so give the buffers back.
+    pub(crate) fn take_free(&mut self) -> Vec<Moved<Request>> {
+        if self.is_blocked() { Vec::new() } else { self.requests.core.take_free() }
+    }
+
+    /// Whether the controller has refused requests that may go to another path now: see [`HostLane::take_free`].
+    #[inline]
+    pub(crate) fn diverts(&self) -> bool {
+        self.requests.core.has_diverted() && !self.is_blocked()
+    }
+
+    /// The connection is gone: its requests wait for the next one.
+    pub(crate) fn detach(&mut self, shared: &mut Shared) {
+        let Some(mut link) = self.link.take() else { return };
+        link.end(shared);
+        self.past = self.past + link.stats();
+        self.past.reconnects += 1;
+        drop(link);
+        self.requests.core.detach();
+        shared.completions.extend(self.requests.take_held_back(shared.now));
+        self.overdue.clear();
+    }
+
+    /// The controller-loss timeout: everything fails, and goes on failing until [`HostLane::attach`].
+    pub(crate) fn fail(&mut self, shared: &mut Shared) {
+        self.detach(shared);
+        self.requests.core.fail();
+        shared.completions.extend(self.requests.take_held_back(shared.now));
+    }
+
+    /// The reactor ends.
+    pub(crate) fn part(&mut self, shared: &mut Shared) {
+        if let Some(mut link) = self.link.take() {
+            link.part(shared);
+            self.past = self.past + link.stats();
+        }
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Whether its connection can carry two commands that are one.
+    pub(crate) fn fuses(&self) -> bool {
+        self.link.as_ref().is_none_or(Link::fuses)
+    }
+
+    pub(crate) fn fd(&self) -> Option<i32> {
+        self.link.as_ref().and_then(Link::fd)
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_blocked)
+    }
+
+    /// Commands in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.link.as_ref().map_or(0, Link::in_flight)
+    }
+
+    /// Requests in flight or waiting.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.requests.core.outstanding(self.link.as_ref())
+    }
+
+    pub(crate) fn room(&self) -> u32 {
+        self.requests.core.room(self.link.as_ref())
+    }
+
+    /// What it offers to a request, where there are other paths.
+    #[inline]
+    pub(crate) fn path_offer(&self, now: Instant, traffic: Traffic) -> Offer {
+        let Some(meter) = self.requests.core.meter() else { return Offer::default() };
+        Offer {
+            room: self.room(),
+            in_flight: meter.in_flight(),
+            expected: meter.expected(now, traffic),
+            wants_probe: meter.wants_probe(now, traffic),
+            is_last: false,
+        }
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        mut request: Request,
+        shared: &mut Shared,
+    ) -> Result<(), Request> {
+        if self.room() == 0 {
+            return Err(request);
+        }
+        request.class = self.class_of(&request);
+        self.hear_load(shared);
+        let is_under_way = self.requests.take(shared.now, request, self.link.as_mut());
+        shared.in_flight += u32::from(is_under_way);
+        Ok(())
+    }
+
+    /// What other lanes have in flight decides what this one's requests wait for.
+    #[inline]
+    fn hear_load(&mut self, shared: &Shared) {
+        if let Some(link) = &mut self.link {
+            let in_others = shared.in_flight.saturating_sub(link.in_flight());
+            link.batcher().set_in_others(in_others);
+        }
+    }
+
+    fn submit_waiting(&mut self, now: Instant) {
+        if let Some(link) = &mut self.link {
+            self.requests.resume(now, link);
+        }
+    }
+
+    /// One receive; [`HostLane::parse`] handles what it brought.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        rx: &'a mut RxBuffer,
+        limit: usize,
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
+        let Some(link) = &mut self.link else { return Ok((Heard::default(), None)) };
+        link.receive(&mut self.requests, rx, limit)
+    }
+
+    /// Parses until `batch` completions are there or the input is used up; what is left then.
+    #[inline]
+    pub(crate) fn parse<'a>(
+        &mut self,
+        shared: &mut Shared,
+        rest: Rest<'a>,
+        batch: usize,
+    ) -> Result<Option<Rest<'a>>, LinkError> {
+        let Some(link) = &mut self.link else { return Ok(None) };
+        let before = link.in_flight();
+        let rest = link.parse(&mut self.requests, shared, rest, batch)?;
+        let ended = before.saturating_sub(link.in_flight());
+        shared.in_flight = shared.in_flight.saturating_sub(ended);
+        self.submit_waiting(shared.now);
+        Ok(rest)
+    }
+
+    /// Whether it has carried something latency-critical of late.
+    pub(crate) fn is_express(&mut self, now: Instant) -> bool {
+        self.link.as_mut().is_some_and(|link| link.batcher().is_express(now))
+    }
+
+    /// Whether a latency-critical lane has its turns in between.
+    pub(crate) fn set_yielding(&mut self, yielding: bool) {
+        if let Some(link) = &mut self.link {
+            link.batcher().set_yielding(yielding);
+        }
+    }
+
+    /// For so many thousandths of its time of late the reactor has waited for something to do.
+    pub(crate) fn set_idle(&mut self, now: Instant, permille: u32) {
+        // A lane without a descriptor is one over Ethernet: there a doorbell is no system call of its own.
+        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
+            link.batcher().set_idle(now, permille);
+        }
+    }
+
+    /// When the lane must be looked at: doorbells' timers, those of the transport, what is tried again, what may be
+    /// overdue.
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        let link = self.link.as_mut()?;
+        let requests = self.requests.core.deadline(link.in_flight());
+        let due = link.deadline().into_iter().chain(requests).min();
+        if !self.express.is_open() {
+            return due;
+        }
+        due.into_iter().chain(self.express.deadline()).min()
+    }
+
+    /// Command identifiers of those that are to be aborted, if there are any: told once.
+    pub(crate) fn take_overdue(&mut self) -> Option<Vec<u16>> {
+        (!self.overdue.is_empty()).then(|| std::mem::take(&mut self.overdue))
+    }
+
+    /// Looks how long commands have been under way.
+    fn check_overdue(&mut self, now: Instant) -> Result<(), LinkError> {
+        let (Some(link), Some(timeout)) = (&self.link, self.timeout) else { return Ok(()) };
+        let overdue = &mut self.overdue;
+        match self.requests.core.check_overdue(now, |slot| overdue.push(link.cid(slot))) {
+            true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether so little is in flight that it matters whether this end stays awake: see `set_idle`.
+    pub(crate) fn is_few(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().is_few())
+    }
+
+    /// What the reactor does with few requests in flight: see `set_idle`.
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
+            link.batcher().set_pace(pace);
+        }
+    }
+
+    /// Requests that have ended over its connection.
+    pub(crate) fn requests_ended(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.ended().0)
+    }
+
+    /// Whether to receive once more before it sends.
+    pub(crate) fn looks_again(&mut self) -> bool {
+        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().looks_again())
+    }
+
+    /// Whether it had better wait with what it could send: see [`Link::gathers`].
+    pub(crate) fn gathers(&mut self) -> bool {
+        self.link.as_mut().is_some_and(Link::gathers)
+    }
+
+    /// Whether a full caravan waits.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_due(now))
+    }
+
+    /// The turn is over: rings what the policy lets go, and sends it.
+    pub(crate) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        self.submit_waiting(shared.now);
+        if self.requests.core.has_failed() && !self.is_blocked() {
+            shared.completions.extend(self.requests.take_held_back(shared.now));
+        }
+        if self.requests.core.may_be_overdue(shared.now) {
+            self.check_overdue(shared.now)?;
+        }
+        let Some(link) = &mut self.link else { return Ok(()) };
+        link.end_turn(shared)?;
+        link.flush(&self.requests, shared)
+    }
+
+    /// Sends what doorbells have released.
+    pub(crate) fn flush(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        link.flush(&self.requests, shared)
+    }
+
+    /// The socket is writable again.
+    pub(crate) fn writable(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        link.resume()?;
+        if !link.is_blocked() {
+            shared.completions.extend(self.requests.take_held_back(shared.now));
+        }
+        link.flush(&self.requests, shared)
+    }
+
+    /// For other threads.
+    pub(crate) fn reading(&self) -> LaneReading {
+        let (requests, data_bytes) = self.link.as_ref().map_or((0, 0), Link::ended);
+        LaneReading {
+            requests: self.past.requests + requests,
+            data_bytes: self.past.data_bytes + data_bytes,
+            errors: 0, // the reactor's
+            reconnects: self.past.reconnects,
+            in_flight: self.outstanding(),
+            waiting: self.requests.core.waiting() as u32,
+            express: ExpressReading::default(), // written by itself
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stats(&self) -> LaneStats {
+        self.link.as_ref().map_or(self.past, |link| self.past + link.stats())
+    }
+}

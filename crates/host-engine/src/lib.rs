@@ -1,0 +1,70 @@
+//! The host on real machines: reactors on io_uring that drive the machines of `roadtrain_host_proto`, and the control
+//! thread that connects them.
+//!
+//! A program uses [`Client`], whose methods wait, or gives a [`Front`] to a [`Controller`], which runs it on its
+//! reactors.
+
+// What only Ethernet uses is checked for use where it is built.
+#![cfg_attr(
+    not(feature = "ether"),
+    allow(dead_code, reason = "parts that only lanes over Ethernet use")
+)]
+
+mod address;
+mod admin;
+mod api;
+mod blocking;
+mod config;
+mod control;
+mod controller;
+mod counters;
+mod discovery;
+mod error;
+#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
+mod ether;
+mod finder;
+mod follower;
+pub mod identity;
+mod lane;
+mod link;
+mod name;
+mod numbers;
+mod path_set;
+mod queue;
+mod race;
+mod reactor;
+mod requests;
+mod reservations;
+mod stopping;
+mod threads;
+mod view;
+
+pub use address::Address;
+pub use admin::Admin;
+pub use api::{
+    Allocation, AllocationQuery, Class, Completion, Front, Interest, LaneId, Op, Request,
+    RingCommand, Turn,
+};
+pub use config::{HostConfig, HostKey, HostTls, RECONNECT_DELAY_MAX};
+pub use controller::{Controller, ReactorInfo};
+pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading, PathReport};
+pub use discovery::discover;
+pub use error::HostError;
+pub use ether::{EtherAddress, EtherOffer, discover_ether};
+pub use link::LinkError;
+pub use name::{Lookup, TargetName};
+pub use queue::{Client, Completer, RequestError};
+pub use reservations::{ReportedRegistrant, ReservationReport, Reservations};
+pub use roadtrain_host_proto::allocation::RANGES_MAX;
+pub use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
+pub use roadtrain_host_proto::old_commands::{BlockRange, ControllerIdentity, OpenController};
+pub use roadtrain_host_proto::paths::PathPolicy;
+pub use roadtrain_wire::ana::AnaState;
+pub use roadtrain_wire::cross_reset::ControllerInstance;
+pub use roadtrain_wire::reservation::{
+    AcquireAction, ChangePersistence, Notification, RegisterAction, ReleaseAction, ReservationType,
+};
+pub use view::ControllerView;
+
+#[cfg(feature = "testing")]
+pub use reactor::{Connected, HandHost};

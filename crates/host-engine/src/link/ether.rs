@@ -1,0 +1,190 @@
+//! A lane straight on Ethernet.
+
+use super::recording::record;
+use super::{LinkError, Shared, Transport};
+use crate::api::Completion;
+use crate::ether::{EtherLane, Heard, Ports, Source};
+use crate::requests::{Ending, LaneRequests};
+use roadtrain_ether_proto::fence::EarlierLane;
+use roadtrain_ether_proto::host_queue::RxEvent;
+use roadtrain_host_proto::qpair::{Data, Moments};
+use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A lane of a reactor's ports.
+pub(crate) struct EtherLink {
+    pub(crate) lane: EtherLane,
+    stats: LaneStats,
+    line: Arc<Line>,
+}
+
+impl Source for LaneRequests {
+    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
+        LaneRequests::data(self, slot, offset, length)
+    }
+}
+
+impl EtherLink {
+    pub(crate) fn new(lane: EtherLane) -> Self {
+        EtherLink { lane, stats: LaneStats::default(), line: Arc::default() }
+    }
+
+    /// A frame of the lane has come.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        requests: &mut LaneRequests,
+        completions: &mut VecDeque<Completion>,
+        recorder: &mut Recorder<Arc<Line>>,
+    ) {
+        let stats = &mut self.stats;
+        let (mut told, mut has_sample) = (Vec::new(), false); // hardly ever one
+        self.lane.deliver(now, heard, &mut |body, event| match event {
+            RxEvent::Data { slot, offset, start, length } => {
+                requests.fill(slot, offset, &body[start..start + length as usize]);
+            }
+            RxEvent::Complete { slot, cqe, data_intact } => {
+                // Frames are flushed before others are received: nothing refers to the buffer.
+                let end = Ending { cqe, data_intact, blocked: false };
+                let Some(ended) = requests.end(slot, &end, now, completions) else { return };
+                stats.requests += 1;
+                stats.data_bytes += ended.bytes;
+                let is_sample = !has_sample && recorder.until_sample(now) == 1;
+                recorder.ended(1);
+                has_sample |= is_sample;
+                if is_sample || recorder.is_slow(ended.latency_ns) {
+                    told.push((slot, cqe.status(), ended.latency_ns, is_sample));
+                }
+            }
+        });
+        for (slot, status, latency_ns, is_sample) in told {
+            self.tell(recorder, (slot, status), (now, latency_ns), is_sample);
+        }
+    }
+
+    /// Records a request. Its frames may have left more than once, so when they did is not told.
+    #[cold]
+    fn tell(
+        &self,
+        recorder: &mut Recorder<Arc<Line>>,
+        (slot, status): (u16, Status),
+        (now, latency_ns): (Instant, u64),
+        is_sample: bool,
+    ) {
+        let (sqe, data, submitted) = self.lane.qpair.command(slot);
+        let moments = Moments { submitted, sent: submitted, data: Instant::default() };
+        let record = record(&self.line, (sqe, data), status, moments, (now, latency_ns));
+        if recorder.is_slow(latency_ns) {
+            recorder.slow(now, record.clone());
+        }
+        if is_sample {
+            recorder.sample(now, record);
+        }
+    }
+}
+
+impl Transport for EtherLink {
+    fn room(&self) -> u32 {
+        self.lane.qpair.room()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.lane.qpair.in_flight()
+    }
+
+    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+        self.stats.caravan_requests += 1;
+        self.lane.qpair.submit(now, sqe, data, urgency)
+    }
+
+    /// Frames come in no order, so commands are not fused: the target refuses this one.
+    fn submit_fused(
+        &mut self,
+        now: Instant,
+        (_, second): (&Sqe, &Sqe),
+        bytes: u32,
+        urgency: Urgency,
+    ) -> Option<u16> {
+        let alone = Sqe { flags: second.flags | FUSE_SECOND, ..*second };
+        self.submit(now, &alone, Data::Out(bytes), urgency)
+    }
+
+    fn fuses(&self) -> bool {
+        false
+    }
+
+    fn cid(&self, slot: u16) -> u16 {
+        self.lane.qpair.cid(slot)
+    }
+
+    fn batcher(&mut self) -> &mut Batcher {
+        self.lane.qpair.batcher()
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        self.lane.deadline(false)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.lane.qpair.end.has_tx(now)
+    }
+
+    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        self.lane.keep(shared.now, &mut shared.ports, false);
+        self.lane.qpair.batcher().drained(shared.now);
+        self.lane.check(shared.now)
+    }
+
+    /// Frames leave when the reactor flushes its ports.
+    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
+        let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
+        let built = self.lane.send(shared.now, ports, requests, cells);
+        self.stats.caravans += built.frames;
+        self.stats.caravan_bytes += built.octets;
+        Ok(())
+    }
+
+    fn shift(&mut self, ports: usize) {
+        self.lane.shift(ports);
+    }
+
+    fn move_to(&mut self, now: Instant, ports: &Ports, lanes: usize) {
+        self.lane.move_to(now, ports, lanes);
+    }
+
+    fn earlier(&self) -> Option<EarlierLane> {
+        Some(self.lane.earlier())
+    }
+
+    fn gathers(&mut self) -> bool {
+        self.lane.qpair.batcher().gathers()
+    }
+
+    fn end(&mut self, shared: &mut Shared) {
+        self.lane.leave(shared.now, &mut shared.ports);
+    }
+
+    fn part(&mut self, shared: &mut Shared) {
+        self.end(shared);
+    }
+
+    fn set_line(&mut self, line: Line) {
+        self.line = Arc::new(line);
+    }
+
+    fn ended(&self) -> (u64, u64) {
+        (self.stats.requests, self.stats.data_bytes)
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.stats.with_doorbells(self.lane.qpair.end.doorbells())
+    }
+}

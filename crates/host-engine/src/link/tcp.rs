@@ -1,0 +1,229 @@
+//! A lane's TCP connection.
+
+use super::recording::record;
+use super::{LinkError, Shared, Transport};
+use crate::requests::{Ending, HasEnded, LaneRequests};
+use roadtrain_host_proto::qpair::{Data, Qpair, RxEvent};
+use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::recorder::Record;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::{Connection, Heard, Received, Rest, RxBuffer};
+use roadtrain_reactor::gather::GatherWriter;
+use roadtrain_reactor::recorded::Line;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use socket2::{SockAddr, SockRef};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// A queue pair over a connection.
+pub(crate) struct TcpLink {
+    connection: Connection,
+    qpair: Qpair,
+    line: Arc<Line>,
+}
+
+impl TcpLink {
+    pub(crate) fn new(connection: Connection, qpair: Qpair) -> Self {
+        TcpLink { connection, qpair, line: Arc::default() }
+    }
+}
+
+impl TcpLink {
+    /// The request that had `slot` has ended.
+    #[cold]
+    fn record(
+        &self,
+        slot: u16,
+        status: Status,
+        now: Instant,
+        latency_ns: u64,
+    ) -> Record<Arc<Line>> {
+        let (command, moments) = (self.qpair.command(slot), self.qpair.moments(slot));
+        record(&self.line, command, status, moments, (now, latency_ns))
+    }
+}
+
+impl Transport for TcpLink {
+    fn room(&self) -> u32 {
+        self.qpair.room()
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.qpair.in_flight()
+    }
+
+    fn submit(&mut self, now: Instant, sqe: &Sqe, data: Data, urgency: Urgency) -> Option<u16> {
+        self.qpair.submit(now, sqe, data, urgency)
+    }
+
+    fn submit_fused(
+        &mut self,
+        now: Instant,
+        sqes: (&Sqe, &Sqe),
+        bytes: u32,
+        urgency: Urgency,
+    ) -> Option<u16> {
+        self.qpair.submit_fused(now, sqes, bytes, urgency)
+    }
+
+    fn cid(&self, slot: u16) -> u16 {
+        self.qpair.cid(slot)
+    }
+
+    fn batcher(&mut self) -> &mut Batcher {
+        self.qpair.batcher()
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.connection.stream.fd())
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.connection.is_blocked()
+    }
+
+    #[inline]
+    fn is_due(&self, _now: Instant) -> bool {
+        self.qpair.has_tx() && !self.connection.is_blocked()
+    }
+
+    fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
+        let batcher = self.qpair.batcher();
+        batcher.expire(shared.now);
+        batcher.drained(shared.now);
+        Ok(())
+    }
+
+    fn receive<'a>(
+        &mut self,
+        requests: &mut LaneRequests,
+        rx: &'a mut RxBuffer,
+        limit: usize,
+    ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
+        let wanted = self.qpair.wanted();
+        let place = wanted.and_then(|(slot, offset, length)| requests.place(slot, offset, length));
+        // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
+        let received = unsafe { self.connection.receive(rx, place, limit) }?;
+        match received {
+            Received::Nothing => Ok((Heard::default(), None)),
+            Received::Closed => Err(LinkError::Closed),
+            Received::Octets { direct, buffered, more } => {
+                self.connection.tell_shared_core(self.qpair.batcher());
+                if let Some(place) = place {
+                    // SAFETY: just received there.
+                    let data = unsafe { std::slice::from_raw_parts(place.data, direct) };
+                    self.qpair.placed(data);
+                }
+                Ok((Heard { something: true, more }, Some(Rest::new(rx, buffered))))
+            }
+        }
+    }
+
+    fn parse<'a>(
+        &mut self,
+        requests: &mut LaneRequests,
+        shared: &mut Shared,
+        mut rest: Rest<'a>,
+        batch: usize,
+    ) -> Result<Option<Rest<'a>>, LinkError> {
+        let (input, at) = rest.input();
+        let mut completed = 0;
+        // No further than to the one that is sampled.
+        let batch = batch.min(shared.recorder.until_sample(shared.now) as usize);
+        let mut last = None;
+        while completed < batch {
+            let Some(event) = self.qpair.poll_rx(shared.now, input, at)? else {
+                shared.recorder.ended(completed as u32);
+                self.qpair.note_data(shared.now);
+                self.connection.keep_rest(rest);
+                return Ok(None);
+            };
+            match event {
+                RxEvent::Ready => {}
+                RxEvent::Data { slot, offset, start, length } => {
+                    requests.fill(slot, offset, &input[start..start + length as usize]);
+                }
+                RxEvent::Complete { slot, cqe, data_intact } => {
+                    completed += 1;
+                    let blocked = self.connection.is_blocked();
+                    let end = Ending { cqe, data_intact, blocked };
+                    last = None;
+                    let ended = requests.end(slot, &end, shared.now, &mut shared.completions);
+                    let Some(HasEnded { bytes, latency_ns }) = ended else { continue };
+                    self.connection.stats.requests += 1;
+                    self.connection.stats.data_bytes += bytes;
+                    if shared.recorder.is_slow(latency_ns) {
+                        let record = self.record(slot, cqe.status(), shared.now, latency_ns);
+                        shared.recorder.slow(shared.now, record);
+                    }
+                    last = Some((slot, cqe.status(), latency_ns));
+                }
+            }
+        }
+        if shared.recorder.ended(completed as u32) {
+            match last {
+                Some((slot, status, latency_ns)) if latency_ns > 0 => {
+                    let record = self.record(slot, status, shared.now, latency_ns);
+                    shared.recorder.sample(shared.now, record);
+                }
+                _ => shared.recorder.pass(shared.now),
+            }
+        }
+        Ok(Some(rest))
+    }
+
+    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
+        while self.is_due(shared.now) {
+            let place =
+                |slot, offset, length| requests.data(slot, offset, length).map(<[u8]>::as_ptr);
+            // SAFETY: the buffer stays with its flight, with a deferred completion, or with a request that is tried again
+            // and does not leave the lane, until the caravan has left.
+            let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
+            self.qpair.set_now(shared.now);
+            self.qpair.poll_tx(&mut writer);
+            let requests = writer.headers;
+            self.connection.stats.caravan_requests += requests;
+            if shared.gather.is_empty() {
+                break;
+            }
+            shared.cells.caravan(requests);
+            self.connection.send(&mut shared.gather)?;
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), LinkError> {
+        self.connection.resume()?;
+        Ok(())
+    }
+
+    /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
+    /// ends.
+    fn part(&mut self, _shared: &mut Shared) {
+        if self.qpair.in_flight() == 0 && !self.is_blocked() {
+            self.connection.stream.linger_on_close();
+        }
+    }
+
+    fn set_line(&mut self, line: Line) {
+        let address = |address: std::io::Result<SockAddr>| {
+            let address = address.ok()?.as_socket()?;
+            Some(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string())
+        };
+        let socket = SockRef::from(&self.connection.stream);
+        let local = address(socket.local_addr()).unwrap_or_default();
+        let peer = address(socket.peer_addr()).unwrap_or_default();
+        self.line = Arc::new(Line { local, peer, ..line });
+    }
+
+    fn ended(&self) -> (u64, u64) {
+        (self.connection.stats.requests, self.connection.stats.data_bytes)
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.connection.stats.with_doorbells(self.qpair.doorbells())
+    }
+}

@@ -1,0 +1,494 @@
+//! Queue mode: requests from any thread, carried to the lanes' reactors.
+//!
+//! A [`Client`] costs a hand-over to another thread and back for every request. Whoever needs the last
+//! microsecond runs on the lane's own reactor instead: see [`Front`](super::Front).
+
+mod front;
+mod submission_queue;
+
+use super::api::{Class, Completion, Op, Request};
+use super::config::HostConfig;
+use super::controller::Controller;
+use super::error::HostError;
+use super::view::ControllerView;
+use front::QueueFront;
+use roadtrain_reactor::recorded::Recorded;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::platform::{Affinity, numa};
+use roadtrain_wire::identify::{fuses, oncs};
+use roadtrain_wire::sqe::COPY_RANGE_BYTES;
+use roadtrain_wire::status::Status;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+pub use submission_queue::Completer;
+use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
+use thiserror::Error;
+
+/// Most blocks of a Write Zeroes command.
+const BLOCKS_MAX: u64 = 1 << 16;
+/// Most blocks of a Dataset Management range.
+const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
+/// Longest wait for a reactor's counters.
+const STATS_WAIT: Duration = Duration::from_secs(1);
+
+/// A connected controller for any number of threads; clones share it.
+///
+/// Every request taken completes exactly once: when the connection is lost it waits for the next one, and
+/// fails with [`Status::HOST_PATH_ERROR`] after [`HostConfig::controller_loss_timeout`]. When the last
+/// clone is dropped, what is in flight is finished, the controller is shut down, and its threads end.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    view: ControllerView,
+    /// One a reactor.
+    queues: Vec<Arc<SubmissionQueue>>,
+    /// By core, the queue of the only reactor that is pinned there.
+    by_core: Vec<Option<usize>>,
+    /// Each queue has room for two commands at once.
+    has_room_for_two: bool,
+    /// `None` only while dropping.
+    controller: Option<Controller>,
+}
+
+/// A request that failed, and its buffer.
+#[derive(Debug, Error)]
+#[error("{op:?} of namespace {nsid}, block {slba}: {status}")]
+pub struct RequestError {
+    /// What was to be done.
+    pub op: Op,
+    /// Namespace.
+    pub nsid: u32,
+    /// First block.
+    pub slba: u64,
+    /// Why not.
+    pub status: Status,
+    /// The caller's buffer.
+    pub buffer: Option<Buffer>,
+}
+
+impl Client {
+    /// Connects: admin queue and every lane.
+    ///
+    /// # Errors
+    /// Whatever keeps the first connection from working; later losses are repaired.
+    pub fn connect(config: HostConfig) -> Result<Self, HostError> {
+        let system = |source| HostError::System { what: "eventfd", source };
+        let capacity = usize::from(config.queue_entries);
+        let count = config.reactor_count(config.lanes as usize);
+        let queues = (0..count).map(|_| SubmissionQueue::new(capacity).map(Arc::new));
+        let mut queues = queues.collect::<Result<Vec<_>, _>>().map_err(system)?;
+        let mut used = 0;
+        let controller = Controller::connect(config, |reactor, _| {
+            used = used.max(reactor.index + 1);
+            Box::new(QueueFront::new(reactor.index, queues[reactor.index].clone(), reactor.lanes))
+        })?;
+        queues.truncate(used);
+        let view = controller.view().clone();
+        let has_room_for_two = capacity.min(view.info().queue_entries_max.into()) > 2;
+        let by_core = by_core(view.affinities());
+        let controller = Some(controller);
+        Ok(Client {
+            inner: Arc::new(Inner { view, queues, by_core, has_room_for_two, controller }),
+        })
+    }
+
+    /// Has the control thread do something.
+    #[cfg(feature = "testing")]
+    pub fn call_control(&self, call: impl FnOnce() + Send + 'static) {
+        if let Some(controller) = &self.inner.controller {
+            controller.call_control(0, call);
+        }
+    }
+
+    /// What is known about the controller and its namespaces; follows their changes.
+    #[must_use]
+    pub fn view(&self) -> &ControllerView {
+        &self.inner.view
+    }
+
+    /// Requests that reactors have recorded of late; asks them. Not for a reactor's own thread (a callback).
+    #[must_use]
+    pub fn recorded(&self) -> Recorded {
+        self.inner.controller.as_ref().map_or_else(Recorded::default, Controller::recorded)
+    }
+
+    /// The sum of all lanes' counters; asks their reactors. Not for a reactor's own thread (a callback).
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        let ask = |queue: &Arc<SubmissionQueue>| {
+            let (reply, answer) = sync_channel(1);
+            queue.ask(reply);
+            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
+        };
+        self.inner.queues.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
+    }
+
+    /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits
+    /// while [`HostConfig::queue_entries`] requests wait for each reactor already; from within `done` it
+    /// never waits.
+    pub fn submit(&self, request: Request, done: impl FnOnce(Completion) + Send + 'static) {
+        self.put(Entry { request, reply: Reply::Call(Box::new(done)) });
+    }
+
+    /// Hands a request over as [`Client::submit`] does; its completion goes to `done`.
+    pub fn submit_to(&self, request: Request, done: &Sender<Completion>) {
+        self.put(Entry { request, reply: Reply::Send(done.clone()) });
+    }
+
+    /// Hands a request over without waiting; its completion goes to `done`.
+    ///
+    /// # Errors
+    /// The request, when too many wait already.
+    pub fn try_submit_to(
+        &self,
+        request: Request,
+        done: &Sender<Completion>,
+    ) -> Result<(), Request> {
+        self.try_put(Entry { request, reply: Reply::Send(done.clone()) }).map_err(|e| e.request)
+    }
+
+    /// Hands a request over without waiting and without allocating; its completion goes to `completer`.
+    ///
+    /// # Errors
+    /// The request, when too many wait already.
+    pub fn try_submit(
+        &self,
+        request: Request,
+        completer: &Arc<dyn Completer>,
+    ) -> Result<(), Request> {
+        self.try_put(Entry { request, reply: Reply::Tell(completer.clone()) })
+            .map_err(|entry| entry.request)
+    }
+
+    fn put(&self, entry: Entry) {
+        let Err(entry) = self.try_put(entry) else { return };
+        if let Err(Refused::Closed(entry) | Refused::Full(entry)) = self.home().put(entry) {
+            entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
+        }
+    }
+
+    /// Tries every queue, the thread's own first; `Err`: all are full.
+    fn try_put(&self, mut entry: Entry) -> Result<(), Entry> {
+        if !is_sound(&entry.request) {
+            entry.reply.fail(entry.request, Status::INVALID_FIELD.dnr());
+            return Ok(());
+        }
+        let queues = &self.inner.queues;
+        let home = self.home_number();
+        let mut full = false;
+        for step in 0..queues.len() {
+            match queues[(home + step) % queues.len()].try_put(entry) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Full(again)) => (full, entry) = (true, again),
+                Err(Refused::Closed(again)) => entry = again,
+            }
+        }
+        if full {
+            return Err(entry);
+        }
+        entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
+        Ok(())
+    }
+
+    fn home(&self) -> &SubmissionQueue {
+        &self.inner.queues[self.home_number() % self.inner.queues.len()]
+    }
+
+    /// Requests go to the reactor of the core that they come from; without one, threads are dealt out to the
+    /// queues in turn. A reactor's callbacks stay with it.
+    fn home_number(&self) -> usize {
+        let here = || {
+            let core = numa::current_core().filter(|_| self.inner.queues.len() > 1)?;
+            *self.inner.by_core.get(core)?
+        };
+        own_queue().or_else(here).unwrap_or_else(thread_number)
+    }
+
+    /// Runs a request and waits for its end.
+    ///
+    /// # Errors
+    /// Its status, if that is not success. On a reactor's own thread (within a callback) waiting would never
+    /// end: [`Status::COMMAND_SEQUENCE_ERROR`].
+    pub fn run(&self, request: Request) -> Result<Option<Buffer>, RequestError> {
+        let Request { op, nsid, slba, .. } = request;
+        let failed = |status, buffer| RequestError { op, nsid, slba, status, buffer };
+        if own_queue().is_some() {
+            return Err(failed(Status::COMMAND_SEQUENCE_ERROR, request.buffer));
+        }
+        let completion = REPLIES.with(|(sender, receiver)| {
+            self.submit_to(request, sender);
+            receiver.recv()
+        });
+        match completion {
+            Ok(Completion { status, buffer, .. }) if status.is_success() => Ok(buffer),
+            Ok(Completion { status, buffer, .. }) => Err(failed(status, buffer)),
+            Err(_) => Err(failed(Status::HOST_ABORTED, None)), // the sender is ours: never
+        }
+    }
+
+    /// Fills `buffer` from block `slba` on; its length is a whole number of blocks, and at most
+    /// [`ControllerInfo::transfer_bytes_max`](super::ControllerInfo::transfer_bytes_max).
+    ///
+    /// # Errors
+    /// The request's status and the buffer.
+    pub fn read(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Read, nsid, slba, buffer, false)
+    }
+
+    /// Writes `buffer`, of a length as for [`Client::read`], from block `slba` on; with `fua` it is on stable
+    /// storage when this returns.
+    ///
+    /// # Errors
+    /// The request's status and the buffer.
+    pub fn write(
+        &self,
+        nsid: u32,
+        slba: u64,
+        buffer: Buffer,
+        fua: bool,
+    ) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Write, nsid, slba, buffer, fua)
+    }
+
+    /// Compares the blocks from `slba` on with `buffer`.
+    ///
+    /// # Errors
+    /// [`Status::COMPARE_FAILURE`] when they differ; the request's status and the buffer.
+    pub fn compare(&self, nsid: u32, slba: u64, buffer: Buffer) -> Result<Buffer, RequestError> {
+        self.transfer(Op::Compare, nsid, slba, buffer, false)
+    }
+
+    /// Compares the blocks from `slba` on with `expected`, and if they are so writes `data`, as long, to them; nobody
+    /// else changes them in between (a fused Compare and Write). How many blocks that can be at once is what the
+    /// controller says (ACWU, NACWU): one, at Roadtrain's own target.
+    ///
+    /// # Errors
+    /// [`Status::COMPARE_FAILURE`] when they differ: nothing was written. [`Status::HOST_ABORTED`] when a connection
+    /// was lost before the answer: nobody knows whether they were written. It is not tried again, and cannot be carried
+    /// out any more (unless the controller-loss timeout has passed): to read the blocks tells what has become of them.
+    /// [`Status::INVALID_OPCODE`] when the controller does not have it, as none has over Ethernet. The buffer is what
+    /// was expected and then the data.
+    pub fn compare_and_write(
+        &self,
+        nsid: u32,
+        slba: u64,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<(), RequestError> {
+        let op = Op::CompareAndWrite;
+        let failed = |status| RequestError { op, nsid, slba, status, buffer: None };
+        let fuses = self.view().info().identify.fuses.get();
+        if fuses & fuses::COMPARE_AND_WRITE == 0 || !self.inner.has_room_for_two {
+            return Err(failed(Status::INVALID_OPCODE.dnr()));
+        }
+        if expected.len() != data.len() {
+            return Err(failed(Status::DATA_SGL_LENGTH_INVALID));
+        }
+        let mut buffer = Buffer::alloc(expected.len() * 2);
+        buffer[..expected.len()].copy_from_slice(expected);
+        buffer[expected.len()..].copy_from_slice(data);
+        self.transfer(op, nsid, slba, buffer, false).map(drop)
+    }
+
+    /// Puts every write acknowledged so far on stable storage; NSID FFFFFFFFh is all namespaces.
+    ///
+    /// # Errors
+    /// The request's status.
+    pub fn flush(&self, nsid: u32) -> Result<(), RequestError> {
+        self.run(request(Op::Flush, nsid, 0, 0)).map(drop)
+    }
+
+    /// Tells that `blocks` blocks from `slba` on are not needed any more.
+    ///
+    /// # Errors
+    /// The request's status.
+    pub fn discard(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
+        self.in_pieces(Op::Discard, nsid, slba, blocks, DISCARD_BLOCKS_MAX)
+    }
+
+    /// Sets `blocks` blocks from `slba` on to zero; the target keeps them allocated unless `deallocate`.
+    ///
+    /// # Errors
+    /// The status of the first command that failed; those before it have been carried out.
+    pub fn write_zeroes(
+        &self,
+        nsid: u32,
+        slba: u64,
+        blocks: u64,
+        deallocate: bool,
+    ) -> Result<(), RequestError> {
+        self.in_pieces(Op::WriteZeroes { deallocate }, nsid, slba, blocks, BLOCKS_MAX)
+    }
+
+    /// Marks `blocks` blocks from `slba` on as uncorrectable: they fail to be read until they are written. The mark is on
+    /// stable storage then, if the blocks are.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`] when the controller or the namespace has no marks, [`Status::CAPACITY_EXCEEDED`] when
+    /// there are too many; else the status of the first command that failed. Those before it have been carried out.
+    pub fn write_uncorrectable(
+        &self,
+        nsid: u32,
+        slba: u64,
+        blocks: u64,
+    ) -> Result<(), RequestError> {
+        self.in_pieces(Op::WriteUncorrectable, nsid, slba, blocks, BLOCKS_MAX)
+    }
+
+    /// Has the controller read `blocks` blocks from `slba` on, and tell only whether that was possible.
+    ///
+    /// # Errors
+    /// The status of the first command that failed.
+    pub fn verify(&self, nsid: u32, slba: u64, blocks: u64) -> Result<(), RequestError> {
+        let block_bytes = self.view().namespace(nsid).map_or(512, |n| u64::from(n.block_bytes));
+        let piece_max = u64::from(self.view().info().transfer_bytes_max) / block_bytes;
+        self.in_pieces(Op::Verify, nsid, slba, blocks, piece_max.clamp(1, BLOCKS_MAX))
+    }
+
+    /// Copies blocks of the namespace to `slba` on, at the controller: `sources` are ranges of blocks, each with its length,
+    /// whose contents lie side by side then. It is one command: MSRC, MSSRL and MCL of the namespace limit it.
+    ///
+    /// # Errors
+    /// [`Status::COMMAND_SIZE_LIMIT_EXCEEDED`] when that is more than the controller copies at once;
+    /// [`Status::OVERLAPPING_IO_RANGE`] when a source has blocks of the destination; [`Status::INVALID_OPCODE`] when the
+    /// controller copies nothing; else the request's status. A copy that has failed may have been done in part.
+    pub fn copy(
+        &self,
+        nsid: u32,
+        sources: &[(u64, u32)],
+        slba: u64,
+        fua: bool,
+    ) -> Result<(), RequestError> {
+        let failed = |status| RequestError { op: Op::Copy, nsid, slba, status, buffer: None };
+        if self.view().info().identify.oncs.get() & oncs::COPY == 0 {
+            return Err(failed(Status::INVALID_OPCODE.dnr()));
+        }
+        let mut list = Buffer::alloc(sources.len() * COPY_RANGE_BYTES as usize);
+        let entries = list.chunks_exact_mut(COPY_RANGE_BYTES as usize);
+        for (entry, &(source, blocks)) in entries.zip(sources) {
+            let length = u16::try_from(blocks.wrapping_sub(1))
+                .map_err(|_| failed(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr()))?;
+            entry.fill(0);
+            entry[8..16].copy_from_slice(&source.to_le_bytes());
+            entry[16..18].copy_from_slice(&length.to_le_bytes());
+        }
+        let buffer = Some(list);
+        let copy = request(Op::Copy, nsid, slba, sources.len() as u32);
+        self.run(Request { fua, buffer, ..copy }).map(drop)
+    }
+
+    fn transfer(
+        &self,
+        op: Op,
+        nsid: u32,
+        slba: u64,
+        buffer: Buffer,
+        fua: bool,
+    ) -> Result<Buffer, RequestError> {
+        // A Compare and Write has two blocks of data for each of its blocks.
+        let times = if op == Op::CompareAndWrite { 2 } else { 1 };
+        let block_bytes =
+            self.view().namespace(nsid).map(|namespace| namespace.block_bytes as usize * times);
+        let whole = |bytes: &usize| buffer.len().is_multiple_of(*bytes) && !buffer.is_empty();
+        let status = match block_bytes {
+            None => Status::INVALID_NAMESPACE,
+            Some(bytes) if !whole(&bytes) => Status::DATA_SGL_LENGTH_INVALID,
+            Some(bytes) => {
+                let blocks = (buffer.len() / bytes) as u32;
+                let buffer = Some(buffer);
+                let whole = self.run(Request { fua, buffer, ..request(op, nsid, slba, blocks) })?;
+                return Ok(whole.unwrap_or_else(|| Buffer::alloc(0)));
+            }
+        };
+        Err(RequestError { op, nsid, slba, status, buffer: Some(buffer) })
+    }
+
+    fn in_pieces(
+        &self,
+        op: Op,
+        nsid: u32,
+        mut slba: u64,
+        mut blocks: u64,
+        piece_max: u64,
+    ) -> Result<(), RequestError> {
+        while blocks > 0 {
+            let piece = blocks.min(piece_max);
+            self.run(request(op, nsid, slba, piece as u32))?;
+            (slba, blocks) = (slba.saturating_add(piece), blocks - piece);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let controller = self.controller.take();
+        if own_queue().is_some() {
+            // A callback held the last clone: its reactor cannot wait for itself.
+            thread::spawn(move || drop(controller));
+        }
+    }
+}
+
+thread_local! {
+    /// Where this thread gets the end of what it waits for: one request at a time.
+    static REPLIES: (Sender<Completion>, Receiver<Completion>) = channel();
+    static HOME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Threads are numbered in the order in which they come.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = HOME.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    HOME.set(Some(number));
+    number
+}
+
+fn by_core(affinities: &[Affinity]) -> Vec<Option<usize>> {
+    let pinned = |core| {
+        let mut there =
+            (0..affinities.len()).filter(|&queue| affinities[queue].cpus.single() == Some(core));
+        there.next().filter(|_| there.next().is_none())
+    };
+    let last = affinities.iter().filter_map(|affinity| affinity.cpus.single()).max();
+    last.map_or_else(Vec::new, |last| (0..=last).map(pinned).collect())
+}
+
+fn request(op: Op, nsid: u32, slba: u64, blocks: u32) -> Request {
+    Request {
+        op,
+        nsid,
+        slba,
+        blocks,
+        fua: false,
+        urgent: false,
+        class: Class::Normal,
+        buffer: None,
+        token: 0,
+    }
+}
+
+/// Whether the request's parts belong together.
+fn is_sound(request: &Request) -> bool {
+    let blocks = u64::from(request.blocks);
+    let data = request.buffer.as_ref().is_some_and(|buffer| !buffer.is_empty());
+    match request.op {
+        Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
+            data && (1..=BLOCKS_MAX).contains(&blocks)
+        }
+        Op::Copy => data && (1..=256).contains(&blocks),
+        Op::Flush => request.buffer.is_none() && blocks == 0,
+        Op::WriteZeroes { .. } | Op::WriteUncorrectable | Op::Verify => {
+            request.buffer.is_none() && (1..=BLOCKS_MAX).contains(&blocks)
+        }
+        Op::Discard => request.buffer.is_none() && blocks > 0,
+    }
+}

@@ -1,0 +1,151 @@
+//! The front that carries requests from a queue to the reactor's lanes, and completions back.
+
+use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
+use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The queue's key among the watched descriptors: the only one.
+const QUEUE: u64 = 0;
+
+/// A request on a lane: the caller's token, and whom to tell.
+struct Pending {
+    token: u64,
+    op: Op,
+    reply: Reply,
+}
+
+pub(super) struct QueueFront {
+    index: usize,
+    queue: Arc<SubmissionQueue>,
+    lanes: usize,
+    next_lane: usize,
+    watching: bool,
+    batch: VecDeque<Entry>,
+    /// By the token that the lane knows.
+    pending: Vec<Option<Pending>>,
+    free: Vec<u32>,
+}
+
+impl QueueFront {
+    pub(super) fn new(index: usize, queue: Arc<SubmissionQueue>, lanes: usize) -> Self {
+        QueueFront {
+            index,
+            queue,
+            lanes,
+            next_lane: 0,
+            watching: false,
+            batch: VecDeque::new(),
+            pending: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() == self.pending.len() && self.batch.is_empty()
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let index = completion.token as usize;
+        let Some(pending) = self.pending.get_mut(index).and_then(Option::take) else {
+            debug_assert!(false, "a completion without its request");
+            return;
+        };
+        self.free.push(index as u32);
+        pending.reply.complete(Completion { token: pending.token, ..completion });
+    }
+
+    fn watch(&mut self, turn: &mut dyn Turn) {
+        if !self.watching {
+            set_own_queue(self.index);
+            turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
+            self.watching = true;
+        }
+        while turn.next_ready().is_some() {
+            self.queue.event().acknowledge();
+            turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
+            self.answer(turn);
+        }
+    }
+
+    /// Tells the lanes' counters to those who have asked.
+    fn answer(&self, turn: &mut dyn Turn) {
+        let asking = self.queue.take_asking();
+        if asking.is_empty() {
+            return;
+        }
+        let stats = (0..self.lanes).map(|lane| turn.stats(LaneId(lane)));
+        let sum = stats.fold(LaneStats::default(), |sum, stats| sum + stats);
+        for reply in asking {
+            let _ = reply.try_send(sum); // nobody waits any more
+        }
+    }
+
+    fn submit_batch(&mut self, turn: &mut dyn Turn) {
+        let room: u32 = (0..self.lanes).map(|lane| turn.room(LaneId(lane))).sum();
+        let room = (room as usize).saturating_sub(self.batch.len());
+        if room > 0 {
+            self.queue.take(room, &mut self.batch);
+        }
+        while let Some(entry) = self.batch.pop_front() {
+            if let Err(entry) = self.submit(turn, entry) {
+                return self.batch.push_front(entry);
+            }
+        }
+    }
+
+    /// Gives a request to the next lane that has room.
+    fn submit(&mut self, turn: &mut dyn Turn, entry: Entry) -> Result<(), Entry> {
+        let lanes = (0..self.lanes).map(|step| (self.next_lane + step) % self.lanes);
+        let Some(lane) = lanes.into_iter().find(|&lane| turn.room(LaneId(lane)) > 0) else {
+            return Err(entry);
+        };
+        self.next_lane = (lane + 1) % self.lanes;
+        let Entry { mut request, reply } = entry;
+        let pending = Pending { token: request.token, op: request.op, reply };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.pending.push(None);
+            (self.pending.len() - 1) as u32
+        });
+        request.token = index.into();
+        match turn.submit(LaneId(lane), request) {
+            Ok(()) => {
+                self.pending[index as usize] = Some(pending);
+                Ok(())
+            }
+            Err(mut request) => {
+                self.free.push(index);
+                request.token = pending.token;
+                Err(Entry { request, reply: pending.reply })
+            }
+        }
+    }
+}
+
+impl Front for QueueFront {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        self.watch(turn);
+        while let Some(completion) = turn.next_completion() {
+            self.complete(completion);
+        }
+        self.submit_batch(turn);
+        if turn.stopping() && self.is_idle() && self.queue.close_if_empty() {
+            turn.stop();
+        }
+    }
+}
+
+impl Drop for QueueFront {
+    /// In order nothing is left; after the reactor has failed every request still ends.
+    fn drop(&mut self) {
+        for entry in self.batch.drain(..).chain(self.queue.close()) {
+            entry.reply.fail(entry.request, Status::HOST_PATH_ERROR);
+        }
+        for Pending { token, op, reply } in self.pending.drain(..).flatten() {
+            let status = Status::HOST_ABORTED;
+            reply.complete(Completion { token, op, status, buffer: None, latency_ns: 0 });
+        }
+    }
+}

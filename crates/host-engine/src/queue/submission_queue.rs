@@ -1,0 +1,211 @@
+//! Where other threads leave requests for a reactor: bounded, woken once per batch.
+
+use super::super::api::{Completion, Request};
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_system::mailbox::Event;
+use roadtrain_wire::status::Status;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tracing::error;
+
+thread_local! {
+    /// The queue of the reactor that runs on this thread.
+    static OWN_QUEUE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The queue of this thread's reactor, if it is one. Such a thread must never wait for a queue.
+pub(super) fn own_queue() -> Option<usize> {
+    OWN_QUEUE.get()
+}
+
+/// This thread runs the reactor of queue `index` from now on.
+pub(super) fn set_own_queue(index: usize) {
+    OWN_QUEUE.set(Some(index));
+}
+
+/// Takes the ends of any number of requests, on their reactors' threads: it must not block there.
+pub trait Completer: Send + Sync {
+    /// A request has ended.
+    fn complete(&self, completion: Completion);
+}
+
+/// Who is told of a request's end.
+pub(super) enum Reply {
+    Call(Box<dyn FnOnce(Completion) + Send>),
+    Send(Sender<Completion>),
+    Tell(Arc<dyn Completer>),
+}
+
+impl Reply {
+    /// Tells. A panic in the caller's code does not take the other requests with it.
+    pub(super) fn complete(self, completion: Completion) {
+        match self {
+            Reply::Send(sender) => drop(sender.send(completion)),
+            Reply::Tell(completer) => {
+                if catch_unwind(AssertUnwindSafe(|| completer.complete(completion))).is_err() {
+                    error!("a completer panicked");
+                }
+            }
+            Reply::Call(call) => {
+                if catch_unwind(AssertUnwindSafe(|| call(completion))).is_err() {
+                    error!("a completion callback panicked");
+                }
+            }
+        }
+    }
+
+    /// Tells that the request was never sent.
+    pub(super) fn fail(self, request: Request, status: Status) {
+        let Request { token, op, buffer, .. } = request;
+        self.complete(Completion { token, op, status, buffer, latency_ns: 0 });
+    }
+}
+
+/// A request that waits for its reactor.
+pub(super) struct Entry {
+    pub(super) request: Request,
+    pub(super) reply: Reply,
+}
+
+/// What became of an entry that was not taken.
+pub(super) enum Refused {
+    Full(Entry),
+    /// The reactor has ended.
+    Closed(Entry),
+}
+
+struct State {
+    entries: VecDeque<Entry>,
+    /// Who wants to know the lanes' counters.
+    asking: Vec<SyncSender<LaneStats>>,
+    closed: bool,
+}
+
+impl State {
+    /// Takes nothing any more.
+    fn close(&mut self) {
+        self.closed = true;
+        self.asking.clear();
+    }
+}
+
+pub(super) struct SubmissionQueue {
+    state: Mutex<State>,
+    room: Condvar,
+    event: Event,
+    /// Somebody asks for the counters: spares the reactor the lock.
+    asked: AtomicBool,
+    capacity: usize,
+}
+
+impl SubmissionQueue {
+    pub(super) fn new(capacity: usize) -> io::Result<Self> {
+        let entries = VecDeque::with_capacity(capacity);
+        let state = Mutex::new(State { entries, asking: Vec::new(), closed: false });
+        let (room, asked) = (Condvar::new(), AtomicBool::new(false));
+        Ok(SubmissionQueue { state, room, event: Event::new()?, asked, capacity })
+    }
+
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves an entry if there is room.
+    pub(super) fn try_put(&self, entry: Entry) -> Result<(), Refused> {
+        let state = self.lock();
+        match state.entries.len() < self.capacity {
+            _ if state.closed => Err(Refused::Closed(entry)),
+            false => Err(Refused::Full(entry)),
+            true => {
+                self.push(state, entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves an entry, waiting for room; a reactor's own thread goes beyond the bound instead.
+    pub(super) fn put(&self, entry: Entry) -> Result<(), Refused> {
+        let mut state = self.lock();
+        while !state.closed && state.entries.len() >= self.capacity && own_queue().is_none() {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed {
+            return Err(Refused::Closed(entry));
+        }
+        self.push(state, entry);
+        Ok(())
+    }
+
+    /// Asks for the lanes' counters; a reactor that has ended does not answer.
+    pub(super) fn ask(&self, reply: SyncSender<LaneStats>) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.asking.push(reply);
+        }
+        drop(state);
+        self.asked.store(true, Release);
+        self.event.wake();
+    }
+
+    /// Those who have asked.
+    pub(super) fn take_asking(&self) -> Vec<SyncSender<LaneStats>> {
+        match self.asked.load(Relaxed) && self.asked.swap(false, Acquire) {
+            true => std::mem::take(&mut self.lock().asking),
+            false => Vec::new(),
+        }
+    }
+
+    /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
+    fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
+        let is_first = state.entries.is_empty();
+        state.entries.push_back(entry);
+        drop(state);
+        if is_first {
+            self.event.wake();
+        }
+    }
+
+    /// Moves up to `count` entries to `batch`.
+    pub(super) fn take(&self, count: usize, batch: &mut VecDeque<Entry>) {
+        let mut state = self.lock();
+        let was_full = state.entries.len() >= self.capacity;
+        let count = count.min(state.entries.len());
+        batch.extend(state.entries.drain(..count));
+        drop(state);
+        if was_full && count > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Takes nothing any more, if nothing is there; whether it is closed.
+    pub(super) fn close_if_empty(&self) -> bool {
+        let mut state = self.lock();
+        if state.entries.is_empty() {
+            state.close();
+        }
+        let closed = state.closed;
+        drop(state);
+        self.room.notify_all();
+        closed
+    }
+
+    /// Takes nothing any more; what was there.
+    pub(super) fn close(&self) -> VecDeque<Entry> {
+        let mut state = self.lock();
+        state.close();
+        let left = std::mem::take(&mut state.entries);
+        drop(state);
+        self.room.notify_all();
+        left
+    }
+}

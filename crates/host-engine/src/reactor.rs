@@ -1,0 +1,714 @@
+//! The host's reactor: one thread, one ring, its lanes and the front that uses them.
+
+#[cfg(feature = "testing")]
+mod by_hand;
+mod express;
+#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
+mod frames;
+mod look_ups;
+mod paths;
+mod turn;
+
+use super::api::{Allocation, AllocationQuery, Class, Front};
+use super::counters::{LaneCounters, LaneReading, ReactorCounters};
+use super::ether::{Found, Ports};
+use super::lane::HostLane;
+use super::link::{Link, LinkError, Shared};
+use frames::Frames;
+use look_ups::LookUps;
+use paths::{NewLane, Paths};
+use roadtrain_host_proto::association::AskedBy;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::paths::{AnaTable, PathPolicy, WayState};
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
+use roadtrain_proto::policy::{Auto, Pace};
+use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::RxBuffer;
+use roadtrain_reactor::event;
+use roadtrain_reactor::recorded::{Line, OfReactor};
+use roadtrain_reactor::spin::{Meter, Waiting};
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
+use roadtrain_reactor::{Core, List, Pollable, RxBuffers, Table};
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_system::ring::{Ring, RingCqe, UserData};
+use roadtrain_wire::cross_reset::ControllerInstance;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+use turn::TurnView;
+
+pub(crate) use express::ExpressLink;
+
+#[cfg(feature = "testing")]
+pub use by_hand::{Connected, HandHost};
+
+/// So often a lane receives once more in a turn: a peer that sends octet by octet is not followed for ever.
+const LOOKS_MAX: u32 = 8;
+const RING_ENTRIES: u32 = 256;
+/// Completions parsed before the front refills and full caravans leave.
+const PARSE_BATCH: usize = 32;
+/// Octets received at once beside a latency-critical lane: handling them takes the time of a wake-up.
+const YIELDING_RX_BYTES: usize = 192 << 10;
+/// What of a command's user data is its key.
+const KEY_MASK: u64 = (1 << 56) - 1;
+/// Longest wait at the end for commands to come back.
+const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the control thread tells a reactor.
+///
+/// Lanes are numbered over all reactors, and on from there over those of the next paths.
+pub(crate) enum Order {
+    /// Use this connection for the lane, but not for requests to barred NSIDs.
+    Attach {
+        lane: usize,
+        link: Box<Link>,
+        rules: RetryRules,
+        barred: Barred,
+        writes: PathWrites,
+        guard: LaneGuard,
+    },
+    /// What the lane has asked for; `None`: it does not get it.
+    Express { lane: usize, express: Option<ExpressLink> },
+    /// A controller that was lost executes nothing any more: what has waited for it may go on.
+    Release { lane: usize },
+    /// What the controller of the lane's path can reach.
+    SetAna { lane: usize, ana: AnaTable },
+    /// Other namespaces are there than requests mean.
+    SetBarred { lane: usize, barred: Barred },
+    /// What the front wanted to know of blocks.
+    LookedUp { key: u64, found: Option<Allocation> },
+    /// A path to that target was found.
+    Offer { lane: usize, found: Found },
+    /// A path is to be connected that may not have been there before, by its number.
+    Open { path: usize },
+    /// The path of the lane takes no more requests: [`Report::Left`] when it has none.
+    Leave { lane: usize },
+    /// Give the lane's connection up: its controller is gone.
+    Detach { lane: usize, done: SyncSender<()> },
+    /// Fail what waits on the lane: the controller-loss timeout.
+    Fail { lane: usize },
+    /// Answer with what is recorded.
+    Recorded(SyncSender<OfReactor<Line>>),
+    /// Answer, as a sign of life.
+    Beat(SyncSender<()>),
+    /// What a test does to the reactor.
+    #[cfg(feature = "testing")]
+    Call(Box<dyn FnOnce() + Send>),
+    /// Finish and end.
+    Stop,
+}
+
+/// What a reactor is made of.
+pub(crate) struct Parts {
+    /// Its lanes' numbers over all reactors.
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) queue_entries: u16,
+    pub(crate) class: Class,
+    pub(crate) io_timeout: Option<Duration>,
+    /// Lanes may have express connections.
+    pub(crate) express: bool,
+    pub(crate) waiting: Waiting,
+    pub(crate) slow_over: SlowOver,
+    /// Where it shows what it learns of waiting.
+    pub(crate) meter: Arc<Meter>,
+    /// What it counts.
+    pub(crate) own: Arc<ReactorCounters>,
+    /// Ports that its lanes share.
+    pub(crate) ports: Ports,
+    pub(crate) inbox: Inbox<Order>,
+    /// To the control thread of each path that there may be.
+    pub(crate) reports: Vec<Outbox<Report>>,
+    /// Paths at the beginning.
+    pub(crate) paths: usize,
+    pub(crate) path_policy: PathPolicy,
+    /// By lane, over all reactors, and by path.
+    pub(crate) counters: Arc<[LaneCounters]>,
+}
+
+impl Parts {
+    /// The numbers of its lanes on all paths at the beginning.
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        let lanes = self.counters.len() / self.reports.len();
+        let of_path = |path| self.lanes.iter().map(move |lane| path * lanes + lane);
+        (0..self.paths).flat_map(of_path).collect()
+    }
+}
+
+/// What a control thread is told by reactors, and by those of other paths.
+pub(crate) enum Report {
+    /// The lane (numbered over all reactors) lost its connection.
+    Lost { lane: usize, error: LinkError },
+    /// Commands of the lane (likewise) have not been answered in time: by their identifiers.
+    Overdue { lane: usize, cids: Vec<u16> },
+    /// A front wants to know which blocks are allocated.
+    LookUp { by: AskedBy, query: AllocationQuery },
+    /// The lane wants an express connection.
+    WantsExpress { lane: usize },
+    /// An express connection of the lane was closed, by its number.
+    ExpressClosed { lane: usize, number: usize },
+    /// A path to that target was found, where there was none before.
+    Found(Found),
+    /// A lane that was told to leave has no request.
+    Left,
+    /// From outside: requests are to take other paths from now on, and this one ends when it has none.
+    Leave,
+    /// That path has lost that controller: have it ended over yours.
+    EndFor { path: usize, lost: ControllerInstance },
+    /// That path is connected again: it needs no help any more, and can help.
+    IsBack { path: usize },
+    /// The controller that your path has lost has ended.
+    HasEnded { lost: ControllerInstance },
+    /// The reactor's thread ends; why, when that is a failure.
+    Ended(Option<String>),
+    /// From outside: end everything.
+    Stop,
+    /// What a test does to the thread.
+    #[cfg(feature = "testing")]
+    Call(Box<dyn FnOnce() + Send>),
+}
+
+struct Watch {
+    key: u64,
+    user_data: u64,
+}
+
+pub(crate) struct Reactor {
+    core: Core<Order>,
+    ring: Ring,
+    lanes: Table<HostLane>,
+    /// Their numbers over all reactors; those of express connections follow.
+    numbers: Vec<usize>,
+    /// Express connections that there are.
+    expresses: usize,
+    shared: Shared,
+    frames: Frames,
+    watches: Vec<Watch>,
+    watch_serial: u32,
+    ready: VecDeque<u64>,
+    /// Commands at their drivers.
+    commands: usize,
+    answers: VecDeque<(u64, i32)>,
+    look_ups: LookUps,
+    /// To the control thread of each path.
+    reports: Vec<Outbox<Report>>,
+    paths: Paths,
+    /// Completions without success.
+    errors: u64,
+    /// By lane, over all reactors, and by path.
+    counters: Arc<[LaneCounters]>,
+    own: Arc<ReactorCounters>,
+    stopping: bool,
+    stop: bool,
+}
+
+impl Reactor {
+    /// On the thread that will run it.
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let numbers = parts.numbers();
+        let meters = (parts.meter.clone(), parts.own.cells.clone());
+        let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
+        let paths = Paths::new(&parts);
+        let frames = Frames::new(&parts.ports);
+        let shared = Shared {
+            gather: Box::default(),
+            ports: parts.ports,
+            now: clock::now(),
+            in_flight: 0,
+            pace: Pace::default(),
+            completions: VecDeque::new(),
+            cells: parts.own.cells.clone(),
+            recorder: Recorder::new(parts.slow_over),
+        };
+        Ok(Reactor {
+            core: Core::new(parts.inbox, parts.waiting, meters, true)?,
+            ring: Ring::wide(RING_ENTRIES)?,
+            lanes,
+            numbers,
+            expresses: 0,
+            shared,
+            frames,
+            watches: Vec::new(),
+            watch_serial: 0,
+            ready: VecDeque::new(),
+            commands: 0,
+            answers: VecDeque::new(),
+            look_ups: LookUps::default(),
+            reports: parts.reports,
+            paths,
+            errors: 0,
+            counters: parts.counters,
+            own: parts.own,
+            stopping: false,
+            stop: false,
+        })
+    }
+
+    /// Runs until the front stops it.
+    pub(crate) fn run(&mut self, front: &mut dyn Front) -> io::Result<()> {
+        self.poll_carrier();
+        let mut running = Running { reactor: self, front };
+        roadtrain_reactor::run(&mut running)?;
+        let reactor = &mut running.reactor;
+        reactor.lanes.iter_mut().for_each(|lane| lane.part(&mut reactor.shared));
+        // The front has made the drivers end its commands.
+        roadtrain_reactor::finish(&mut running, COMMANDS_TIMEOUT, |running| {
+            !running.reactor.has_commands()
+        })
+    }
+
+    /// Whether drivers may still use the front's memory.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.commands > 0
+    }
+
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
+        match data.kind {
+            event::WATCH => {
+                let found = self.watches.iter().position(|w| w.user_data == cqe.user_data);
+                if let Some(position) = found {
+                    self.ready.push_back(self.watches.swap_remove(position).key);
+                }
+            }
+            event::PORT => self.port_polled(data, cqe.result),
+            event::INTERFACES => {
+                self.check_carriers();
+                self.poll_carrier();
+            }
+            event::COMMAND => {
+                self.commands -= 1;
+                self.answers.push_back((cqe.user_data & KEY_MASK, cqe.result));
+                self.core.waits.worked();
+            }
+            event::LANE_IN if self.lanes.polled(data) => {
+                self.lanes.note(List::Ready, data.index);
+            }
+            event::LANE_OUT if self.lanes.polled(data) => {
+                self.use_lane(data.index, HostLane::writable);
+                if self.is_leaving() {
+                    self.let_go(data.index); // what could not go while it was blocked
+                }
+            }
+            _ => {}
+        }
+    }
+    fn obey(&mut self, order: Order) {
+        self.shared.now = clock::now();
+        match order {
+            Order::Stop => self.stopping = true,
+            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&self.shared.recorder)),
+            Order::Beat(reply) => _ = reply.try_send(()),
+            #[cfg(feature = "testing")]
+            Order::Call(call) => call(),
+            Order::SetBarred { lane, barred } => self.set_barred(lane, barred),
+            Order::Express { lane, express } => self.express_came(lane, express),
+            Order::Attach { lane, mut link, rules, barred, writes, guard } => {
+                let Some(index) = self.index_of(lane) else { return };
+                let (now, line) = (self.shared.now, self.line_of(lane));
+                link.set_line(line);
+                link.move_to(now, &self.shared.ports, self.lanes_of_path());
+                self.lanes.note(List::Ready, index);
+                let Some(lane) = self.lanes.get_mut(index) else { return };
+                lane.set_barred(barred.clone());
+                lane.requests.core.set_writes(writes);
+                lane.attach(*link, (rules, guard), now);
+                self.paths.set_barred(index, &barred);
+                self.way_changed(index, WayState::Live);
+            }
+            Order::Release { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.release(index);
+            }
+            Order::SetAna { lane, ana } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.paths.set_ana(index, ana);
+            }
+            Order::LookedUp { key, found } => self.look_ups.answered(key, found),
+            Order::Offer { lane, found } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.offer(index, &found);
+            }
+            Order::Open { path } => self.open_path(path),
+            Order::Leave { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                self.leave(index);
+            }
+            Order::Detach { lane, done } => {
+                if let Some(index) = self.index_of(lane) {
+                    self.detach_all(index);
+                }
+                let _ = done.try_send(());
+            }
+            Order::Fail { lane } => {
+                let Some(index) = self.index_of(lane) else { return };
+                if self.paths.are_several() {
+                    self.detach(index);
+                    self.way_changed(index, WayState::Lost);
+                }
+                if self.stopping {
+                    self.abandon(index);
+                }
+                self.detach_all(index);
+                let Some(lane) = self.lanes.get_mut(index) else { return };
+                lane.fail(&mut self.shared);
+            }
+        }
+    }
+
+    /// Stops some operations of a lane, and of the one for what is urgent beside it.
+    fn set_barred(&mut self, lane: usize, barred: Barred) {
+        let at = self.index_of(lane);
+        let Some(lane) = at.and_then(|index| self.lanes.get_mut(index)) else { return };
+        lane.set_barred(barred.clone());
+        if let Some(index) = at {
+            self.paths.set_barred(index, &barred);
+        }
+        let express = lane.express_at;
+        let Some(express) = express.and_then(|at| self.lanes.get_mut(at)) else { return };
+        express.set_barred(barred);
+    }
+
+    /// The connection of the lane of that number, over all paths.
+    fn line_of(&self, number: usize) -> Line {
+        let lanes = (self.counters.len() / self.reports.len()).max(1);
+        let qid = u16::try_from(number % lanes + 1).unwrap_or(u16::MAX);
+        Line { qid, path: number / lanes, ..Line::default() }
+    }
+
+    /// The lane of that number, if it is ours.
+    fn index_of(&self, number: usize) -> Option<u32> {
+        self.numbers.iter().position(|&own| own == number).map(|index| index as u32)
+    }
+
+    /// Nobody waits any more for the answers to a lane's requests.
+    fn abandon(&self, index: u32) {
+        let Some(lane) = self.lanes.get(index) else { return };
+        let express = self.express_of(index).map_or(0, HostLane::outstanding);
+        if let Some(counters) = self.counters.get(self.numbers[self.home_of(index) as usize]) {
+            counters.abandon(lane.outstanding() + express);
+        }
+    }
+
+    /// Ends the lane's connections.
+    fn detach_all(&mut self, index: u32) {
+        self.detach(index);
+        self.lose_express(index);
+        self.let_go(index); // what the express connection had
+    }
+
+    /// Ends the lane's connection: its polls are cancelled before the descriptor is closed.
+    fn detach(&mut self, index: u32) {
+        self.lanes.forget_polls(&mut self.ring, index);
+        self.lanes.renew(index);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.detach(&mut self.shared);
+        }
+        self.way_lost(index);
+    }
+
+    /// Calls into a lane; an error ends its connection and is reported.
+    #[inline]
+    fn use_lane<T>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut HostLane, &mut Shared) -> Result<T, LinkError>,
+    ) -> Option<T> {
+        let lane = self.lanes.get_mut(index)?;
+        match call(lane, &mut self.shared) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                if let Some(home) = self.closes_express(index) {
+                    self.express_closed(home);
+                    return None;
+                }
+                // A TermReq that blames the peer leaves before the connection does.
+                if let Some(lane) = self.lanes.get_mut(index) {
+                    let _ = lane.end_turn(&mut self.shared);
+                }
+                self.detach(index);
+                self.report(self.numbers[index as usize], |lane| Report::Lost { lane, error });
+                None
+            }
+        }
+    }
+
+    /// Receives, parses, lets the front act, sends.
+    fn turn(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
+        self.paths.has_moved = false;
+        self.receive_frames(front);
+        let has_express = self.has_express();
+        let mut has_heard = false;
+        for _ in 0..self.lanes.count(List::Ready) {
+            let Some(index) = self.lanes.next(List::Ready) else { break };
+            let Some(lane) = self.lanes.get_mut(index) else { continue };
+            let yields = has_express && !lane.is_express(self.shared.now);
+            let limit = if yields { YIELDING_RX_BYTES } else { RX_BUFFER_BYTES };
+            lane.set_yielding(yields);
+            let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, limit));
+            let (heard, mut rest) = received.unwrap_or_default();
+            let next = if heard.more { List::Ready } else { List::Idle };
+            self.lanes.note(next, index);
+            if heard.something {
+                self.core.waits.worked();
+                has_heard = true;
+            }
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+                if rest.is_some() {
+                    self.run_front(front);
+                }
+                if yields {
+                    self.serve_express(index, front, &mut rx.express);
+                }
+            }
+        }
+        self.run_front(front);
+        if has_heard {
+            self.turned();
+        }
+        if !has_express && self.shared.pace == Pace::Awake {
+            self.look_again(front, rx);
+        }
+        let holds = !has_express && self.holds_back();
+        self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
+        for index in self.lanes.indices() {
+            self.end_turn(index, holds);
+        }
+        self.shared.ports.flush();
+        self.write_meters();
+    }
+
+    /// Something was heard in this turn: what it does with few requests from now on.
+    fn turned(&mut self) {
+        let is_alone = self.lanes.len() == 1;
+        let lane = self.lanes.iter_mut().next().filter(|_| is_alone);
+        let (few, requests) =
+            lane.map_or((false, 0), |lane| (lane.is_few(), lane.requests_ended()));
+        self.core.waits.turned(self.shared.now, few, || requests);
+        let pace = self.core.waits.pace();
+        let has_changed = std::mem::replace(&mut self.shared.pace, pace) != pace;
+        // A connection that is new has heard nothing yet.
+        if is_alone || has_changed {
+            self.lanes.iter_mut().for_each(|lane| lane.set_pace(pace));
+        }
+    }
+
+    /// Receives what has come meanwhile and adds to what waits to be sent.
+    fn look_again(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
+        let Some(index) = self.lanes.indices().next().filter(|_| self.lanes.len() == 1) else {
+            return;
+        };
+        for _ in 0..LOOKS_MAX {
+            if !self.lanes.get_mut(index).is_some_and(HostLane::looks_again) {
+                break;
+            }
+            let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, RX_BUFFER_BYTES));
+            let (heard, mut rest) = received.unwrap_or_default();
+            if !heard.something {
+                break;
+            }
+            self.core.waits.worked();
+            if heard.more {
+                self.lanes.note(List::Ready, index);
+            }
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+            }
+            self.run_front(front);
+        }
+    }
+
+    #[inline]
+    fn end_turn(&mut self, index: u32, holds: bool) {
+        if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
+            self.use_lane(index, HostLane::end_turn);
+        }
+        if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
+            self.lanes.note(List::Idle, index);
+        }
+        if let Some(cids) = self.lanes.get_mut(index).and_then(HostLane::take_overdue) {
+            self.report(self.numbers[index as usize], |lane| Report::Overdue { lane, cids });
+        }
+        if self.lanes.get(index).is_some_and(|lane| lane.express.is_busy()) {
+            self.review_express(index);
+        }
+        if self.lanes.get(index).is_some_and(HostLane::diverts) {
+            self.divert(index);
+        }
+        if self.is_leaving() {
+            self.check_leaving(index);
+        }
+    }
+
+    /// Lets other threads see how it goes.
+    fn write_meters(&mut self) {
+        self.core.waits.show().lanes.set(self.lanes.len() as u64);
+        let mut all = self.lanes.iter().map(HostLane::stats);
+        let first = all.next().unwrap_or_default(); // most often there is no other
+        let stats = all.fold(first, |sum, lane| sum + lane);
+        let sends = stats.sends + self.shared.ports.calls();
+        self.own.batching.write(&LaneStats { sends, ..stats });
+        let mut errors = self.errors;
+        for (index, &number) in self.lanes.indices().zip(&self.numbers) {
+            let Some(lane) = self.lanes.get(index) else { continue };
+            if let Some(counters) = self.counters.get(number) {
+                counters.write(&LaneReading { errors, ..lane.reading() });
+            }
+            errors = 0; // counted once
+        }
+        self.write_expresses();
+        self.write_paths();
+    }
+
+    /// Whether a lane carries latency-critical requests, and there are others.
+    fn has_express(&mut self) -> bool {
+        let now = self.shared.now;
+        self.lanes.len() > 1 && self.lanes.iter_mut().any(|lane| lane.is_express(now))
+    }
+
+    /// Latency-critical lanes have a turn in the middle of the turn of lane `other`, whose octets stay where they are.
+    fn serve_express(&mut self, other: u32, front: &mut dyn Front, rx: &mut RxBuffer) {
+        let now = self.shared.now;
+        for index in self.lanes.indices() {
+            let is_express = |lane: &mut HostLane| lane.is_express(now);
+            if index == other || !self.lanes.get_mut(index).is_some_and(is_express) {
+                continue;
+            }
+            let received = self.use_lane(index, |l, _| l.receive(rx, RX_BUFFER_BYTES));
+            let (_, mut rest) = received.unwrap_or_default();
+            if rest.is_some() {
+                self.shared.now = clock::now(); // the turn has lasted a while
+            }
+            while let Some(octets) = rest {
+                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
+                self.run_front(front);
+            }
+        }
+    }
+
+    fn run_front(&mut self, front: &mut dyn Front) {
+        front.turn(&mut TurnView { reactor: self });
+        for index in self.lanes.indices() {
+            if self.lanes.get(index).is_some_and(|lane| lane.is_due(self.shared.now)) {
+                self.use_lane(index, HostLane::flush);
+            }
+        }
+    }
+}
+
+/// A reactor with the front that uses its lanes.
+struct Running<'a> {
+    reactor: &'a mut Reactor,
+    front: &'a mut dyn Front,
+}
+
+impl roadtrain_reactor::Reactor for Running<'_> {
+    type Message = Order;
+
+    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+        (&mut self.reactor.core, &mut self.reactor.ring)
+    }
+
+    fn is_over(&self) -> bool {
+        self.reactor.stop
+    }
+
+    fn is_all_busy(&self) -> bool {
+        let Reactor { frames, lanes, watches, commands, .. } = &*self.reactor;
+        let is_busy = frames.came || lanes.count(List::Ready) > 0;
+        is_busy && lanes.len() == 1 && watches.is_empty() && *commands == 0
+    }
+
+    fn has_work(&self) -> bool {
+        let Reactor { frames, lanes, shared, ready, answers, look_ups, paths, .. } = &*self.reactor;
+        frames.came
+            || paths.has_moved
+            || lanes.count(List::Ready) > 0
+            || !(shared.completions.is_empty() && ready.is_empty() && answers.is_empty())
+            || !look_ups.is_empty()
+    }
+
+    fn expects(&self) -> bool {
+        self.reactor.lanes.iter().any(|lane| lane.outstanding() > 0)
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        let lanes = self.reactor.lanes.iter_mut().filter_map(HostLane::deadline);
+        lanes.chain(self.front.deadline()).min()
+    }
+
+    /// Beside a lane that goes on without a poll, the others need theirs.
+    fn poll_lanes(&mut self, has_work: bool) {
+        let Reactor { lanes, ring, .. } = &mut *self.reactor;
+        while let Some(index) = lanes.next(List::Idle) {
+            if has_work && lanes.len() > 1 {
+                lanes.poll(ring, index);
+            }
+        }
+        if !has_work {
+            lanes.indices().for_each(|index| lanes.poll(ring, index));
+        }
+    }
+
+    fn poll_ports(&mut self) {
+        self.reactor.poll_ports();
+    }
+
+    fn check_lanes(&mut self) {
+        let lanes = &mut self.reactor.lanes;
+        lanes.indices().for_each(|index| _ = lanes.note(List::Ready, index));
+    }
+
+    fn lanes(&self) -> usize {
+        self.reactor.lanes.len()
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.reactor.lanes.iter().map(HostLane::stats).fold(LaneStats::default(), |a, b| a + b)
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.reactor.shared.now = now;
+    }
+
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
+        self.reactor.completed(data, cqe);
+    }
+
+    fn obey(&mut self, order: Order) {
+        self.reactor.obey(order);
+    }
+
+    fn hears_idle(&self) -> bool {
+        self.reactor.shared.in_flight > Auto::IN_FOUR_PARTS
+    }
+
+    fn set_idle(&mut self, now: Instant, permille: u32) {
+        self.reactor.lanes.iter_mut().for_each(|lane| lane.set_idle(now, permille));
+    }
+
+    fn turn(&mut self, rx: &mut RxBuffers) {
+        self.reactor.turn(self.front, rx);
+    }
+}
+
+impl Pollable for HostLane {
+    fn fd(&self) -> Option<RawFd> {
+        HostLane::fd(self)
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+
+    fn is_blocked(&self) -> bool {
+        HostLane::is_blocked(self)
+    }
+}

@@ -1,0 +1,117 @@
+//! A host whose reactor a test turns, on the test's own thread: lanes without a control thread.
+
+use super::{Order, Parts, Reactor, Running};
+use crate::admin::Admin;
+use crate::api::{Class, Front, Turn};
+use crate::blocking::BlockingQpair;
+use crate::config::HostConfig;
+use crate::counters::LaneCounters;
+use crate::ether::Ports;
+use crate::link::Link;
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_host_proto::bringup::NamespaceInfo;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
+use roadtrain_reactor::RxBuffers;
+use roadtrain_system::mailbox::mailbox;
+use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::os::fd::RawFd;
+
+/// A connected controller.
+pub struct Connected {
+    _admin: Admin,
+    links: Vec<Link>,
+}
+
+impl Connected {
+    /// Connects as many lanes as `config` says, by calls that wait.
+    pub fn new(config: &HostConfig) -> Connected {
+        let mut admin = Admin::connect(config).unwrap();
+        let info = admin.information(config.lanes, 0).unwrap();
+        let connect = |number: u32| {
+            let entries = config.queue_entries;
+            let mut lane =
+                BlockingQpair::connect_admin(config, entries, None, &mut Fence::default()).unwrap();
+            let (qid, sqsize) = (number as u16 + 1, entries - 1);
+            // As hosts do.
+            let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
+            let connect = Connect { recfmt: 0, qid, sqsize, cattr, kato_ms: 0 };
+            let names = ConnectData::new(
+                config.host_id,
+                admin.cntlid,
+                &config.subsystem_nqn,
+                &config.host_nqn,
+            );
+            let cqe = lane.command(&connect.emit(), names.as_bytes(), &mut []).unwrap();
+            assert!(cqe.status().is_success(), "{}", cqe.status());
+            lane.wire.into_link(info.in_capsule_bytes, config.policy).unwrap()
+        };
+        let links = (0..config.lanes).map(connect).collect();
+        Connected { _admin: admin, links }
+    }
+}
+
+struct Idle;
+
+impl Front for Idle {
+    fn turn(&mut self, _: &mut dyn Turn) {}
+}
+
+/// A host on its caller's thread.
+pub struct HandHost {
+    reactor: Reactor,
+    rx: RxBuffers,
+    turns: u32,
+    _admin: Admin,
+}
+
+impl HandHost {
+    /// Takes over the lanes that are connected.
+    pub fn new(config: &HostConfig, connected: Connected) -> HandHost {
+        let lanes: Vec<usize> = (0..config.lanes as usize).collect();
+        let ((_, inbox), (reports, _)) = (mailbox().unwrap(), mailbox().unwrap());
+        let parts = Parts {
+            paths: 1,
+            counters: lanes.iter().map(|_| LaneCounters::default()).collect(),
+            lanes,
+            queue_entries: config.queue_entries,
+            class: Class::Normal,
+            express: config.express,
+            io_timeout: config.io_timeout,
+            waiting: config.waiting,
+            slow_over: config.slow_over,
+            meter: Default::default(),
+            own: Default::default(),
+            ports: Ports::default(),
+            inbox,
+            reports: vec![reports],
+            path_policy: Default::default(),
+        };
+        let mut reactor = Reactor::new(parts).unwrap();
+        for (lane, link) in connected.links.into_iter().enumerate() {
+            let (link, rules, barred) = (Box::new(link), RetryRules::default(), Barred::default());
+            let (writes, guard) = (PathWrites::default(), Default::default());
+            let verifier = NamespaceInfo { nsid: 1, write_verifier: Some(1), ..Default::default() };
+            writes.observe(&[verifier]);
+            reactor.obey(Order::Attach { lane, link, rules, barred, writes, guard });
+        }
+        let mut idle = Idle;
+        let mut running = Running { reactor: &mut reactor, front: &mut idle };
+        let rx = roadtrain_reactor::begin(&mut running).expect("nobody runs it");
+        HandHost { reactor, rx, turns: 0, _admin: connected._admin }
+    }
+
+    /// Its connections.
+    pub fn sockets(&self) -> Vec<RawFd> {
+        self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
+    }
+
+    /// One turn.
+    pub fn step(&mut self, front: &mut dyn Front) {
+        self.turns = self.turns.wrapping_add(1);
+        let mut running = Running { reactor: &mut self.reactor, front };
+        roadtrain_reactor::step(&mut running, self.turns, &mut self.rx).unwrap();
+    }
+}

@@ -1,0 +1,206 @@
+//! Express connections of a reactor's lanes: each is a lane of its own in the table, which the front does not see.
+//! Whether there is one, and what takes it, is decided by `host_proto::express`.
+
+use super::{Reactor, Report};
+use crate::counters::ExpressReading;
+use crate::lane::HostLane;
+use crate::link::Link;
+use roadtrain_host_proto::express::Wish;
+use roadtrain_host_proto::old_commands::LaneGuard;
+use roadtrain_host_proto::pins::Barred;
+use roadtrain_host_proto::retry::RetryRules;
+use roadtrain_host_proto::write_verifier::PathWrites;
+use roadtrain_reactor::List;
+use roadtrain_reactor::recorded::Line;
+use roadtrain_wire::fabrics;
+use tracing::debug;
+
+/// A connection that was opened for a lane.
+pub(crate) struct ExpressLink {
+    pub(crate) link: Box<Link>,
+    /// Its number over all connections: its queue identifier less one.
+    pub(crate) number: usize,
+    pub(crate) rules: RetryRules,
+    pub(crate) barred: Barred,
+    pub(crate) writes: PathWrites,
+    /// The controller knows Disconnect.
+    pub(crate) may_close: bool,
+    /// What writes have to wait for.
+    pub(crate) guard: LaneGuard,
+}
+
+/// The number of a place that has no lane.
+const NOBODY: usize = usize::MAX;
+
+impl Reactor {
+    /// What a lane had asked for; `None`: it does not get it.
+    pub(super) fn express_came(&mut self, lane: usize, express: Option<ExpressLink>) {
+        let now = self.shared.now;
+        let Some(home) = self.index_of(lane) else { return };
+        let (path, _) = self.layout().split(lane);
+        let Some(of) = self.lanes.get_mut(home) else { return };
+        if !of.express.is_asked() {
+            if let Some(ExpressLink { number, .. }) = express {
+                self.report(lane, |lane| Report::ExpressClosed { lane, number });
+            }
+            return;
+        }
+        let Some(ExpressLink { mut link, number, rules, barred, writes, may_close, guard }) =
+            express
+        else {
+            return of.express.refused(now);
+        };
+        let mut lane = of.beside();
+        of.express.opened(now, may_close);
+        of.expresses_opened += 1;
+        link.set_line(Line {
+            qid: u16::try_from(number + 1).unwrap_or(u16::MAX),
+            ..Line::default()
+        });
+        link.move_to(now, &self.shared.ports, self.lanes_of_path());
+        lane.set_barred(barred);
+        lane.requests.core.set_writes(writes);
+        lane.attach(*link, (rules, guard), now);
+        let (index, _) = self.lanes.reserve();
+        self.lanes.put(index, lane);
+        self.set_number(index, self.layout().of(path, number));
+        if let Some(of) = self.lanes.get_mut(home) {
+            of.express_at = Some(index);
+        }
+        self.lanes.note(List::Ready, index);
+        self.expresses += 1;
+        self.write_express(home);
+    }
+
+    /// The place that a latency-critical request of a lane goes to: the express connection's, if that takes it and has
+    /// room.
+    #[cold]
+    pub(super) fn way(&mut self, home: u32) -> u32 {
+        let now = self.shared.now;
+        let way = self.lanes.get_mut(home).and_then(|lane| lane.way(now));
+        let has_room = |at: &u32| self.lanes.get(*at).is_some_and(|express| express.room() > 0);
+        way.filter(has_room).unwrap_or(home)
+    }
+
+    /// What a lane's express wants.
+    pub(super) fn review_express(&mut self, home: u32) {
+        let now = self.shared.now;
+        let carried = self.express_of(home).map_or(0, HostLane::outstanding);
+        let Some(lane) = self.lanes.get_mut(home) else { return };
+        if !lane.is_connected() {
+            return; // it is lost, with its express connection
+        }
+        match lane.express.poll(now, carried) {
+            Some(Wish::Open) => {
+                self.report(self.numbers[home as usize], |lane| Report::WantsExpress { lane });
+            }
+            Some(Wish::Close) => self.begin_to_close(home),
+            None if lane.express.is_closing() && self.has_closed(home) => self.express_closed(home),
+            None => {}
+        }
+    }
+
+    pub(super) fn express_of(&self, home: u32) -> Option<&HostLane> {
+        self.lanes.get(self.lanes.get(home)?.express_at?)
+    }
+
+    fn begin_to_close(&mut self, home: u32) {
+        let Some(index) = self.lanes.get(home).and_then(|lane| lane.express_at) else { return };
+        let now = self.shared.now;
+        let is_sent = self
+            .lanes
+            .get_mut(index)
+            .is_some_and(|lane| lane.submit_bare(now, &fabrics::disconnect()));
+        if !is_sent {
+            self.express_closed(home);
+        }
+    }
+
+    /// Whether the target has answered Disconnect, or has had the time.
+    fn has_closed(&self, home: u32) -> bool {
+        self.express_of(home).is_none_or(|express| express.in_flight() == 0)
+            || self.lanes.get(home).is_some_and(|lane| lane.express.gives_up(self.shared.now))
+    }
+
+    /// It is closed, and carried nothing: Disconnect is answered, or the target has ended it.
+    pub(super) fn express_closed(&mut self, home: u32) {
+        let now = self.shared.now;
+        let Some(index) = self.lanes.get_mut(home).and_then(|lane| lane.express_at) else { return };
+        let (_, number) = self.layout().split(self.numbers[index as usize]);
+        self.lanes.forget_polls(&mut self.ring, index);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.part(&mut self.shared);
+        }
+        self.take_back(home);
+        if let Some(lane) = self.lanes.get_mut(home) {
+            lane.express.closed(now);
+        }
+        let lane = self.numbers[home as usize];
+        debug!(lane, "express connection closed");
+        self.report(lane, |lane| Report::ExpressClosed { lane, number });
+    }
+
+    /// The lane at that place has that number over all paths.
+    pub(super) fn set_number(&mut self, index: u32, number: usize) {
+        self.numbers.resize(self.numbers.len().max(index as usize + 1), NOBODY);
+        self.numbers[index as usize] = number;
+    }
+
+    /// The lane that has this express connection, if it is one, and is closing it.
+    pub(super) fn closes_express(&self, index: u32) -> Option<u32> {
+        let home = self.home_of(index);
+        let is_closing = self.lanes.get(home).is_some_and(|lane| lane.express.is_closing());
+        (home != index && is_closing).then_some(home)
+    }
+
+    /// The lane whose express connection has this place; else the place itself.
+    pub(super) fn home_of(&self, index: u32) -> u32 {
+        let is_home =
+            |home: &u32| self.lanes.get(*home).is_some_and(|l| l.express_at == Some(index));
+        self.lanes.indices().find(is_home).unwrap_or(index)
+    }
+
+    /// The controller's connections are gone: the requests of its express connection are the lane's again.
+    pub(super) fn lose_express(&mut self, home: u32) {
+        self.take_back(home);
+        let now = self.shared.now;
+        if let Some(lane) = self.lanes.get_mut(home) {
+            lane.express.lost(now);
+        }
+    }
+
+    fn take_back(&mut self, home: u32) {
+        let Some(index) = self.lanes.get_mut(home).and_then(|lane| lane.express_at.take()) else {
+            return;
+        };
+        self.detach(index);
+        let express = self.lanes.take_if(index, |_| true);
+        self.numbers[index as usize] = NOBODY;
+        self.expresses -= 1;
+        if let (Some(express), Some(lane)) = (express, self.lanes.get_mut(home)) {
+            lane.absorb(express, &mut self.shared);
+        }
+        self.write_express(home);
+    }
+
+    /// Lets other threads see how it goes with express connections.
+    pub(super) fn write_expresses(&self) {
+        if self.expresses > 0 {
+            self.lanes.indices().for_each(|home| self.write_express(home));
+        }
+    }
+
+    fn write_express(&self, home: u32) {
+        let Some(counters) = self.counters.get(self.numbers[home as usize]) else { return };
+        let Some(lane) = self.lanes.get(home) else { return };
+        let express = self.express_of(home);
+        let stats = express.map(HostLane::stats).unwrap_or_default();
+        counters.write_express(&ExpressReading {
+            is_open: express.is_some(),
+            opened: lane.expresses_opened,
+            requests: stats.requests,
+            data_bytes: stats.data_bytes,
+            in_flight: express.map_or(0, HostLane::outstanding),
+        });
+    }
+}

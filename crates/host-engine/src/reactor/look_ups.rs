@@ -1,0 +1,33 @@
+//! What the front wants to know of blocks: the control thread of a path asks its target.
+
+use super::{Reactor, Report};
+use crate::api::{Allocation, AllocationQuery};
+use std::collections::VecDeque;
+
+/// Answers that the front has not taken.
+#[derive(Default)]
+pub(super) struct LookUps(VecDeque<(u64, Option<Allocation>)>);
+
+impl LookUps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn answered(&mut self, key: u64, found: Option<Allocation>) {
+        self.0.push_back((key, found));
+    }
+
+    pub(super) fn next(&mut self) -> Option<(u64, Option<Allocation>)> {
+        self.0.pop_front()
+    }
+}
+
+impl Reactor {
+    /// Asks over a path that reaches the namespace; `false`: there is none now.
+    pub(super) fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+        let path = self.path_to(query.nsid);
+        let (Some(path), Some(&lane)) = (path, self.numbers.first()) else { return false };
+        self.reports[path].send(Report::LookUp { by: (lane, key), query });
+        true
+    }
+}

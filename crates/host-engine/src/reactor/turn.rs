@@ -1,0 +1,125 @@
+//! What a front may do in its part of a turn.
+
+use super::{KEY_MASK, Reactor, Watch, event};
+use crate::api::{
+    Allocation, AllocationQuery, Class, Completion, Interest, LaneId, Request, RingCommand, Turn,
+};
+use crate::lane::HostLane;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::event::mark;
+use roadtrain_reactor::stats::LaneStats;
+use std::os::fd::RawFd;
+
+pub(super) struct TurnView<'a> {
+    pub(super) reactor: &'a mut Reactor,
+}
+
+impl Turn for TurnView<'_> {
+    fn now(&self) -> Instant {
+        self.reactor.shared.now
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let completion = self.reactor.shared.completions.pop_front()?;
+        self.reactor.errors += u64::from(!completion.status.is_success());
+        self.reactor.own.ended(&completion);
+        Some(completion)
+    }
+
+    fn room(&self, lane: LaneId) -> u32 {
+        if self.reactor.paths.are_several() {
+            return self.reactor.room_of_paths(lane.0 as u32);
+        }
+        self.reactor.lanes.get(lane.0 as u32).map_or(0, HostLane::room)
+    }
+
+    fn submit(&mut self, lane: LaneId, request: Request) -> Result<(), Request> {
+        let reactor = &mut *self.reactor;
+        let mut index = lane.0 as u32;
+        if reactor.paths.are_several() {
+            let Some(at) = reactor.path_for(index, &request) else { return Err(request) };
+            index = at;
+        }
+        let Some(mut lane) = reactor.lanes.get_mut(index) else { return Err(request) };
+        if lane.class_of(&request) == Class::Latency {
+            index = reactor.way(index);
+            let Some(other) = reactor.lanes.get_mut(index) else { return Err(request) };
+            lane = other;
+        }
+        lane.submit(request, &mut reactor.shared)?;
+        if lane.is_due(reactor.shared.now) {
+            reactor.use_lane(index, HostLane::flush);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, fd: RawFd, interest: Interest, key: u64) {
+        let reactor = &mut *self.reactor;
+        reactor.watch_serial = reactor.watch_serial.wrapping_add(1);
+        let index = reactor.watch_serial;
+        let user_data = mark(event::WATCH, index, 0);
+        let events = match interest {
+            Interest::Readable => libc::POLLIN,
+            Interest::Writable => libc::POLLOUT,
+        };
+        reactor.watches.push(Watch { key, user_data });
+        event::poll(&mut reactor.ring, fd, events, user_data);
+    }
+
+    fn unwatch(&mut self, key: u64) {
+        let reactor = &mut *self.reactor;
+        for watch in reactor.watches.extract_if(.., |watch| watch.key == key) {
+            event::forget(&mut reactor.ring, watch.user_data);
+        }
+        reactor.ready.retain(|&ready| ready != key);
+    }
+
+    fn next_ready(&mut self) -> Option<u64> {
+        self.reactor.ready.pop_front()
+    }
+
+    unsafe fn command(&mut self, command: &RingCommand, key: u64) {
+        let reactor = &mut *self.reactor;
+        let user_data = u64::from(event::COMMAND) << 56 | (key & KEY_MASK);
+        // SAFETY: passed on to the front; it is not dropped before its commands have come back.
+        if unsafe { reactor.ring.command(command, user_data) } {
+            reactor.commands += 1;
+        } else {
+            reactor.answers.push_back((key & KEY_MASK, -libc::EOPNOTSUPP));
+        }
+    }
+
+    fn next_command(&mut self) -> Option<(u64, i32)> {
+        self.reactor.answers.pop_front()
+    }
+
+    fn look_up(&mut self, query: AllocationQuery, key: u64) -> bool {
+        self.reactor.look_up(query, key)
+    }
+
+    fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
+        self.reactor.look_ups.next()
+    }
+
+    fn stats(&mut self, lane: LaneId) -> LaneStats {
+        let reactor = &*self.reactor;
+        let Some(of) = reactor.lanes.get(lane.0 as u32) else { return LaneStats::default() };
+        let express = of.express_at.and_then(|at| reactor.lanes.get(at));
+        let stats = express.map_or_else(|| of.stats(), |express| of.stats() + express.stats());
+        let stats = reactor.stats_of_other_paths(lane.0 as u32).fold(stats, |a, b| a + b);
+        if lane.0 > 0 {
+            return stats;
+        }
+        // What is the reactor's is counted with its first lane.
+        let sends = stats.sends + reactor.shared.ports.calls();
+        LaneStats { waits: reactor.core.waits.sleeps, sends, ..stats }
+    }
+
+    fn stop(&mut self) {
+        self.reactor.stop = true;
+    }
+
+    fn stopping(&self) -> bool {
+        self.reactor.stopping
+    }
+}

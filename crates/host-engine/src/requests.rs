@@ -1,0 +1,294 @@
+//! A lane's requests with their buffers: where data comes from and goes to, while `host_proto::requests` decides
+//! about the requests themselves.
+
+use super::api::{Completion, Op, Request};
+use roadtrain_host_proto::express::Traffic;
+use roadtrain_host_proto::old_commands::BlockRange;
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_host_proto::requests::{Addressed, Ended, Outcome, Queue, Requests};
+use roadtrain_host_proto::write_verifier::Durability;
+use roadtrain_proto::policy::Urgency;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::Place;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tracing::warn;
+
+/// Octets of a Dataset Management range.
+const RANGE_BYTES: usize = 16;
+
+/// How a slot's command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) cqe: Cqe,
+    /// All data has moved, unchanged.
+    pub(super) data_intact: bool,
+    /// What was sent may still be read by the kernel: a buffer cannot go back yet.
+    pub(super) blocked: bool,
+}
+
+/// A command that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HasEnded {
+    /// Octets of its data.
+    pub(super) bytes: u64,
+    /// How long its request has taken; 0 when it is tried again.
+    pub(super) latency_ns: u64,
+}
+
+/// All requests of a lane.
+pub(crate) struct LaneRequests {
+    pub(super) core: Requests<Request>,
+    /// Dataset Management ranges by slot: their place must not move while they are sent.
+    ranges: Box<[[u8; RANGE_BYTES]]>,
+    /// Completed while their data was still in a blocked caravan.
+    deferred: Vec<Completion>,
+}
+
+/// A link, and the ranges of its commands.
+struct LinkQueue<'a, L> {
+    link: &'a mut L,
+    ranges: &'a mut [[u8; RANGE_BYTES]],
+}
+
+impl Request {
+    /// Octets of its data.
+    #[inline]
+    pub(super) fn octets(&self) -> u32 {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len() as u32)
+    }
+}
+
+impl Addressed for Request {
+    #[inline]
+    fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    #[inline]
+    fn traffic(&self) -> Traffic {
+        Traffic::of(self.class, self.octets())
+    }
+
+    fn may_repeat(&self) -> bool {
+        self.op != Op::CompareAndWrite
+    }
+
+    fn has_effect(&self) -> bool {
+        !matches!(self.op, Op::Read | Op::Compare | Op::Verify | Op::Flush)
+    }
+
+    fn changes(&self) -> BlockRange {
+        match self.op {
+            // Its blocks are the sum of what its list says.
+            Op::Copy => BlockRange { first: self.slba, ..BlockRange::all(self.nsid) },
+            _ => BlockRange { nsid: self.nsid, first: self.slba, count: self.blocks.into() },
+        }
+    }
+
+    #[inline]
+    fn durability(&self) -> Durability {
+        match self.op {
+            Op::Read | Op::Compare | Op::Verify => Durability::Unchanged,
+            Op::Flush => Durability::Flush,
+            _ if self.fua => Durability::Unchanged,
+            _ => Durability::NeedsFlush,
+        }
+    }
+}
+
+impl<L: Queue<Request>> Queue<Request> for LinkQueue<'_, L> {
+    #[inline]
+    fn room(&self) -> u32 {
+        self.link.room()
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        self.link.in_flight()
+    }
+
+    #[inline]
+    fn submit(&mut self, now: Instant, request: &mut Request) -> Option<u16> {
+        let slot = self.link.submit(now, request)?;
+        if request.op == Op::Discard {
+            self.ranges[usize::from(slot)] = range(request);
+        }
+        Some(slot)
+    }
+}
+
+impl LaneRequests {
+    /// None, in a queue of so many entries.
+    pub(super) fn new(queue_entries: u16, timeout: Option<Duration>) -> Self {
+        LaneRequests {
+            core: Requests::new(queue_entries, timeout),
+            ranges: vec![[0; RANGE_BYTES]; queue_entries.into()].into_boxed_slice(),
+            deferred: Vec::new(),
+        }
+    }
+
+    /// Takes a request; `true`: its command is under way.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        request: Request,
+        link: Option<&mut impl Queue<Request>>,
+    ) -> bool {
+        let LaneRequests { core, ranges, .. } = self;
+        core.take(now, request, link.map(|link| LinkQueue { link, ranges }).as_mut())
+    }
+
+    /// What waits gets slots.
+    #[inline]
+    pub(super) fn resume(&mut self, now: Instant, link: &mut impl Queue<Request>) {
+        self.core.resume(now, &mut LinkQueue { link, ranges: &mut self.ranges });
+    }
+
+    /// Entries of its queue.
+    pub(super) fn entries(&self) -> u16 {
+        self.ranges.len() as u16
+    }
+
+    /// Takes over the requests of another connection of the lane: both are gone.
+    pub(super) fn absorb(&mut self, mut other: LaneRequests) {
+        debug_assert!(other.deferred.is_empty(), "they have been taken");
+        self.core.absorb(&mut other.core);
+    }
+
+    /// Completions that waited for their caravan to leave, and those of requests that have failed: nothing of this lane
+    /// is being sent.
+    pub(super) fn take_held_back(&mut self, now: Instant) -> impl Iterator<Item = Completion> {
+        let failed = std::iter::from_fn(|| self.core.next_failed());
+        self.deferred.drain(..).chain(failed.map(move |ended| completion(now, ended)))
+    }
+
+    /// Data that the slot's command sends.
+    pub(super) fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
+        let request = self.core.get(slot)?;
+        let data: &[u8] = match &request.buffer {
+            Some(buffer) => buffer,
+            None => &self.ranges[usize::from(slot)],
+        };
+        Some(&data[offset as usize..][..length as usize])
+    }
+
+    /// Where data of the slot's command belongs. It is ours until the request completes.
+    pub(super) fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
+        let buffer = self.core.get_mut(slot)?.buffer.as_mut()?;
+        let rest = &mut buffer[offset as usize..][..length as usize];
+        Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
+    }
+
+    /// Copies data of the slot's command to where it belongs.
+    pub(super) fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
+        if let Some(buffer) = self.core.get_mut(slot).and_then(|request| request.buffer.as_mut()) {
+            buffer[offset as usize..][..data.len()].copy_from_slice(data);
+        }
+    }
+
+    /// The slot's command has ended. Its request completes now, or waits for another try or for its caravan.
+    /// `None`: the slot was not used.
+    pub(super) fn end(
+        &mut self,
+        slot: u16,
+        end: &Ending,
+        now: Instant,
+        completions: &mut VecDeque<Completion>,
+    ) -> Option<HasEnded> {
+        let request = self.core.get(slot)?;
+        let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len() as u64);
+        let sends = matches!(request.op, Op::Write | Op::Compare | Op::CompareAndWrite | Op::Copy);
+        let status = end.cqe.status();
+        let completion = match self.core.end(now, slot, status, end.data_intact) {
+            Some(Outcome::Ended(ended)) => completion(now, ended),
+            Some(Outcome::Rests { nsid, is_first }) => {
+                match status.is_success() {
+                    _ if !is_first => {}
+                    true => warn!(nsid, "success, but not all data has moved: trying again"),
+                    false => warn!(nsid, "{status}: trying again"),
+                }
+                return Some(HasEnded { bytes, latency_ns: 0 });
+            }
+            None => return None,
+        };
+        let latency_ns = completion.latency_ns;
+        if end.blocked && sends {
+            self.deferred.push(completion);
+        } else {
+            completions.push_back(completion);
+        }
+        Some(HasEnded { bytes, latency_ns })
+    }
+}
+
+/// A request's end.
+fn completion(now: Instant, ended: Ended<Request>) -> Completion {
+    let Ended { request, status, since } = ended;
+    let latency_ns = now.0.saturating_sub(since.0);
+    let Request { token, op, buffer, .. } = request;
+    Completion { token, op, status, buffer, latency_ns }
+}
+
+/// A Dataset Management range: context attributes, length in blocks, starting LBA.
+fn range(request: &Request) -> [u8; RANGE_BYTES] {
+    let mut range = [0; RANGE_BYTES];
+    range[4..8].copy_from_slice(&request.blocks.to_le_bytes());
+    range[8..].copy_from_slice(&request.slba.to_le_bytes());
+    range
+}
+
+#[inline]
+pub(super) fn command(request: &Request) -> (Sqe, Data) {
+    let length = request.octets();
+    let rw = |opcode| Sqe::rw(opcode, request.nsid, request.slba, request.blocks);
+    let (mut sqe, data) = match request.op {
+        Op::Read => (rw(opcode::READ), Data::In(length)),
+        Op::Write => (rw(opcode::WRITE), Data::Out(length)),
+        Op::Compare => (rw(opcode::COMPARE), Data::Out(length)),
+        // Its second command: see `compare_of`.
+        Op::CompareAndWrite => (rw(opcode::WRITE), Data::Out(length / 2)),
+        Op::Verify => (rw(opcode::VERIFY), Data::None),
+        Op::WriteUncorrectable => (rw(opcode::WRITE_UNCORRECTABLE), Data::None),
+        Op::Copy => {
+            let mut sqe = Sqe::new(opcode::COPY, request.nsid);
+            sqe.set_slba(request.slba);
+            sqe.cdw12 = (request.blocks.wrapping_sub(1) & 0xff).into();
+            (sqe, Data::Out(length))
+        }
+        Op::Flush => (Sqe::new(opcode::FLUSH, request.nsid), Data::None),
+        Op::WriteZeroes { deallocate } => {
+            let mut sqe = rw(opcode::WRITE_ZEROES);
+            if deallocate {
+                sqe.cdw12 = (sqe.cdw12.get() | cdw12::DEAC).into();
+            }
+            (sqe, Data::None)
+        }
+        Op::Discard => {
+            let mut sqe = Sqe::new(opcode::DATASET_MANAGEMENT, request.nsid);
+            sqe.cdw11 = 4.into(); // deallocate one range
+            (sqe, Data::Out(RANGE_BYTES as u32))
+        }
+    };
+    if matches!(request.op, Op::Read | Op::Write) {
+        sqe.cdw13 = request.class.to_dsm().into(); // so that the target treats it likewise
+    }
+    if request.fua && !matches!(request.op, Op::Flush | Op::WriteUncorrectable) {
+        sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
+    }
+    (sqe, data)
+}
+
+/// The first command of a Compare and Write.
+pub(super) fn compare_of(request: &Request) -> Sqe {
+    Sqe::rw(opcode::COMPARE, request.nsid, request.slba, request.blocks)
+}
+
+pub(super) fn urgency(request: &Request) -> Urgency {
+    let plain = matches!(request.op, Op::Read | Op::Write) && !request.fua && !request.urgent;
+    let at_least = if plain { Urgency::Bulk } else { Urgency::Urgent };
+    request.class.urgency().max(at_least)
+}

@@ -1,0 +1,110 @@
+//! Shortens what the control thread waits for once its controller is to end: a target that hangs is not to keep
+//! anybody who wants to leave.
+
+use roadtrain_system::mailbox::Event;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a target that says nothing is waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// The same of one that has answered since: its last flush may take that long.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// Says that a controller is to end.
+pub(super) struct StopSignal {
+    /// When waits are over, once it is raised.
+    until: Mutex<Option<Instant>>,
+    /// Wakes who waits.
+    bell: Event,
+}
+
+thread_local! {
+    /// The sign that this thread heeds.
+    static HEEDED: RefCell<Option<Arc<StopSignal>>> = const { RefCell::new(None) };
+}
+
+impl StopSignal {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        Ok(Arc::new(StopSignal { until: Mutex::default(), bell: Event::new()? }))
+    }
+
+    /// From now on who heeds it waits for [`FAREWELL`] at most, all in all.
+    pub(super) fn raise(&self) {
+        self.raise_for(FAREWELL);
+    }
+
+    /// The same for another time.
+    pub(super) fn raise_for(&self, farewell: Duration) {
+        self.until().get_or_insert_with(|| Instant::now() + farewell);
+        self.bell.wake();
+    }
+
+    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// This thread heeds `sign`.
+pub(super) fn heed(sign: &Arc<StopSignal>) {
+    HEEDED.set(Some(sign.clone()));
+}
+
+/// The target is there: what is to be said to it yet has its time.
+pub(super) fn begin_again() {
+    HEEDED.with_borrow(|sign| {
+        if let Some(sign) = sign
+            && let Some(until) = &mut *sign.until()
+        {
+            *until = Instant::now() + SHUTDOWN;
+        }
+    });
+}
+
+/// How much of `timeout` this thread may wait.
+pub(super) fn limit(timeout: Duration) -> Duration {
+    HEEDED.with_borrow(|sign| {
+        let until = sign.as_ref().and_then(|sign| *sign.until());
+        until.map_or(timeout, |until| timeout.min(until.saturating_duration_since(Instant::now())))
+    })
+}
+
+/// What becomes readable when this thread is to stop; nothing when it does already, or never has to.
+pub(super) fn descriptor() -> Option<RawFd> {
+    HEEDED.with_borrow(|sign| {
+        sign.as_ref().filter(|sign| sign.until().is_none()).map(|sign| sign.bell.fd())
+    })
+}
+
+/// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
+pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+    let end = Instant::now() + timeout;
+    if let Some(fd) = descriptor() {
+        let mut all = polls.to_vec();
+        all.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let ready = poll_calmly(&mut all, timeout)?;
+        let (mine, sign) = all.split_at(polls.len());
+        polls.copy_from_slice(mine);
+        if !ready || sign[0].revents == 0 || mine.iter().any(|poll| poll.revents != 0) {
+            return Ok(ready);
+        }
+    }
+    poll_calmly(polls, limit(end.saturating_duration_since(Instant::now())))
+}
+
+/// As [`poll`], whatever becomes of the controller.
+pub(super) fn poll_calmly(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
+    let ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: `polls` is a valid array of that length.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, ms) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::Interrupted => Ok(false),
+            _ => Err(error),
+        };
+    }
+    Ok(ready > 0)
+}

@@ -1,0 +1,165 @@
+//! The reactors' threads: their beginning and their end.
+
+use super::api::Front;
+use super::config::HostConfig;
+use super::counters::{LaneCounters, ReactorCounters};
+use super::error::HostError;
+use super::ether::Ports;
+use super::reactor::{Order, Parts, Reactor, Report};
+use roadtrain_reactor::spin::Meter;
+use roadtrain_reactor::tuning;
+use roadtrain_system::mailbox::{Outbox, mailbox};
+use roadtrain_system::platform::{Affinity, numa};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use tracing::warn;
+
+/// Deals `lanes` out to the reactors.
+pub(super) fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
+    (0..reactors).map(|reactor| (reactor..lanes).step_by(reactors).collect()).collect()
+}
+
+/// A reactor's thread, and what it is told.
+pub(super) struct ReactorHandle {
+    pub(super) orders: Outbox<Order>,
+    /// Its lanes' numbers over all reactors.
+    pub(super) lanes: Vec<usize>,
+    /// The same over all paths.
+    numbers: Vec<usize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReactorHandle {
+    /// To tell it things, for somebody who does not keep it.
+    pub(super) fn share(&self) -> ReactorHandle {
+        let (orders, lanes) = (self.orders.clone(), self.lanes.clone());
+        ReactorHandle { orders, lanes, numbers: Vec::new(), thread: None }
+    }
+
+    /// Waits until it has ended. A panic was reported by its `Goodbye`.
+    pub(super) fn join(&mut self) {
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Also when a controller does not begin: nothing of it keeps running.
+impl Drop for ReactorHandle {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.orders.send(Order::Stop);
+        for &lane in &self.numbers {
+            self.orders.send(Order::Fail { lane });
+        }
+        let _ = thread.join(); // a panic was reported by its `Goodbye`
+    }
+}
+
+/// Where a reactor shows what it learns of waiting, and what it counts.
+type Shown = (Arc<Meter>, Arc<ReactorCounters>);
+
+/// Starts a reactor; it runs when this returns.
+///
+/// # Errors
+/// The system's.
+pub(super) fn spawn(
+    config: &HostConfig,
+    affinity: Affinity,
+    lanes: Vec<usize>,
+    front: Box<dyn Front + Send>,
+    reports: Vec<Outbox<Report>>,
+    reactors: usize,
+    (counters, (meter, own)): (Arc<[LaneCounters]>, Shown),
+) -> Result<ReactorHandle, HostError> {
+    let system = |what| move |source| HostError::System { what, source };
+    let (orders, inbox) = mailbox().map_err(system("mailbox"))?;
+    let core = affinity.cpus.single();
+    let near = numa::take_from(affinity.node.into_iter().collect());
+    let of_ports = config.addresses().find(|address| address.ports() > 0);
+    let address = of_ports.unwrap_or(&config.address);
+    let unreachable = |source| HostError::Unreachable { address: address.clone(), source };
+    let ports = Ports::of_reactor(config.addresses(), reactors).map_err(unreachable)?;
+    drop(near);
+    let parts = Parts {
+        paths: config.addresses().count(),
+        lanes: lanes.clone(),
+        path_policy: config.path_policy,
+        queue_entries: config.queue_entries,
+        class: config.class,
+        io_timeout: config.io_timeout,
+        express: config.may_express(),
+        waiting: config.waiting,
+        slow_over: config.slow_over,
+        meter,
+        own,
+        ports,
+        inbox,
+        reports: reports.clone(),
+        counters,
+    };
+    let numbers = parts.numbers();
+    let (begun, beginning) = sync_channel(1);
+    let index = parts.lanes.first().copied().unwrap_or(0) % reactors;
+    let body = move || {
+        tuning::set_exact_timers();
+        numa::bind_thread(&affinity);
+        let mut goodbye = Goodbye { reports, index, failure: None };
+        match Reactor::new(parts) {
+            Ok(reactor) => {
+                let _ = begun.send(Ok(()));
+                let ended = Running { reactor, front: Some(front) }.run();
+                goodbye.failure = ended.err().map(|e| format!("reactor {index} has failed: {e}"));
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
+        }
+    };
+    let name = format!("roadtrain-{}", core.map_or("host".into(), |core| core.to_string()));
+    let thread = thread::Builder::new().name(name).spawn(body).map_err(system("thread"))?;
+    let handle = ReactorHandle { orders, lanes, numbers, thread: Some(thread) };
+    // No answer at all: its thread has panicked, and has said so.
+    let begun = beginning.recv().unwrap_or_else(|_| Err(io::Error::other("it has panicked")));
+    begun.map_err(system("reactor"))?;
+    Ok(handle)
+}
+
+/// A reactor and its front, which lives as long as drivers may use its memory.
+struct Running {
+    reactor: Reactor,
+    front: Option<Box<dyn Front + Send>>,
+}
+
+impl Running {
+    fn run(mut self) -> io::Result<()> {
+        self.front.as_mut().map_or(Ok(()), |front| self.reactor.run(&mut **front))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.reactor.has_commands() {
+            warn!("a driver still has commands: their memory is not given back");
+            #[expect(clippy::mem_forget, reason = "the driver still has the memory")]
+            std::mem::forget(self.front.take());
+        }
+    }
+}
+
+/// Reports the end of a reactor's thread, also when it panics.
+struct Goodbye {
+    reports: Vec<Outbox<Report>>,
+    index: usize,
+    failure: Option<String>,
+}
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        let panicked = || format!("reactor {} has panicked", self.index);
+        let failure = self.failure.take().or_else(|| thread::panicking().then(panicked));
+        for reports in &self.reports {
+            reports.send(Report::Ended(failure.clone()));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Completions in a reactor's ring: the kinds of user data. Operations of stores have one that `roadtrain_store` names.
+
+use roadtrain_system::ring::{Ring, UserData};
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// A lane's socket is readable, ...
+pub const LANE_IN: u8 = 1;
+/// ... or writable.
+pub const LANE_OUT: u8 = 2;
+/// Other threads have sent something.
+pub const INBOX: u8 = 3;
+/// Somebody connects.
+pub const LISTENER: u8 = 4;
+/// Frames have come, or a port's interface has gone down.
+pub const PORT: u8 = 5;
+/// Interfaces have changed.
+pub const INTERFACES: u8 = 6;
+/// A descriptor that a front watches.
+pub const WATCH: u8 = 7;
+/// A front's command to a driver.
+pub const COMMAND: u8 = 8;
+/// The end of a poll was asked for.
+const FORGOTTEN: u8 = 9;
+
+/// User data of a completion for the lane, listener or port of that index.
+#[inline]
+pub const fn mark(kind: u8, index: u32, generation: u32) -> u64 {
+    UserData { kind, index, generation }.pack()
+}
+
+/// Asks for one completion when `fd` is ready. Whoever calls this keeps it open until then, or forgets the poll.
+#[inline]
+pub fn poll(ring: &mut Ring, fd: RawFd, events: i16, mark: u64) {
+    // SAFETY: the descriptor is open: lanes, listeners, ports and the inbox own theirs, fronts promise it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    ring.poll_add(fd, events, mark);
+}
+
+/// Ends the poll with that mark, whose completion is of no use any more.
+#[inline]
+pub fn forget(ring: &mut Ring, poll: u64) {
+    ring.poll_remove(poll, mark(FORGOTTEN, 0, 0));
+}

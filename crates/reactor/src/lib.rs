@@ -1,0 +1,41 @@
+//! What host and target build their reactors from: a loop over one io_uring, and the connections that it serves.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |
+//! | `table` | the lanes of a reactor: their uses, their polls, the lists of those that have something to do |
+//! | [`event`] | completions in the ring |
+//! | [`waits`], [`spin`] | decisions to spin or to sleep, and the time that they took |
+//! | [`connection`], [`stream`], [`gather`] | a TCP connection, its TLS, sends of many parts |
+//! | [`clients`], [`handshakes`], [`sources`] | newcomers, and TLS handshakes on helper threads, fair to each source |
+//! | [`metrics`], [`stats`], [`recorded`] | counters, what an observer sees of them, recorded requests |
+//! | [`pulse`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
+//!
+//! Nothing here knows of commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
+
+pub mod clients;
+pub mod connection;
+pub mod digest;
+pub mod event;
+pub mod gather;
+pub mod handshakes;
+pub mod ip_address;
+pub mod metrics;
+pub mod pulse;
+pub mod recorded;
+pub mod shared_core;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+pub mod sources;
+pub mod spin;
+pub mod stats;
+pub mod stream;
+mod table;
+mod transports;
+pub mod tuning;
+mod turns;
+pub mod waits;
+
+pub use table::{List, Pollable, Table};
+pub use turns::{Core, Reactor, RxBuffers, begin, finish, run, step};

@@ -1,0 +1,334 @@
+//! Counters that one thread writes and anybody reads.
+
+use super::latency::{BUCKETS, Latency, bucket};
+use super::snapshot::{Batching, Io, StatusCount};
+use crate::stats::LaneStats;
+use roadtrain_wire::sqe::opcode;
+use roadtrain_wire::status::Status;
+use std::array;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A number. Its one writer needs no atomic operation, only whole loads and stores.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only its thread writes it.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+
+    /// Sets it; only its thread writes it.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// Reads it, from any thread.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Latencies.
+#[derive(Debug)]
+pub struct LatencyCells {
+    buckets: [Counter; BUCKETS],
+    ns: Counter,
+}
+
+impl Default for LatencyCells {
+    fn default() -> Self {
+        LatencyCells { buckets: array::from_fn(|_| Counter::default()), ns: Counter::default() }
+    }
+}
+
+impl LatencyCells {
+    /// A latency in that bucket.
+    #[inline]
+    fn count_in(&self, bucket: usize, ns: u64) {
+        self.buckets[bucket].add(1);
+        self.ns.add(ns);
+    }
+
+    #[cfg(test)]
+    #[inline]
+    pub fn count(&self, ns: u64) {
+        self.count_in(bucket(ns), ns);
+    }
+}
+
+impl From<&LatencyCells> for Latency {
+    fn from(cells: &LatencyCells) -> Latency {
+        let mut buckets: Vec<u64> = cells.buckets.iter().map(Counter::get).collect();
+        let used = buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        buckets.truncate(used);
+        Latency { buckets, seconds: cells.ns.get() as f64 / 1e9 }
+    }
+}
+
+/// A command that ended well.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    done: Done,
+    bucket: usize,
+    bytes: u64,
+    ns: u64,
+}
+
+impl Ended {
+    /// After so many nanoseconds; `bytes` of data of a Read or Write.
+    #[inline]
+    pub fn new(done: Done, bytes: u64, ns: u64) -> Ended {
+        Ended { done, bucket: bucket(ns), bytes, ns }
+    }
+}
+
+/// What is done, by its place in the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Flush.
+    Flush,
+    /// Dataset Management, or Write Zeroes.
+    Discard,
+    /// Any other command.
+    Other,
+}
+
+impl Done {
+    /// What a command of that opcode does.
+    #[inline]
+    pub fn of(code: u8) -> Done {
+        BY_OPCODE[usize::from(code)]
+    }
+}
+
+/// A table, as a lookup is cheaper than a jump that depends on the opcode.
+static BY_OPCODE: [Done; 256] = {
+    let mut done = [Done::Other; 256];
+    done[opcode::READ as usize] = Done::Read;
+    done[opcode::WRITE as usize] = Done::Write;
+    done[opcode::FLUSH as usize] = Done::Flush;
+    done[opcode::DATASET_MANAGEMENT as usize] = Done::Discard;
+    done
+};
+
+/// I/O: of a lane, or of a namespace on one reactor.
+#[derive(Debug, Default)]
+pub struct IoCells {
+    latency: [LatencyCells; 2],
+    others: [Counter; 3],
+    bytes: [Counter; 2],
+    discarded_bytes: Counter,
+    errors: Counter,
+    in_flight: Counter,
+}
+
+impl IoCells {
+    /// A command that ended well.
+    #[inline]
+    pub fn ended(&self, ended: Ended) {
+        let Ended { done, bucket, bytes, ns } = ended;
+        match (self.latency.get(done as usize), self.bytes.get(done as usize)) {
+            (Some(latency), Some(of)) => {
+                latency.count_in(bucket, ns);
+                of.add(bytes);
+            }
+            _ => self.others[done as usize - Done::Flush as usize].add(1),
+        }
+    }
+
+    /// So many octets were discarded.
+    #[inline]
+    pub fn discarded(&self, bytes: u64) {
+        self.discarded_bytes.add(bytes);
+    }
+
+    /// A command failed.
+    #[inline]
+    pub fn failed(&self) {
+        self.errors.add(1);
+    }
+
+    /// A command has come, or ended: on whichever reactor, as only the sum over all of them counts.
+    #[inline]
+    pub fn add_in_flight(&self, more: i64) {
+        self.in_flight.add(more as u64);
+    }
+
+    /// Sets how many commands are in flight.
+    #[inline]
+    pub fn set_in_flight(&self, commands: u32) {
+        self.in_flight.set(commands.into());
+    }
+
+    /// Latencies of one kind, by its place.
+    #[inline]
+    pub fn latency(&self, of: usize) -> &LatencyCells {
+        &self.latency[of]
+    }
+
+    /// Adds what it has counted. `in_flight` may be below zero before all have been added.
+    pub fn add_to(&self, sum: &mut Io) {
+        let [read, write] = &self.latency;
+        let latencies = [(&mut sum.read_latency, read), (&mut sum.write_latency, write)];
+        for (sum, cells) in latencies {
+            *sum += &cells.into();
+        }
+        (sum.reads, sum.writes) = (sum.read_latency.count(), sum.write_latency.count());
+        let counts = [&mut sum.flushes, &mut sum.discards, &mut sum.others];
+        for (sum, cell) in counts.into_iter().zip(&self.others) {
+            *sum += cell.get();
+        }
+        sum.read_bytes += self.bytes[0].get();
+        sum.written_bytes += self.bytes[1].get();
+        sum.discarded_bytes += self.discarded_bytes.get();
+        sum.errors += self.errors.get();
+        sum.in_flight = sum.in_flight.wrapping_add(self.in_flight.get() as i64);
+    }
+}
+
+/// Statuses that are counted apart; what is beyond them is counted together.
+const STATUSES: usize = 15;
+
+/// Failures by status.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    known: [(AtomicU32, Counter); STATUSES],
+    others: Counter,
+}
+
+impl Statuses {
+    /// A command failed with that status.
+    pub fn count(&self, status: Status) {
+        let code = u32::from(status.code());
+        for (known, counter) in &self.known {
+            let found = known.load(Relaxed);
+            if found == 0 {
+                known.store(code, Relaxed);
+            }
+            if found == 0 || found == code {
+                return counter.add(1);
+            }
+        }
+        self.others.add(1);
+    }
+
+    /// Adds them to a list.
+    pub fn add_to(&self, sum: &mut Vec<StatusCount>) {
+        let mut add = |status: String, count: u64| match sum
+            .iter_mut()
+            .find(|known| known.status == status)
+        {
+            Some(known) => known.count += count,
+            None if count > 0 => sum.push(StatusCount { status, count }),
+            None => {}
+        };
+        for (code, counter) in &self.known {
+            let code = code.load(Relaxed);
+            if code > 0 {
+                add(status_name(code), counter.get());
+            }
+        }
+        add("other".into(), self.others.get());
+    }
+}
+
+/// What a status is called, without what is said along with it.
+fn status_name(code: u32) -> String {
+    let status = Status::new((code >> 8) as u8, code as u8);
+    status.name().map_or_else(|| format!("{code:#05x}"), str::to_owned)
+}
+
+/// How a lane sends and receives, stored once a turn.
+#[derive(Debug, Default)]
+pub struct BatchCells([Counter; 11]);
+
+impl BatchCells {
+    /// Stores the counts of a lane.
+    #[inline]
+    pub fn write(&self, stats: &LaneStats) {
+        let counts = [
+            stats.requests,
+            stats.data_bytes,
+            stats.caravans,
+            stats.caravan_requests,
+            stats.caravan_bytes,
+            stats.sends,
+            stats.receives,
+            stats.doorbells_size,
+            stats.doorbells_timer,
+            stats.doorbells_urgent,
+            stats.doorbells_drained,
+        ];
+        for (cell, count) in self.0.iter().zip(counts) {
+            cell.set(count);
+        }
+    }
+
+    /// Reads them, from any thread.
+    pub fn read(&self) -> Batching {
+        let count = |at: usize| self.0[at].get();
+        Batching {
+            requests: count(0),
+            data_bytes: count(1),
+            caravans: count(2),
+            caravan_requests: count(3),
+            caravan_bytes: count(4),
+            sends: count(5),
+            receives: count(6),
+            doorbells_size: count(7),
+            doorbells_timer: count(8),
+            doorbells_urgent: count(9),
+            doorbells_drained: count(10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_is_summed_over_reactors() {
+        let (one, other) = (IoCells::default(), IoCells::default());
+        one.add_in_flight(2);
+        one.ended(Ended::new(Done::Read, 4096, 10_000));
+        other.add_in_flight(-1); // where it ended
+        other.ended(Ended::new(Done::Write, 512, 5000));
+        other.ended(Ended::new(Done::Flush, 0, 5000));
+        other.ended(Ended::new(Done::Discard, 0, 5000));
+        other.discarded(1 << 20);
+        other.failed();
+        let mut sum = Io::default();
+        one.add_to(&mut sum);
+        other.add_to(&mut sum);
+        assert_eq!((sum.reads, sum.writes, sum.flushes, sum.discards, sum.others), (1, 1, 1, 1, 0));
+        assert_eq!((sum.read_bytes, sum.written_bytes, sum.discarded_bytes), (4096, 512, 1 << 20));
+        assert_eq!((sum.errors, sum.in_flight), (1, 1));
+        assert!((sum.read_latency.seconds - 10e-6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn failures_are_counted_by_status_as_far_as_there_is_room() {
+        let statuses = Statuses::default();
+        statuses.count(Status::LBA_OUT_OF_RANGE.dnr());
+        statuses.count(Status::LBA_OUT_OF_RANGE);
+        for code in 0..20 {
+            statuses.count(Status::new(7, code));
+        }
+        let mut sum = Vec::new();
+        statuses.add_to(&mut sum);
+        statuses.add_to(&mut sum);
+        assert_eq!(sum[0], StatusCount { status: "LBA Out of Range".into(), count: 4 });
+        assert_eq!(sum[1], StatusCount { status: "0x700".into(), count: 2 });
+        let others = sum.last().unwrap();
+        assert_eq!(*others, StatusCount { status: "other".into(), count: 12 });
+    }
+}

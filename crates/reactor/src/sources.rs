@@ -1,0 +1,100 @@
+//! Where hosts come from, as far as budgets go: what costs much is shared between sources, so that one with many
+//! connections has no more of it than one with a single one.
+
+use roadtrain_proto::source;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+/// Where a connection comes from: a [`source`] of the network, or a station's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A source of the network.
+    Address(IpAddr),
+    /// A station on Ethernet.
+    Station(String),
+}
+
+impl From<SocketAddr> for Source {
+    fn from(peer: SocketAddr) -> Self {
+        Source::Address(source::of(peer.ip()))
+    }
+}
+
+impl From<&str> for Source {
+    /// A peer as logs show it.
+    fn from(peer: &str) -> Self {
+        match peer.parse::<SocketAddr>() {
+            Ok(address) => address.into(),
+            Err(_) => Source::Station(peer.to_owned()),
+        }
+    }
+}
+
+/// What waits, by source: each source's turn brings one of it.
+#[derive(Debug)]
+pub struct Turns<T>(VecDeque<(Source, VecDeque<T>)>);
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Turns(VecDeque::new())
+    }
+}
+
+impl<T> Turns<T> {
+    /// Adds a value behind the others of its source.
+    pub fn put(&mut self, source: Source, value: T) {
+        match self.0.iter_mut().find(|(other, _)| *other == source) {
+            Some((_, waiting)) => waiting.push_back(value),
+            None => self.0.push_back((source, VecDeque::from([value]))),
+        }
+    }
+
+    /// What waits of a source.
+    pub fn of(&mut self, source: &Source) -> Option<&mut VecDeque<T>> {
+        self.0.iter_mut().find(|(other, _)| other == source).map(|(_, waiting)| waiting)
+    }
+
+    /// Tells whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first of the source whose turn it is, which goes to the end.
+    pub fn take_next(&mut self) -> Option<T> {
+        let (source, mut waiting) = self.0.pop_front()?;
+        let value = waiting.pop_front();
+        if !waiting.is_empty() {
+            self.0.push_back((source, waiting));
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_one_source() {
+        let source = |peer: &str| Source::from(peer);
+        assert_eq!(source("127.0.0.1:5"), source("127.0.0.1:6"));
+        assert_eq!(source("127.0.0.1:5"), source("[::ffff:127.0.0.1]:6"));
+        assert_ne!(source("127.0.0.1:5"), source("127.0.0.2:5"));
+        assert_eq!(source("[2001:db8::1]:5"), source("[2001:db8::ffff:2]:5"));
+        assert_ne!(source("[2001:db8::1]:5"), source("[2001:db8:0:1::1]:5"));
+        assert_ne!(source("02:00:00:00:00:01"), source("02:00:00:00:00:02"));
+    }
+
+    #[test]
+    fn sources_take_turns() {
+        let mut turns = Turns::default();
+        for value in 1..=4 {
+            turns.put("10.0.0.1:1".into(), value);
+        }
+        turns.put("10.0.0.2:1".into(), 11);
+        turns.put("10.0.0.1:1".into(), 5);
+        turns.put("10.0.0.2:2".into(), 12);
+        let order: Vec<u32> = std::iter::from_fn(|| turns.take_next()).collect();
+        assert_eq!(order, [1, 11, 2, 12, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,374 @@
+//! TLS by the kernel: after the handshake it has the keys, and the socket carries octets as a plain one does.
+//!
+//! What is not data comes as a record of its own: an alert, or another key of the peer.
+
+use super::{Incoming, message_of};
+use roadtrain_tls::{
+    CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
+    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, sealed_blocks, told,
+};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::slice::from_raw_parts;
+use std::sync::OnceLock;
+
+/// From linux/tcp.h, linux/socket.h and linux/tls.h.
+const TCP_ULP: libc::c_int = 31;
+const SOL_TLS: libc::c_int = 282;
+const TLS_TX: libc::c_int = 1;
+const TLS_RX: libc::c_int = 2;
+const TLS_SET_RECORD_TYPE: libc::c_int = 1;
+const TLS_GET_RECORD_TYPE: libc::c_int = 2;
+
+/// Of a control message with one octet.
+// SAFETY: it computes.
+const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(1) } as usize;
+
+/// Room for it, aligned as its header.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// One direction of a connection.
+struct Half {
+    secret: TrafficSecret,
+    option: libc::c_int,
+    blocks_left: u64,
+    blocks_max: u64,
+}
+
+impl Half {
+    fn new(secret: &TrafficSecret, option: libc::c_int, blocks_max: u64) -> Self {
+        Half { secret: secret.clone(), option, blocks_left: blocks_max, blocks_max }
+    }
+
+    /// Gives the kernel the key.
+    fn install(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let key = self.secret.for_linux()?;
+        set_option(socket, SOL_TLS, self.option, &key)
+    }
+
+    /// The key after this one.
+    fn update(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.secret = self.secret.next()?;
+        self.blocks_left = self.blocks_max;
+        let refused =
+            |error| io::Error::other(format!("the kernel takes no next TLS key: {error}"));
+        self.install(socket).map_err(refused)
+    }
+
+    /// So many octets were sealed or opened, in as few records as they can be.
+    fn count(&mut self, octets: usize) -> io::Result<()> {
+        let left = self.blocks_left.checked_sub(sealed_blocks(octets));
+        self.blocks_left = left.ok_or(Error::UsedUp)?;
+        Ok(())
+    }
+}
+
+/// A stream whose records the kernel seals and opens.
+pub struct KernelTls {
+    socket: OwnedFd,
+    sends: Half,
+    receives: Half,
+    is_host: bool,
+    /// The last receive took as much as it could, or ended at a record that is no data.
+    is_full: bool,
+    is_closed: bool,
+    /// The peer wants our next data with another key.
+    update_due: bool,
+}
+
+impl AsFd for KernelTls {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the kernel reads the value, which is as long as we say.
+    let done = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the kernel said when it was first asked whether it has TLS. Each question may have it look for a module.
+static KERNEL_HAS_TLS: OnceLock<bool> = OnceLock::new();
+
+/// Whether the socket is ready to be given keys.
+fn is_offered(socket: BorrowedFd<'_>) -> bool {
+    let ask = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
+    let mut asked = None;
+    let known = *KERNEL_HAS_TLS.get_or_init(|| *asked.insert(ask()));
+    known && asked.unwrap_or_else(ask)
+}
+
+impl KernelTls {
+    /// Has the kernel take over a socket whose handshake has made `keys`; gives it back where it does not do that.
+    ///
+    /// # Errors
+    /// The kernel has taken the keys of one direction only, so the connection has to end.
+    pub(super) fn new(socket: OwnedFd, keys: &Keys) -> io::Result<Result<Self, OwnedFd>> {
+        if !keys.rest.is_empty() || !is_offered(socket.as_fd()) {
+            return Ok(Err(socket));
+        }
+        let receives = Half::new(keys.opener.secret(), TLS_RX, keys.blocks_max);
+        let sends = Half::new(keys.sealer.secret(), TLS_TX, keys.blocks_max);
+        if receives.install(socket.as_fd()).is_err() {
+            return Ok(Err(socket));
+        }
+        sends.install(socket.as_fd())?;
+        let is_host = keys.is_host;
+        let (is_full, is_closed, update_due) = (false, false, false);
+        Ok(Ok(KernelTls { socket, sends, receives, is_host, is_full, is_closed, update_due }))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// # Safety
+    /// The places name writable memory that nothing else uses meanwhile, for more octets than a record has.
+    pub(super) unsafe fn receive(&mut self, places: &mut [libc::iovec]) -> io::Result<Incoming> {
+        let room: usize = places.iter().map(|place| place.iov_len).sum();
+        for _ in 0..IDLE_MAX {
+            if self.is_closed {
+                return Ok(Incoming::Closed);
+            }
+            // SAFETY: by this function's contract.
+            let (incoming, kind) = match unsafe { self.receive_records(places) } {
+                Err(error) if error.raw_os_error() == Some(libc::EBADMSG) => {
+                    return Err(self.refuse(Error::Tag));
+                }
+                received => received?,
+            };
+            let Incoming::Octets(got) = incoming else {
+                self.is_full = false;
+                return Ok(incoming);
+            };
+            if kind == CONTENT_TYPE_DATA {
+                self.receives.count(got)?;
+                self.is_full = got == room;
+                return Ok(Incoming::Octets(got));
+            }
+            // SAFETY: the kernel has written so many octets there.
+            self.told(kind, &unsafe { copied(places, got) })?;
+        }
+        Err(self.refuse(Error::Idle))
+    }
+
+    /// One call: octets of records of one type.
+    ///
+    /// # Safety
+    /// As [`KernelTls::receive`].
+    unsafe fn receive_records(&mut self, places: &mut [libc::iovec]) -> io::Result<(Incoming, u8)> {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let mut message = message_of(places);
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = CONTROL_BYTES;
+        // SAFETY: the places by this function's contract; the control message has its room.
+        let incoming = unsafe { super::receive(self.socket.as_raw_fd(), &mut message) }?;
+        // SAFETY: the kernel has written the header of a control message, or said that there is none.
+        let kind = unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            match header.as_ref() {
+                Some(h) if (h.cmsg_level, h.cmsg_type) == (SOL_TLS, TLS_GET_RECORD_TYPE) => {
+                    *libc::CMSG_DATA(header)
+                }
+                _ => CONTENT_TYPE_DATA,
+            }
+        };
+        Ok((incoming, kind))
+    }
+
+    /// The peer has sent a record that is no data.
+    fn told(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
+        let told = told(kind, content, self.is_host).map_err(|error| self.refuse(error))?;
+        if told.updated {
+            self.receives.update(self.socket.as_fd())?;
+        }
+        self.is_closed |= told.closed;
+        self.update_due |= told.asked;
+        Ok(())
+    }
+
+    /// Makes the socket ready for data: `false` when it has no room for a record that has to leave before.
+    pub(super) fn prepare(&mut self) -> io::Result<bool> {
+        if self.update_due {
+            if !self.send_message(CONTENT_TYPE_HANDSHAKE, &KEY_UPDATE_MESSAGE) {
+                return Ok(false);
+            }
+            self.sends.update(self.socket.as_fd())?;
+            self.update_due = false;
+        }
+        Ok(true)
+    }
+
+    /// The socket has taken so many octets.
+    pub(super) fn sent(&mut self, octets: usize) -> io::Result<()> {
+        self.sends.count(octets)
+    }
+
+    /// Says that nothing more comes.
+    pub(super) fn close_notify(&self) {
+        self.send_message(CONTENT_TYPE_ALERT, &alert_message(0));
+    }
+
+    /// Lets the peer hear what it did.
+    fn refuse(&self, error: Error) -> io::Error {
+        // A record that does not open is an error of the socket, which the next send would return.
+        let _ = socket2::SockRef::from(&self.socket).take_error();
+        self.send_message(CONTENT_TYPE_ALERT, &alert_message(error.alert()));
+        error.into()
+    }
+
+    /// Sends a record that is no data, if the socket has room for it: whether it had.
+    fn send_message(&self, kind: u8, content: &[u8]) -> bool {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let (iov_base, iov_len) = (content.as_ptr().cast_mut().cast(), content.len());
+        let mut places = [libc::iovec { iov_base, iov_len }];
+        let mut message = message_of(&mut places);
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = CONTROL_BYTES;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: there is room for the one control message; the kernel only reads what the message names.
+        let sent = unsafe {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = SOL_TLS;
+            (*header).cmsg_type = TLS_SET_RECORD_TYPE;
+            (*header).cmsg_len = libc::CMSG_LEN(1) as usize;
+            *libc::CMSG_DATA(header) = kind;
+            libc::sendmsg(self.socket.as_raw_fd(), &raw const message, flags)
+        };
+        sent == content.len() as isize
+    }
+}
+
+/// The first `length` octets of `places`.
+///
+/// # Safety
+/// They were written.
+unsafe fn copied(places: &[libc::iovec], length: usize) -> Vec<u8> {
+    let mut all = Vec::with_capacity(length);
+    for place in places {
+        let count = place.iov_len.min(length - all.len());
+        if count > 0 {
+            // SAFETY: by this function's contract.
+            all.extend_from_slice(unsafe { from_raw_parts(place.iov_base.cast::<u8>(), count) });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stream;
+    use super::super::tests::{receive, send, wait_readable};
+    use super::super::tls::TlsStream;
+    use super::super::tls::tests::{far_and_near, keys};
+    use super::*;
+    use roadtrain_tls::BLOCKS_MAX;
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    /// A far end that seals by itself and a near one whose records are the kernel's, for `blocks` blocks; `None`, and
+    /// said so, where the kernel has no TLS.
+    fn kernels(test: &str, blocks: u64) -> Option<(TlsStream, Stream)> {
+        let [(far, host), (near, target)] = far_and_near();
+        let near = match KernelTls::new(near, &keys(target, blocks)).unwrap() {
+            Ok(tls) => Stream::KernelTls(Box::new(tls)),
+            Err(_) => {
+                println!("SKIPPED {test}: this kernel has no TLS");
+                return None;
+            }
+        };
+        Some((TlsStream::new(far, keys(host, BLOCKS_MAX)), near))
+    }
+
+    /// What comes next, and is something.
+    fn wait_for(stream: &mut Stream, octets: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match receive(stream, octets)? {
+                Incoming::Octets(got) => return Ok(got),
+                Incoming::Closed => return Ok(0),
+                Incoming::Nothing => wait_readable(stream),
+            }
+        }
+    }
+
+    /// The peer's key changes between data, with and without a wish for another one of ours. A kernel that takes no
+    /// second key ends the connection, and says so.
+    #[test]
+    fn keys_of_the_peer_change() {
+        let Some((far, mut near)) = kernels("keys_of_the_peer_change", BLOCKS_MAX) else { return };
+        let mut far = Stream::Tls(Box::new(far));
+        let mut octets = vec![0; 64 << 10];
+        for round in 0..6u8 {
+            let Stream::Tls(tls) = &mut far else { unreachable!("it is") };
+            tls.update(round.is_multiple_of(2));
+            assert_eq!(send(&mut far, &[round; 5000]).unwrap(), Some(5000));
+            match wait_for(&mut near, &mut octets) {
+                Ok(got) => assert!(got == 5000 && octets[..5000] == [round; 5000], "{got}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    return assert!(error.contains("takes no next TLS key"), "{error}");
+                }
+            }
+            assert_eq!(send(&mut near, &[round; 3000]).unwrap(), Some(3000));
+            assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 3000);
+            assert_eq!(octets[..3000], [round; 3000]);
+        }
+    }
+
+    #[test]
+    fn used_up_keys_end_the_stream() {
+        let test = "used_up_keys_end_the_stream";
+        let Some((_far, mut near)) = kernels(test, 100) else { return };
+        send(&mut near, &[0; 1000]).unwrap();
+        let error = send(&mut near, &[0; 1000]).unwrap_err();
+        assert!(error.to_string().contains("used up"), "{error}");
+
+        let Some((far, mut near)) = kernels(test, 100) else { return };
+        let mut far = Stream::Tls(Box::new(far));
+        let mut octets = vec![0; 64 << 10];
+        send(&mut far, &[1; 1000]).unwrap();
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 1000);
+        send(&mut far, &[1; 1000]).unwrap();
+        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        assert!(error.to_string().contains("used up"), "{error}");
+    }
+
+    /// Octets that nobody sealed end the stream, and the peer hears why.
+    #[test]
+    fn the_peer_hears_why_it_ends() {
+        let test = "the_peer_hears_why_it_ends";
+        let Some((far, mut near)) = kernels(test, BLOCKS_MAX) else { return };
+        let mut octets = vec![0; 64 << 10];
+        let mut forged = vec![23, 3, 3, 0, 32];
+        forged.resize(5 + 32, 9);
+        let mut raw = TcpStream::from(far.as_fd().try_clone_to_owned().unwrap());
+        raw.write_all(&forged).unwrap();
+        let error = wait_for(&mut near, &mut octets).unwrap_err();
+        assert_eq!(error.to_string(), "a TLS record whose tag is wrong");
+        let error = wait_for(&mut Stream::Tls(Box::new(far)), &mut octets).unwrap_err();
+        assert!(error.to_string().contains("bad_record_mac"), "{error}");
+    }
+
+    #[test]
+    fn an_orderly_end_is_told() {
+        let Some((far, mut near)) = kernels("an_orderly_end_is_told", BLOCKS_MAX) else { return };
+        let mut octets = vec![0; 64 << 10];
+        let mut far = Stream::Tls(Box::new(far));
+        send(&mut far, b"last").unwrap();
+        far.end();
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 4);
+        assert_eq!(wait_for(&mut near, &mut octets).unwrap(), 0);
+        near.end();
+        assert_eq!(wait_for(&mut far, &mut octets).unwrap(), 0);
+    }
+}

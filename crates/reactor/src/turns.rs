@@ -1,0 +1,231 @@
+//! How a reactor goes from turn to turn: when it checks its ring, when it spins, when it sleeps.
+
+use super::event::{self, mark};
+use super::waits::Waits;
+use crate::connection::RxBuffer;
+use crate::metrics::ReactorCells;
+use crate::spin::{Meter, Waiting};
+use crate::stats::LaneStats;
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::Inbox;
+use roadtrain_system::ring::{Ring, RingCqe, UserData};
+
+use roadtrain_proto::time::Instant;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Busy turns between two checks of the ring.
+const TURNS_PER_CHECK: u32 = 16;
+
+/// Most lanes that are checked directly while it is not told to spin: each takes a system call.
+const LANES_MAX: usize = 16;
+
+/// Where lanes receive. It is the reactor's, so that an idle connection holds no memory.
+pub struct RxBuffers {
+    /// Of all other lanes.
+    pub own: RxBuffer,
+    /// Of latency-critical lanes while another lane is in its turn.
+    pub express: RxBuffer,
+}
+
+/// What every reactor has.
+pub struct Core<M> {
+    /// Its decisions to spin or to sleep.
+    pub waits: Waits,
+    inbox: Inbox<M>,
+    /// With who runs it.
+    rx: Option<RxBuffers>,
+}
+
+impl<M> Core<M> {
+    /// On the thread that will run it.
+    #[inline]
+    pub fn new(
+        inbox: Inbox<M>,
+        waiting: Waiting,
+        meters: (Arc<Meter>, Arc<ReactorCells>),
+        is_host: bool,
+    ) -> io::Result<Self> {
+        let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
+        Ok(Core { waits: Waits::new(waiting, meters, is_host), inbox, rx: Some(rx) })
+    }
+}
+
+/// What a reactor is: what plugs into its turns. All of it is known when the program is built.
+pub trait Reactor {
+    /// What other threads tell it.
+    type Message;
+
+    /// Its common part, and its ring.
+    fn core(&mut self) -> (&mut Core<Self::Message>, &mut Ring);
+
+    /// Tells whether it is done.
+    fn is_over(&self) -> bool;
+
+    /// Whether everything that the ring could tell of has something to do anyway.
+    fn is_all_busy(&self) -> bool;
+
+    /// Whether there is something to do at once.
+    fn has_work(&self) -> bool;
+
+    /// Whether an answer is under way, so that spinning may catch it.
+    fn expects(&self) -> bool;
+
+    /// When it has something to do, whatever comes.
+    fn deadline(&mut self) -> Option<Instant>;
+
+    /// Polls lanes that have nothing to do; `has_work` says that others have.
+    fn poll_lanes(&mut self, has_work: bool);
+
+    /// Polls what else may wake it up from its sleep.
+    fn poll_ports(&mut self);
+
+    /// While it spins lanes are checked directly, not through the ring.
+    fn check_lanes(&mut self);
+
+    /// How many lanes that takes.
+    fn lanes(&self) -> usize;
+
+    /// What its lanes have done since it began.
+    fn stats(&self) -> LaneStats;
+
+    /// Takes the time of the turn.
+    fn set_now(&mut self, now: Instant);
+
+    /// Something of that kind has completed.
+    fn completed(&mut self, data: &UserData, cqe: RingCqe);
+
+    /// Takes a message of another thread.
+    fn obey(&mut self, message: Self::Message);
+
+    /// Whether it matters for how long it waits.
+    fn hears_idle(&self) -> bool {
+        false
+    }
+
+    /// For so many thousandths of its time of late it has waited for something to do.
+    fn set_idle(&mut self, _: Instant, _permille: u32) {}
+
+    /// Turns all lanes that have something to do.
+    fn turn(&mut self, rx: &mut RxBuffers);
+}
+
+/// Runs it until it is over.
+pub fn run<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+    let Some(mut rx) = begin(reactor) else { return Ok(()) };
+    let mut turns = 0u32;
+    while !reactor.is_over() {
+        turns = turns.wrapping_add(1);
+        step(reactor, turns, &mut rx)?;
+    }
+    Ok(())
+}
+
+/// Before its first turn; where lanes receive then. `None`: somebody runs it already.
+#[inline]
+pub fn begin<R: Reactor>(reactor: &mut R) -> Option<RxBuffers> {
+    let rx = reactor.core().0.rx.take()?;
+    poll_inbox(reactor);
+    Some(rx)
+}
+
+/// What comes between two turns, and the turn of that number.
+pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::Result<()> {
+    if turns.is_multiple_of(TURNS_PER_CHECK) || !reactor.is_all_busy() {
+        check_ring(reactor)?;
+    }
+    reactor.set_now(clock::now());
+    reactor.turn(rx);
+    Ok(())
+}
+
+/// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
+fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+    if reactor.has_work() {
+        reactor.poll_lanes(true);
+        reactor.core().1.submit_and_wait(0, None)?;
+        handle_completions(reactor);
+        return Ok(());
+    }
+    let (spins, due) = spins(reactor);
+    if spins {
+        reactor.core().1.submit_and_wait(0, None)?;
+        handle_completions(reactor);
+        reactor.check_lanes();
+        return Ok(());
+    }
+    reactor.poll_lanes(false);
+    let timeout = due.map(|due| due.since(clock::now()));
+    if timeout == Some(Duration::ZERO) {
+        reactor.core().1.submit_and_wait(0, None)?;
+    } else {
+        reactor.poll_ports();
+        let (core, ring) = reactor.core();
+        core.waits.sleep(|| ring.submit_and_sleep(timeout))?;
+        let now = clock::now();
+        core.waits.woke(now);
+        reactor.set_now(now); // for what has completed
+    }
+    handle_completions(reactor);
+    Ok(())
+}
+
+/// There is nothing to do: whether to look again at once, and until when to sleep otherwise.
+fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
+    let expects = reactor.expects();
+    if reactor.core().0.waits.wants_reading() {
+        let stats = reactor.stats();
+        reactor.core().0.waits.review(&stats);
+    }
+    let is_cheap = reactor.lanes() <= LANES_MAX;
+    let asks = reactor.core().0.waits.asks_when_due();
+    let due = asks.then(|| reactor.deadline());
+    let soon = due.flatten();
+    let now = clock::now();
+    if reactor.hears_idle()
+        && let Some(permille) = reactor.core().0.waits.idle(now)
+    {
+        reactor.set_idle(now, permille);
+    }
+    if reactor.core().0.waits.spin_again(now, expects, soon, is_cheap) {
+        return (true, None);
+    }
+    (false, due.unwrap_or_else(|| reactor.deadline()))
+}
+
+/// Waits until it is done with what the ring still has, but not for longer than `limit`.
+pub fn finish<R: Reactor>(
+    reactor: &mut R,
+    limit: Duration,
+    is_done: impl Fn(&mut R) -> bool,
+) -> io::Result<()> {
+    let until = clock::now() + limit;
+    while !is_done(reactor) && clock::now() < until {
+        let left = until.since(clock::now());
+        reactor.core().1.submit_and_wait(1, Some(left))?;
+        handle_completions(reactor);
+    }
+    Ok(())
+}
+
+fn handle_completions<R: Reactor>(reactor: &mut R) {
+    while let Some(cqe) = reactor.core().1.next_completion() {
+        reactor.core().0.waits.worked();
+        let data = UserData::unpack(cqe.user_data);
+        if data.kind != event::INBOX {
+            reactor.completed(&data, cqe);
+            continue;
+        }
+        reactor.core().0.inbox.acknowledge();
+        while let Some(message) = reactor.core().0.inbox.take() {
+            reactor.obey(message);
+        }
+        poll_inbox(reactor);
+    }
+}
+
+fn poll_inbox<R: Reactor>(reactor: &mut R) {
+    let (core, ring) = reactor.core();
+    event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
+}

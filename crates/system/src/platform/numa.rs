@@ -1,0 +1,130 @@
+//! The system calls: which cores this thread runs on, which nodes its memory comes from.
+
+use super::cpus::Cpus;
+use super::placement::Affinity;
+use crate::memory::nodes;
+pub use crate::memory::nodes::take_from;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+use tracing::warn;
+
+/// What a frame over an interface on another node costs beside its way: its octets pass between nodes, and what waits
+/// for them there. About what a jumbo frame takes at 10 Gbit/s.
+const DETOUR: Duration = Duration::from_micros(5);
+
+/// Binds the calling thread for good. What cannot be had costs speed, not function.
+pub fn bind_thread(affinity: &Affinity) {
+    if !affinity.cpus.is_empty()
+        && let Err(error) = run_on(&affinity.cpus)
+    {
+        warn!("cannot run on {affinity}: {error}");
+    }
+    let nodes: BTreeSet<u32> = affinity.node.into_iter().collect();
+    if let Err(error) = nodes::settle(nodes) {
+        warn!("cannot use the {affinity}: {error}");
+    }
+}
+
+/// The calling thread, kept on a core for a while. Dropping it lets the thread run where it might before.
+pub struct Stay(CpuSet);
+
+/// Keeps the calling thread on `core`, if it may run there.
+pub fn stay_on(core: usize) -> Option<Stay> {
+    let before = sched_getaffinity(None).ok()?;
+    run_on(&Cpus::from_iter([core])).ok()?;
+    Some(Stay(before))
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.0) {
+            warn!("cannot run again where it ran before: {error}");
+        }
+    }
+}
+
+/// What using a device on `node` costs this thread: nothing on its own node, or where either is not known.
+pub fn detour(node: Option<u32>) -> Duration {
+    if node.is_some_and(nodes::is_far) { DETOUR } else { Duration::ZERO }
+}
+
+/// Cores that this process may use; none if the kernel does not tell.
+pub fn allowed() -> Cpus {
+    let Ok(set) = sched_getaffinity(None) else { return Cpus::default() };
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// The core that the calling thread runs on just now. Asked for each request of a caller in queue mode: the C library
+/// knows without a system call.
+pub fn current_core() -> Option<usize> {
+    // SAFETY: asks for a number, touches no memory.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Whether the calling thread runs on `core`, and may run on no other one.
+pub fn is_only_core(core: usize) -> bool {
+    let is_here = current_core() == Some(core);
+    is_here && sched_getaffinity(None).is_ok_and(|set| set.count() == 1)
+}
+
+/// Lets the calling thread run on these cores only.
+///
+/// # Errors
+/// None of them exists or may be used.
+pub fn run_on(cpus: &Cpus) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter() {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("no core {cpu}")));
+        }
+        set.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn other_nodes_are_a_detour() {
+        assert_eq!(detour(Some(1)), Duration::ZERO, "it belongs to no node");
+        let _near = take_from(BTreeSet::from([0]));
+        assert_eq!(detour(Some(0)), Duration::ZERO);
+        assert_eq!(detour(Some(1)), DETOUR);
+        assert_eq!(detour(None), Duration::ZERO, "nobody knows");
+    }
+
+    #[test]
+    fn a_thread_takes_its_seat() {
+        let cpu = allowed().iter().next().expect("we run somewhere");
+        let affinity = Affinity { cpus: Cpus::from_iter([cpu]), node: None };
+        let seen = thread::spawn(move || {
+            bind_thread(&affinity);
+            (allowed(), is_only_core(cpu), is_only_core(cpu + 1))
+        });
+        assert_eq!(seen.join().unwrap(), (Cpus::from_iter([cpu]), true, false));
+    }
+
+    #[test]
+    fn a_thread_stays_on_a_core_for_a_while() {
+        let seen = thread::spawn(|| {
+            let before = allowed();
+            let core = before.iter().last().expect("we run somewhere");
+            let stay = stay_on(core);
+            let there = (stay.is_some(), allowed(), current_core());
+            drop(stay);
+            (there == (true, Cpus::from_iter([core]), Some(core)), allowed() == before)
+        });
+        assert_eq!(seen.join().unwrap(), (true, true));
+        assert!(stay_on(CpuSet::MAX_CPU).is_none());
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        assert!(run_on(&Cpus::from_iter([CpuSet::MAX_CPU])).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! Embedding the host: reads random blocks over one lane, as fast as it can, for a few seconds.
+//!
+//!     cargo run --release --example embed -- 127.0.0.1:4420 nqn.2024-01.example:disk [depth] [policy] [read|write]
+//!
+//! What runs on the lane's own reactor is a [`Front`]: it takes completions and submits requests.
+
+use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::tuning::thread_cpu_ns;
+use roadtrain_system::buffer::{Arena, Buffer};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const BLOCK_BYTES: usize = 4096;
+const SECONDS: u64 = 3;
+
+struct RandomReader {
+    nsid: u32,
+    blocks: u64,
+    per_request: u32,
+    op: Op,
+    depth: u32,
+    state: u64,
+    started: Option<(Instant, u64)>,
+    idle: Vec<Buffer>,
+    completed: u64,
+    errors: u64,
+    latency_ns: u64,
+}
+
+impl RandomReader {
+    fn request(&mut self, buffer: Buffer) -> Request {
+        // xorshift64: the blocks need not be unpredictable.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let slots = self.blocks / u64::from(self.per_request);
+        let slba = self.state % slots * u64::from(self.per_request);
+        Request {
+            op: self.op,
+            nsid: self.nsid,
+            slba,
+            blocks: self.per_request,
+            fua: false,
+            urgent: false,
+            class: Class::Normal,
+            buffer: Some(buffer),
+            token: 0,
+        }
+    }
+
+    fn report(&self, turn: &mut dyn Turn, started: (Instant, u64)) {
+        let seconds = started.0.elapsed().as_secs_f64();
+        let stats: LaneStats = turn.stats(LaneId(0));
+        println!(
+            "{:.0} IOPS, mean {:.1} us, {:.2} host CPU-us per I/O, {:.1} requests and {:.3} sends, {:.3} receives, {:.3} waits each, {} errors",
+            self.completed as f64 / seconds,
+            self.latency_ns as f64 / 1e3 / self.completed.max(1) as f64,
+            (thread_cpu_ns() - started.1) as f64 / 1e3 / self.completed.max(1) as f64,
+            stats.caravan_requests as f64 / stats.caravans.max(1) as f64,
+            stats.sends as f64 / stats.requests.max(1) as f64,
+            stats.receives as f64 / stats.requests.max(1) as f64,
+            stats.waits as f64 / stats.requests.max(1) as f64,
+            self.errors,
+        );
+    }
+}
+
+impl Front for RandomReader {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        let started = *self.started.get_or_insert_with(|| (Instant::now(), thread_cpu_ns()));
+        while let Some(completion) = turn.next_completion() {
+            self.completed += 1;
+            self.errors += u64::from(!completion.status.is_success());
+            self.latency_ns += completion.latency_ns;
+            self.idle.extend(completion.buffer);
+        }
+        let over = started.0.elapsed() >= Duration::from_secs(SECONDS) || turn.stopping();
+        if over && self.idle.len() == self.depth as usize {
+            self.report(turn, started);
+            return turn.stop();
+        }
+        while !over && let Some(buffer) = self.idle.pop() {
+            let request = self.request(buffer);
+            if let Err(request) = turn.submit(LaneId(0), request) {
+                self.idle.extend(request.buffer);
+                break;
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, nqn, rest @ ..] = &arguments[..] else {
+        return Err(
+            "usage: embed ADDRESS:PORT NQN [DEPTH] [none|i10] [read|write] [BYTES] [spin]".into()
+        );
+    };
+    let depth: u32 = rest.first().map_or(Ok(128), |depth| depth.parse())?;
+    let host_nqn = "nqn.2014-08.org.nvmexpress:uuid:6c1b4f5e-8f3c-4b6a-9d8e-2f0a7c5d3e21";
+    let mut config = HostConfig::new(address.parse::<SocketAddr>()?, nqn, host_nqn, [0x6c; 16]);
+    config.queue_entries = 1024;
+    config.cores = vec![0];
+    config.policy = match rest.get(1).map(String::as_str) {
+        Some("i10") => PolicyConfig::i10(),
+        _ => PolicyConfig::none(),
+    };
+    let op = match rest.get(2).map(String::as_str) {
+        Some("write") => Op::Write,
+        _ => Op::Read,
+    };
+    let bytes: usize = rest.get(3).map_or(Ok(BLOCK_BYTES), |bytes| bytes.parse())?;
+    if rest.get(4).is_some() {
+        config.waiting = Waiting::BusyPoll;
+    }
+    let idle: Vec<Buffer> = Arena::new(depth as usize, bytes)?.collect();
+    let mut idle = Some(idle);
+    let controller = Controller::connect(config, |_, view| {
+        let namespace =
+            view.info().namespaces.first().cloned().expect("the target has a namespace");
+        Box::new(RandomReader {
+            nsid: namespace.nsid,
+            blocks: namespace.blocks,
+            per_request: bytes as u32 / namespace.block_bytes,
+            op,
+            depth,
+            state: 0x9e37_79b9_7f4a_7c15,
+            started: None,
+            idle: idle.take().unwrap_or_default(),
+            completed: 0,
+            errors: 0,
+            latency_ns: 0,
+        })
+    })?;
+    controller.join();
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! A store of one's own: whatever is below it, with every octet changed on its way.
+//!
+//!     cargo run --example toy_store -- 127.0.0.1:4420 nqn.2025-01.io.example:disk /tmp/disk
+//!
+//! docs/internals/how-to-add-a-store.md explains it.
+
+use roadtrain_store::{
+    Completion, Geometry, Io, Op, OpenError, Store, StoreKind, StoreSpec, Then, Token, open,
+};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
+use std::sync::Arc;
+
+/// Keeps each octet of a store changed by a key. This is no encryption.
+#[derive(Debug)]
+pub(crate) struct XorStore {
+    below: Arc<dyn Store>,
+    key: Arc<Key>,
+}
+
+#[derive(Debug)]
+struct Key(u8);
+
+impl XorStore {
+    pub(crate) fn new(below: Arc<dyn Store>, key: u8) -> XorStore {
+        XorStore { below, key: Arc::new(Key(key)) }
+    }
+}
+
+impl Key {
+    /// Zero stays zero, and so does the key: what was zeroed below is zero here, too.
+    fn apply(&self, buffer: &mut Option<Buffer>) {
+        let octets = buffer.iter_mut().flat_map(|buffer| buffer.iter_mut());
+        octets.filter(|octet| ![0, self.0].contains(octet)).for_each(|octet| *octet ^= self.0);
+    }
+}
+
+impl Store for XorStore {
+    /// What is not said here is as with the store below.
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&*self.below)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.below.identity().map(|identity| identity ^ u128::from(self.key.0))
+    }
+
+    fn submit(&self, op: Op, mut buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let token = match op {
+            Op::Write { .. } | Op::Compare { .. } => {
+                self.key.apply(&mut buffer);
+                token
+            }
+            // The key is applied when the octets are there.
+            Op::Read { .. } => io.then(token, self.key.clone()),
+            _ => token,
+        };
+        self.below.submit(op, buffer, token, io);
+    }
+}
+
+impl Then for Key {
+    fn answered(&self, mut completion: Completion, io: &mut Io<'_>) {
+        self.apply(&mut completion.buffer);
+        io.complete(completion);
+    }
+}
+
+#[allow(dead_code, reason = "tests use the store alone")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, nqn, path] = &arguments[..] else {
+        return Err("usage: toy_store ADDRESS:PORT NQN FILE".into());
+    };
+    let kind = StoreKind::File { path: path.into(), size: Some(64 << 20), create: true };
+    let file = open(&StoreSpec { kind, lba_bytes: 4096, read_only: false })?;
+    let export = Export::with_store(1, Arc::new(XorStore::new(file, 0x5a)));
+    let subsystem = Subsystem { namespaces: vec![export], ..Subsystem::new(nqn) };
+    let server = Server::start(ServerConfig::new(vec![address.parse()?], vec![subsystem]))?;
+    println!("ready {}", server.addresses()[0]);
+    loop {
+        std::thread::park();
+    }
+}

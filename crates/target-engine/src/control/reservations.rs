@@ -1,0 +1,101 @@
+//! Reservations: commands of lanes, and what the control plane wants to be done for them.
+
+use super::{Control, State};
+use crate::open_store::OpenStore;
+use crate::order::Order;
+use crate::reservation_file::Kept;
+use crate::reserving::Saver;
+use crate::stores::Stores;
+use crate::tasks::Owner;
+use roadtrain_target_proto::{Target, TargetEvent, TurnOf};
+use roadtrain_wire::sqe::Sqe;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use tracing::warn;
+
+/// What namespaces had known of reservations when they were opened; those that are in use already know better.
+pub(super) fn restore(target: &mut Target, stores: &Stores) {
+    for (nqn, nsid, Kept { state, .. }) in stores.kept() {
+        target.restore_reservations(nqn, nsid, state.clone());
+    }
+}
+
+impl Control {
+    /// A lane has a command about reservations: it is answered by [`Order::Reserved`].
+    pub(crate) fn reserve(
+        &self,
+        cntlid: Option<u16>,
+        sqe: &Sqe,
+        data: &[u8],
+        (reactor, owner): (usize, Owner),
+    ) {
+        let mut state = self.lock();
+        let token = state.reserving.ask(reactor, owner);
+        // There is no controller 0: the command hears that its own is gone.
+        state.target.reserve(cntlid.unwrap_or(0), sqe, data, token);
+        self.publish(state);
+    }
+
+    /// A reactor executes nothing more of what was forbidden.
+    pub(crate) fn fenced(&self, turn: &TurnOf) {
+        let mut state = self.lock();
+        if state.reserving.fenced(turn) {
+            state.target.fenced(turn);
+        }
+        self.publish(state);
+    }
+
+    /// What was to be saved was, or could not be.
+    fn saved(&self, turn: &TurnOf, is_saved: bool) {
+        let mut state = self.lock();
+        state.target.saved(turn, is_saved);
+        self.publish(state);
+    }
+
+    /// The next event for all reactors; what is for one, or for nobody, is done.
+    pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
+        loop {
+            let State { target, stores, presences, reserving, .. } = &mut *state;
+            let reactors = self.reactors.get().map_or(&[][..], Vec::as_slice);
+            match presences.next_event(target)? {
+                TargetEvent::Reserved { token, status, report } => {
+                    reserving.answer(reactors, token, status, report);
+                }
+                TargetEvent::Fence { turn, aborts } => {
+                    reserving.begin(turn.clone(), reactors.len());
+                    self.broadcast(|| Order::Fence(turn.clone(), aborts));
+                }
+                TargetEvent::Save { turn, image } => {
+                    let open = stores.get(&turn.nqn, turn.nsid);
+                    let place = open.and_then(|open| {
+                        Some((open.store.clone(), open.kept.as_ref()?.path.clone()))
+                    });
+                    let is_begun = place.is_some_and(|place| self.save(&turn, place, image));
+                    if !is_begun {
+                        target.saved(&turn, false);
+                    }
+                }
+                event => return Some(event),
+            }
+        }
+    }
+
+    /// Has a file written, by a thread that is there from the first one on. Whether it will be.
+    fn save(&self, turn: &TurnOf, place: (Arc<OpenStore>, PathBuf), image: Arc<[u8]>) -> bool {
+        let mut saver = self.saver.lock().unwrap_or_else(PoisonError::into_inner);
+        if saver.is_none() {
+            let weak = self.weak.clone();
+            let done = move |turn: &TurnOf, is_saved| {
+                weak.upgrade().into_iter().for_each(|control| control.saved(turn, is_saved));
+            };
+            match Saver::start(done) {
+                Ok(started) => *saver = Some(started),
+                Err(error) => {
+                    warn!("a change of reservations is refused, as no thread can save it: {error}");
+                    return false;
+                }
+            }
+        }
+        saver.as_ref().is_some_and(|saver| saver.save(turn.clone(), place, image))
+    }
+}

@@ -1,0 +1,531 @@
+//! A target at one end of a veth pair; at the other end whoever sends what frames it likes.
+
+use crate::skipped::{skipped_test, this_test};
+use crate::{Drop, EtherConfig, Export, Server, ServerConfig, Subsystem};
+use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Port, PortConfig};
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_wire::ether::setup::{
+    Join, Joined, Leave, Offer, Query, Reason, addresses, with_nqn,
+};
+use roadtrain_wire::ether::{
+    self, FRAME_HEADER_BYTES, FrameHeader, FrameType, GROUP, MacAddress, VERSION, flags,
+};
+use roadtrain_wire::fabrics::DISCOVERY_NQN;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NQN: &str = "nqn.2024-01.test:disk";
+pub(super) const HOST: &str = "rt-tlane-h";
+pub(super) const TARGET: &str = "rt-tlane-t";
+const LATER_HOST: &str = "rt-later-h";
+const LATER: &str = "rt-later-t";
+const SOCKET: u16 = 0x7e57;
+const LONG: Duration = Duration::from_secs(20);
+/// Long enough for an answer that must not come.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// Whoever sends frames.
+struct Stranger {
+    port: Port,
+    target: MacAddress,
+    endpoint: [u8; 16],
+}
+
+pub(super) fn ip(words: &[&str]) -> bool {
+    Command::new("ip").args(words).status().is_ok_and(|status| status.success())
+}
+
+/// Beside a pair of interfaces.
+pub(super) fn in_namespace(test: impl FnOnce() + Send) {
+    let name = this_test();
+    let in_namespace = || {
+        // SAFETY: takes a number; moves this thread alone, and those that it starts.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return skipped_test(&name, "no network namespace of our own");
+        }
+        if !ip(&["link", "add", HOST, "mtu", "9000", "type", "veth", "peer", "name", TARGET]) {
+            return skipped_test(&name, "no veth pairs here");
+        }
+        for end in [HOST, TARGET] {
+            assert!(ip(&["link", "set", end, "mtu", "9000", "up"]));
+        }
+        test();
+    };
+    thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(in_namespace).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn in_lab(test: impl FnOnce(&Server, &mut Stranger) + Send) {
+    in_namespace(|| {
+        let server = serve();
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
+        let mut stranger = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        stranger.find();
+        test(&server, &mut stranger);
+    });
+}
+
+fn serve() -> Server {
+    serve_at(&[TARGET])
+}
+
+fn serve_at(interfaces: &[&str]) -> Server {
+    Server::start(server_config(interfaces)).unwrap()
+}
+
+fn server_config(interfaces: &[&str]) -> ServerConfig {
+    let store =
+        StoreSpec { kind: StoreKind::Memory { size: 1 << 20 }, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
+    let mut config = ServerConfig::new(Vec::new(), vec![subsystem]);
+    let port = PortConfig::default();
+    let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
+    config.ether = Some(EtherConfig { port, ..EtherConfig::new(interfaces) });
+    config.cores = vec![0, 0];
+    config
+}
+
+impl Stranger {
+    fn send(&mut self, header: FrameHeader, body: &[u8]) {
+        self.port.begin();
+        self.port.octets(body.len()).copy_from_slice(body);
+        self.port.end(self.target, header);
+        assert_eq!(self.port.flush().unwrap().frames, 1);
+    }
+
+    fn ask(&mut self, kind: FrameType, token: u64, body: &[u8]) {
+        self.send(header(kind, token, 0), body);
+    }
+
+    /// The next frame of that type within a time: its source, header and body.
+    fn hear(
+        &mut self,
+        wanted: FrameType,
+        within: Duration,
+    ) -> Option<(MacAddress, FrameHeader, Vec<u8>)> {
+        let deadline = Instant::now() + within;
+        let mut found = None;
+        while found.is_none() && Instant::now() < deadline {
+            let mut poll =
+                libc::pollfd { fd: self.port.fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            unsafe { libc::poll(&mut poll, 1, 10) };
+            self.port.receive(1, |octets| {
+                let (outside, inside) = octets.split_at(ETHERNET_HEADER_BYTES);
+                let (header, kind, body) = ether::parse(inside).unwrap();
+                if kind == wanted {
+                    let source = MacAddress(outside[6..12].try_into().unwrap());
+                    found = Some((source, header, body.to_vec()));
+                }
+            });
+        }
+        found
+    }
+
+    fn answer(&mut self, wanted: FrameType) -> (MacAddress, FrameHeader, Vec<u8>) {
+        self.hear(wanted, LONG).unwrap_or_else(|| panic!("no {wanted:?}"))
+    }
+
+    fn is_silent(&mut self, wanted: FrameType) -> bool {
+        self.hear(wanted, SHORT).is_none()
+    }
+
+    fn find(&mut self) {
+        let (mut asked, mut said) = (0, None);
+        // What comes before the target's reactor has its port is lost.
+        eventually("Offer", || {
+            self.ask(FrameType::Discover, 0, NQN.as_bytes());
+            asked += 1;
+            said = self.hear(FrameType::Offer, Duration::from_secs(2));
+            said.is_some()
+        });
+        while asked > 1 && !self.is_silent(FrameType::Offer) {}
+        self.endpoint = view::<Offer>(&said.expect("an answer").2).endpoint;
+    }
+
+    fn ask_to_join(&mut self, token: u64, join: &Join, nqn: &str) {
+        let join = Join { endpoint: self.endpoint, ..*join };
+        self.ask(FrameType::Join, token, &[join.as_bytes(), nqn.as_bytes()].concat());
+    }
+
+    /// Joins; what the target says.
+    /// The same, and at which addresses it says that it can be reached.
+    fn join_and_hear(&mut self, token: u64, join: &Join) -> (FrameHeader, Joined, Vec<MacAddress>) {
+        self.ask_to_join(token, join, NQN);
+        let (_, header, body) = self.answer(FrameType::Joined);
+        (header, view(&body), addresses(&body[size_of::<Joined>()..]).collect())
+    }
+
+    /// Joins at an interface that the lane's reactor may not have seen yet.
+    fn join_until_heard(&mut self, token: u64, join: &Join) -> Joined {
+        let mut said = None;
+        eventually("Joined", || {
+            self.ask_to_join(token, join, NQN);
+            said = self.hear(FrameType::Joined, SHORT);
+            said.is_some()
+        });
+        view(&said.expect("an answer").2)
+    }
+
+    fn join(&mut self, token: u64, join: &Join, nqn: &str) -> (FrameHeader, Joined) {
+        self.ask_to_join(token, join, nqn);
+        let (_, header, body) = self.answer(FrameType::Joined);
+        (header, view(&body))
+    }
+}
+
+fn header(kind: FrameType, token: u64, socket_number: u16) -> FrameHeader {
+    FrameHeader {
+        version: VERSION,
+        kind: kind as u8,
+        token: token.into(),
+        socket_number: socket_number.into(),
+        reply: SOCKET.into(),
+        ..FrameHeader::default()
+    }
+}
+
+fn view<T: FromBytes + KnownLayout + Immutable>(body: &[u8]) -> T {
+    T::read_from_prefix(body).unwrap().0
+}
+
+fn join(token: u64) -> Join {
+    Join {
+        token: token.into(),
+        first: 100.into(),
+        frame: 9000.into(),
+        piece: 4096.into(),
+        link: 0,
+        links: 1,
+        slots: 32.into(),
+        flags: 0.into(),
+        nqn_length: (NQN.len() as u16).into(),
+        endpoint: [0; 16],
+    }
+}
+
+fn leave(token: u64) -> Leave {
+    Leave { token: token.into(), reason: (Reason::Done as u16).into(), endpoint: [0; 6] }
+}
+
+fn query(token: u64, host_token: u64, nqn: &str) -> Vec<u8> {
+    let query = Query {
+        token: token.into(),
+        host_token: host_token.into(),
+        nqn_length: (nqn.len() as u16).into(),
+        reserved: [0; 6],
+    };
+    [query.as_bytes(), nqn.as_bytes()].concat()
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Finds the target, so that later questions go to its address.
+fn discover(stranger: &mut Stranger) {
+    stranger.ask(FrameType::Discover, 0, &[]);
+    stranger.target = stranger.answer(FrameType::Offer).0;
+}
+
+#[test]
+fn a_target_offers_what_it_has() {
+    in_lab(|_, stranger| {
+        let mut endpoints = Vec::new();
+        for (wanted, offered) in
+            [("", &[NQN, DISCOVERY_NQN][..]), (NQN, &[NQN]), (DISCOVERY_NQN, &[DISCOVERY_NQN])]
+        {
+            stranger.ask(FrameType::Discover, 0, wanted.as_bytes());
+            for expected in offered {
+                let (_, header, body) = stranger.answer(FrameType::Offer);
+                assert_eq!((header.socket_number.get(), header.token.get()), (SOCKET, 0));
+                let (offer, nqn) = with_nqn(&body, |offer: &Offer| offer.nqn_length.get()).unwrap();
+                assert_eq!((nqn, offer.frame.get()), (*expected, 9000));
+                endpoints.push(offer.endpoint);
+            }
+        }
+        assert!(endpoints.iter().all(|endpoint| *endpoint == endpoints[0]));
+        stranger.ask(FrameType::Discover, 0, b"nqn.2024-01.test:other");
+        assert!(stranger.is_silent(FrameType::Offer));
+        discover(stranger);
+        for octets in [FRAME_HEADER_BYTES, 1500, 9000] {
+            stranger.ask(FrameType::Probe, 0, &vec![0; octets - FRAME_HEADER_BYTES]);
+            let (_, _, body) = stranger.answer(FrameType::Probed);
+            assert_eq!(body, (octets as u16).to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn a_join_that_means_another_target_is_dropped() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let other = Join { endpoint: [7; 16], ..join(0x11_0000) };
+        stranger.ask(FrameType::Join, 0, &[other.as_bytes(), NQN.as_bytes()].concat());
+        assert!(stranger.is_silent(FrameType::Joined));
+        assert_eq!((server.usage().connections, server.drops().of(Drop::Setup)), (0, 1));
+        let (_, joined) = stranger.join(0, &join(0x11_0000), NQN);
+        assert_eq!(joined.status.get(), 0);
+    });
+}
+
+#[test]
+fn a_repeated_join_finds_what_the_first_one_made() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        for host_token in [0x11_0000u64, 0x11_0001] {
+            let (header, first) = stranger.join(0, &join(host_token), NQN);
+            assert_eq!((first.status.get(), first.slots.get()), (0, 32));
+            assert_eq!((header.token.get(), header.socket_number.get()), (host_token, SOCKET));
+            assert_ne!(header.reply.get(), 0);
+            assert!(first.pages.get() >= 256 && first.window.get() > 0);
+            let (_, second) = stranger.join(0, &join(host_token), NQN);
+            assert_eq!(second, first);
+            // The same token, but another link or first number: no Join of that lane.
+            let other = Join { first: 101.into(), ..join(host_token) };
+            stranger.ask_to_join(0, &other, NQN);
+            assert!(stranger.is_silent(FrameType::Joined));
+        }
+        assert_eq!(server.usage().connections, 2);
+        assert_eq!(server.drops().of(Drop::Source), 2);
+    });
+}
+
+#[test]
+fn a_lane_ends_when_its_host_says_so_and_is_unknown_then() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        for host_token in [0x22_0000u64, 0x22_0001] {
+            let (at, joined) = stranger.join(0, &join(host_token), NQN);
+            let (token, socket_number) = (joined.token.get(), at.reply.get());
+            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, ack, _) = stranger.answer(FrameType::Ack);
+            assert_eq!((ack.token.get(), ack.ack.get()), (host_token, 100));
+            // Not with another's token in it, and not by another's word.
+            let forged = leave(host_token + 2);
+            stranger.send(header(FrameType::Leave, token, socket_number), forged.as_bytes());
+            stranger.send(
+                header(FrameType::Leave, token ^ 1 << 40, socket_number),
+                leave(7).as_bytes(),
+            );
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), 7);
+            assert_eq!(view::<Leave>(&body).token.get(), token ^ 1 << 40);
+            assert_eq!(server.usage().connections, 1);
+
+            let done = header(FrameType::Leave, token, socket_number);
+            stranger.send(done, leave(host_token).as_bytes());
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), host_token);
+            assert_eq!(view::<Leave>(&body).token.get(), token);
+            eventually("the lane is gone", || server.usage().connections == 0);
+            // Asked again in whatever way, the answer is the same.
+            stranger.send(done, leave(host_token).as_bytes());
+            let unknown = Reason::UnknownToken as u16;
+            assert_eq!(view::<Leave>(&stranger.answer(FrameType::Leave).2).reason.get(), unknown);
+            stranger.ask(FrameType::Query, token, &query(token, host_token, NQN));
+            let (_, answer, body) = stranger.answer(FrameType::Leave);
+            assert_eq!(answer.token.get(), host_token);
+            let said: Leave = view(&body);
+            assert_eq!((said.token.get(), said.reason.get()), (token, unknown));
+            // Another target's lanes are not ours to deny.
+            stranger.ask(FrameType::Query, 5, &query(5, host_token, "nqn.2024-01.test:other"));
+            assert!(stranger.is_silent(FrameType::Leave));
+        }
+    });
+}
+
+/// Its links may lead to an interface that the target has no more, or not with that address.
+#[test]
+fn a_host_ends_a_lane_from_wherever_it_reaches_the_target() {
+    in_namespace(|| {
+        let server = serve_at(&[TARGET, LATER]);
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
+        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        first.find();
+        discover(&mut first);
+        for host_token in [0x55_0000u64, 0x55_0001] {
+            let (at, joined) = first.join(0, &join(host_token), NQN);
+            let (token, socket_number) = (joined.token.get(), at.reply.get());
+            let mut second = later(first.endpoint);
+            second
+                .send(header(FrameType::Leave, token, socket_number), leave(host_token).as_bytes());
+            second.ask(FrameType::Leave, token, leave(host_token + 2).as_bytes());
+            assert!(second.is_silent(FrameType::Leave));
+            assert_eq!(server.usage().connections, 1, "who does not know both tokens ends nothing");
+            second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
+            eventually("the lane is gone", || server.usage().connections == 0);
+            eventually("an answer", || {
+                second.ask(FrameType::Leave, token, leave(host_token).as_bytes());
+                let answer = second.hear(FrameType::Leave, SHORT);
+                answer.is_some_and(|(_, header, body)| {
+                    let said: Leave = view(&body);
+                    (header.token.get(), said.token.get()) == (host_token, token)
+                })
+            });
+            assert!(ip(&["link", "del", LATER]));
+        }
+    });
+}
+
+/// A Join that is repeated asks how large frames may be.
+#[test]
+fn a_target_says_when_its_interface_takes_smaller_frames() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (_, joined) = stranger.join(0, &join(9), NQN);
+        let token = joined.token.get();
+        for (mtu, status) in [(5000, 0), (1500, Status::INVALID_FIELD.code())] {
+            assert!(ip(&["link", "set", TARGET, "mtu", &mtu.to_string()]));
+            eventually("smaller frames", || {
+                stranger.ask_to_join(token, &join(9), NQN);
+                let joined = stranger.hear(FrameType::Joined, SHORT);
+                joined.is_some_and(|(_, _, body)| {
+                    let said: Joined = view(&body);
+                    (said.frame.get(), said.status.get()) == (mtu, status)
+                })
+            });
+        }
+        assert_eq!(server.usage().connections, 1);
+    });
+}
+
+#[test]
+fn a_stopped_target_ends_its_lanes() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (_, joined) = stranger.join(0, &join(9), NQN);
+        server.stop_reactors();
+        let (_, header, body) = stranger.answer(FrameType::Leave);
+        let said: Leave = view(&body);
+        assert_eq!((header.token.get(), said.token), (9, joined.token));
+        assert_eq!(said.reason.get(), Reason::Shutdown as u16);
+    });
+}
+
+/// A pair with one end for a host; whoever sends frames there, as soon as the target answers.
+fn later(endpoint: [u8; 16]) -> Stranger {
+    assert!(ip(&["link", "add", LATER_HOST, "type", "veth", "peer", "name", LATER]));
+    for end in [LATER_HOST, LATER] {
+        assert!(ip(&["link", "set", end, "up"]));
+    }
+    let port = Port::open(LATER_HOST, SOCKET, &PortConfig::default()).unwrap();
+    let mut stranger = Stranger { port, target: GROUP, endpoint };
+    eventually("an offer", || {
+        stranger.ask(FrameType::Discover, 0, NQN.as_bytes());
+        let offer = stranger.hear(FrameType::Offer, SHORT);
+        offer.is_some_and(|(source, ..)| {
+            stranger.target = source;
+            true
+        })
+    });
+    stranger
+}
+
+#[test]
+fn an_interface_may_come_later() {
+    in_namespace(|| {
+        let missing = Server::start(server_config(&[LATER])).err().expect("no interface at all");
+        assert!(missing.to_string().contains(LATER), "{missing}");
+        let server = serve_at(&[LATER, TARGET]);
+        let port = Port::open(HOST, SOCKET, &PortConfig::default()).unwrap();
+        let mut first = Stranger { port, target: GROUP, endpoint: [0; 16] };
+        first.find();
+        discover(&mut first);
+        // Lanes of both reactors.
+        for host_token in [0x44_0000u64, 0x44_0001] {
+            let one = Join { links: 2, piece: 1024.into(), ..join(host_token) };
+            let (_, joined, at) = first.join_and_hear(0, &one);
+            assert_eq!(at, [first.target], "where the target can be reached");
+
+            let mut second = later(first.endpoint);
+            let token = joined.token.get();
+            let two = Join { link: 1, first: 7.into(), frame: 1500.into(), ..one };
+            second.ask_to_join(token ^ 1 << 50, &two, NQN);
+            assert!(second.is_silent(FrameType::Joined), "somebody else's lane");
+            let again = second.join_until_heard(token, &two);
+            assert_eq!((again.token, again.frame.get()), (joined.token, 1500));
+            let (_, _, at) = first.join_and_hear(token, &one);
+            assert_eq!(at, [second.target, first.target]);
+
+            assert!(ip(&["link", "del", LATER]));
+            let old = second.target;
+            let mut third = later(first.endpoint);
+            assert_ne!(third.target, old);
+            third.ask_to_join(token, &Join { first: 8.into(), ..two }, NQN);
+            assert!(third.is_silent(FrameType::Joined), "another link of that number");
+            third.ask_to_join(0, &two, NQN);
+            assert!(third.is_silent(FrameType::Joined), "who moves a link knows the lane");
+            let moved = third.join_until_heard(token, &two);
+            assert_eq!(moved.first, again.first, "the same channel");
+            assert!(ip(&["link", "del", LATER]));
+        }
+        assert_eq!(server.usage().connections, 2);
+    });
+}
+
+#[test]
+fn nonsense_is_dropped_and_counted() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let (at, joined) = stranger.join(0, &join(0x33), NQN);
+        let (token, socket_number) = (joined.token.get(), at.reply.get());
+        let cargo = |token: u64| {
+            let mut header = header(FrameType::Cargo, token, socket_number);
+            (header.flags, header.seq) = (flags::SEQ.into(), 100.into());
+            header
+        };
+        let bad = [
+            (Drop::Token, cargo(token ^ 1 << 33)),
+            (Drop::Token, cargo(token + 1)),
+            (Drop::Link, FrameHeader { link: 1, ..cargo(token) }),
+            (Drop::Version, FrameHeader { version: 2, ..cargo(token) }),
+            (Drop::Type, FrameHeader { kind: 77, ..cargo(token) }),
+            (Drop::Type, header(FrameType::Cargo, 0, 0)),
+            (Drop::Setup, header(FrameType::Join, 0, 0)),
+            (Drop::Setup, header(FrameType::Query, 0, 0)),
+        ];
+        for (drop, header) in bad {
+            let before = server.drops().of(drop);
+            stranger.send(header, &[0; 8]);
+            eventually("a drop", || server.drops().of(drop) == before + 1);
+        }
+        assert_eq!(server.usage().connections, 1);
+    });
+}
+
+#[test]
+fn lanes_that_nobody_connects_are_few() {
+    in_lab(|server, stranger| {
+        discover(stranger);
+        let mut refused = 0;
+        for host_token in (2..1000).step_by(2) {
+            let (_, joined) = stranger.join(0, &join(host_token), NQN);
+            let busy = Status::CONNECT_CONTROLLER_BUSY.code();
+            assert!([0, busy].contains(&joined.status.get()));
+            refused += u32::from(joined.status.get() == busy);
+            if refused > 0 {
+                break;
+            }
+        }
+        assert!(refused > 0, "any number of lanes");
+        assert!(server.usage().connections <= 128);
+        for link in [join(0), Join { links: 0, ..join(4) }, Join { link: 1, ..join(6) }] {
+            stranger.ask_to_join(0, &link, NQN);
+        }
+        let (_, large) = stranger.join(0, &Join { piece: 16384.into(), ..join(8001) }, NQN);
+        assert_eq!(large.status.get(), Status::INVALID_FIELD.code());
+    });
+}

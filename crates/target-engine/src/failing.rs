@@ -1,0 +1,149 @@
+//! Reactors that die or hang, at both ends: it is noticed.
+
+use super::server::BROKEN_CORE;
+use super::tests::{LONG, NQN, eventually};
+use super::{Export, Server, ServerConfig, Subsystem};
+use roadtrain_host_engine::{Class, Client, Controller, Front, HostConfig, Op, Request, Turn};
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::pulse::Silent;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_system::buffer::Buffer;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+fn config(reactors: usize) -> ServerConfig {
+    let kind = StoreKind::Memory { size: 1 << 20 };
+    let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+    let exports = vec![Export::new(1, store)];
+    let subsystem = Subsystem { namespaces: exports, ..Subsystem::new(NQN) };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    config.cores = vec![0; reactors];
+    config
+}
+
+/// Does nothing until it is told to stop.
+struct Idle;
+
+impl Front for Idle {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}
+
+fn attach(server: &Server) -> Controller {
+    let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
+    (host.lanes, host.reactors) = (2, Some(2));
+    Controller::connect(host, |_, _| Box::new(Idle)).unwrap()
+}
+
+#[test]
+fn a_reactor_that_dies_fails_the_target() {
+    for dies in [0, 1] {
+        let server = Server::start(config(2)).unwrap();
+        let (told, failed) = channel();
+        server.on_failure(move || told.send(()).unwrap());
+        assert_eq!(server.failure(), None);
+        assert_eq!(server.pulse().check(LONG), Ok(()));
+        server.call(dies, || panic!("a test wants it so"));
+        failed.recv_timeout(LONG).expect("whoever runs the target is told");
+        assert_eq!(server.failure(), Some(format!("reactor {dies} has panicked")));
+        assert_eq!(server.pulse().check(LONG), Err(Silent::Ended(dies)));
+        let (told, failed) = channel();
+        server.on_failure(move || told.send(()).unwrap());
+        failed.recv_timeout(LONG).expect("also who asks later");
+    }
+}
+
+#[test]
+fn a_reactor_that_hangs_has_no_pulse() {
+    let server = Server::start(config(2)).unwrap();
+    let controller = attach(&server);
+    assert_eq!(controller.pulse().check(LONG), Ok(()));
+    let short = Duration::from_millis(50);
+    let (go_on, wait) = channel::<()>();
+    server.call(1, move || _ = wait.recv());
+    assert_eq!(server.pulse().check(short), Err(Silent::Hangs(1, short)));
+    drop(go_on);
+    assert_eq!(server.pulse().check(LONG), Ok(()));
+    let (go_on, wait) = channel::<()>();
+    controller.call(0, move || _ = wait.recv());
+    assert_eq!(controller.pulse().check(short), Err(Silent::Hangs(0, short)));
+    drop(go_on);
+    assert_eq!(controller.pulse().check(LONG), Ok(()));
+}
+
+/// One of two: the other's lanes would go on, and nobody would know.
+#[test]
+fn a_reactor_that_dies_ends_the_controller() {
+    let server = Server::start(config(1)).unwrap();
+    let controller = attach(&server);
+    assert_eq!(controller.view().failure(), None);
+    controller.call(1, || panic!("a test wants it so"));
+    eventually("the controller has ended", || controller.has_ended());
+    assert_eq!(controller.view().failure().as_deref(), Some("reactor 1 has panicked"));
+}
+
+/// Nobody would connect its lanes again: requests are not to wait for that.
+#[test]
+fn a_control_thread_that_dies_ends_the_controller_and_its_requests() {
+    let server = Server::start(config(1)).unwrap();
+    let mut host = HostConfig::new(server.addresses()[0], NQN, "nqn.x:host", [7; 16]);
+    host.controller_loss_timeout = None;
+    let client = Client::connect(host).unwrap();
+    let view = client.view().clone();
+    let (go_on, wait) = channel::<()>();
+    server.call(0, move || _ = wait.recv());
+    let (done, ended) = channel();
+    let (nsid, slba, blocks, buffer) = (1, 0, 1, Some(Buffer::alloc(512)));
+    let (op, fua, urgent, class, token) = (Op::Read, false, false, Class::Normal, 0);
+    let read = Request { op, nsid, slba, blocks, fua, urgent, class, buffer, token };
+    client.submit_to(read, &done);
+    client.call_control(|| panic!("a test wants it so"));
+    let completion = ended.recv_timeout(LONG).expect("it does not wait for ever");
+    assert!(!completion.status.is_success());
+    let failure = view.failure().expect("who uses it is told");
+    assert!(failure.contains("control thread") && failure.contains("panicked"), "{failure}");
+    drop(client);
+    drop(go_on);
+}
+
+/// How many threads of this process have that name.
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+/// A thread that was joined may be listed for a moment longer.
+fn no_threads(name: &str) {
+    for _ in 0..200 {
+        if threads(name) == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} threads are left", threads(name));
+}
+
+/// Two reactors begin, on a core of no other test, and the third does not.
+#[test]
+fn a_start_that_fails_leaves_no_threads() {
+    const CORE: usize = BROKEN_CORE - 1;
+    let name = format!("roadtrain-{CORE}");
+    let mut config = config(1);
+    config.cores = vec![CORE; 2];
+    let server = Server::start(config.clone()).unwrap();
+    assert_eq!(threads(&name), 2);
+    drop(server);
+    no_threads(&name);
+    config.cores.push(BROKEN_CORE);
+    let error = Server::start(config).err().expect("not every reactor runs");
+    assert_eq!(error.to_string(), "reactor: a test wants it so");
+    no_threads(&name);
+}

@@ -1,0 +1,157 @@
+//! Stores of tests: one whose flushes fail when told so, one that takes its time to be opened, and one that keeps what it
+//! gets.
+
+use roadtrain_store::{
+    Completion, Completions, DiskStore, Geometry, Io, LastSync, Op, OpenError, Store, StoreKind,
+    StoreSpec, Then, Token,
+};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::status::Status;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A FIFO: a read ends when somebody has written as much.
+pub(super) fn fifo(path: &Path) -> Arc<dyn Store> {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    Arc::new(DiskStore::from_file(file, 1 << 20, 512).unwrap())
+}
+
+/// A file whose flushes fail.
+#[derive(Debug)]
+pub(super) struct Flaky {
+    below: Arc<dyn Store>,
+    fails: Arc<Fails>,
+}
+
+/// How many flushes are still to fail; each counts down.
+#[derive(Debug, Default)]
+struct Fails(AtomicI64);
+
+impl Fails {
+    fn next(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+}
+
+impl Flaky {
+    pub(super) fn new(path: &Path) -> Arc<Flaky> {
+        let kind = StoreKind::File { path: path.into(), size: Some(1 << 20), create: true };
+        let spec = StoreSpec { kind, lba_bytes: 4096, read_only: false };
+        let below = roadtrain_store::open(&spec).unwrap();
+        Arc::new(Flaky { below, fails: Arc::default() })
+    }
+
+    /// The next `count` flushes fail; returns how many of those told before are still to fail, less than none
+    /// by those that were asked for beyond.
+    pub(super) fn fail_flushes(&self, count: i64) -> i64 {
+        self.fails.0.swap(count, Ordering::Relaxed)
+    }
+}
+
+impl Then for Fails {
+    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+        let failed = Err(Status::WRITE_FAULT.dnr());
+        let result = if self.next() { failed } else { completion.result };
+        io.complete(Completion { result, ..completion });
+    }
+}
+
+impl Store for Flaky {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&*self.below)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.below.geometry()
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.below.identity()
+    }
+
+    fn submit(&self, op: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let token = if op == Op::Flush { io.then(token, self.fails.clone()) } else { token };
+        self.below.submit(op, buffer, token, io);
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.fails.next() {
+            Err(io::Error::other("a test wants it so"))
+        } else {
+            self.below.sync()
+        }
+    }
+
+    fn last_sync(&self) -> Option<LastSync> {
+        let (fails, sync) = (self.fails.clone(), self.below.last_sync()?);
+        Some(Box::new(move || {
+            fails.next();
+            sync()
+        }))
+    }
+}
+
+/// Takes its time to say who it is.
+#[derive(Debug, Default)]
+pub(super) struct Slow {
+    is_asked: AtomicBool,
+    may_answer: AtomicBool,
+}
+
+impl Slow {
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answer(&self) {
+        self.may_answer.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Store for Slow {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        self.is_asked.store(true, Ordering::Relaxed);
+        super::tests::eventually("it may answer", || self.may_answer.load(Ordering::Relaxed));
+        Ok(7)
+    }
+
+    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        io.complete(Completion::new(token, Ok(()), buffer));
+    }
+}
+
+/// Keeps what it gets until it is told otherwise, aborts or not: a device that is dead.
+#[derive(Debug, Default)]
+pub(super) struct Stuck(Mutex<Vec<(Completions, Completion)>>);
+
+impl Stuck {
+    /// Fails everything that it has.
+    pub(super) fn release(&self) {
+        for (completions, completion) in self.0.lock().unwrap().drain(..) {
+            let result = Err(Status::INTERNAL_ERROR.dnr());
+            completions.send(Completion { result, ..completion });
+        }
+    }
+}
+
+impl Store for Stuck {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 1024, read_only: false, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(8)
+    }
+
+    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        let completion = Completion::new(token, Ok(()), buffer);
+        self.0.lock().unwrap().push((io.completions(), completion));
+    }
+}

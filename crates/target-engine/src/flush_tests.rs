@@ -1,0 +1,216 @@
+//! Flushes that fail at a target, as the system lets them fail: each is told of once, and the next one succeeds.
+
+use super::flaky::Flaky;
+use super::tests::{LONG, NQN, eventually, host_config};
+use super::{Export, Server, ServerConfig, ServerError, Subsystem};
+use roadtrain_host_engine::{Admin, Class, Client, HostError, Op, Request};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::fabrics::{Property, PropertySize, property};
+use roadtrain_wire::status::Status;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+/// Enable, and shut down.
+const CC_SHUTDOWN: u32 = 0x0046_4001;
+
+/// A target, and its files by NSID.
+struct Harness {
+    server: Server,
+    files: Vec<Arc<Flaky>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Harness {
+    /// Exports `count` files.
+    fn new(count: usize, reactors: usize) -> Harness {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |n: usize| Flaky::new(&directory.path().join(n.to_string()));
+        let files: Vec<_> = (0..count).map(file).collect();
+        let subsystems = vec![subsystem(&files)];
+        let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], subsystems);
+        config.cores = vec![0; reactors];
+        Harness { server: Server::start(config).unwrap(), files, _directory: directory }
+    }
+
+    /// See [`Flaky::fail_flushes`].
+    fn fail_flushes(&self, nsid: usize, count: i64) -> i64 {
+        self.files[nsid - 1].fail_flushes(count)
+    }
+}
+
+fn subsystem(files: &[Arc<Flaky>]) -> Subsystem {
+    let export = |(nsid, file): (u32, &Arc<Flaky>)| Export::with_store(nsid, file.clone());
+    let exports = (1..).zip(files).map(export).collect();
+    Subsystem { namespaces: exports, ..Subsystem::new(NQN) }
+}
+
+fn connect(server: &Server, host: &str) -> Client {
+    let mut config = host_config(server, host);
+    (config.timeout, config.connect_timeout) = (LONG, LONG);
+    Client::connect(config).unwrap()
+}
+
+fn ask(client: &Client, op: Op, nsid: u32, fua: bool) -> Status {
+    let (blocks, buffer) = match op {
+        Op::Write => (1, Some(Buffer::alloc(4096))),
+        Op::WriteZeroes { .. } => (1, None),
+        _ => (0, None),
+    };
+    let class = Class::Normal;
+    let request =
+        Request { op, nsid, slba: 0, blocks, fua, urgent: false, class, buffer, token: 0 };
+    let (done, ended) = channel();
+    client.submit_to(request, &done);
+    ended.recv_timeout(LONG).unwrap().status
+}
+
+fn write(client: &Client, nsid: u32) {
+    assert!(ask(client, Op::Write, nsid, false).is_success());
+}
+
+fn flush(client: &Client) -> Status {
+    ask(client, Op::Flush, 1, false)
+}
+
+#[test]
+fn a_failed_flush_is_final_and_everybody_who_wrote_hears_of_it_once() {
+    for reactors in [1, 2] {
+        let harness = Harness::new(1, reactors);
+        let server = &harness.server;
+        let hosts = ["nqn.x:a", "nqn.x:b", "nqn.x:c"].map(|host| connect(server, host));
+        hosts[..2].iter().for_each(|host| write(host, 1));
+        harness.fail_flushes(1, 1);
+        let told = flush(&hosts[0]);
+        assert!(!told.is_success() && told.is_dnr(), "{told}");
+        let told = flush(&hosts[1]);
+        assert!(told.is(Status::WRITE_FAULT) && told.is_dnr(), "{told}");
+        for host in &hosts {
+            assert!(flush(host).is_success(), "it was told, or has not written");
+        }
+        write(&hosts[2], 1);
+        assert!(flush(&hosts[2]).is_success(), "it wrote after that");
+        drop(hosts);
+        server.shut_down().unwrap();
+    }
+}
+
+#[test]
+fn a_host_that_connects_again_hears_of_a_failed_flush() {
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
+    let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
+    write(&a, 1);
+    // Its answer is lost with the connection, and so the host asks again.
+    harness.fail_flushes(1, 1);
+    assert!(flush(&b).is_dnr());
+    let mut config = host_config(server, "nqn.x:a");
+    config.connect_timeout = LONG;
+    let again = Client::connect(config).unwrap();
+    assert!(flush(&again).is_dnr());
+    assert!(flush(&again).is_success());
+}
+
+#[test]
+fn flushes_at_the_same_time_all_hear_of_a_failure() {
+    for reactors in [1, 3] {
+        let harness = Harness::new(1, reactors);
+        let server = &harness.server;
+        let hosts: Vec<Client> = (0..6).map(|n| connect(server, &format!("nqn.x:{n}"))).collect();
+        for round in 0..20 {
+            hosts.iter().for_each(|host| write(host, 1));
+            harness.fail_flushes(1, 1);
+            let flushed = std::thread::scope(|scope| {
+                let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(|| flush(host))).collect();
+                asked.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            let is_told = |status: &Status| !status.is_success() && status.is_dnr();
+            assert!(flushed.iter().all(is_told), "{reactors} {round}: {flushed:?}");
+        }
+        assert!(hosts.iter().all(|host| flush(host).is_success()));
+    }
+}
+
+#[test]
+fn a_shutdown_flushes_every_namespace_and_says_when_one_fails() {
+    let harness = Harness::new(3, 1);
+    let server = &harness.server;
+    let mut admin = Admin::connect(&host_config(server, "nqn.x:a")).unwrap();
+    let failing: [(usize, i64); 3] = [(1, 1), (2, 0), (3, 1)];
+    for (nsid, count) in failing {
+        harness.fail_flushes(nsid, count);
+    }
+    let mut shut_down =
+        || admin.run("Property Set", &Property::set(property::CC, CC_SHUTDOWN), &[], &mut []);
+    let refused = shut_down().expect_err("two flushes have failed");
+    let HostError::Command { status, .. } = refused else { panic!("{refused}") };
+    assert!(status.is(Status::INTERNAL_ERROR) && status.is_dnr(), "{status}");
+    for (nsid, count) in failing {
+        assert_eq!(harness.fail_flushes(nsid, 0), count - 1, "{nsid} was flushed");
+    }
+    let get = Property::get(property::CSTS, PropertySize::Four);
+    let csts = |admin: &mut Admin| admin.run("Property Get", &get, &[], &mut []).unwrap();
+    assert!(shut_down().is_ok(), "the host knows it now");
+    assert_eq!(csts(&mut admin).result() & 0xc, 8, "shutdown complete");
+}
+
+/// The last flush is that of the shutdown: a host that ends is not to take its failure for an end in order.
+#[test]
+fn a_host_that_ends_says_that_the_last_flush_has_failed() {
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
+    for fails in [false, true] {
+        let client = connect(server, "nqn.x:a");
+        let view = client.view().clone();
+        write(&client, 1);
+        harness.fail_flushes(1, i64::from(fails));
+        drop(client);
+        let lost = view.lost();
+        assert_eq!(lost.len(), usize::from(fails), "{lost:?}");
+        assert!(lost.iter().all(|what| what.contains("has not said that its last flush is done")));
+    }
+}
+
+#[test]
+fn a_target_that_ends_says_what_may_be_lost() {
+    for fails_before in [false, true] {
+        let harness = Harness::new(2, 2);
+        let server = &harness.server;
+        let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
+        write(&a, 1);
+        harness.fail_flushes(1, 1);
+        if fails_before {
+            assert!(flush(&b).is_dnr());
+        }
+        let error = server.shut_down().expect_err("a flush has failed");
+        let ServerError::Unsaved { nqn, nsid, .. } = &error else { panic!("{error}") };
+        assert_eq!((nqn.as_str(), *nsid), (NQN, 1), "{error}");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_removed_is_flushed() {
+    let harness = Harness::new(2, 1);
+    let server = &harness.server;
+    let host = connect(server, "nqn.x:a");
+    [1, 2].into_iter().for_each(|nsid| write(&host, nsid));
+    harness.fail_flushes(2, 0);
+    server.reload(&[subsystem(&harness.files[..1])]).unwrap();
+    eventually("it is flushed", || harness.fail_flushes(2, 0) == -1);
+    write(&host, 1);
+}
+
+#[test]
+fn a_forced_write_that_fails_may_have_been_told_of_others() {
+    let harness = Harness::new(1, 1);
+    let server = &harness.server;
+    let (a, b) = (connect(server, "nqn.x:a"), connect(server, "nqn.x:b"));
+    write(&a, 1);
+    harness.fail_flushes(1, 1);
+    let zeroes = Op::WriteZeroes { deallocate: false };
+    let told = ask(&b, zeroes, 1, true);
+    assert!(!told.is_success() && told.is_dnr(), "{told}");
+    assert!(flush(&b).is_success(), "nothing of it was lost");
+    assert!(flush(&a).is_dnr());
+    assert!(flush(&a).is_success());
+    assert!(ask(&b, zeroes, 1, true).is_success());
+}

@@ -1,0 +1,351 @@
+//! A lane at the target: a queue pair, what carries it, and the commands it executes.
+
+mod admin;
+#[cfg(feature = "ether")]
+pub(super) mod ether;
+pub(super) mod execution;
+mod flow;
+mod meter;
+mod recording;
+mod tcp;
+mod transport;
+
+use super::control::Control;
+use super::ether::Port;
+use super::meters::{LaneCells, Meters};
+use super::namespace::NamespaceTable;
+use super::order::Newcomer;
+use super::tasks::Tasks;
+use super::tickets::Ticket;
+use crate::flushes::Unflushed;
+use crate::tasks::Outcome;
+use execution::{Execution, Payload};
+use flow::LaneFlow;
+pub(super) use flow::Parcel;
+use meter::Meter;
+use roadtrain_proto::error::QpairError;
+use roadtrain_proto::policy::{Pace, ReactorLoad};
+use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::RxBuffer;
+use roadtrain_reactor::gather::Gather;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_system::buffer::Pool;
+use roadtrain_system::ring::Ring;
+use roadtrain_target_proto::buffer_shares::BufferShares;
+use roadtrain_target_proto::execution::Fed;
+use roadtrain_target_proto::qpair::Config;
+use roadtrain_target_proto::service;
+use roadtrain_target_proto::session::{Session, Settings};
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tcp::Tcp;
+use thiserror::Error;
+use transport::Transport;
+
+/// Why a lane ends.
+#[derive(Debug, Error)]
+pub(super) enum LaneError {
+    #[error("connection lost: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("closed by the host")]
+    Closed,
+    #[error(transparent)]
+    Qpair(#[from] QpairError),
+    #[error("{0}")]
+    Ended(&'static str),
+    /// The host has broken the protocol of frames.
+    #[cfg_attr(not(feature = "ether"), allow(dead_code, reason = "of lanes over Ethernet"))]
+    #[error("{0}")]
+    Broken(String),
+    #[error("{0} for {1:?}, while other connections wait for the buffer")]
+    Overdue(&'static str, Duration),
+}
+
+impl LaneError {
+    /// The kind of error, for counters.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            LaneError::Io(_) => "lost",
+            LaneError::Closed => "closed",
+            LaneError::Qpair(_) | LaneError::Broken(_) => "protocol",
+            LaneError::Ended(_) => "ended",
+            LaneError::Overdue(..) => "overdue",
+        }
+    }
+}
+
+/// What the lanes of a reactor share.
+pub(super) struct Shared {
+    /// Which of the reactors it is.
+    pub(super) number: usize,
+    pub(super) gather: Box<Gather>,
+    pub(super) pool: Pool,
+    /// How much of it may wait for hosts.
+    pub(super) shares: BufferShares,
+    /// What a lane whose socket is full may have unsent in buffers, and still be received from.
+    pub(super) unsent_max: usize,
+    /// Where the control plane writes a page before it goes to a buffer.
+    pub(super) page: Vec<u8>,
+    pub(super) ring: Ring,
+    pub(super) tasks: Tasks,
+    pub(super) now: Instant,
+    /// Over all lanes, as far as can be told.
+    pub(super) load: ReactorLoad,
+    /// What the reactor does with few requests in flight.
+    pub(super) pace: Pace,
+    /// The host that was heard last stays awake.
+    pub(super) is_host_awake: bool,
+    pub(super) control: Arc<Control>,
+    /// Where it counts.
+    pub(super) meters: Arc<Meters>,
+    /// What was slow, and what other commands were like.
+    pub(super) recorder: Recorder<Arc<LaneCells>>,
+    /// At the interfaces that lanes without connections use; away while they are receiving.
+    pub(super) ports: Vec<Port>,
+}
+
+/// One queue pair at the target.
+pub(super) struct TargetLane {
+    /// Index in the reactor, and which use of it: marks the lane's store tasks.
+    pub(super) id: (u32, u32),
+    pub(super) peer: String,
+    transport: Transport,
+    /// Of a connection of its own.
+    pub(super) ticket: Option<Ticket>,
+    /// What may be done.
+    pub(super) session: Session,
+    pub(super) namespaces: NamespaceTable,
+    /// Of an admin queue that shuts its controller down: the stores that are flushed by that.
+    closing: Vec<Unflushed>,
+    execution: Execution,
+    meter: Meter,
+    /// Which core it belongs to.
+    pub(super) flow: LaneFlow,
+}
+
+impl TargetLane {
+    /// A lane over a TCP connection.
+    pub(super) fn over_tcp(id: (u32, u32), newcomer: Newcomer, config: Config) -> Self {
+        let Newcomer { stream, secured_as, may_be_plain, peer, local, ticket } = newcomer;
+        let tcp = Tcp::new(local, stream, config);
+        let secures = secured_as.is_some();
+        let declined_tls = may_be_plain && !secures;
+        let mut session = Session::new(Settings { secures, declined_tls, ..Settings::default() });
+        secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
+        let lane = TargetLane::new(id, peer.to_string(), Transport::Tcp(tcp), session);
+        TargetLane { ticket: Some(ticket), ..lane }
+    }
+
+    fn new(id: (u32, u32), peer: String, transport: Transport, session: Session) -> Self {
+        TargetLane {
+            id,
+            peer,
+            transport,
+            ticket: None,
+            session,
+            namespaces: NamespaceTable::default(),
+            closing: Vec::new(),
+            execution: Execution::default(),
+            meter: Meter::default(),
+            flow: LaneFlow::default(),
+        }
+    }
+
+    /// Its own descriptor, to be polled; `None` when it shares a port with other lanes.
+    pub(super) fn fd(&self) -> Option<RawFd> {
+        self.transport.fd()
+    }
+
+    /// The host has ended the connection, though what it sent before may not have been received.
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.transport.is_hung_up()
+    }
+
+    /// Whether it has carried something latency-critical of late.
+    pub(super) fn is_express(&mut self, now: Instant) -> bool {
+        self.transport.batcher().is_express(now)
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.transport.is_blocked()
+    }
+
+    pub(super) fn deadline(&mut self) -> Option<Instant> {
+        let own = [self.transport.deadline(), self.execution.deadline(), self.session.deadline()];
+        own.into_iter().flatten().min()
+    }
+
+    /// Commands that the host waits for.
+    pub(super) fn in_flight(&self) -> usize {
+        self.transport.in_flight() as usize
+    }
+
+    pub(super) fn stats(&self) -> LaneStats {
+        LaneStats { data_bytes: self.session.data_bytes(), ..self.transport.stats() }
+    }
+
+    fn handle_command(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        sqe: &Sqe,
+        payload: Payload<'_>,
+    ) -> Result<(), LaneError> {
+        self.meter.begin(shared, slot, sqe);
+        let (execution, mut env) = self.parts(shared);
+        match execution.command(&mut env, slot, sqe, payload) {
+            None => Ok(()),
+            admin => self.run_admin(shared, admin),
+        }
+    }
+
+    /// A store is done with a command; nothing comes of that when the lane has ended.
+    pub(super) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
+        let (execution, mut env) = self.parts(shared);
+        if let admin @ Some(_) = execution.finish(&mut env, slot, outcome) {
+            // A shutdown, now that all is flushed; Property Set never ends a connection.
+            let answered = self.run_admin(shared, admin);
+            debug_assert!(answered.is_ok(), "{answered:?}");
+        }
+    }
+
+    /// The control plane has ended a command about reservations.
+    pub(super) fn reserved(
+        &mut self,
+        shared: &mut Shared,
+        slot: u16,
+        (status, report): (Status, &[u8]),
+    ) {
+        let (execution, mut env) = self.parts(shared);
+        execution.reserved(&mut env, slot, status, report);
+    }
+
+    /// Access to a namespace was taken away from some hosts: slots of commands for which the answer to that has to wait.
+    pub(super) fn fence(&mut self, shared: &mut Shared, aborts: bool) -> Vec<u16> {
+        let (execution, mut env) = self.parts(shared);
+        execution.fence(&mut env, aborts)
+    }
+
+    /// Whether a pair that was to be alone with its blocks, and is now, is still to be carried out.
+    pub(super) fn admits(&mut self, shared: &mut Shared, slot: u16) -> Result<(), Status> {
+        let (execution, mut env) = self.parts(shared);
+        execution.admits(&mut env, slot)
+    }
+
+    /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
+    /// now because of that, and may again.
+    pub(super) fn feed(
+        &mut self,
+        shared: &mut Shared,
+        rx: &mut RxBuffer,
+    ) -> Result<bool, LaneError> {
+        let was_stalled = self.is_stalled();
+        loop {
+            let (execution, mut env) = self.parts(shared);
+            match execution.feed(&mut env) {
+                Some(Fed::Receiving) => self.receive_kept(shared, rx)?,
+                Some(Fed::Admin(slot)) => self.run_admin(shared, Some(slot))?,
+                None => return Ok(was_stalled && !self.is_stalled()),
+            }
+        }
+    }
+
+    /// Nothing is received until a buffer is there.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.execution.is_stalled()
+    }
+
+    /// Nothing is received until more has been sent.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.transport.is_deaf()
+    }
+
+    pub(super) fn is_starved(&self) -> bool {
+        self.execution.is_starved()
+    }
+
+    /// What is closed to writes has changed: whether the lane may receive again that could not because of that.
+    pub(super) fn hold_places(&mut self, shared: &Shared) -> bool {
+        let exclusions = &shared.tasks.exclusions;
+        self.transport.tcp().is_some()
+            && self.execution.hold_places(|namespace, place| {
+                exclusions.any(&namespace.store, |range| namespace.holds(place, range))
+            })
+    }
+
+    /// An error when a command has had a buffer for `limit` because of the peer.
+    pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
+        let Some(what) = self.execution.overdue(now, limit) else { return Ok(()) };
+        // What it does not take would otherwise stay with the kernel.
+        self.transport.reset_on_close();
+        Err(LaneError::Overdue(what, limit))
+    }
+
+    /// The namespaces have changed.
+    pub(super) fn refresh(&mut self, control: &Control) {
+        self.namespaces = control.table(self.session.queue());
+        self.meter.set_namespaces(&self.namespaces);
+    }
+
+    /// The namespaces have changed: commands that wait for their time wait as long as they have to by now.
+    pub(super) fn review(&mut self, shared: &mut Shared) {
+        let (execution, mut env) = self.parts(shared);
+        execution.review(&mut env);
+    }
+
+    /// Whether its host stays awake.
+    pub(super) fn is_host_awake(&self) -> bool {
+        self.transport.is_host_awake()
+    }
+
+    /// Nothing is left of it, which the control plane hears.
+    pub(super) fn leave(self, control: &Control) {
+        service::leave(&mut control.commands(&self.peer), self.session);
+    }
+
+    /// The turn is over: rings what the policy lets go, and sends it.
+    pub(super) fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        service::before_sending(&mut self.lend(shared));
+        self.transport.batcher().add_to(shared.now, &mut shared.load);
+        self.hear_load(shared);
+        self.transport.expire(shared.now);
+        self.flush(shared)?;
+        let ended = service::after_sending(&mut self.lend(shared));
+        let TargetLane { session, transport, .. } = &*self;
+        let stats = || LaneStats { data_bytes: session.data_bytes(), ..transport.stats() };
+        self.meter.end_turn(transport.in_flight(), stats);
+        ended.map_err(LaneError::Ended)?;
+        match self.transport.is_over(shared.now) {
+            Some(why) => Err(LaneError::Ended(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// What other lanes have in flight decides what this one's answers wait for.
+    #[inline]
+    pub(super) fn hear_load(&mut self, shared: &mut Shared) {
+        self.transport.batcher().hear(shared.now, &mut shared.load);
+        self.transport.hear_pace(shared.pace);
+    }
+
+    /// Sends what doorbells have released.
+    pub(super) fn flush(&mut self, shared: &mut Shared) -> Result<(), LaneError> {
+        self.transport.flush((&mut self.execution, &mut self.meter), shared)
+    }
+
+    /// Its host may have a part of the reactor's buffers wait for it.
+    pub(super) fn join_share(&mut self, shared: &Shared) {
+        if let Some(connected) = self.session.queue().filter(|connected| connected.qid > 0) {
+            self.execution.set_share(shared.shares.join(&connected.hostnqn));
+        }
+    }
+
+    /// It counts no more: it has ended because of that.
+    pub(super) fn end_account(&mut self, shared: &Shared, why: &'static str) {
+        self.meter.leave((&shared.meters, shared.number), why);
+    }
+}

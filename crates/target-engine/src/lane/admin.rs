@@ -1,0 +1,155 @@
+//! Admin and fabrics commands of a lane: the service executes them.
+
+use super::execution::Execution;
+use super::{LaneError, Shared, TargetLane};
+use crate::namespace::{LocalNamespace, NamespaceTable};
+use crate::tickets::Ticket;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::FrameSecret;
+use roadtrain_proto::time::Instant;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_proto::Connected;
+use roadtrain_target_proto::execution::Environment;
+use roadtrain_target_proto::service::{self, Driver, Port};
+use roadtrain_target_proto::session::{Session, State};
+use std::os::fd::RawFd;
+use tracing::warn;
+
+/// Room for a page that a reactor keeps from one command to the next.
+const PAGE_BYTES_KEPT: usize = 64 << 10;
+
+/// A lane and its reactor, for the service.
+pub(crate) struct Lent<'a> {
+    lane: &'a mut TargetLane,
+    shared: &'a mut Shared,
+}
+
+impl service::Lane for Lent<'_> {
+    type Namespace = LocalNamespace;
+    type Buffer = Buffer;
+    type Connection = RawFd;
+    type Error = LaneError;
+
+    fn now(&self) -> Instant {
+        self.shared.now
+    }
+
+    fn session(&mut self) -> &mut Session {
+        &mut self.lane.session
+    }
+
+    fn parts(&mut self) -> (&mut Execution, impl Environment<LocalNamespace, Buffer>) {
+        self.lane.parts(self.shared)
+    }
+
+    fn control(&mut self) -> (&mut Session, impl Driver<Connection = RawFd>) {
+        let TargetLane { session, peer, .. } = &mut *self.lane;
+        (session, self.shared.control.commands(peer))
+    }
+
+    fn port(&self, since: Instant) -> Port<RawFd> {
+        self.lane.transport.port(since)
+    }
+
+    fn take_page(&mut self) -> Vec<u8> {
+        let mut page = std::mem::take(&mut self.shared.page);
+        page.clear();
+        page
+    }
+
+    fn keep_page(&mut self, mut page: Vec<u8>) {
+        page.shrink_to(PAGE_BYTES_KEPT);
+        self.shared.page = page;
+    }
+
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), LaneError> {
+        self.lane.transport.seal(secret)
+    }
+
+    fn set_connected(&mut self, (qid, entries, flow, class): (u16, u16, bool, Class)) {
+        self.lane.transport.set_connected(qid, entries, flow, class);
+    }
+
+    /// From now on the connection makes room for no other, and counts.
+    fn granted(&mut self) {
+        let Lent { lane, shared } = self;
+        lane.ticket.iter().for_each(Ticket::granted);
+        let proved = lane.session.has_proved();
+        let agreed = lane.session.authenticator().filter(|_| proved).map(|one| one.agreed());
+        if let Some(connected) = lane.session.queue() {
+            log_other_hostid(&lane.peer, connected);
+            let account = (&*shared.meters, shared.number);
+            lane.meter.connected(account, connected, (&lane.peer, lane.transport.name()));
+            agreed.into_iter().for_each(|agreed| shared.meters.authenticated(connected, agreed));
+        }
+        lane.refresh(&shared.control);
+        lane.join_share(shared);
+    }
+
+    fn refresh(&mut self) {
+        self.lane.refresh(&self.shared.control);
+    }
+
+    fn hang_up(&mut self) {
+        let Lent { lane, shared } = self;
+        lane.transport.hang_up((&mut lane.execution, &mut lane.meter), shared);
+        lane.namespaces = NamespaceTable::default();
+    }
+
+    fn slot_of(&mut self, cid: u16) -> Option<u16> {
+        self.lane.transport.slot_of(cid)
+    }
+
+    fn event_request_of(&mut self, cid: u16) -> Option<u16> {
+        self.lane.transport.event_request_of(cid)
+    }
+}
+
+impl TargetLane {
+    /// The lane for the service.
+    pub(crate) fn lend<'a>(&'a mut self, shared: &'a mut Shared) -> Lent<'a> {
+        Lent { lane: self, shared }
+    }
+
+    /// Executes an admin or fabrics command, if there is one that is to be executed now.
+    pub(super) fn run_admin(
+        &mut self,
+        shared: &mut Shared,
+        slot: Option<u16>,
+    ) -> Result<(), LaneError> {
+        let Some(slot) = slot else { return Ok(()) };
+        if service::run_admin(&mut self.lend(shared), slot)?
+            && self.transport.ends_at_once(shared.now)
+        {
+            self.end_turn(shared)?;
+            return Err(LaneError::Ended(why_ended(&self.session)));
+        }
+        Ok(())
+    }
+
+    /// Executes commands again that were postponed; `true` if there were any.
+    pub(crate) fn connect_again(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
+        let has_any = self.session.has_postponed();
+        for slot in service::take_postponed(&mut self.lend(shared)) {
+            self.run_admin(shared, Some(slot))?;
+        }
+        Ok(has_any)
+    }
+}
+
+/// Says which HOSTID counts, where a host has named several.
+fn log_other_hostid(peer: &str, connected: &Connected) {
+    if let Some(other) = connected.other_hostid {
+        let (cntlid, hostid) = (connected.cntlid, u128::from_be_bytes(other));
+        let hostid = format_args!("{hostid:#034x}");
+        warn!(%peer, cntlid, %hostid, "an I/O queue's Connect names another HOSTID than the admin queue's, which counts");
+    }
+}
+
+/// Why the connection ends after an answer.
+fn why_ended(session: &Session) -> &'static str {
+    match session.state() {
+        State::Draining => "disconnected by the host",
+        _ => "not authenticated",
+    }
+}

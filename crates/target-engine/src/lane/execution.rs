@@ -1,0 +1,433 @@
+//! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
+
+use super::meter::Meter;
+use super::transport::Transport;
+use super::{Shared, TargetLane};
+use crate::flushes::Unflushed;
+use crate::namespace::{LocalNamespace, NamespaceTable};
+use crate::open_store::OpenStore;
+use crate::tasks::{Outcome, Task};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
+use roadtrain_store::{ByteRange, InPlace};
+use roadtrain_system::buffer::{Buffer, Pool};
+use roadtrain_system::memory::Streaming;
+use roadtrain_target_proto::LookUp;
+use roadtrain_target_proto::execution::{self, Environment, Job, Namespace};
+use roadtrain_target_proto::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
+use roadtrain_target_proto::reservations::Group;
+use roadtrain_target_proto::session::Session;
+use roadtrain_target_proto::stability::Epoch;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::rc::Rc;
+use std::sync::Arc;
+use tracing::warn;
+
+/// The commands of a lane.
+pub(crate) type Execution = execution::Execution<LocalNamespace, Buffer>;
+/// Data from the host, when its command has come.
+pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
+type Data = execution::Data<LocalNamespace, Buffer>;
+
+/// A place in a namespace's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    start: *mut u8,
+    length: u32,
+    /// The caches hold little of the namespace.
+    is_cold: bool,
+}
+
+impl execution::Place for Place {
+    fn length(&self) -> u32 {
+        self.length
+    }
+}
+
+/// The octets of a command's data from `offset`; `None` when they are not there.
+pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
+    let (offset, end) = (offset as usize, offset as usize + length as usize);
+    match data {
+        Data::InPlace(place) if end <= place.length as usize => {
+            // SAFETY: `end` is within the range that was checked against the namespace.
+            Some(unsafe { place.start.add(offset) })
+        }
+        Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
+        _ => None,
+    }
+}
+
+/// Puts octets that have come to where a command has its data, from `offset` on.
+pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
+    let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
+    let Some(to) = range(data, offset, octets.len() as u32) else { return };
+    let (from, length) = (octets.as_ptr(), octets.len());
+    if is_cold {
+        // SAFETY: `range` checked the bounds; what was received is part of no data.
+        unsafe { streaming.copy(from, to, length) };
+    } else {
+        // SAFETY: as above.
+        unsafe { to.copy_from_nonoverlapping(from, length) };
+    }
+}
+
+impl LocalNamespace {
+    /// Whether a place has bytes of a range.
+    pub(super) fn holds(&self, place: Place, range: &ByteRange) -> bool {
+        let memory = self.in_place.as_ref();
+        let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
+        start.is_some_and(|start| {
+            let (place_end, end) = (
+                place.start.wrapping_add(place.length as usize),
+                start.wrapping_add(range.len as usize),
+            );
+            place.start < end && start < place_end
+        })
+    }
+}
+
+impl Namespace for LocalNamespace {
+    type Place = Place;
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    #[inline]
+    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+        let memory = self.in_place.as_ref()?;
+        let (start, length) = match *command {
+            IoCommand::Read { offset, length, .. } => {
+                (memory.read_range(offset, length as usize)?.cast_mut(), length)
+            }
+            IoCommand::Write { offset, length, .. } => {
+                (memory.write_range(offset, length as usize)?, length)
+            }
+            _ => return None,
+        };
+        Some(Place { start, length, is_cold: self.is_cold })
+    }
+
+    #[inline]
+    fn refuses(&self, group: Group) -> bool {
+        self.access.refuses(group)
+    }
+
+    #[inline]
+    fn is_limited(&self) -> bool {
+        self.limits.iter().any(Option::is_some)
+    }
+
+    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
+        let limits = self.limits.iter().flatten();
+        limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
+    }
+
+    fn give_back(&self, command: &IoCommand) {
+        self.limits.iter().flatten().for_each(|limit| limit.give_back(command));
+    }
+
+    fn is_limited_as(&self, other: &Self) -> bool {
+        let which =
+            |namespace: &Self| namespace.limits.each_ref().map(|l| l.as_ref().map(Arc::as_ptr));
+        which(self) == which(other)
+    }
+
+    #[inline]
+    fn is_marked(&self, command: &IoCommand) -> bool {
+        let marks = self.store.uncorrectable();
+        marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
+    }
+
+    fn is_announced(&self) -> bool {
+        self.in_place.as_ref().is_some_and(InPlace::is_announced)
+    }
+
+    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+        debug_assert!(from as usize + octets.len() <= place.length as usize);
+        let from = from.min(place.length) as usize;
+        let length = octets.len().min(place.length as usize - from);
+        // SAFETY: `in_place` checked the range of the place, which is a Write's; nobody is promised what is in blocks
+        // while a write to them is under way.
+        unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
+    }
+
+    #[inline]
+    fn prefetch(&self, place: Place) {
+        prefetch_read(place.start, PREFETCH_LINES);
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        self.unflushed.as_ref().map(Unflushed::epoch)
+    }
+
+    fn wrote(&self, began: Epoch) {
+        self.unflushed.iter().for_each(|unflushed| unflushed.wrote(began));
+    }
+}
+
+/// A lane's parts, and its reactor's.
+pub(super) struct Env<'a> {
+    id: (u32, u32),
+    peer: &'a str,
+    transport: &'a mut Transport,
+    session: &'a mut Session,
+    namespaces: &'a mut NamespaceTable,
+    closing: &'a mut Vec<Unflushed>,
+    meter: &'a mut Meter,
+    shared: &'a mut Shared,
+}
+
+impl TargetLane {
+    /// Its commands, and what they are executed with.
+    #[inline]
+    pub(super) fn parts<'a>(&'a mut self, shared: &'a mut Shared) -> (&'a mut Execution, Env<'a>) {
+        let TargetLane { id, peer, transport, session, namespaces, closing, .. } = self;
+        let (execution, meter) = (&mut self.execution, &mut self.meter);
+        let id = *id;
+        (execution, Env { id, peer, transport, session, namespaces, closing, meter, shared })
+    }
+}
+
+impl Env<'_> {
+    /// Every store of the controller, which is about to be flushed for the last time.
+    fn close(&mut self) -> Result<Task, Outcome> {
+        let Some(connected) = self.session.queue() else { return self.flush_all(Vec::new()) };
+        let stores = self.shared.control.stores(connected);
+        let flushes = stores.iter().filter_map(|store| store.flushes());
+        let enter = |user| flushes.map(move |flushes| Unflushed::last(flushes, user));
+        *self.closing = self.session.user().map(enter).into_iter().flatten().collect();
+        self.flush_all(stores)
+    }
+
+    /// Looks at which blocks are allocated; a store that cannot tell is not asked.
+    fn look_up(&self, wanted: &LookUp, mut buffer: Option<Buffer>) -> Result<Task, Outcome> {
+        let gone = Status::INVALID_NAMESPACE.dnr();
+        let store = self.session.queue().ok_or(gone);
+        let store = store.and_then(|queue| self.shared.control.store_of(queue, wanted.nsid));
+        match store {
+            Err(status) => Err(Outcome::new(Err(status), buffer)),
+            // Another one has come there.
+            Ok(store) if store.store().geometry().lba_shift != wanted.lba_shift => {
+                Err(Outcome::new(Err(gone), buffer))
+            }
+            Ok(store) if store.store().tells_allocation() => {
+                Ok(Task::look_up(store, wanted.range(), buffer))
+            }
+            Ok(_) => {
+                buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
+                Err(Outcome::new(Ok(()), buffer))
+            }
+        }
+    }
+
+    fn flush_all(&self, stores: Vec<Arc<OpenStore>>) -> Result<Task, Outcome> {
+        Task::flush_all(stores, self.session.user().cloned())
+    }
+}
+
+impl Environment<LocalNamespace, Buffer> for Env<'_> {
+    const BUFFER_BYTES_MAX: u32 = Pool::LEN_MAX as u32;
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.shared.now
+    }
+
+    #[inline]
+    fn session(&mut self) -> &mut Session {
+        self.session
+    }
+
+    #[inline]
+    fn namespace(&mut self, nsid: u32) -> Option<Rc<LocalNamespace>> {
+        self.namespaces.get(nsid)
+    }
+
+    fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.namespaces.refusal(nsid)
+    }
+
+    fn keeps_order(&mut self) -> bool {
+        self.transport.tcp().is_some()
+    }
+
+    #[inline]
+    fn is_closed(&self, namespace: &LocalNamespace, command: &IoCommand) -> bool {
+        let exclusions = &self.shared.tasks.exclusions;
+        if exclusions.is_empty() {
+            return false;
+        }
+        let IoCommand::Write { offset, length, .. } = *command else { return false };
+        let changed = ByteRange { offset, len: length.into() };
+        exclusions.any(&namespace.store, |range| range.overlaps(&changed))
+    }
+
+    #[inline]
+    fn take(&mut self, bytes: u32) -> Option<Buffer> {
+        let buffer = self.shared.pool.take(bytes as usize);
+        if buffer.is_none() {
+            self.shared.meters.reactor(self.shared.number).buffer_waits.add(1);
+        }
+        buffer
+    }
+
+    fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+        self.shared.pool.take_reserved(bytes as usize)
+    }
+
+    fn make(&mut self, bytes: u32) -> Buffer {
+        Buffer::alloc(bytes as usize)
+    }
+
+    #[inline]
+    fn give(&mut self, buffer: Buffer) {
+        self.shared.pool.give(buffer);
+    }
+
+    #[inline]
+    fn respond(&mut self, slot: u16, status: Status, result: u64) {
+        self.meter.answered(slot, status);
+        self.transport.respond(self.shared.now, slot, status, result);
+    }
+
+    #[inline]
+    fn respond_with_data(&mut self, slot: u16, bytes: u32, result: u64) {
+        self.transport.respond_with_data(self.shared.now, slot, bytes, result);
+    }
+
+    #[inline]
+    fn request_data(&mut self, slot: u16, bytes: u32) {
+        self.transport.request_data(self.shared.now, slot, bytes);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.transport.set_class(slot, class);
+    }
+
+    fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        self.transport.deliver_whole(slot, block_bytes);
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        self.transport.unanswered(cid)
+    }
+
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.transport.awaits_data(slot)
+    }
+
+    fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
+        let cntlid = self.session.queue().map(|connected| connected.cntlid);
+        let Shared { control, number, .. } = &*self.shared;
+        control.reserve(cntlid, sqe, data, (*number, (self.id, slot)));
+    }
+
+    #[inline]
+    fn has_data_digest(&self) -> bool {
+        self.transport.has_data_digest()
+    }
+
+    #[inline]
+    fn set_in_store(&mut self, commands: u32) {
+        self.transport.set_in_store(commands);
+    }
+
+    fn place(&mut self, payload: Payload<'_>) -> Payload<'static> {
+        self.transport.place(self.shared.now, payload)
+    }
+
+    #[inline]
+    fn start(&mut self, slot: u16, job: Job<'_, LocalNamespace, Buffer>) -> Option<Outcome> {
+        let task = match job {
+            Job::Execute { command, namespace, buffer } => {
+                count_discard(&command, namespace, buffer.as_deref(), self.shared.number);
+                let place = (namespace.store.clone(), &namespace.geometry);
+                Task::execute(&command, place, buffer, self.session.user())
+            }
+            Job::CompareAndWrite { compare, write, namespace, buffers } => {
+                let place = (namespace.store.clone(), &namespace.geometry);
+                Task::compare_and_write((&compare, &write), place, buffers)
+            }
+            Job::Announce { namespace, offset, length } => {
+                let range = ByteRange { offset, len: length.into() };
+                Ok(Task::announce(namespace.store.clone(), range))
+            }
+            Job::LookUp { wanted, buffer } => self.look_up(&wanted, buffer),
+            Job::FlushQueue => {
+                self.flush_all(self.namespaces.all().map(|n| n.store.clone()).collect())
+            }
+            Job::FlushController => self.close(),
+        };
+        let Shared { tasks, ring, .. } = &mut *self.shared;
+        match task {
+            Ok(task) => tasks.start(ring, (self.id, slot), task),
+            Err(outcome) => Some(outcome),
+        }
+    }
+
+    fn cancel(&mut self, slot: u16) -> bool {
+        let Shared { tasks, ring, .. } = &mut *self.shared;
+        tasks.cancel(ring, (self.id, slot))
+    }
+
+    fn quiesce(&mut self) -> bool {
+        self.session.queue().is_none_or(|connected| self.shared.control.quiesce(connected))
+    }
+
+    fn quiesced(&mut self) {
+        self.session.queue().into_iter().for_each(|c| self.shared.control.quiesced(c));
+    }
+
+    fn shut_down(&mut self, flushed: Result<(), Status>) {
+        match flushed {
+            Ok(()) => self.closing.iter().for_each(Unflushed::part),
+            Err(status) => {
+                let peer = self.peer;
+                warn!(%peer, %status, "not shut down: what the host has written may be lost");
+            }
+        }
+    }
+
+    fn marks_refused(&mut self, sqe: &Sqe, status: Status) {
+        let (nsid, slba, blocks) = (sqe.nsid.get(), sqe.slba(), sqe.blocks());
+        let Some(namespace) = self.namespaces.get(nsid) else { return };
+        let marks = namespace.store.uncorrectable();
+        let why = match status {
+            _ if status.is(Status::INVALID_OPCODE) => "it has no place for marks (uncorrectable=)",
+            _ if !status.is(Status::CAPACITY_EXCEEDED) => return,
+            _ if sqe.opcode == opcode::WRITE_UNCORRECTABLE => "it has 1024 marked ranges",
+            _ if marks.is_full() => "it has 2048 marked ranges, and one would become two",
+            _ => return, // of the store
+        };
+        if marks.is_to_say() {
+            warn!(peer = self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
+        }
+    }
+
+    fn aborted(&mut self, id: u32, aborted: bool) {
+        self.session.queue().into_iter().for_each(|c| self.shared.control.aborted(c, id, aborted));
+    }
+}
+
+/// Counts what a Dataset Management command deallocates.
+fn count_discard(
+    command: &IoCommand,
+    namespace: &LocalNamespace,
+    list: Option<&[u8]>,
+    reactor: usize,
+) {
+    let IoCommand::DatasetManagement { ranges, deallocate: true, .. } = *command else { return };
+    let Some(list) = list else { return };
+    let ranges = list.as_chunks::<{ DSM_RANGE_BYTES as usize }>().0.iter().take(ranges as usize);
+    let blocks =
+        ranges.map(|range| u64::from(u32::from_le_bytes([range[4], range[5], range[6], range[7]])));
+    let bytes = blocks.sum::<u64>() << namespace.geometry.lba_shift;
+    namespace.cells[reactor].io().discarded(bytes);
+}

@@ -1,0 +1,252 @@
+//! What a lane counts of its I/O commands: from when one has come to when its answer has left.
+
+use super::Shared;
+use crate::meters::{LaneCells, Meters};
+use crate::namespace::{ByNsid, LocalNamespace, NamespaceTable};
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::metrics::{Done, Ended};
+use roadtrain_reactor::recorded::first_block;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_target_proto::Connected;
+use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
+use roadtrain_wire::status::Status;
+use std::mem;
+use std::sync::Arc;
+
+/// Whether a command is among those that its namespace has in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There is none, or its answer has left.
+    #[default]
+    Over,
+    InFlight,
+    /// It is not, as its namespace was not in reach.
+    Elsewhere,
+}
+
+/// A command that has come. `nsid` is 0 when it is none that is counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    since: Instant,
+    slba: u64,
+    nsid: u32,
+    blocks: u16,
+    opcode: u8,
+    class: Class,
+    status: Status,
+    deallocates: bool,
+    state: State,
+}
+
+impl Begun {
+    /// Its answer has left.
+    #[inline]
+    fn end(&self, namespace: &LocalNamespace, (account, reactor): (&Account, usize), now: Instant) {
+        let (cells, lane) = (&namespace.cells[reactor], &account.cells.io);
+        cells.io().add_in_flight(-1);
+        if !self.status.is_success() {
+            cells.io().failed();
+            cells.statuses.count(self.status);
+            return lane.failed();
+        }
+        let (done, ns) = (Done::of(self.opcode), now.0.saturating_sub(self.since.0));
+        let bytes = (u64::from(self.blocks) + 1) << namespace.geometry.lba_shift;
+        let ended = Ended::new(done, bytes, ns);
+        cells.of(self.class).ended(ended);
+        lane.ended(ended);
+        if self.opcode == opcode::WRITE_ZEROES && self.deallocates {
+            cells.io().discarded(bytes);
+        }
+    }
+
+    /// The same for one whose namespace is not in reach any more, or never was.
+    #[cold]
+    fn end_elsewhere(&self, (meters, reactor): (&Meters, usize), account: &Account, state: State) {
+        if state == State::InFlight
+            && let Some(cells) = meters.known(&account.nqn, self.nsid)
+        {
+            cells[reactor].io().add_in_flight(-1);
+        }
+        match self.status.is_success() {
+            true => account.cells.io.ended(Ended::new(Done::Other, 0, 0)),
+            false => account.cells.io.failed(),
+        }
+    }
+}
+
+/// A queue's account.
+struct Account {
+    number: u64,
+    nqn: Arc<str>,
+    is_io: bool,
+    class: Class,
+    cells: Arc<LaneCells>,
+}
+
+/// Counts a lane's commands.
+#[derive(Default)]
+pub(crate) struct Meter {
+    account: Option<Account>,
+    namespaces: ByNsid,
+    /// By slot.
+    begun: Vec<Begun>,
+}
+
+impl Meter {
+    /// The lane's queue was connected.
+    pub(super) fn connected(
+        &mut self,
+        (meters, reactor): (&Meters, usize),
+        connected: &Connected,
+        (peer, transport): (&str, &'static str),
+    ) {
+        let (number, cells) = meters.enter(connected, (peer, transport), reactor);
+        let Connected { subnqn: nqn, qid, class, .. } = connected;
+        let (nqn, is_io, class) = (nqn.clone(), *qid > 0, *class);
+        self.account = Some(Account { number, nqn, is_io, class, cells });
+    }
+
+    /// Other namespaces are in reach.
+    pub(super) fn set_namespaces(&mut self, namespaces: &NamespaceTable) {
+        self.namespaces = namespaces.by_nsid();
+    }
+
+    /// It is on another reactor.
+    pub(super) fn moved(&self, meters: &Meters, reactor: usize) {
+        if let Some(account) = &self.account {
+            meters.moved(&account.cells, reactor);
+        }
+    }
+
+    /// A command has come.
+    #[inline]
+    pub(super) fn begin(&mut self, shared: &Shared, slot: u16, sqe: &Sqe) {
+        let (nsid, code) = (sqe.nsid.get(), sqe.opcode);
+        let Some(account) = self.account.as_ref().filter(|account| account.is_io) else { return };
+        if code == opcode::FABRICS || nsid == 0 {
+            return self.forget(slot);
+        }
+        let namespace = self.namespaces.get(nsid);
+        let own = namespace.and_then(|namespace| namespace.class).unwrap_or(account.class);
+        let said = match code {
+            opcode::READ | opcode::WRITE => Class::from_dsm(sqe.cdw13.get()),
+            _ => None,
+        };
+        let cdw12 = sqe.cdw12.get();
+        let begun = Begun {
+            since: shared.now,
+            slba: sqe.slba(),
+            nsid,
+            blocks: cdw12 as u16,
+            opcode: code,
+            class: said.unwrap_or(own),
+            status: Status::SUCCESS,
+            deallocates: cdw12 & cdw12::DEAC != 0,
+            state: if namespace.is_some() { State::InFlight } else { State::Elsewhere },
+        };
+        if let Some(namespace) = namespace {
+            namespace.cells[shared.number].io().add_in_flight(1);
+        }
+        let slot = usize::from(slot);
+        if slot >= self.begun.len() {
+            self.begun.resize(slot + 1, Begun::default());
+        }
+        self.begun[slot] = begun;
+    }
+
+    /// A command has come that is not counted.
+    #[cold]
+    fn forget(&mut self, slot: u16) {
+        if let Some(begun) = self.begun.get_mut(usize::from(slot)) {
+            *begun = Begun::default();
+        }
+    }
+
+    /// A command is answered with that.
+    #[inline]
+    pub(super) fn answered(&mut self, slot: u16, status: Status) {
+        if !status.is_success()
+            && let Some(begun) = self.begun.get_mut(usize::from(slot))
+        {
+            begun.status = status;
+        }
+    }
+
+    /// What there is to record of a command whose answer has left, if it is one that is counted: when it was where, after
+    /// it had come.
+    #[cold]
+    pub(super) fn record(
+        &self,
+        slot: u16,
+        cid: u16,
+        [buffered, started, answered, caravan, sent]: [Instant; 5],
+    ) -> Option<Record<Arc<LaneCells>>> {
+        let begun = self.begun.get(usize::from(slot)).filter(|begun| begun.nsid > 0)?;
+        let account = self.account.as_ref()?;
+        let shift = self.namespaces.known(begun.nsid).map_or(0, |known| known.geometry.lba_shift);
+        let moves = [opcode::READ, opcode::WRITE, opcode::COMPARE].contains(&begun.opcode);
+        let bytes = if moves { (u32::from(begun.blocks) + 1) << shift } else { 0 };
+        let slba = first_block(begun.opcode, begun.slba);
+        Some(Record {
+            who: account.cells.clone(),
+            asked: Asked { opcode: begun.opcode, nsid: begun.nsid, slba, bytes },
+            cid,
+            status: begun.status,
+            why: Why::Sampled,
+            timeline: Timeline::at_target([
+                begun.since,
+                buffered,
+                started,
+                answered,
+                caravan,
+                sent,
+            ]),
+        })
+    }
+
+    /// The answer to a command has left. Whether it is counted and had come by `slow_before`: then it may be told by
+    /// [`Meter::record`], until the slot is used again.
+    #[inline]
+    pub(super) fn end(
+        &mut self,
+        (meters, reactor): (&Meters, usize),
+        (now, slow_before): (Instant, Instant),
+        slot: u16,
+    ) -> bool {
+        let Meter { account: Some(account), namespaces, begun } = self else { return false };
+        let Some(begun) = begun.get_mut(usize::from(slot)) else { return false };
+        let state = mem::take(&mut begun.state);
+        if state == State::Over {
+            return false;
+        }
+        match namespaces.get(begun.nsid).filter(|_| state == State::InFlight) {
+            Some(namespace) => begun.end(namespace, (account, reactor), now),
+            None => begun.end_elsewhere((meters, reactor), account, state),
+        }
+        begun.since <= slow_before
+    }
+
+    /// A turn is over.
+    #[inline]
+    pub(super) fn end_turn(&self, in_flight: u32, stats: impl FnOnce() -> LaneStats) {
+        if let Some(Account { cells, .. }) = &self.account {
+            cells.io.set_in_flight(in_flight);
+            cells.batching.write(&stats());
+        }
+    }
+
+    /// The lane ends, and nobody hears of its commands any more.
+    pub(super) fn leave(&mut self, (meters, reactor): (&Meters, usize), why: &'static str) {
+        let Some(account) = self.account.take() else { return };
+        for begun in
+            mem::take(&mut self.begun).into_iter().filter(|begun| begun.state == State::InFlight)
+        {
+            if let Some(cells) = meters.known(&account.nqn, begun.nsid) {
+                cells[reactor].io().add_in_flight(-1);
+            }
+        }
+        meters.leave(account.number, why);
+    }
+}

@@ -1,0 +1,113 @@
+//! The target on real machines: reactors on io_uring that drive the machines of `roadtrain_target_proto`, and the
+//! control plane that they share.
+//!
+//! ```text
+//!   your program, a local block device           files, block devices, memory
+//!            |  Client, or a Front                          |  Store
+//!   +--------v-----------+                        +---------v----------+
+//!   | host: Controller   |   lanes: TCP, Ethernet | target: Server     |
+//!   |  reactor per core  |=======================>|  reactor per core  |
+//!   +--------------------+                        +--------------------+
+//! ```
+//!
+//! A reactor is one thread with one ring, its buffers and its lanes; they share nothing. The control plane is one
+//! value, which reactors lock for what is rare.
+//!
+//! ```
+//! use roadtrain_store::{StoreKind, StoreSpec};
+//! use roadtrain_system::buffer::Buffer;
+//! use roadtrain_host_engine::{Client, HostConfig};
+//! use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
+//!
+//! let nqn = "nqn.2025-01.io.example:disk";
+//! let kind = StoreKind::Memory { size: 1 << 20 };
+//! let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+//! let namespaces = vec![Export::new(1, store)];
+//! let subsystem = Subsystem { namespaces, ..Subsystem::new(nqn) };
+//! let server = Server::start(ServerConfig::new(vec!["127.0.0.1:0".parse()?], vec![subsystem]))?;
+//!
+//! let host_nqn = "nqn.2025-01.io.example:host";
+//! let client = Client::connect(HostConfig::new(server.addresses()[0], nqn, host_nqn, [7; 16]))?;
+//! let mut block = Buffer::alloc(512);
+//! block.fill(0x42);
+//! client.write(1, 0, block, false)?;
+//! assert_eq!(client.read(1, 0, Buffer::alloc(512))?[0], 0x42);
+//! drop(client);
+//! server.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+// What only Ethernet uses is checked for use where it is built.
+#![cfg_attr(
+    not(feature = "ether"),
+    allow(dead_code, reason = "parts that only lanes over Ethernet use")
+)]
+
+#[cfg(test)]
+mod authentication_tests;
+#[cfg(test)]
+mod connection_limit_tests;
+mod control;
+mod drain;
+mod error;
+#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
+mod ether;
+mod exclusion;
+mod export;
+#[cfg(test)]
+mod failing;
+#[cfg(test)]
+mod flaky;
+#[cfg(test)]
+mod flush_tests;
+mod flushes;
+mod handover;
+mod handshakes;
+mod health;
+mod kept_file;
+mod lane;
+mod listeners;
+mod meters;
+#[cfg(test)]
+mod moves_tests;
+mod namespace;
+mod open_store;
+mod order;
+#[cfg(test)]
+mod per_io;
+mod powers;
+mod rates;
+mod reactor;
+mod reservation_file;
+mod reserving;
+mod server;
+#[cfg(test)]
+#[path = "../../../tests/lib/skipped.rs"]
+mod skipped;
+mod snapshot;
+#[cfg(test)]
+mod standby_tests;
+mod stores;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod tickets;
+mod uncorrectable;
+
+pub use error::ServerError;
+pub use ether::EtherConfig;
+#[cfg(feature = "ether")]
+pub use ether::{Drop, Drops};
+pub use export::{Blocks, Export, Subsystem};
+pub use handover::{HandOverError, Inherited, Reserved};
+pub use kept_file::KeptPlace;
+pub use order::{LanePlace, Usage};
+pub use roadtrain_target_proto::{
+    AnaListener, AnaState, AnaStates, ConfigError, ConnectionLimits, Listener, Operation, Place,
+    TlsUse,
+};
+pub use server::{Server, ServerConfig, TlsConfig};
+pub use uncorrectable::marks_beside;
+
+#[cfg(test)]
+pub(crate) use reactor::HandTarget;

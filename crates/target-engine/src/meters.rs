@@ -1,0 +1,503 @@
+//! Who counts what at the target: the cells of reactors, lanes and namespaces, and the sums of what is gone.
+//!
+//! Reactors write their cells without a lock. Those here are taken when a queue is connected or ends, when namespaces
+//! change, and by who reads.
+
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::security::Hash;
+use roadtrain_proto::security::dhchap::Group;
+use roadtrain_reactor::metrics::{
+    AuthSample, BatchCells, Batching, ConnectionCount, Counter, HostSample, Io, IoCells,
+    LaneSample, Latency, LatencyOf, NamespaceSample, ReactorCells, ReactorSample, StatusCount,
+    Statuses, TransportSample,
+};
+use roadtrain_reactor::recorded::Line;
+use roadtrain_target_proto::Connected;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Hosts that are told apart; others are counted under no name, as anybody may make names up.
+const HOSTS_MAX: usize = 4096;
+/// Hosts that are told apart though they have no queue any more; what earlier ones have counted goes under no name.
+const GONE_HOSTS_MAX: usize = 512;
+/// Names of the classes, by their place in the cells of a namespace.
+const CLASSES: [&str; 3] = ["latency", "normal", "bulk"];
+const OPS: [&str; 2] = ["read", "write"];
+
+/// A namespace on one reactor.
+#[derive(Debug, Default)]
+#[repr(align(64))] // no reactor writes to another one's cache line
+pub(crate) struct NamespaceCells {
+    /// By class.
+    io: [IoCells; 3],
+    pub(crate) statuses: Statuses,
+}
+
+impl NamespaceCells {
+    /// Of commands of that class.
+    #[inline]
+    pub(crate) fn of(&self, class: Class) -> &IoCells {
+        &self.io[class as usize]
+    }
+
+    /// What is no matter of a class.
+    #[inline]
+    pub(crate) fn io(&self) -> &IoCells {
+        self.of(Class::Normal)
+    }
+}
+
+/// A connected queue.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct LaneCells {
+    nqn: Arc<str>,
+    host_nqn: Arc<str>,
+    peer: String,
+    transport: &'static str,
+    cntlid: u16,
+    qid: u16,
+    reactor: Counter,
+    auth: Mutex<Option<AuthSample>>,
+    pub(crate) io: IoCells,
+    pub(crate) batching: BatchCells,
+    /// What it had counted when it came to its reactor.
+    before: Mutex<Batching>,
+}
+
+impl LaneCells {
+    /// Its connection.
+    pub(crate) fn line(&self) -> Line {
+        Line {
+            nqn: self.nqn.to_string(),
+            host_nqn: self.host_nqn.to_string(),
+            local: String::new(),
+            peer: self.peer.clone(),
+            cntlid: self.cntlid,
+            qid: self.qid,
+            path: 0,
+        }
+    }
+
+    /// What it has counted on the reactor where it is.
+    fn here(&self) -> Batching {
+        self.batching.read() - *lock(&self.before)
+    }
+}
+
+/// A host of a subsystem.
+#[derive(Default)]
+struct Host {
+    connects: u64,
+    losses: BTreeMap<&'static str, u64>,
+    refusals: BTreeMap<&'static str, u64>,
+    /// Of its queues that have ended.
+    past: Io,
+    /// Its queues.
+    queues: u64,
+}
+
+impl Host {
+    /// Adds what another one has counted that is gone.
+    fn add(&mut self, gone: &Host) {
+        self.connects += gone.connects;
+        for (own, others) in
+            [(&mut self.losses, &gone.losses), (&mut self.refusals, &gone.refusals)]
+        {
+            others.iter().for_each(|(why, count)| *own.entry(why).or_default() += count);
+        }
+        self.past += &gone.past;
+    }
+}
+
+/// Subsystem and host.
+type HostKey = (Arc<str>, Arc<str>);
+
+#[derive(Default)]
+struct Lanes {
+    next: u64,
+    live: BTreeMap<u64, Arc<LaneCells>>,
+    /// Of lanes that have ended on a reactor, or left it.
+    past: Vec<Batching>,
+    hosts: BTreeMap<HostKey, Host>,
+    /// Hosts that have no queue, the one that was here last at the end.
+    gone: VecDeque<HostKey>,
+    connections: BTreeMap<(&'static str, &'static str), u64>,
+    protocol_errors: BTreeMap<String, u64>,
+}
+
+#[derive(Default)]
+struct Namespaces {
+    known: BTreeMap<(Arc<str>, u32), Arc<[NamespaceCells]>>,
+    /// Latencies of namespaces that are gone: by reactor, class and operation.
+    past: Vec<[[Latency; 2]; 3]>,
+}
+
+/// All of them.
+pub(crate) struct Meters {
+    reactors: Box<[Arc<ReactorCells>]>,
+    lanes: Mutex<Lanes>,
+    namespaces: Mutex<Namespaces>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Meters {
+    /// Of so many reactors.
+    pub(crate) fn new(reactors: usize) -> Meters {
+        let lanes = Lanes { past: vec![Batching::default(); reactors], ..Lanes::default() };
+        let past = (0..reactors).map(|_| Default::default()).collect();
+        Meters {
+            reactors: (0..reactors).map(|_| Arc::default()).collect(),
+            lanes: Mutex::new(lanes),
+            namespaces: Mutex::new(Namespaces { past, ..Namespaces::default() }),
+        }
+    }
+
+    /// A reactor's own.
+    #[inline]
+    pub(crate) fn reactor(&self, number: usize) -> &Arc<ReactorCells> {
+        &self.reactors[number]
+    }
+
+    /// A namespace's, by reactor.
+    pub(crate) fn namespace(&self, nqn: &Arc<str>, nsid: u32) -> Arc<[NamespaceCells]> {
+        let mut namespaces = lock(&self.namespaces);
+        let new = || self.reactors.iter().map(|_| NamespaceCells::default()).collect();
+        namespaces.known.entry((nqn.clone(), nsid)).or_insert_with(new).clone()
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn known(&self, nqn: &Arc<str>, nsid: u32) -> Option<Arc<[NamespaceCells]>> {
+        lock(&self.namespaces).known.get(&(nqn.clone(), nsid)).cloned()
+    }
+
+    /// Namespaces that are not there any more: only what counts for reactors stays.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str, u32) -> bool) {
+        let Namespaces { known, past } = &mut *lock(&self.namespaces);
+        for (_, cells) in known.extract_if(.., |(nqn, nsid), _| !is_there(nqn, *nsid)) {
+            for (past, cells) in past.iter_mut().zip(&*cells) {
+                add_latencies(past, cells);
+            }
+        }
+    }
+
+    /// A queue was connected.
+    pub(crate) fn enter(
+        &self,
+        connected: &Connected,
+        (peer, transport): (&str, &'static str),
+        reactor: usize,
+    ) -> (u64, Arc<LaneCells>) {
+        let cells = Arc::new(LaneCells {
+            nqn: connected.subnqn.clone(),
+            host_nqn: connected.hostnqn.clone(),
+            peer: peer.to_owned(),
+            transport,
+            cntlid: connected.cntlid,
+            qid: connected.qid,
+            reactor: Counter::default(),
+            auth: Mutex::default(),
+            io: IoCells::default(),
+            batching: BatchCells::default(),
+            before: Mutex::default(),
+        });
+        cells.reactor.set(reactor as u64);
+        let mut lanes = lock(&self.lanes);
+        *lanes.connections.entry((transport, "connected")).or_default() += 1;
+        let key = (connected.subnqn.clone(), connected.hostnqn.clone());
+        lanes.gone.retain(|gone| *gone != key);
+        let host = lanes.host(key);
+        host.connects += u64::from(connected.qid == 0);
+        host.queues += 1;
+        let number = lanes.next;
+        lanes.next += 1;
+        lanes.live.insert(number, cells.clone());
+        (number, cells)
+    }
+
+    /// The host of a queue has proved who it is.
+    pub(crate) fn authenticated(&self, connected: &Connected, (hash, group): (Hash, Group)) {
+        let group = match group {
+            Group::Null => "null".to_owned(),
+            group => group.to_string(),
+        };
+        let auth = AuthSample { hash: hash.to_string().to_lowercase().replace('-', ""), group };
+        let queue = (connected.cntlid, connected.qid);
+        let lanes = lock(&self.lanes);
+        let own = lanes.live.values().filter(|lane| (lane.cntlid, lane.qid) == queue);
+        own.for_each(|lane| *lock(&lane.auth) = Some(auth.clone()));
+    }
+
+    /// A queue has come to another reactor.
+    pub(crate) fn moved(&self, lane: &LaneCells, to: usize) {
+        let mut lanes = lock(&self.lanes);
+        let from = lane.reactor.get() as usize;
+        lanes.past[from] = lanes.past[from] + lane.here();
+        *lock(&lane.before) = lane.batching.read();
+        lane.reactor.set(to as u64);
+    }
+
+    /// A queue has ended: what it has counted stays.
+    pub(crate) fn leave(&self, number: u64, why: &'static str) {
+        let mut lanes = lock(&self.lanes);
+        let Some(cells) = lanes.live.remove(&number) else { return };
+        let reactor = cells.reactor.get() as usize;
+        lanes.past[reactor] = lanes.past[reactor] + cells.here();
+        let key = (cells.nqn.clone(), cells.host_nqn.clone());
+        let host = lanes.host(key.clone());
+        *host.losses.entry(why).or_default() += 1;
+        let in_flight = host.past.in_flight;
+        cells.io.add_to(&mut host.past);
+        host.past.in_flight = in_flight;
+        host.queues = host.queues.saturating_sub(1);
+        if host.queues == 0 {
+            lanes.forget_oldest(key);
+        }
+    }
+
+    /// A Connect was refused because of that. Its names are told only if a host was let in under them: others would
+    /// stay for ever, and anybody can make them up.
+    pub(crate) fn refused(&self, nqn: &str, host_nqn: &str, why: &'static str) {
+        let mut lanes = lock(&self.lanes);
+        let key = (Arc::from(nqn), Arc::from(host_nqn));
+        let host = match lanes.hosts.contains_key(&key) {
+            true => lanes.host(key),
+            false => lanes.host(unnamed()),
+        };
+        *host.refusals.entry(why).or_default() += 1;
+    }
+
+    /// What has become of a connection.
+    pub(crate) fn connection(&self, transport: &'static str, outcome: &'static str) {
+        *lock(&self.lanes).connections.entry((transport, outcome)).or_default() += 1;
+    }
+
+    /// The other end of a connection has broken the protocol.
+    pub(crate) fn misbehaved(&self, fes: String) {
+        *lock(&self.lanes).protocol_errors.entry(fes).or_default() += 1;
+    }
+}
+
+/// The name under which hosts are counted that are not told apart.
+fn unnamed() -> HostKey {
+    ("".into(), "".into())
+}
+
+impl Lanes {
+    fn host(&mut self, key: HostKey) -> &mut Host {
+        let is_known = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(&key);
+        self.hosts.entry(if is_known { key } else { unnamed() }).or_default()
+    }
+
+    /// A host has no queue any more: it stays for a while, the one that has been away for longest does not.
+    fn forget_oldest(&mut self, gone: HostKey) {
+        if gone != unnamed() && self.hosts.contains_key(&gone) {
+            self.gone.push_back(gone);
+        }
+        while self.gone.len() > GONE_HOSTS_MAX {
+            let Some(oldest) = self.gone.pop_front() else { return };
+            let Some(host) = self.hosts.remove(&oldest) else { continue };
+            self.hosts.entry(unnamed()).or_default().add(&host);
+        }
+    }
+}
+
+/// Adds what a namespace has counted on a reactor.
+fn add_latencies(sum: &mut [[Latency; 2]; 3], cells: &NamespaceCells) {
+    for (sum, io) in sum.iter_mut().zip(&cells.io) {
+        for (op, sum) in sum.iter_mut().enumerate() {
+            *sum += &io.latency(op).into();
+        }
+    }
+}
+
+fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<StatusCount> {
+    let count = |(what, count): (_, u64)| StatusCount { status: ToString::to_string(&what), count };
+    of.into_iter().map(count).collect()
+}
+
+/// What is read of them.
+impl Meters {
+    /// The reactors, by number.
+    pub(crate) fn reactor_samples(&self) -> Vec<ReactorSample> {
+        let latencies = self.latencies();
+        let lanes = lock(&self.lanes);
+        let mut batching = lanes.past.clone();
+        for lane in lanes.live.values() {
+            let sum = &mut batching[lane.reactor.get() as usize];
+            *sum = *sum + lane.here();
+        }
+        drop(lanes);
+        let samples = self.reactors.iter().enumerate().zip(batching).zip(latencies);
+        samples
+            .map(|(((number, cells), batching), latencies)| ReactorSample {
+                batching,
+                latencies: named(latencies),
+                ..cells.sample(number)
+            })
+            .collect()
+    }
+
+    fn latencies(&self) -> Vec<[[Latency; 2]; 3]> {
+        let namespaces = lock(&self.namespaces);
+        let mut sums = namespaces.past.clone();
+        for cells in namespaces.known.values() {
+            for (sum, cells) in sums.iter_mut().zip(&**cells) {
+                add_latencies(sum, cells);
+            }
+        }
+        sums
+    }
+
+    /// What a namespace has counted.
+    pub(crate) fn fill(&self, sample: &mut NamespaceSample) {
+        let Some(cells) = self.known(&sample.nqn.as_str().into(), sample.nsid) else { return };
+        for cells in &*cells {
+            cells.io.iter().for_each(|io| io.add_to(&mut sample.io));
+            cells.statuses.add_to(&mut sample.statuses);
+        }
+        sample.io.in_flight = sample.io.in_flight.max(0);
+    }
+
+    /// I/O queues, one by one.
+    pub(crate) fn lane_samples(&self) -> Vec<LaneSample> {
+        let mut lanes = self.queue_samples();
+        lanes.retain(|lane| lane.qid > 0);
+        lanes
+    }
+
+    /// Queues, admin queues among them.
+    pub(crate) fn queue_samples(&self) -> Vec<LaneSample> {
+        let live: Vec<_> = lock(&self.lanes).live.values().cloned().collect();
+        let sample = |cells: &Arc<LaneCells>| {
+            let mut io = Io::default();
+            cells.io.add_to(&mut io);
+            LaneSample {
+                nqn: cells.nqn.to_string(),
+                host_nqn: cells.host_nqn.to_string(),
+                peer: cells.peer.clone(),
+                transport: cells.transport.to_owned(),
+                cntlid: cells.cntlid,
+                qid: cells.qid,
+                reactor: cells.reactor.get() as usize,
+                auth: lock(&cells.auth).clone(),
+                io,
+                batching: cells.batching.read(),
+                reconnects: 0,
+            }
+        };
+        live.iter().map(sample).collect()
+    }
+
+    /// The hosts, with what `lanes` say.
+    pub(crate) fn host_samples(&self, lanes: &[LaneSample]) -> Vec<HostSample> {
+        let sample = |((nqn, host_nqn), host): (&HostKey, &Host)| HostSample {
+            nqn: nqn.to_string(),
+            host_nqn: host_nqn.to_string(),
+            connects: host.connects,
+            losses: counts(host.losses.iter().map(|(why, count)| (why, *count))),
+            refusals: counts(host.refusals.iter().map(|(why, count)| (why, *count))),
+            io: host.past.clone(),
+            ..HostSample::default()
+        };
+        let mut hosts: Vec<_> = lock(&self.lanes).hosts.iter().map(sample).collect();
+        for lane in lanes {
+            let is_its =
+                |host: &&mut HostSample| (&host.nqn, &host.host_nqn) == (&lane.nqn, &lane.host_nqn);
+            let Some(host) = hosts.iter_mut().find(is_its) else { continue };
+            host.io_queues += 1;
+            host.address.get_or_insert_with(|| lane.peer.clone());
+            host.io += &lane.io;
+        }
+        hosts
+    }
+
+    /// What connections have gone through.
+    pub(crate) fn transport_sample(&self) -> TransportSample {
+        let lanes = lock(&self.lanes);
+        let connection = |(&(transport, outcome), &count): (&(&str, &str), &u64)| ConnectionCount {
+            transport: transport.to_owned(),
+            outcome: outcome.to_owned(),
+            count,
+        };
+        let data_digests = self.reactors.iter().map(|cells| cells.digest_errors.get()).sum();
+        let header = lanes.protocol_errors.get("HeaderDigestError").copied().unwrap_or_default();
+        TransportSample {
+            connections: lanes.connections.iter().map(connection).collect(),
+            protocol_errors: counts(lanes.protocol_errors.iter().map(|(fes, n)| (fes, *n))),
+            digest_errors: counts([("header", header), ("data", data_digests)]),
+            ..TransportSample::default()
+        }
+    }
+}
+
+fn named(latencies: [[Latency; 2]; 3]) -> Vec<LatencyOf> {
+    let names = CLASSES.into_iter().flat_map(|class| OPS.map(|op| (class, op)));
+    let named = |((class, op), latency): ((&str, &str), Latency)| LatencyOf {
+        op: op.to_owned(),
+        class: class.to_owned(),
+        latency,
+    };
+    names.zip(latencies.into_iter().flatten()).map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(meters: &Meters, name: &str) -> u64 {
+        let key: HostKey = ("nqn.test:s".into(), name.into());
+        let mut lanes = lock(&meters.lanes);
+        lanes.gone.retain(|gone| *gone != key);
+        let host = lanes.host(key.clone());
+        (host.connects, host.queues) = (host.connects + 1, host.queues + 1);
+        let cells = LaneCells {
+            nqn: key.0,
+            host_nqn: key.1,
+            peer: String::new(),
+            transport: "tcp",
+            cntlid: 1,
+            qid: 0,
+            reactor: Counter::default(),
+            auth: Mutex::default(),
+            io: IoCells::default(),
+            batching: BatchCells::default(),
+            before: Mutex::default(),
+        };
+        lanes.next += 1;
+        let number = lanes.next;
+        lanes.live.insert(number, Arc::new(cells));
+        number
+    }
+
+    /// Names that anybody can make up do not stay, and keep nobody from being told apart.
+    #[test]
+    fn names_are_those_of_hosts_that_were_let_in() {
+        let meters = Meters::new(1);
+        let stays = lane(&meters, "stays");
+        for n in 0..5000 {
+            meters.refused("nqn.test:s", &format!("refused {n}"), "HOSTNQN");
+        }
+        meters.refused("nqn.test:s", "stays", "QID");
+        for n in 0..5000 {
+            meters.leave(lane(&meters, &format!("gone {n}")), "closed");
+        }
+        let hosts = meters.host_samples(&[]);
+        assert_eq!(hosts.len(), 2 + GONE_HOSTS_MAX);
+        let of = |name: &str| hosts.iter().find(|host| host.host_nqn == name).unwrap();
+        let refusals = |name: &str| of(name).refusals.iter().map(|why| why.count).sum::<u64>();
+        assert_eq!((refusals(""), refusals("stays")), (5000, 1));
+        assert_eq!(of("").connects, (5000 - GONE_HOSTS_MAX) as u64);
+        assert_eq!((of("gone 4999").connects, of("stays").connects), (1, 1));
+        // Who was away and comes again is the same.
+        let again = lane(&meters, "gone 4999");
+        meters.leave(again, "closed");
+        meters.leave(stays, "closed");
+        let hosts = meters.host_samples(&[]);
+        let again = hosts.iter().find(|host| host.host_nqn == "gone 4999").unwrap();
+        assert_eq!((again.connects, hosts.len()), (2, 1 + GONE_HOSTS_MAX));
+    }
+}

@@ -1,0 +1,212 @@
+//! Both ends of a lane turned by one thread, so that nothing depends on time: how many requests leave together, how
+//! many turns they take. `cargo xtask instructions` runs this under callgrind.
+
+use crate::{Export, HandTarget, ServerConfig, Subsystem};
+use roadtrain_host_engine::{
+    Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
+};
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_system::buffer::Buffer;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+const NQN: &str = "nqn.2024-01.test:disk";
+/// What to run instead of a little of everything: `read` or `write`, depth, requests.
+const WANTED: &str = "ROADTRAIN_PER_IO";
+const IO_BYTES: usize = 4096;
+const NAMESPACE_BYTES: u64 = 16 << 20;
+const LBA_BYTES: u32 = 512;
+
+/// Keeps `depth` requests in flight until all are done.
+struct Load {
+    op: Op,
+    left: u32,
+    free: Vec<Buffer>,
+    done: u32,
+    next: u64,
+}
+
+impl Load {
+    fn new(op: Op, depth: u32, ios: u32) -> Load {
+        let free = (0..depth).map(|_| Buffer::alloc(IO_BYTES)).collect();
+        Load { op, left: ios, free, done: 0, next: 0 }
+    }
+
+    fn take(&mut self, completion: Completion) {
+        assert!(completion.status.is_success(), "{}", completion.status);
+        self.done += 1;
+        self.free.extend(completion.buffer);
+    }
+
+    fn submit(&mut self, turn: &mut dyn Turn, lane: usize) {
+        while self.left > 0
+            && let Some(buffer) = self.free.pop()
+        {
+            // In an order that no prefetcher likes, over all of the namespace.
+            self.next = (self.next + 0x9e37) % (NAMESPACE_BYTES / IO_BYTES as u64);
+            let blocks = IO_BYTES as u32 / LBA_BYTES;
+            let slba = self.next * u64::from(blocks);
+            let (fua, urgent, class) = (false, false, Class::Normal);
+            let buffer = Some(buffer);
+            let request = Request {
+                op: self.op,
+                nsid: 1,
+                slba,
+                blocks,
+                fua,
+                urgent,
+                class,
+                buffer,
+                token: lane as u64,
+            };
+            turn.submit(LaneId(lane), request).unwrap();
+            self.left -= 1;
+        }
+    }
+}
+
+impl Front for Load {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            self.take(completion);
+        }
+        self.submit(turn, 0);
+    }
+}
+
+/// A load for each lane. The second one's has nothing under way in most turns.
+struct Loads {
+    lanes: [Load; 2],
+    turns: u32,
+}
+
+impl Front for Loads {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            self.lanes[completion.token as usize].take(completion);
+        }
+        self.lanes[0].submit(turn, 0);
+        self.turns += 1;
+        if self.turns.is_multiple_of(4) {
+            self.lanes[1].submit(turn, 1);
+        }
+    }
+}
+
+/// Both ends, connected by so many lanes.
+fn connected(lanes: u32, queue_entries: u16) -> (HandHost, HandTarget) {
+    let policy = PolicyConfig::none();
+    let kind = StoreKind::Memory { size: NAMESPACE_BYTES };
+    let store = StoreSpec { kind, lba_bytes: LBA_BYTES, read_only: false };
+    let subsystem = Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
+    let mut config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+    config.policy = policy;
+    let mut target = HandTarget::new(&config);
+    let mut config = HostConfig::new(target.address(), NQN, "nqn.x:host", [7; 16]);
+    (config.policy, config.lanes, config.queue_entries) = (policy, lanes, queue_entries);
+    (config.keep_alive, config.timeout) = (Duration::ZERO, Duration::from_secs(60));
+    config.waiting = Waiting::Sleep;
+    let for_thread = config.clone();
+    let connecting = std::thread::spawn(move || Connected::new(&for_thread));
+    while !connecting.is_finished() {
+        target.step();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let host = HandHost::new(&config, connecting.join().unwrap());
+    target.set_waiting(Waiting::Sleep);
+    (host, target)
+}
+
+/// Longest wait for an end while the other one may have a part of a PDU, in milliseconds.
+const PART_MS: libc::c_int = 100;
+
+/// What one end has sent is at the other: its reactor does not sleep.
+fn wait(sockets: &[RawFd]) {
+    assert!(is_readable(sockets, 60_000), "nothing comes");
+}
+
+/// Whether something can be received, within so many milliseconds.
+fn is_readable(sockets: &[RawFd], limit: libc::c_int) -> bool {
+    let poll = |&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll).collect();
+    // SAFETY: `polls` is a valid array of that length.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, limit) > 0 }
+}
+
+/// What callgrind counts, by this name.
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn roadtrain_counted(host: &mut HandHost, target: &mut HandTarget, load: &mut Load) {
+    let (at_host, at_target) = (host.sockets(), target.sockets());
+    let ios = load.left;
+    host.step(load);
+    let mut idle = 0;
+    while load.done < ios {
+        // On a busy machine a part may come first, which leads to nothing; the rest comes to the same end.
+        let has_request = is_readable(&at_target, PART_MS);
+        if has_request {
+            target.step();
+        }
+        let has_answer = is_readable(&at_host, PART_MS);
+        if has_answer {
+            host.step(load);
+        }
+        idle = if has_request || has_answer { 0 } else { idle + 1 };
+        assert!(idle < 300, "nothing comes");
+    }
+}
+
+fn run(op: Op, depth: u32, ios: u32) {
+    let (mut host, mut target) = connected(1, depth as u16 + 1);
+    let mut load = Load::new(op, depth, ios);
+    roadtrain_counted(&mut host, &mut target, &mut load);
+    assert_eq!((load.done, load.left), (ios, 0));
+}
+
+#[test]
+fn both_ends_of_a_lane_run_in_one_thread() {
+    let wanted = std::env::var(WANTED).ok();
+    let Some(wanted) = wanted else {
+        for (op, depth) in [(Op::Read, 1), (Op::Read, 32), (Op::Write, 1), (Op::Write, 32)] {
+            run(op, depth, 256);
+        }
+        return;
+    };
+    let mut words = wanted.split(' ');
+    let op = match words.next() {
+        Some("read") => Op::Read,
+        Some("write") => Op::Write,
+        _ => panic!("{WANTED}={wanted}"),
+    };
+    let mut number = || words.next().and_then(|word| word.parse().ok()).expect(WANTED);
+    run(op, number(), number());
+}
+
+/// One lane always has something to receive; what comes for the other one is received, too.
+#[test]
+fn a_lane_beside_a_busy_one_is_heard() {
+    let (mut host, mut target) = connected(2, 33);
+    let lanes = [Load::new(Op::Read, 32, 32_000), Load::new(Op::Read, 1, u32::MAX)];
+    let mut loads = Loads { lanes, turns: 0 };
+    let (at_host, at_target) = (host.sockets(), target.sockets());
+    let both = [&at_host[..], &at_target[..]].concat();
+    host.step(&mut loads);
+    while loads.lanes[0].done < 32_000 {
+        wait(&both);
+        // On a busy machine a part of a request may come first, which is not answered.
+        if is_readable(&at_target, 0) {
+            target.step();
+        }
+        if is_readable(&at_host, 0) {
+            host.step(&mut loads);
+        }
+    }
+    let rounds = 32_000 / 32;
+    assert!(
+        loads.lanes[1].done > rounds / 16,
+        "{} answers in {rounds} rounds",
+        loads.lanes[1].done
+    );
+}

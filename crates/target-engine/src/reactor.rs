@@ -1,0 +1,374 @@
+//! The target's reactor: one thread, one ring, one buffer pool, its lanes.
+
+mod accept;
+#[cfg(test)]
+mod by_hand;
+#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
+mod frames;
+mod lanes;
+mod moves;
+mod reservations;
+mod timers;
+
+use super::control::Control;
+use super::ether::EtherParts;
+use super::exclusion::{Notice, Wires};
+use super::handshakes::Secure;
+use super::lane::{Shared, TargetLane};
+use super::order::Order;
+use super::tasks::Tasks;
+use super::tickets::Tickets;
+use accept::Listeners;
+use frames::{Frames, Hosts};
+use lanes::Lanes;
+pub(super) use moves::Balance;
+use moves::Moves;
+use roadtrain_proto::policy::{Pace, ReactorLoad};
+use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::event;
+use roadtrain_reactor::recorded::OfReactor;
+use roadtrain_reactor::spin::{Meter, Waiting};
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::{Core, List, RxBuffers};
+use roadtrain_store::Completions;
+use roadtrain_system::buffer::Pool;
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::{Inbox, Outbox};
+use roadtrain_system::ring::{Ring, RingCqe, UserData};
+use roadtrain_target_proto::buffer_shares::BufferShares;
+use roadtrain_target_proto::pauses::PauseDetector;
+use roadtrain_target_proto::qpair::Config as QpairConfig;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use timers::Timers;
+
+#[cfg(test)]
+pub(crate) use by_hand::HandTarget;
+
+const RING_ENTRIES: u32 = 1024;
+/// So often a reactor shows how much of its buffers is in use.
+const BUFFERS_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for the store when a reactor ends.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// Octets in buffers that a lane whose socket is full may have unsent, and still be received from; or that share of
+/// all buffers, if it is less.
+const UNSENT_MAX: usize = 4 << 20;
+const UNSENT_SHARE: usize = 4;
+
+pub(super) struct Reactor {
+    core: Core<Order>,
+    lanes: Lanes,
+    frames: Frames,
+    listeners: Listeners,
+    timers: Timers,
+    moves: Moves,
+    peers: Peers,
+    pauses: PauseDetector,
+    /// When it shows next how much of its buffers is in use.
+    buffers_at: Instant,
+}
+
+/// Every reactor of the target.
+struct Peers {
+    /// Which of them this one is.
+    number: usize,
+    all: Vec<Outbox<Order>>,
+    /// Which of them a connection is on.
+    balance: Arc<Mutex<Balance>>,
+}
+
+/// What a reactor is made from; built on the thread that runs it.
+pub(super) struct Parts {
+    pub(super) number: usize,
+    pub(super) ether: EtherParts,
+    pub(super) inbox: Inbox<Order>,
+    /// Every reactor, this one too.
+    pub(super) peers: Vec<Outbox<Order>>,
+    pub(super) balance: Arc<Mutex<Balance>>,
+    pub(super) control: Arc<Control>,
+    /// Of connections over TCP.
+    pub(super) tickets: Arc<Tickets>,
+    /// Where connections are secured, if the target has TLS.
+    pub(super) handshakes: Option<Secure>,
+    pub(super) qpair: QpairConfig,
+    pub(super) pool_bytes: usize,
+    pub(super) connect_timeout: Duration,
+    pub(super) transfer_timeout: Duration,
+    pub(super) buffer_idle: Duration,
+    pub(super) waiting: Waiting,
+    /// What it records.
+    pub(super) slow_over: SlowOver,
+    /// Where it shows what it learns of waiting.
+    pub(super) meter: Arc<Meter>,
+}
+
+impl Reactor {
+    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+        let meters = parts.control.meters.clone();
+        let cells = meters.reactor(parts.number).clone();
+        cells.buffer_limit_bytes.set(parts.pool_bytes as u64);
+        let (ports, frames) = Frames::new(parts.ether);
+        let pool = Pool::new(parts.pool_bytes);
+        let shared = Shared {
+            number: parts.number,
+            gather: Box::default(),
+            shares: BufferShares::new(pool.usage().budget_bytes),
+            pool,
+            unsent_max: UNSENT_MAX.min(parts.pool_bytes / UNSENT_SHARE),
+            page: Vec::new(),
+            ring: Ring::new(RING_ENTRIES)?,
+            tasks: tasks_of(parts.number, &parts.peers),
+            now: clock::now(),
+            load: ReactorLoad::default(),
+            pace: Pace::default(),
+            is_host_awake: false,
+            control: parts.control,
+            meters: meters.clone(),
+            recorder: Recorder::new(parts.slow_over),
+            ports,
+        };
+        let hosts = Hosts::new(parts.pool_bytes);
+        let pauses = PauseDetector::new(shared.now);
+        Ok(Reactor {
+            core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
+            lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
+            frames,
+            listeners: Listeners::new(parts.tickets, parts.handshakes, meters),
+            timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
+            moves: Moves::default(),
+            peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
+            pauses,
+            buffers_at: Instant::default(),
+        })
+    }
+
+    /// Runs until told to stop; then ends every lane and waits until no command is in a store.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        roadtrain_reactor::run(self)?;
+        self.listeners.close();
+        self.frames.forget_ports();
+        self.lanes.close_all();
+        roadtrain_reactor::finish(self, STOP_WAIT, |reactor| {
+            reactor.lanes.finish_due(Instant(u64::MAX)); // nobody waits for an emulated SSD any more
+            reactor.lanes.shared.tasks.count() == 0
+        })
+    }
+
+    fn accept(&mut self, listener: u32) {
+        self.listeners.accept(&mut self.lanes.shared.ring, &self.peers, listener);
+    }
+}
+
+impl roadtrain_reactor::Reactor for Reactor {
+    type Message = Order;
+
+    fn core(&mut self) -> (&mut Core<Order>, &mut Ring) {
+        (&mut self.core, &mut self.lanes.shared.ring)
+    }
+
+    fn is_over(&self) -> bool {
+        self.lanes.stopping
+    }
+
+    fn is_all_busy(&self) -> bool {
+        let Lanes { table, shared, .. } = &self.lanes;
+        let ready = table.count(List::Ready);
+        ready > 0 && ready == table.len() && shared.tasks.in_ring() == 0
+    }
+
+    fn has_work(&self) -> bool {
+        self.lanes.table.count(List::Ready) > 0 || self.frames.has_more || self.lanes.has_fed
+    }
+
+    fn expects(&self) -> bool {
+        !self.lanes.table.is_empty()
+    }
+
+    fn deadline(&mut self) -> Option<Instant> {
+        let Reactor { lanes, timers, frames, listeners, moves, .. } = self;
+        let pauses = !listeners.paused.is_empty();
+        let is_first = self.peers.number == 0;
+        let keep_alive = is_first.then(|| timers.keep_alive_at(lanes, pauses)).flatten();
+        let others = [keep_alive, timers.deadline(lanes), frames.check_at(lanes), moves.deadline()];
+        let doorbells = lanes.table.earliest(List::Timed, TargetLane::deadline);
+        others.into_iter().flatten().chain(doorbells).min()
+    }
+
+    fn poll_lanes(&mut self, _has_work: bool) {
+        let Lanes { table, shared, .. } = &mut self.lanes;
+        while let Some(index) = table.next(List::Idle) {
+            table.poll(&mut shared.ring, index);
+        }
+    }
+
+    fn poll_ports(&mut self) {
+        self.frames.poll_ports(&mut self.lanes);
+    }
+
+    fn check_lanes(&mut self) {
+        self.lanes.table.indices().for_each(|index| self.lanes.set_ready(index));
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes.table.len()
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.lanes.stats()
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.lanes.shared.now = now;
+        if let Some(pause) = self.pauses.begin_turn(now) {
+            self.lanes.check_after_pause(pause);
+        }
+    }
+
+    fn completed(&mut self, data: &UserData, cqe: RingCqe) {
+        let Reactor { lanes, frames, .. } = self;
+        match data.kind {
+            roadtrain_store::RING_KIND => lanes.finish_task(data.index, cqe.result),
+            event::LISTENER => self.accept(data.index),
+            event::PORT if !lanes.stopping => frames.port_polled(lanes, data, cqe.result),
+            event::INTERFACES if !lanes.stopping => frames.interfaces_changed(lanes),
+            event::LANE_IN if lanes.table.polled(data) => lanes.set_ready(data.index),
+            event::LANE_OUT if lanes.table.polled(data) => {
+                lanes.use_lane(data.index, TargetLane::writable);
+                lanes.table.note(List::Idle, data.index);
+            }
+            _ => {}
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let Reactor { lanes, frames, listeners, moves, peers, .. } = self;
+        let Shared { tasks, ring, pool, .. } = &mut lanes.shared;
+        match order {
+            // Dropped, which closes it.
+            Order::Listen(_) | Order::Adopt(_) if lanes.stopping => {}
+            Order::Listen(socket) => listeners.listen(ring, peers, socket),
+            Order::Unlisten(address) => listeners.unlisten(ring, address),
+            Order::Sockets(reply) => _ = reply.try_send(listeners.share()),
+            Order::StopListening => listeners.stop(ring),
+            Order::SetTls(address, tls) => listeners.set_tls(address, tls),
+            Order::Adopt(newcomer) => lanes.adopt(*newcomer),
+            Order::Evict(ticket) => lanes.evict(ticket),
+            Order::Request(request) => frames.take_request(lanes, &request),
+            Order::Event(event) => {
+                moves.pass_on(peers, &event);
+                lanes.handle_event(&event);
+            }
+            Order::Fence(turn, aborts) => lanes.fence(turn, aborts),
+            Order::Reserved(owner, status, report) => lanes.reserved(owner, status, &report),
+            Order::Sweep(hostnqn) => {
+                moves.pass_sweep_on(peers, &hostnqn);
+                lanes.sweep(&hostnqn);
+            }
+            Order::Arrive(lane) => lanes.arrive(lane),
+            Order::Departed(ticket) => moves.departed(peers, ticket),
+            Order::Passed(ticket, event) => lanes.passed(ticket, &event),
+            Order::Settle(ticket) => lanes.settle(ticket),
+            Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
+            Order::Settled => lanes.connect_again(),
+            Order::Completed(completion) => match completion.into_late() {
+                Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
+                Err(completion) => {
+                    let ended = tasks.completed(ring, completion);
+                    lanes.ended(ended);
+                }
+            },
+            Order::Flush(index, wake) => {
+                let ended = tasks.woken(ring, index, wake);
+                lanes.ended(ended);
+            }
+            Order::Granted(index, grant) => lanes.granted(index, grant),
+            Order::Exclusion(notice) => lanes.hear_exclusion(notice),
+            Order::Stats(reply) => {
+                let sum = lanes.stats();
+                let sends = sum.sends + frames::port_sends(lanes);
+                let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
+            }
+            Order::Frames(reply) => {
+                let _ =
+                    reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));
+            }
+            Order::Lanes(reply) => {
+                let core = peers.balance().core(peers.number);
+                let _ =
+                    reply.try_send(lanes.table.iter_mut().filter_map(|l| l.place(core)).collect());
+            }
+            Order::Recorded(reply) => _ = reply.try_send(OfReactor::of(&lanes.shared.recorder)),
+            Order::Moves(reply) => _ = reply.try_send(lanes.arrived),
+            Order::Usage(reply) => _ = reply.try_send(lanes.usage()),
+            Order::Beat(reply) => {
+                let _ = reply.try_send(());
+            }
+            #[cfg(test)]
+            Order::Move(to) => moves.move_all(lanes, peers, to),
+            #[cfg(test)]
+            Order::Call(call) => call(),
+            Order::Depart => lanes.departing = true,
+            Order::Stop => lanes.stopping = true,
+        }
+    }
+
+    /// Every lane that has something to do does it once.
+    fn turn(&mut self, rx: &mut RxBuffers) {
+        let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
+        lanes.shared.pace = core.waits.pace();
+        lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
+        if peers.number == 0 && timers.check_keep_alive(lanes) {
+            for listener in mem::take(&mut self.listeners.paused) {
+                self.listeners.accept(&mut lanes.shared.ring, peers, listener);
+            }
+        }
+        lanes.review_express();
+        frames.take_frames(lanes, peers);
+        frames.check_frames(lanes, timers.buffer_idle);
+        lanes.expire_timed();
+        lanes.send_answers();
+        let has_heard = lanes.receive_ready(rx);
+        if has_heard {
+            core.waits.turned(lanes.shared.now, lanes.shared.is_host_awake, || 0);
+        }
+        if has_heard || frames.has_more {
+            core.waits.worked();
+        }
+        // After all that has come is heard: nobody is ended whose Connect is here.
+        lanes.check_newcomers();
+        timers.check_transfers(lanes);
+        lanes.feed_starved(&mut rx.own);
+        timers.check_pool(lanes);
+        moves.check(lanes, peers, core.waits.spun());
+        frames::flush_ports(lanes);
+        let cells = core.waits.show();
+        cells.lanes.set(lanes.table.len() as u64);
+        let now = lanes.shared.now;
+        // Adding them up takes a while: now and then, and until it is seen that nothing is left.
+        let is_over = cells.buffer_bytes.get() > 0 && lanes.shared.tasks.count() == 0;
+        if is_over || now >= self.buffers_at {
+            self.buffers_at = now + BUFFERS_EVERY;
+            cells.buffer_bytes.set(lanes.shared.pool.usage().taken_bytes as u64);
+        }
+    }
+}
+
+/// What stores do for the reactor of that number.
+fn tasks_of(number: usize, all: &[Outbox<Order>]) -> Tasks {
+    let (flushed, answered, granted) =
+        (all[number].clone(), all[number].clone(), all[number].clone());
+    let waker = Arc::new(move |index, wake| flushed.send(Order::Flush(index, wake)));
+    let send = move |completion| answered.send(Order::Completed(completion));
+    let tell = Arc::new(move |index, grant| granted.send(Order::Granted(index, grant)));
+    let all = all.to_vec();
+    let notify = Arc::new(move |notice: &Notice| {
+        for reactor in &all {
+            reactor.send(Order::Exclusion(notice.clone()));
+        }
+    });
+    Tasks::new(waker, Completions::new(send), Wires { number, notify, tell })
+}

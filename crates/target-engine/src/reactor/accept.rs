@@ -1,0 +1,176 @@
+//! Connections over TCP: how they come.
+
+use super::Peers;
+use crate::handshakes::Secure;
+use crate::listeners::ListenSocket;
+use crate::meters::Meters;
+use crate::order::{Newcomer, Order};
+use crate::tickets::Tickets;
+use roadtrain_reactor::event::{self, mark};
+use roadtrain_reactor::stream::Stream;
+use roadtrain_reactor::tuning;
+use roadtrain_system::platform::packets_core;
+use roadtrain_system::ring::Ring;
+use roadtrain_target_proto::TlsUse;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use tracing::{debug, warn};
+
+/// Connections accepted before the lanes of this reactor have a turn, and those that make room are ended.
+const ACCEPTS_MAX: u32 = 64;
+
+/// Where connections come. A number is used once, so that what the ring still says of a listener that is closed means
+/// no other.
+pub(super) struct Listeners {
+    open: BTreeMap<u32, ListenSocket>,
+    next: u32,
+    /// Those that failed pause until the next look at keep-alive timers.
+    pub(super) paused: Vec<u32>,
+    tickets: Arc<Tickets>,
+    handshakes: Option<Secure>,
+    meters: Arc<Meters>,
+}
+
+impl Listeners {
+    pub(super) fn new(
+        tickets: Arc<Tickets>,
+        handshakes: Option<Secure>,
+        meters: Arc<Meters>,
+    ) -> Self {
+        let (open, paused) = (BTreeMap::new(), Vec::new());
+        Listeners { open, next: 0, paused, tickets, handshakes, meters }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.open.clear();
+        self.paused.clear();
+    }
+
+    pub(super) fn listen(&mut self, ring: &mut Ring, peers: &Peers, socket: ListenSocket) {
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number, socket);
+        self.accept(ring, peers, number);
+    }
+
+    /// Connections that have come at `address` stay.
+    pub(super) fn unlisten(&mut self, ring: &mut Ring, address: SocketAddr) {
+        let closed = self.open.extract_if(.., |_, socket| socket.is_at(address));
+        for (number, socket) in closed {
+            event::forget(ring, mark(event::LISTENER, number, 0));
+            socket.close();
+        }
+    }
+
+    /// The sockets, for another process.
+    pub(super) fn share(&self) -> Vec<TcpListener> {
+        self.open.values().filter_map(|open| open.socket.try_clone().ok()).collect()
+    }
+
+    /// Takes no connections any more. Those that come wait until another process takes them.
+    pub(super) fn stop(&mut self, ring: &mut Ring) {
+        for number in std::mem::take(&mut self.open).into_keys() {
+            event::forget(ring, mark(event::LISTENER, number, 0));
+        }
+        self.paused.clear();
+    }
+
+    /// From the next connection on that is accepted at `address`.
+    pub(super) fn set_tls(&mut self, address: SocketAddr, tls: TlsUse) {
+        let there = self.open.values_mut().filter(|socket| socket.is_at(address));
+        there.for_each(|socket| socket.tls = tls);
+    }
+
+    /// Takes connections that wait. Each goes to the reactor on the core that processes its packets, if there is one.
+    pub(super) fn accept(&mut self, ring: &mut Ring, peers: &Peers, listener: u32) {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(ListenSocket { socket, tls }) = self.open.get(&listener) else {
+                return;
+            };
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    let tls = *tls;
+                    self.deal(peers, stream, peer, tls);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if is_exhaustion(&e) => {
+                    // Trying again at once would only spin.
+                    warn!("accept: {e}");
+                    return self.paused.push(listener);
+                }
+                // Of a connection that was gone before it was accepted, or of its network.
+                Err(e) => debug!("accept: {e}"),
+            }
+        }
+        if let Some(ListenSocket { socket, .. }) = self.open.get(&listener) {
+            let mark = mark(event::LISTENER, listener, 0);
+            event::poll(ring, socket.as_raw_fd(), libc::POLLIN, mark);
+        }
+    }
+
+    fn deal(&mut self, peers: &Peers, stream: TcpStream, peer: SocketAddr, tls: TlsUse) {
+        let transport = if tls == TlsUse::Off { "tcp" } else { "tls" };
+        let Some((ticket, instead_of)) = self.tickets.take(peer) else {
+            return self.meters.connection(transport, "refused");
+        };
+        self.meters.connection(transport, "accepted");
+        if let Some(number) = instead_of {
+            peers.all.iter().for_each(|peer| _ = peer.send(Order::Evict(number)));
+            self.handshakes.iter().for_each(|handshakes| handshakes.evict(number));
+        }
+        let Ok(local) = stream.local_addr() else { return };
+        let reactor = &peers.all[peers.balance().choose(packets_core(&stream))];
+        let stream = Stream::Plain(prepare(stream));
+        let may_be_plain = tls == TlsUse::Allowed;
+        let newcomer =
+            Box::new(Newcomer { stream, secured_as: None, may_be_plain, peer, local, ticket });
+        match (&self.handshakes, tls) {
+            (_, TlsUse::Off) => _ = reactor.send(Order::Adopt(newcomer)),
+            (Some(handshakes), TlsUse::Allowed | TlsUse::Required) => {
+                handshakes.begin(newcomer, reactor.clone());
+            }
+            // There are no keys, so nobody can be let in.
+            (None, _) => debug_assert!(false, "a listener with TLS at a target without"),
+        }
+    }
+}
+
+/// Whether the system has no room for a connection: later it may.
+fn is_exhaustion(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].iter().any(|&c| code == Some(c))
+}
+
+/// A connection as lanes want it. What cannot be set is not worth losing the connection.
+fn prepare(stream: TcpStream) -> OwnedFd {
+    let prepared = tuning::tune_socket(&stream)
+        .and_then(|()| tuning::probe_silent_peer(&stream))
+        .and_then(|()| stream.set_nonblocking(true));
+    if let Err(error) = prepared {
+        warn!("socket options: {error}");
+    }
+    stream.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_exhaustion_pauses_a_listener() {
+        for (code, pauses) in [
+            (libc::EMFILE, true),
+            (libc::ENFILE, true),
+            (libc::ENOBUFS, true),
+            (libc::ECONNABORTED, false),
+            (libc::EINTR, false),
+            (libc::ENETDOWN, false),
+            (libc::EPERM, false),
+        ] {
+            assert_eq!(is_exhaustion(&io::Error::from_raw_os_error(code)), pauses, "{code}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A target whose one reactor a test turns, on the test's own thread.
+
+use super::{Balance, Parts, Reactor};
+use crate::control::Control;
+use crate::ether::EtherPorts;
+use crate::listeners::{self, Opened};
+use crate::meters::Meters;
+use crate::stores::Stores;
+use crate::tickets::Tickets;
+use crate::{Export, ServerConfig};
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::{RxBuffers, waits::Waits};
+use roadtrain_system::clock;
+use roadtrain_system::mailbox::mailbox;
+use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::{Target, TargetConfig};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct HandTarget {
+    reactor: Reactor,
+    rx: RxBuffers,
+    turns: u32,
+    control: Arc<Control>,
+}
+
+impl HandTarget {
+    /// It never sleeps before [`HandTarget::set_waiting`] says so.
+    pub(crate) fn new(config: &ServerConfig) -> HandTarget {
+        let nothing = TargetConfig::<Export>::default();
+        let exports = TargetConfig {
+            subsystems: config.subsystems.clone(),
+            listeners: nothing.listeners_at(&config.listen),
+            ..nothing
+        };
+        let Opened { listeners, sockets } =
+            listeners::open(&exports.listeners, (&[], &[]), &[]).unwrap();
+        let mut prepared = Stores::default().prepare(&config.subsystems, |_, _| true).unwrap();
+        prepared.stage().unwrap();
+        let target = Target::new(clock::now(), &prepared.config(&exports, listeners)).unwrap();
+        let (time, meters) = (Duration::from_secs(10), Arc::new(Meters::new(1)));
+        let control = Control::new(target, prepared.stores(), exports, time, meters).unwrap();
+        let (orders, inbox) = mailbox().unwrap();
+        control.set_reactors(vec![orders.clone()]);
+        let parts = Parts {
+            number: 0,
+            ether: EtherPorts::open(None, 1).unwrap().take(0),
+            inbox,
+            peers: vec![orders],
+            balance: Balance::new(vec![None], false),
+            control: control.clone(),
+            tickets: Arc::new(Tickets::new(config.connections)),
+            handshakes: None,
+            qpair: QpairConfig {
+                digests: config.digests,
+                maxh2cdata: config.maxh2cdata,
+                in_capsule_bytes_max: config.limits.in_capsule_bytes_max,
+                policy: config.policy,
+            },
+            pool_bytes: config.pool_bytes,
+            connect_timeout: config.connect_timeout,
+            transfer_timeout: config.transfer_timeout,
+            buffer_idle: config.buffer_idle,
+            waiting: Waiting::BusyPoll,
+            slow_over: config.slow_over,
+            meter: Arc::default(),
+        };
+        let mut reactor = Reactor::new(parts).unwrap();
+        control.listen(sockets);
+        drop(prepared.switch(&mut Stores::default()));
+        let rx = roadtrain_reactor::begin(&mut reactor).expect("nobody runs it");
+        HandTarget { reactor, rx, turns: 0, control }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.control.addresses()[0]
+    }
+
+    pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
+        self.reactor.core.waits = Waits::new(waiting, Default::default(), false);
+    }
+
+    /// Its connections.
+    pub(crate) fn sockets(&self) -> Vec<RawFd> {
+        self.reactor.lanes.table.iter().filter_map(|lane| lane.fd()).collect()
+    }
+
+    /// One turn.
+    pub(crate) fn step(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        roadtrain_reactor::step(&mut self.reactor, self.turns, &mut self.rx).unwrap();
+    }
+}

@@ -1,0 +1,422 @@
+//! Lanes over Ethernet: frames in from the ports, to their lanes; what is answered without one.
+
+mod join;
+mod watched;
+
+use super::Peers;
+use super::lanes::Lanes;
+use crate::ether::listener::{Heard, Listener};
+use crate::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
+use crate::lane::ether::{Ether, Link};
+use crate::lane::{LaneError, Shared, TargetLane};
+use crate::order::Order;
+use roadtrain_ether_port::port::Port;
+use roadtrain_ether_proto::setup::{Inquiry, Verdict};
+use roadtrain_ether_proto::{Packing, Rejected};
+use roadtrain_proto::security::SealUse;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::List;
+use roadtrain_reactor::metrics::FrameCount;
+use roadtrain_system::clock;
+use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::collections::HashMap;
+use std::mem;
+use std::time::Duration;
+use watched::Watched;
+
+/// Frames of a port in one turn, ...
+const FRAMES_PER_TURN: usize = 128;
+/// ... or as many large ones as hold so many octets: the host has the answers to these while the rest is handled.
+const OCTETS_PER_TURN: usize = 256 << 10;
+/// A lane in which nothing has come for so long ends, or for the keep-alive timeout if that is longer.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Between two lines of the log about dropped frames.
+const DROPS_LOGGED: Duration = Duration::from_secs(10);
+
+/// Whose lanes there are over Ethernet.
+pub(super) struct Hosts {
+    /// Lanes by their hosts' tokens.
+    by_token: HashMap<u64, u32>,
+    /// Octets of data pages that lanes may still get.
+    damq_left: usize,
+    /// Frames that lanes had given up which have ended, by port.
+    lost: Vec<u64>,
+    /// What these lanes have dropped.
+    rejected: Rejected,
+}
+
+impl Hosts {
+    pub(super) fn new(damq_left: usize) -> Self {
+        Hosts {
+            by_token: HashMap::new(),
+            damq_left,
+            lost: Vec::new(),
+            rejected: Rejected::default(),
+        }
+    }
+
+    /// The lane ends.
+    pub(super) fn forget(&mut self, lane: &TargetLane) {
+        if let Some(ether) = lane.ether() {
+            self.by_token.remove(&ether.qpair.end.links.peer_token());
+            self.damq_left += ether.damq.len();
+            count_lost(&mut self.lost, ether);
+            self.rejected += ether.qpair.end.rejected;
+        }
+    }
+}
+
+/// Adds what a lane has given up.
+fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
+    for (port, count) in ether.lost() {
+        lost.resize(lost.len().max(port + 1), 0);
+        lost[port] += count;
+    }
+}
+
+/// A link of a lane leads elsewhere from now on.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    /// The lane.
+    index: u32,
+    link: u8,
+    /// Which of our ports.
+    port: usize,
+    /// The host's address.
+    source: MacAddress,
+}
+
+/// What a reactor has at the interfaces.
+pub(super) struct Frames {
+    /// Of the reactor that listens: ports for socket number 0, and who answers there.
+    listening: Vec<Port>,
+    listener: Option<Listener>,
+    /// Names the target.
+    endpoint: [u8; 16],
+    packing: Packing,
+    seals: SealUse,
+    watched: Watched,
+    /// Something came in the last turn: there may be more.
+    pub(super) has_more: bool,
+    joins: Bucket,
+    leaves: Bucket,
+    drops: Drops,
+    drops_logged: (Instant, Drops),
+    /// While ports are receiving: lanes that are to end, links that lead elsewhere, and what is to be answered.
+    failed: Vec<(u32, LaneError)>,
+    moved: Vec<Moved>,
+    replies: Vec<Reply>,
+    requests: Vec<Request>,
+}
+
+impl Frames {
+    /// With the ports that lanes use.
+    pub(super) fn new(parts: EtherParts) -> (Vec<Port>, Self) {
+        let EtherParts { lanes, listening, endpoint, packing, seals } = parts;
+        let frames = Frames {
+            watched: Watched::new(&lanes, listening.len()),
+            packing,
+            seals,
+            listener: (!listening.is_empty()).then(|| Listener::new(endpoint)),
+            endpoint,
+            listening,
+            has_more: false,
+            joins: Bucket::new(256, 200),
+            leaves: Bucket::new(256, 1000),
+            drops: Drops::default(),
+            drops_logged: (Instant::default(), Drops::default()),
+            failed: Vec::new(),
+            moved: Vec::new(),
+            replies: Vec::new(),
+            requests: Vec::new(),
+        };
+        (lanes, frames)
+    }
+
+    /// When the reactor is to look after its ports and lanes, if it has any.
+    pub(super) fn check_at(&self, lanes: &Lanes) -> Option<Instant> {
+        self.watched.check_at(lanes.hosts.by_token.is_empty())
+    }
+
+    /// Tells a host that its lane is not there.
+    fn deny(&mut self, port: usize, to: MacAddress, asked: &FrameHeader, inquiry: Inquiry) {
+        let (header, leave) = inquiry.deny(asked, &self.endpoint);
+        self.replies.push(Reply::new(port, to, header, leave.as_bytes()));
+    }
+}
+
+/// Sends what lanes have built.
+pub(super) fn flush_ports(lanes: &mut Lanes) {
+    lanes.shared.ports.iter_mut().for_each(ports::flush);
+}
+
+/// System calls that sent frames.
+pub(super) fn port_sends(lanes: &mut Lanes) -> u64 {
+    lanes.shared.ports.iter_mut().map(|port| port.counts().send_calls).sum()
+}
+
+/// What was dropped at the reactor's ports, and by its lanes.
+pub(super) fn dropped(frames: &Frames, lanes: &mut Lanes) -> Drops {
+    let mut rejected = lanes.hosts.rejected;
+    for lane in lanes.table.iter_mut() {
+        lane.ether().into_iter().for_each(|ether| rejected += ether.qpair.end.rejected);
+    }
+    frames.drops.with_lanes(rejected)
+}
+
+/// What has come and gone at each of the reactor's ports. Several may be of one interface.
+pub(super) fn counts(frames: &mut Frames, lanes: &mut Lanes) -> Vec<FrameCount> {
+    let mut lost = lanes.hosts.lost.clone();
+    for lane in lanes.table.iter_mut() {
+        lane.ether().into_iter().for_each(|ether| count_lost(&mut lost, ether));
+    }
+    let ports = lanes.shared.ports.iter_mut().chain(&mut frames.listening);
+    let count = |(number, port): (usize, &mut Port)| {
+        let (interface, counts) = (port.interface().name.clone(), port.counts());
+        let lost = lost.get(number).copied().unwrap_or(0);
+        FrameCount { interface, sent: counts.sent, received: counts.received, lost }
+    };
+    ports.enumerate().map(count).collect()
+}
+
+/// The lane with that token.
+fn lane_with(lanes: &Lanes, token: u64) -> Option<u32> {
+    let index = (token & 0xffff) as u32;
+    let lane = lanes.table.get(index).filter(|lane| !lane.session.is_ended())?;
+    (lane.ether()?.token == token).then_some(index)
+}
+
+/// Whether a frame has come from elsewhere than its link leads to. Only a sealed one may.
+fn is_astray(
+    lanes: &Lanes,
+    index: u32,
+    port: usize,
+    source: MacAddress,
+    header: &FrameHeader,
+) -> Result<bool, Drop> {
+    let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Link)?;
+    let link = ether.link(header.link).ok_or(Drop::Link)?;
+    let is_astray = (link.port, link.peer) != (port, source);
+    if is_astray && !(ether.is_sealed() && header.flags.get() & flags::SEALED != 0) {
+        return Err(Drop::Source);
+    }
+    Ok(is_astray)
+}
+
+/// A host connects: does it still have the lanes that it has here?
+pub(super) fn ask(lanes: &mut Lanes, hostnqn: &str) {
+    let now = clock::now();
+    for index in lanes.table.indices() {
+        let ask = |lane: &mut TargetLane, shared: &mut Shared| {
+            Ok::<_, LaneError>(lane.ask(now, &shared.control, hostnqn))
+        };
+        if lanes.use_lane(index, ask) == Some(true) {
+            lanes.end_turn(index);
+        }
+    }
+}
+
+fn frames_per_turn(port: &Port) -> usize {
+    (OCTETS_PER_TURN / port.frame_bytes().max(1)).clamp(1, FRAMES_PER_TURN)
+}
+
+impl Frames {
+    /// Takes what has come to the ports; lanes that got something end their turn.
+    pub(super) fn take_frames(&mut self, lanes: &mut Lanes, peers: &Peers) {
+        if lanes.shared.ports.is_empty() {
+            return;
+        }
+        self.has_more = false;
+        let mut ports = mem::take(&mut lanes.shared.ports);
+        for (index, port) in ports.iter_mut().enumerate() {
+            let most = frames_per_turn(port);
+            self.has_more |= port.receive(most, |octets| self.hear(lanes, index, octets)) > 0;
+        }
+        let mut listening = mem::take(&mut self.listening);
+        for (index, port) in listening.iter_mut().enumerate() {
+            let frame_bytes = port.frame_bytes();
+            let hear = |octets: &[u8]| self.hear_stranger(lanes, index, frame_bytes, octets);
+            self.has_more |= port.receive(FRAMES_PER_TURN, hear) > 0;
+        }
+        (lanes.shared.ports, self.listening) = (ports, listening);
+        if !self.has_more {
+            return;
+        }
+        for moved in mem::take(&mut self.moved) {
+            let _ = self.move_link(lanes, moved); // where its frames do not fit, it stays
+        }
+        for (index, error) in mem::take(&mut self.failed) {
+            lanes.use_lane(index, |_, _| Err::<(), _>(error));
+        }
+        for request in mem::take(&mut self.requests) {
+            self.pass_on(lanes, peers, request);
+        }
+        while let Some(index) = lanes.table.next(List::Framed) {
+            lanes.end_turn(index);
+        }
+        self.send_replies(lanes);
+        flush_ports(lanes);
+    }
+
+    fn send_replies(&mut self, lanes: &mut Lanes) {
+        for reply in self.replies.drain(..) {
+            reply.put(&mut lanes.shared.ports);
+        }
+    }
+
+    /// A frame for one of our lanes.
+    fn hear(&mut self, lanes: &mut Lanes, port: usize, octets: &[u8]) {
+        let heard = ports::read(octets).and_then(|(source, header, kind, body)| {
+            let index = lane_with(lanes, header.token.get());
+            if index.is_none() && kind == FrameType::Leave {
+                self.answer_leave(lanes.shared.now, port, source, &header, body);
+            }
+            let index = index.ok_or(Drop::Token)?;
+            let is_astray = is_astray(lanes, index, port, source, &header)?;
+            let seen_at = is_astray.then_some((port, source));
+            Ok((index, header, kind, body, seen_at))
+        });
+        let (index, header, kind, body, seen_at) = match heard {
+            Ok(heard) => heard,
+            Err(drop) => return self.drops.count(drop),
+        };
+        if self.failed.iter().any(|(failed, _)| *failed == index) {
+            return;
+        }
+        let is_first = !lanes.table.is_noted(List::Framed, index);
+        let Some(lane) = lanes.table.get_mut(index) else { return };
+        if is_first {
+            lane.hear_load(&mut lanes.shared);
+        }
+        let frame = (&header, kind, body);
+        match (lane.take_frame(&mut lanes.shared, frame, seen_at.is_some()), seen_at) {
+            (Err(error), _) => return self.failed.push((index, error)),
+            (Ok(true), Some((port, source))) => {
+                self.moved.push(Moved { index, link: header.link, port, source });
+            }
+            (Ok(false), Some(_)) => self.drops.count(Drop::Source),
+            (Ok(_), None) => {}
+        }
+        lanes.table.note(List::Framed, index);
+    }
+
+    /// A host ends a lane that we know no more: it is to know that.
+    fn answer_leave(
+        &mut self,
+        now: Instant,
+        port: usize,
+        to: MacAddress,
+        header: &FrameHeader,
+        body: &[u8],
+    ) {
+        let Some((inquiry, _)) = Inquiry::read(header, FrameType::Leave, body) else { return };
+        if self.leaves.take(now) {
+            self.deny(port, to, header, inquiry);
+        }
+    }
+
+    /// A frame for socket number 0.
+    fn hear_stranger(&mut self, lanes: &Lanes, port: usize, frame_bytes: usize, octets: &[u8]) {
+        let Frames { listener, replies, drops, requests, .. } = self;
+        let Some(listener) = listener else { return };
+        match ports::read(octets) {
+            Ok((source, header, kind, body)) => {
+                let heard = Heard { port, frame_bytes, source, header, kind, body };
+                let (now, control) = (lanes.shared.now, &lanes.shared.control);
+                requests.extend(listener.hear(now, &heard, control, replies, drops));
+            }
+            Err(drop) => drops.count(drop),
+        }
+    }
+
+    /// A request goes to the reactor that the host's token says.
+    fn pass_on(&mut self, lanes: &mut Lanes, peers: &Peers, request: Request) {
+        let reactor = (request.host_token() % peers.all.len() as u64) as usize;
+        if reactor == peers.number {
+            self.take_request(lanes, &request);
+        } else {
+            peers.all[reactor].send(Order::Request(request));
+        }
+    }
+
+    /// A request for a lane of this reactor.
+    pub(super) fn take_request(&mut self, lanes: &mut Lanes, request: &Request) {
+        match request {
+            Request::Join(join) => {
+                if let Err(drop) = self.join(lanes, join) {
+                    self.drops.count(drop);
+                }
+            }
+            Request::Query(query) => self.answer_query(lanes, query),
+        }
+        self.send_replies(lanes);
+    }
+
+    fn answer_query(&mut self, lanes: &mut Lanes, query: &QueryRequest) {
+        let &QueryRequest { port, source, header, inquiry } = query;
+        let index = lane_with(lanes, inquiry.token);
+        let ether = index.and_then(|index| lanes.table.get(index)).and_then(TargetLane::ether);
+        let known = ether.map(|ether| {
+            let end = &ether.qpair.end;
+            (end.links.peer_token(), end.proofs().map(|proofs| proofs.peer))
+        });
+        let (index, verdict) = (index.unwrap_or_default(), inquiry.verdict(known));
+        let now = lanes.shared.now;
+        let answered = match verdict {
+            Verdict::Deny => return self.deny(port, source, &header, inquiry),
+            Verdict::Ignore => return,
+            Verdict::End => lanes.use_lane(index, |_, _| Err(LaneError::Closed)),
+            Verdict::Acknowledge => lanes.use_lane(index, |lane, _| {
+                let is_link = |(_, link): &(u8, Link)| (link.port, link.peer) == (port, source);
+                let Some(ether) = lane.ether_mut() else { return Ok(()) };
+                let link = ether.links().find(is_link);
+                if let Some((link, _)) = link {
+                    ether.qpair.end.links.acknowledge(now, link);
+                }
+                Ok(())
+            }),
+        };
+        if answered.is_some() {
+            lanes.end_turn(index);
+        }
+    }
+
+    /// What changes without a frame.
+    pub(super) fn check_frames(&mut self, lanes: &mut Lanes, idle: Duration) {
+        let now = lanes.shared.now;
+        if self.check_at(lanes).is_none_or(|at| now < at) {
+            return;
+        }
+        if self.check_ports(lanes) {
+            self.tell_lanes(lanes);
+        }
+        for index in lanes.table.indices() {
+            let Some(lane) = lanes.table.get_mut(index) else { continue };
+            let keep_alive = lane.session.queue().map(|connected| connected.keep_alive);
+            lane.tell_refusals(now);
+            let Some(ether) = lane.ether_mut() else { continue };
+            if !ether.qpair.keeps_data() {
+                ether.damq.trim(now, idle);
+            }
+            let patience = keep_alive.unwrap_or_default().max(SILENCE_MAX);
+            if ether.qpair.is_silent(now, patience) {
+                let error = LaneError::Ended("nothing has come for long");
+                lanes.use_lane(index, |_, _| Err::<(), _>(error));
+            }
+        }
+        self.log_drops(now, lanes);
+    }
+
+    fn log_drops(&mut self, now: Instant, lanes: &mut Lanes) {
+        let (at, before) = self.drops_logged;
+        if now.since(at) < DROPS_LOGGED {
+            return;
+        }
+        let drops = dropped(self, lanes);
+        if before != drops {
+            tracing::info!(%drops, "frames were dropped");
+            self.drops_logged = (now, drops);
+        }
+    }
+}

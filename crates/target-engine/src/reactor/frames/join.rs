@@ -1,0 +1,280 @@
+//! Makes lanes over Ethernet, and adds links to them.
+
+use crate::ether::damq::{self, Damq};
+use crate::ether::listener::refusal;
+use crate::ether::{Drop, JoinRequest, Reply};
+use crate::lane::ether::{Ether, EtherLane, Link};
+use crate::lane::{LaneError, TargetLane};
+use crate::reactor::frames::{Frames, Moved};
+use crate::reactor::lanes::Lanes;
+use roadtrain_ether_port::port::Port;
+use roadtrain_ether_proto::channel::ChannelConfig;
+use roadtrain_ether_proto::links::Links;
+use roadtrain_ether_proto::setup::answer;
+use roadtrain_ether_proto::target_queue::{Config, Qpair};
+use roadtrain_system::platform::numa;
+use roadtrain_system::random;
+use roadtrain_wire::ether::setup::{ADDRESSES_MAX, Join, Joined, join_flags};
+use roadtrain_wire::ether::{
+    DATA_RECORD_BYTES, FRAME_HEADER_BYTES, FrameHeader, FrameType, PAGE_BYTES,
+};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::io;
+use std::time::Duration;
+
+/// Lanes that a token can name.
+const LANES_MAX: usize = 1 << 16;
+/// Lanes that have not connected a queue.
+const NEWCOMERS_MAX: usize = 128;
+/// How long one of them is safe from making room for another.
+const NEWCOMER_SAFE: Duration = Duration::from_secs(1);
+/// Numbers that a host has room for before it says so.
+const WINDOW_FIRST: u16 = 128;
+/// Numbers that an end of a channel has room for at most.
+const WINDOW_MAX: usize = 1024;
+/// ... and at least, however small its ring.
+const WINDOW_MIN: usize = 16;
+/// Entries of the smallest queue.
+const SLOTS_MIN: u16 = 2;
+
+/// Octets of a frame with a piece.
+fn piece_frame_bytes(join: &Join) -> usize {
+    FRAME_HEADER_BYTES + DATA_RECORD_BYTES + usize::from(join.piece.get())
+}
+
+impl Frames {
+    /// A host wants a lane, another link of it, or has not heard that it has it.
+    pub(super) fn join(&mut self, lanes: &mut Lanes, request: &JoinRequest) -> Result<(), Drop> {
+        if request.port >= lanes.shared.ports.len() {
+            return Err(Drop::Setup);
+        }
+        let known = lanes.hosts.by_token.get(&request.join.token.get()).copied();
+        let frame_bytes = lanes.shared.ports[request.port].frame_bytes();
+        if frame_bytes < piece_frame_bytes(&request.join) {
+            return Err(Drop::Setup); // the interface has gone since
+        }
+        let made = match known {
+            Some(index) => return self.join_link(lanes, index, request),
+            None if request.header.token.get() != 0 => return Err(Drop::Token),
+            None => self.make_lane(lanes, request)?,
+        };
+        if let Err(status) = made {
+            self.replies.push(refusal(request, status, frame_bytes));
+        }
+        Ok(())
+    }
+
+    /// A link of a lane that is there: made, or made before.
+    fn join_link(
+        &mut self,
+        lanes: &mut Lanes,
+        index: u32,
+        request: &JoinRequest,
+    ) -> Result<(), Drop> {
+        let JoinRequest { port, source, header, join, nqn } = request;
+        let ether =
+            lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
+        let token = header.token.get();
+        if let Some(link) = ether.link(join.link) {
+            let is_same = (link.port, link.peer) == (*port, *source);
+            if link.join != *join || (token != ether.token && (token != 0 || !is_same)) {
+                return Err(Drop::Source);
+            }
+            // Anybody can repeat a Join: where a sealed lane's host is, its sealed frames say.
+            if !is_same && ether.is_sealed() {
+                Self::check_size(lanes, index, join.link, *port)?;
+            } else if !is_same {
+                let (link, port, source) = (join.link, *port, *source);
+                self.move_link(lanes, Moved { index, link, port, source })?;
+            }
+        } else {
+            let (_, first) = ether.links().next().ok_or(Drop::Token)?;
+            let fixed = |j: &Join| (j.piece, j.links, j.flags);
+            if token != ether.token || **nqn != *ether.nqn || fixed(join) != fixed(&first.join) {
+                return Err(Drop::Setup);
+            }
+            Self::add_link(lanes, index, request).map_err(|_| Drop::Setup)?;
+        }
+        self.joined(lanes, index, request);
+        lanes.end_turn(index);
+        Ok(())
+    }
+
+    /// Whether a link's frames fit through that port.
+    fn check_size(lanes: &mut Lanes, index: u32, link: u8, port: usize) -> Result<(), Drop> {
+        let ether = lanes.table.get(index).and_then(TargetLane::ether).ok_or(Drop::Token)?;
+        let takes = lanes.shared.ports[port].frame_bytes();
+        if ether.qpair.end.links.frame_bytes(link) > takes { Err(Drop::Setup) } else { Ok(()) }
+    }
+
+    /// A link leads elsewhere from now on, because one of its ends is gone: what it has not delivered goes there.
+    pub(super) fn move_link(&mut self, lanes: &mut Lanes, moved: Moved) -> Result<(), Drop> {
+        let Moved { index, link, port, source } = moved;
+        Self::check_size(lanes, index, link, port)?;
+        let detour = numa::detour(lanes.shared.ports[port].interface().node);
+        let ether =
+            lanes.table.get_mut(index).and_then(TargetLane::ether_mut).ok_or(Drop::Token)?;
+        ether.qpair.end.links.set_bias(link, detour);
+        ether.move_link(link, port, source);
+        ether.set_states(lanes.shared.now, &self.watched.states);
+        Ok(())
+    }
+
+    /// Makes a lane, or says why not.
+    fn make_lane(
+        &mut self,
+        lanes: &mut Lanes,
+        request: &JoinRequest,
+    ) -> Result<Result<(), Status>, Drop> {
+        if !self.joins.take(lanes.shared.now) {
+            return Err(Drop::Rate);
+        }
+        if lanes.stopping || !Self::has_room_for_newcomer(lanes) {
+            return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
+        }
+        let most = lanes.shared.control.limits().queue_entries_max;
+        let slots = request.join.slots.get().clamp(SLOTS_MIN, most);
+        let Some(pages) = damq::pages(slots, lanes.hosts.damq_left) else {
+            return Ok(Err(Status::CONNECT_CONTROLLER_BUSY));
+        };
+        let (index, generation) = lanes.table.reserve();
+        match self.new_ether(lanes, index, slots, pages, request) {
+            Ok(ether) if (index as usize) < LANES_MAX => {
+                let interface = &lanes.shared.ports[request.port].interface().name;
+                let peer = format!("{}%{interface}", Mac(request.source.0));
+                let lane = TargetLane::over_ether((index, generation), peer, ether, self.seals);
+                lanes.hosts.damq_left -= pages as usize * PAGE_BYTES;
+                lanes.hosts.by_token.insert(request.join.token.get(), index);
+                lanes.occupy(index, lane);
+            }
+            Ok(_) | Err(_) => {
+                lanes.table.release(index);
+                return Ok(Err(Status::INTERNAL_ERROR));
+            }
+        }
+        if Self::add_link(lanes, index, request).is_err() {
+            lanes.use_lane(index, |_, _| Err::<(), _>(LaneError::Ended("no link")));
+            return Ok(Err(Status::INTERNAL_ERROR));
+        }
+        self.joined(lanes, index, request);
+        Ok(Ok(()))
+    }
+
+    fn new_ether(
+        &self,
+        lanes: &Lanes,
+        index: u32,
+        slots: u16,
+        pages: u32,
+        request: &JoinRequest,
+    ) -> io::Result<Ether> {
+        let token = random::number()? & !0xffff | u64::from(index);
+        let socket_number = lanes.shared.ports[request.port].socket_number();
+        let links = Links::new(token, request.join.token.get(), socket_number);
+        let config = Config {
+            slots,
+            pages,
+            piece_bytes: request.join.piece.get(),
+            data_bytes_max: lanes.shared.control.limits().transfer_bytes_max(),
+            policy: lanes.qpair.policy,
+            packing: self.packing,
+            body_crc: request.join.flags.get() & join_flags::CRC != 0,
+        };
+        let parts = EtherLane {
+            qpair: Qpair::new(config, links),
+            damq: Damq::new(pages)?,
+            token,
+            nqn: request.nqn.clone(),
+            slots,
+        };
+        Ok(Ether::new(lanes.shared.now, &request.join, parts))
+    }
+
+    fn add_link(lanes: &mut Lanes, index: u32, request: &JoinRequest) -> io::Result<()> {
+        let JoinRequest { port, source, header, join, .. } = request;
+        let first = random::number()? as u32;
+        let frame_bytes =
+            lanes.shared.ports[*port].frame_bytes().min(usize::from(join.frame.get()));
+        let channel = ChannelConfig {
+            link: join.link,
+            first_tx: first,
+            first_rx: join.first.get(),
+            window: WINDOW_FIRST,
+            frame_bytes: frame_bytes as u16,
+        };
+        let link = Link { port: *port, peer: *source, join: *join, first };
+        let (now, window) = (lanes.shared.now, Self::window(lanes));
+        let detour = numa::detour(lanes.shared.ports[*port].interface().node);
+        let ether = lanes.table.get_mut(index).and_then(TargetLane::ether_mut);
+        let added = ether.is_some_and(|ether| {
+            let added = ether.add_link(now, link, &channel, header.reply.get());
+            ether.qpair.end.links.set_credits(now, window);
+            ether.qpair.end.links.set_bias(join.link, detour);
+            added
+        });
+        if added { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) }
+    }
+
+    /// Numbers that there is room for: a ring that lanes share takes what they send at once, most of the time.
+    fn window(lanes: &Lanes) -> u16 {
+        let rings = lanes.shared.ports.iter().map(Port::ring_frames);
+        rings.min().unwrap_or(WINDOW_MAX).clamp(WINDOW_MIN, WINDOW_MAX) as u16
+    }
+
+    /// Answers that the link is there.
+    fn joined(&mut self, lanes: &mut Lanes, index: u32, request: &JoinRequest) {
+        let JoinRequest { port, source, header, join, .. } = request;
+        let Some(ether) = lanes.table.get(index).and_then(TargetLane::ether) else { return };
+        let Some(link) = ether.link(join.link) else { return };
+        let at = &lanes.shared.ports[*port];
+        let joined = Joined {
+            status: 0.into(),
+            slots: ether.slots.into(),
+            token: ether.token.into(),
+            first: link.first.into(),
+            pages: ((ether.damq.len() / PAGE_BYTES) as u32).into(),
+            frame: (at.frame_bytes() as u16).into(),
+            window: Self::window(lanes).into(),
+        };
+        let header = answer(FrameType::Joined, header, join.token.get());
+        let header = FrameHeader { link: join.link, ..header };
+        let body = [joined.as_bytes(), &Self::addresses(lanes)].concat();
+        self.replies.push(Reply::new(*port, *source, header, &body));
+    }
+
+    /// The target's addresses: those of interfaces that are there, whether up or not.
+    fn addresses(lanes: &Lanes) -> Vec<u8> {
+        let there = lanes.shared.ports.iter().filter(|port| !port.is_absent());
+        there.take(ADDRESSES_MAX).flat_map(|port| port.mac().0).collect()
+    }
+
+    /// Whether one more lane may be there that nobody has connected yet; the oldest makes room for it.
+    fn has_room_for_newcomer(lanes: &mut Lanes) -> bool {
+        let is_newcomer = |&(_, (index, generation)): &(_, (u32, u32))| {
+            let lane = lanes.table.get(index);
+            lanes.table.generation(index) == generation
+                && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
+        };
+        let mut newcomers = lanes.newcomers.iter().filter(is_newcomer);
+        let Some((since, (oldest, _))) = newcomers.next() else { return true };
+        if newcomers.count() + 1 < NEWCOMERS_MAX {
+            return true;
+        }
+        if lanes.shared.now.since(since) < NEWCOMER_SAFE {
+            return false;
+        }
+        lanes.use_lane(oldest, |_, _| Err::<(), _>(LaneError::Ended("it makes room for others")));
+        true
+    }
+}
+
+/// An address as people write it.
+struct Mac([u8; 6]);
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}

@@ -1,0 +1,539 @@
+//! The lanes of a reactor, and what they share.
+
+use super::frames::Hosts;
+use crate::exclusion::{Grant, Notice};
+use crate::lane::{LaneError, Parcel, Shared, TargetLane};
+use crate::order::{Newcomer, Usage};
+use crate::tasks::{Ended, Outcome, Owner};
+use roadtrain_reactor::connection::{Heard, RxBuffer};
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
+use roadtrain_system::clock;
+
+use roadtrain_proto::error::{PeerMisbehaved, QpairError};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::service::{self, Effect};
+use roadtrain_target_proto::session::{AfterPause, Newcomers};
+use roadtrain_target_proto::{CloseReason, TargetEvent, TurnOf};
+use roadtrain_wire::status::Status;
+use std::any::Any;
+use std::os::fd::RawFd;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+
+pub(super) struct Lanes {
+    pub(super) table: Table<TargetLane>,
+    pub(super) shared: Shared,
+    pub(super) hosts: Hosts,
+    pub(super) qpair: QpairConfig,
+    /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
+    pub(super) has_fed: bool,
+    /// Connections that have to become some controller's in time: place and its use.
+    pub(super) newcomers: Newcomers<(u32, u32)>,
+    /// No more of them come.
+    pub(super) stopping: bool,
+    /// That will be so soon.
+    pub(super) departing: bool,
+    /// Lanes that have come from other reactors.
+    pub(super) arrived: u64,
+    /// Of lanes that have ended.
+    past: LaneStats,
+    /// Reservations that have taken access away, each with the commands in stores that it waits for.
+    pub(super) fences: Vec<(TurnOf, Vec<Owner>)>,
+}
+
+impl Lanes {
+    pub(super) fn new(
+        shared: Shared,
+        hosts: Hosts,
+        qpair: QpairConfig,
+        connect_timeout: Duration,
+    ) -> Self {
+        Lanes {
+            table: Table::default(),
+            shared,
+            hosts,
+            qpair,
+            has_fed: false,
+            newcomers: Newcomers::new(connect_timeout),
+            stopping: false,
+            departing: false,
+            arrived: 0,
+            past: LaneStats::default(),
+            fences: Vec::new(),
+        }
+    }
+
+    /// A lane whose connection is not over.
+    fn live(&mut self, index: u32) -> Option<&mut TargetLane> {
+        self.table.get_mut(index).filter(|lane| !lane.session.is_ended())
+    }
+
+    pub(super) fn finish_task(&mut self, index: u32, result: i32) {
+        let ended = self.shared.tasks.resume(&mut self.shared.ring, index, result);
+        if let Some((owner, outcome)) = ended
+            && self.answer(owner, outcome)
+        {
+            self.set_ready(owner.0.0);
+        }
+    }
+
+    /// Ends what is due by `now` in emulated SSDs.
+    pub(super) fn finish_due(&mut self, now: Instant) {
+        let expire = |shared: &mut Shared| shared.tasks.expire(&mut shared.ring, now);
+        while let Some((owner, outcome)) = expire(&mut self.shared) {
+            self.answer_soon(owner, outcome);
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; it sends with the others of this turn.
+    pub(super) fn answer_soon(&mut self, owner: Owner, outcome: Outcome) {
+        let index = owner.0.0;
+        if self.answer(owner, outcome) {
+            self.table.note(List::Answered, index);
+        }
+    }
+
+    /// Tells a lane that a command of it has ended; `false` when its connection is over.
+    fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
+        debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
+        if !self.fences.is_empty() {
+            self.leave_fences(((index, generation), slot));
+        }
+        let Some(lane) = self.table.get_mut(index) else { return false };
+        lane.finish(&mut self.shared, slot, outcome);
+        if lane.session.is_ended() {
+            self.vacate(index);
+            return false;
+        }
+        // A full caravan leaves now: the host goes on while the rest is answered.
+        self.use_lane(index, TargetLane::flush).is_some()
+    }
+
+    /// A new lane takes its place.
+    pub(super) fn occupy(&mut self, index: u32, lane: TargetLane) {
+        debug!(peer = %lane.peer, "connected");
+        self.newcomers.enter(clock::now(), (index, self.table.generation(index)));
+        self.table.put(index, lane);
+    }
+
+    /// Marks a lane worth a turn.
+    pub(super) fn set_ready(&mut self, index: u32) {
+        if self.live(index).is_some() {
+            self.table.note(List::Ready, index);
+        }
+    }
+
+    /// Lanes for which something has come receive it; whether there was something.
+    pub(super) fn receive_ready(&mut self, rx: &mut RxBuffers) -> bool {
+        let mut has_heard = false;
+        for _ in 0..self.table.count(List::Ready) {
+            let Some(index) = self.table.next(List::Ready) else { break };
+            let Some(lane) = self.table.get_mut(index) else { continue };
+            if lane.flow.is_leaving {
+                continue; // it receives elsewhere, or is made ready when it stays
+            }
+            lane.hear_load(&mut self.shared);
+            let heard = self.receive(index, rx);
+            if let Some(lane) = self.live(index).filter(|_| heard.something) {
+                let awake = lane.is_host_awake();
+                self.shared.is_host_awake = awake;
+            }
+            self.end_turn(index);
+            has_heard |= heard.something;
+            if heard.more {
+                self.set_ready(index);
+            } else {
+                self.table.note(List::Idle, index);
+            }
+        }
+        has_heard
+    }
+
+    /// A lane receives. Beside latency-critical ones it pauses for their turns in between: they have a receive
+    /// buffer to themselves, as its octets stay where they are.
+    fn receive(&mut self, index: u32, rx: &mut RxBuffers) -> Heard {
+        if !self.is_beside_express(index) {
+            return self.use_lane(index, |l, s| l.receive(s, &mut rx.own)).unwrap_or_default();
+        }
+        let received = self.use_lane(index, |l, s| l.receive_yielding(s, &mut rx.own));
+        let (heard, mut rest) = received.unwrap_or_default();
+        while let Some(octets) = rest {
+            self.serve_express(&mut rx.express); // which this lane is none of
+            rest = self.use_lane(index, |l, s| l.go_on(s, octets)).flatten();
+        }
+        heard
+    }
+
+    fn is_beside_express(&self, index: u32) -> bool {
+        self.table.count(List::Express) > 0 && !self.table.is_noted(List::Express, index)
+    }
+
+    /// Forgets express lanes that carry nothing latency-critical any more.
+    pub(super) fn review_express(&mut self) {
+        let now = self.shared.now;
+        for _ in 0..self.table.count(List::Express) {
+            let Some(index) = self.table.next(List::Express) else { break };
+            if self.live(index).is_some_and(|lane| lane.is_express(now)) {
+                self.table.note(List::Express, index);
+            }
+        }
+    }
+
+    /// Latency-critical lanes have a turn in the middle of another's, after which those that are still are listed
+    /// again.
+    fn serve_express(&mut self, rx: &mut RxBuffer) {
+        for _ in 0..self.table.count(List::Express) {
+            let Some(index) = self.table.next(List::Express) else { break };
+            self.use_lane(index, |lane, shared| lane.receive(shared, rx));
+            self.end_turn(index);
+        }
+    }
+
+    /// Lanes with answers that became due send them; those that receive this turn do so after that.
+    pub(super) fn send_answers(&mut self) {
+        while let Some(index) = self.table.next(List::Answered) {
+            if !self.table.is_noted(List::Ready, index) {
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+        }
+    }
+
+    /// Lanes that wait for a time, which may have come.
+    pub(super) fn expire_timed(&mut self) {
+        for _ in 0..self.table.count(List::Timed) {
+            let Some(index) = self.table.next(List::Timed) else { break };
+            self.expire(index);
+        }
+    }
+
+    /// Ends the turn of a lane that waits for a time; without a connection of its own, only when that has come.
+    fn expire(&mut self, index: u32) {
+        let now = self.shared.now;
+        let waits = |lane: &mut TargetLane| {
+            lane.fd().is_none() && lane.deadline().is_some_and(|deadline| deadline > now)
+        };
+        if self.table.get_mut(index).is_some_and(waits) {
+            self.table.note(List::Timed, index);
+        } else {
+            self.end_turn(index);
+        }
+    }
+
+    /// Lets a lane send, and notes what it waits for.
+    pub(super) fn end_turn(&mut self, index: u32) {
+        if self.use_lane(index, TargetLane::end_turn).is_none() {
+            return;
+        }
+        let now = self.shared.now;
+        let Some(lane) = self.table.get_mut(index) else { return };
+        let waits = [
+            (List::Express, lane.is_express(now)),
+            (List::Timed, lane.deadline().is_some()),
+            (List::Starved, lane.is_starved()),
+        ];
+        for (list, _) in waits.into_iter().filter(|&(_, is_so)| is_so) {
+            self.table.note(list, index);
+        }
+    }
+
+    /// Buffers may have come back: lanes that wait for one go on, in turn.
+    pub(super) fn feed_starved(&mut self, rx: &mut RxBuffer) {
+        let given = self.shared.pool.given();
+        for _ in 0..self.table.count(List::Starved) {
+            let Some(index) = self.table.next(List::Starved) else { break };
+            if self.use_lane(index, |lane, shared| lane.feed(shared, rx)) == Some(true) {
+                self.set_ready(index);
+            }
+            self.end_turn(index);
+            self.table.note(List::Idle, index);
+        }
+        self.has_fed = self.shared.pool.given() != given;
+    }
+
+    /// Calls into a lane; an error ends it.
+    #[inline]
+    pub(super) fn use_lane<T>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut TargetLane, &mut Shared) -> Result<T, LaneError>,
+    ) -> Option<T> {
+        let lane = self.table.get_mut(index).filter(|lane| !lane.session.is_ended())?;
+        match call(lane, &mut self.shared) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                log_end(lane, &error);
+                if let LaneError::Qpair(QpairError::Peer(PeerMisbehaved { fes, .. })) = error {
+                    self.shared.meters.misbehaved(format!("{fes:?}"));
+                }
+                // A TermReq that blames the host leaves before the connection does.
+                let _ = lane.end_turn(&mut self.shared);
+                self.close(index, error.reason());
+                None
+            }
+        }
+    }
+
+    /// Ends a lane: its connection now, the lane when the store is done with its commands.
+    fn close(&mut self, index: u32, why: &'static str) {
+        let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
+            return;
+        };
+        self.past = self.past + lane.stats();
+        self.hosts.forget(lane);
+        self.table.forget_polls(&mut self.shared.ring, index);
+        if let Some(lane) = self.table.get_mut(index) {
+            service::close(&mut lane.lend(&mut self.shared));
+            lane.end_account(&self.shared, why);
+        }
+        self.vacate(index);
+    }
+
+    /// Frees a closed lane's place once no task of it is left; only then is its queue gone for the controller, so
+    /// that a host which connects again never overtakes its own old commands.
+    pub(super) fn vacate(&mut self, index: u32) {
+        if let Some(lane) = self.table.take_if(index, |lane| lane.session.is_gone()) {
+            lane.leave(&self.shared.control);
+        }
+    }
+
+    /// Ends lanes that their host has lost, before they execute more of what it sent over them.
+    pub(super) fn sweep(&mut self, hostnqn: &str) {
+        for index in self.table.indices() {
+            self.use_lane(index, |lane, _| {
+                match lane.session.is_stale(hostnqn, || lane.is_hung_up()) {
+                    true => Err(LaneError::Ended("ended by the host, which connects again")),
+                    false => Ok(()),
+                }
+            });
+        }
+    }
+
+    pub(super) fn connect_again(&mut self) {
+        for index in self.table.indices() {
+            if self.use_lane(index, TargetLane::connect_again) == Some(true) {
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+        }
+    }
+
+    pub(super) fn handle_event(&mut self, event: &TargetEvent) {
+        self.table.indices().for_each(|index| self.hear(index, event));
+    }
+
+    /// Something that happened before the lane of that ticket came here.
+    pub(super) fn passed(&mut self, ticket: u64, event: &TargetEvent) {
+        if let Some(index) = self.index_of(ticket) {
+            self.hear(index, event);
+        }
+    }
+
+    /// Nothing of that kind comes any more.
+    pub(super) fn settle(&mut self, ticket: u64) {
+        let index = self.index_of(ticket);
+        if let Some(lane) = index.and_then(|index| self.table.get_mut(index)) {
+            lane.flow.is_arriving = false;
+        }
+    }
+
+    /// The lane of that ticket, if it is here.
+    pub(super) fn index_of(&self, ticket: u64) -> Option<u32> {
+        let has_it = |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|t| t.number == ticket);
+        self.table.indices().find(|&index| self.table.get(index).is_some_and(has_it))
+    }
+
+    /// A lane of another reactor comes here.
+    pub(super) fn arrive(&mut self, lane: Box<dyn Any + Send>) {
+        let Ok(parcel) = lane.downcast::<Parcel>() else {
+            return debug_assert!(false, "another thing than a lane");
+        };
+        let id = self.table.reserve();
+        self.arrived += 1;
+        let lane = parcel.unpack(id, &mut self.shared);
+        self.table.put(id.0, lane);
+        if self.stopping {
+            return self.close(id.0, "stopped");
+        }
+        self.end_expired(id.0, Duration::ZERO);
+        // Perhaps access was taken away while it was on its way: nothing of it is in a store.
+        self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
+        self.use_lane(id.0, |lane, shared| {
+            lane.review(shared);
+            Ok(())
+        });
+        // What its commands waited for may have been told to all while it was on its way.
+        self.use_lane(id.0, TargetLane::connect_again);
+        self.set_ready(id.0);
+        self.end_turn(id.0);
+    }
+
+    /// The thread may have stood still: ends lanes whose keep-alive timers have expired meanwhile. Nothing more of what
+    /// they have received is executed.
+    #[cold]
+    pub(super) fn check_after_pause(&mut self, pause: Duration) {
+        self.shared.control.expire_due(self.shared.now);
+        self.table.indices().for_each(|index| self.end_expired(index, pause));
+    }
+
+    /// Ends the lane if its controller's keep-alive timer has expired.
+    fn end_expired(&mut self, index: u32, pause: Duration) {
+        let Some(lane) = self.table.get(index) else { return };
+        let AfterPause { cancels, closes } = lane.session.after_pause(pause);
+        let queue = lane.session.queue().map(|connected| (connected.cntlid, connected.qid));
+        if cancels {
+            let id = (index, self.table.generation(index));
+            self.shared.tasks.cancel_all(&mut self.shared.ring, id);
+        }
+        if let Some((cntlid, qid)) = queue.filter(|_| closes) {
+            let reason = CloseReason::KeepAliveExpired;
+            self.hear(index, &TargetEvent::Close { cntlid, qid, reason });
+        }
+    }
+
+    /// Tells a lane of an event, if it concerns that.
+    fn hear(&mut self, index: u32, event: &TargetEvent) {
+        let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
+            return;
+        };
+        match service::apply(&mut lane.lend(&mut self.shared), event) {
+            Effect::Nothing => {}
+            Effect::EndsTurn => {
+                self.end_turn(index);
+                self.table.note(List::Idle, index);
+            }
+            Effect::Closes(reason) => {
+                info!(peer = %lane.peer, ?reason, "queue closed");
+                self.close(index, reason.name());
+            }
+        }
+    }
+
+    pub(super) fn adopt(&mut self, newcomer: Newcomer) {
+        let (index, generation) = self.table.reserve();
+        let lane = TargetLane::over_tcp((index, generation), newcomer, self.qpair);
+        self.occupy(index, lane);
+        self.set_ready(index);
+    }
+
+    /// Ends the connection that has this ticket, if it is here.
+    pub(super) fn evict(&mut self, ticket: u64) {
+        let has_it =
+            |lane: &TargetLane| lane.ticket.as_ref().is_some_and(|own| own.number == ticket);
+        for index in self.table.indices() {
+            self.use_lane(index, |lane, _| match has_it(lane) {
+                true => {
+                    Err(LaneError::Ended("it has not connected a queue, and others need its room"))
+                }
+                false => Ok(()),
+            });
+        }
+    }
+
+    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
+    pub(super) fn check_newcomers(&mut self) {
+        loop {
+            let Lanes { table, newcomers, shared, .. } = self;
+            let take_spared = |(index, generation)| match table.generation(index) == generation {
+                true => table.get_mut(index)?.session.take_spared(shared.now),
+                false => None,
+            };
+            let Some((index, _)) = newcomers.overdue(shared.now, take_spared) else { return };
+            self.use_lane(index, |_, _| -> Result<(), _> {
+                Err(LaneError::Ended("no queue connected in time"))
+            });
+        }
+    }
+
+    /// What a store has answered, if a command has ended by that.
+    pub(super) fn ended(&mut self, ended: Option<Ended>) {
+        if let Some((owner, outcome)) = ended {
+            self.answer_soon(owner, outcome);
+        }
+    }
+
+    /// An operation that wants to be alone with a range is told how far that is. By then it may be forbidden.
+    pub(super) fn granted(&mut self, index: u32, grant: Grant) {
+        let admitted = match self.shared.tasks.owner(index) {
+            Some(((lane, generation), slot)) if self.table.generation(lane) == generation => self
+                .use_lane(lane, |lane, shared| Ok(lane.admits(shared, slot)))
+                .unwrap_or(Err(Status::ABORTED_SQ_DELETION)),
+            _ => Err(Status::ABORTED_SQ_DELETION), // nobody hears of it
+        };
+        let Shared { tasks, ring, .. } = &mut self.shared;
+        let ended = tasks.granted(ring, (index, grant), admitted);
+        self.ended(ended);
+    }
+
+    /// An operation is alone with a range, or not any more.
+    pub(super) fn hear_exclusion(&mut self, notice: Notice) {
+        let Shared { tasks, ring, .. } = &mut self.shared;
+        let (closed, acknowledgement) = match notice {
+            Notice::Close(closed, closing) => {
+                let acknowledgement = tasks.close(&closed, closing);
+                (closed, acknowledgement)
+            }
+            Notice::Open(closed) => {
+                tasks.open(ring, &closed);
+                (closed, None)
+            }
+        };
+        if closed.is_in_place() {
+            for index in self.table.indices() {
+                if self.use_lane(index, |lane, shared| Ok(lane.hold_places(shared))) == Some(true) {
+                    self.table.note(List::Starved, index);
+                }
+            }
+        }
+        drop(acknowledgement); // nothing here changes the range in place any more
+    }
+
+    pub(super) fn close_all(&mut self) {
+        self.table.indices().for_each(|index| self.close(index, "stopped"));
+    }
+
+    /// The sum of the lanes' counters.
+    pub(super) fn stats(&self) -> LaneStats {
+        self.table.iter().map(TargetLane::stats).fold(self.past, |sum, lane| sum + lane)
+    }
+
+    /// What they hold.
+    pub(super) fn usage(&self) -> Usage {
+        let pool = self.shared.pool.usage();
+        let has_io = |lane: &&TargetLane| {
+            lane.session.queue().is_some_and(|c| c.qid > 0) && !lane.session.is_ended()
+        };
+        let commands = self.table.iter().filter(has_io).map(TargetLane::in_flight).sum();
+        Usage {
+            connections: self.table.len(),
+            store_commands: self.shared.tasks.count(),
+            io_commands: commands,
+            buffer_bytes: pool.taken_bytes,
+            kept_bytes: pool.kept_bytes,
+            reserved_buffers: pool.reserved as usize,
+        }
+    }
+}
+
+impl Pollable for TargetLane {
+    fn fd(&self) -> Option<RawFd> {
+        TargetLane::fd(self).filter(|_| !self.session.is_ended())
+    }
+
+    fn listens(&self) -> bool {
+        !self.is_stalled() && !self.is_deaf() && !self.flow.is_leaving
+    }
+
+    fn is_blocked(&self) -> bool {
+        TargetLane::is_blocked(self)
+    }
+}
+
+fn log_end(lane: &TargetLane, error: &LaneError) {
+    match error {
+        LaneError::Closed | LaneError::Ended(_) => info!(peer = %lane.peer, "{error}"),
+        _ => warn!(peer = %lane.peer, "{error}"),
+    }
+}

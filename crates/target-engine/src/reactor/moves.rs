@@ -1,0 +1,275 @@
+//! Lanes that move to another reactor: what is told to [`Flows`], which decides it, and how it is done.
+//!
+//! ```text
+//! from here                        control's lock               there
+//! receives nothing more
+//! nothing in a store, nothing
+//! that the socket has no room for
+//! takes its buffers back
+//! sends the lane -----------------> in one order with ---------> takes it, looks its namespaces up
+//! sends itself a mark               all events
+//! passes on what of before
+//! the mark concerns the lane -----------------------------------> hears it
+//! comes to the mark ---------------------------------------------> may send it on
+//! ```
+//!
+//! So each event reaches the lane once: by the one reactor or by the other.
+
+use super::Peers;
+use super::lanes::Lanes;
+use crate::lane::{Parcel, TargetLane};
+use crate::order::Order;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::tuning;
+use roadtrain_system::platform::CoreLoads;
+use roadtrain_target_proto::TargetEvent;
+use roadtrain_target_proto::flows::{Flows, Move, REPORT_EVERY, WHOLE};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tracing::debug;
+
+/// How often is looked at which cores process the lanes' packets.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Lanes that are looked at each time.
+const LOOKS_MAX: usize = 64;
+/// Longest time for which a lane receives nothing because it is to move.
+const LEAVE_WAIT: Duration = Duration::from_millis(100);
+
+/// What all reactors of a target share to decide who is where. Its lock is taken when connections come, and a few times
+/// a second by reactors that have something to do.
+pub(crate) struct Balance {
+    flows: Flows,
+    cores: Vec<Option<usize>>,
+    loads: CoreLoads,
+    /// Of the cores, by reactor.
+    busy: Vec<u32>,
+    /// Of that, what reactors only spin for.
+    spun: Vec<u32>,
+    read_at: Instant,
+    /// Reactors never sleep: how busy a core is says nothing.
+    is_polled: bool,
+}
+
+impl Balance {
+    pub(crate) fn new(cores: Vec<Option<usize>>, is_polled: bool) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Balance {
+            flows: Flows::new(cores.clone()),
+            loads: CoreLoads::default(),
+            busy: vec![0; cores.len()],
+            spun: vec![0; cores.len()],
+            read_at: Instant::default(),
+            cores,
+            is_polled,
+        }))
+    }
+
+    /// The reactor for a new connection.
+    pub(super) fn choose(&mut self, packets: Option<usize>) -> usize {
+        self.flows.choose(packets)
+    }
+
+    /// The core that a reactor is pinned to.
+    pub(super) fn core(&self, reactor: usize) -> Option<usize> {
+        self.cores[reactor]
+    }
+
+    fn read_loads(&mut self, now: Instant) {
+        if now >= self.read_at && !self.is_polled {
+            self.read_at = now + REPORT_EVERY;
+            self.loads.read();
+            for ((busy, core), spun) in self.busy.iter_mut().zip(&self.cores).zip(&self.spun) {
+                *busy = core.map_or(0, |core| self.loads.busy(core).saturating_sub(*spun));
+            }
+        }
+    }
+}
+
+/// A lane that is to go.
+struct Leaving {
+    place: (u32, u32),
+    to: usize,
+    until: Instant,
+}
+
+/// A lane that has gone, and of which there may still be something in the inbox.
+struct Departed {
+    ticket: u64,
+    queue: (u16, u16),
+    hostnqn: Arc<str>,
+    to: usize,
+}
+
+/// What a reactor has to do with moves.
+#[derive(Default)]
+pub(super) struct Moves {
+    look_at: Instant,
+    report_at: Instant,
+    reported: Instant,
+    cpu_ns: u64,
+    spun: Duration,
+    /// Where looking goes on.
+    next: u32,
+    leaving: Vec<Leaving>,
+    departed: Vec<Departed>,
+}
+
+impl Peers {
+    pub(super) fn balance(&self) -> MutexGuard<'_, Balance> {
+        self.balance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Moves {
+    /// When a lane stays that has not come to a moment in which it could leave.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.leaving.iter().map(|leaving| leaving.until).min()
+    }
+
+    /// Once a turn, of a reactor that has spun for so long.
+    pub(super) fn check(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+        if peers.all.len() < 2 {
+            return;
+        }
+        if !self.leaving.is_empty() {
+            self.go_on(lanes, peers);
+        }
+        let now = lanes.shared.now;
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            self.look(lanes);
+        }
+        if now >= self.report_at {
+            self.report_at = now + REPORT_EVERY;
+            self.report(lanes, peers, spun);
+        }
+    }
+
+    fn look(&mut self, lanes: &mut Lanes) {
+        let places = lanes.table.indices().end;
+        for _ in 0..LOOKS_MAX.min(places as usize) {
+            self.next = (self.next + 1) % places;
+            lanes.table.get_mut(self.next).into_iter().for_each(TargetLane::look);
+        }
+    }
+
+    fn report(&mut self, lanes: &mut Lanes, peers: &Peers, spun: Duration) {
+        let now = lanes.shared.now;
+        let cpu_ns = tuning::thread_cpu_ns();
+        let time = now.since(self.reported).as_nanos().max(1) as u64;
+        let part = |ns: u64| (ns.saturating_mul(WHOLE.into()) / time).min(WHOLE.into()) as u32;
+        let spun_ns = spun.saturating_sub(self.spun).as_nanos() as u64;
+        let own = part((cpu_ns - self.cpu_ns).saturating_sub(spun_ns));
+        (self.reported, self.cpu_ns, self.spun) = (now, cpu_ns, spun);
+        let mut balance = peers.balance();
+        balance.spun[peers.number] = part(spun_ns);
+        balance.read_loads(now);
+        let core = balance.core(peers.number);
+        let own = if balance.is_polled { 0 } else { own };
+        let flows: Vec<_> = lanes.table.iter_mut().filter_map(|lane| lane.report(core)).collect();
+        let Balance { flows: decides, busy, .. } = &mut *balance;
+        let moves = decides.report(now, peers.number, (own, busy), &flows);
+        drop(balance);
+        for Move { id, to } in moves {
+            self.begin(lanes, id, to);
+        }
+    }
+
+    /// As a test wants it.
+    #[cfg(test)]
+    pub(super) fn move_all(&mut self, lanes: &mut Lanes, peers: &Peers, to: usize) {
+        let core = peers.balance().core(peers.number);
+        let flows: Vec<_> = lanes.table.iter_mut().filter_map(|lane| lane.report(core)).collect();
+        for flow in flows.iter().filter(|flow| flow.is_movable && to != peers.number) {
+            self.begin(lanes, flow.id, to);
+        }
+        self.go_on(lanes, peers);
+    }
+
+    /// A lane is to go: it receives nothing more.
+    fn begin(&mut self, lanes: &mut Lanes, ticket: u64, to: usize) {
+        let Some(index) = lanes.index_of(ticket) else { return };
+        if let Some(lane) = lanes.table.get_mut(index).filter(|lane| !lane.flow.is_leaving) {
+            lane.flow.is_leaving = true;
+            let place = (index, lanes.table.generation(index));
+            let until = lanes.shared.now + LEAVE_WAIT;
+            self.leaving.push(Leaving { place, to, until });
+        }
+    }
+
+    /// Lanes leave that can, and stay that could not in time.
+    fn go_on(&mut self, lanes: &mut Lanes, peers: &Peers) {
+        let now = lanes.shared.now;
+        for leaving in std::mem::take(&mut self.leaving) {
+            let (index, generation) = leaving.place;
+            let is_here = lanes.table.generation(index) == generation;
+            let Some(lane) = lanes.table.get_mut(index).filter(|_| is_here) else { continue };
+            if lane.session.is_ended() {
+                continue;
+            }
+            if lane.can_leave() {
+                self.departed.extend(hand_over(lanes, peers, index, leaving.to));
+            } else if now < leaving.until {
+                self.leaving.push(leaving);
+            } else {
+                lane.flow.is_leaving = false;
+                let ticket = lane.ticket.as_ref().map(|ticket| ticket.number);
+                ticket.into_iter().for_each(|ticket| peers.balance().flows.stayed(ticket));
+                lanes.set_ready(index);
+            }
+        }
+    }
+
+    /// An event of before a lane left goes after it.
+    pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
+        for departed in &self.departed {
+            let concerns = match event {
+                // Of an admin queue, which stays.
+                TargetEvent::Completion { .. } | TargetEvent::EventCompletion { .. } => false,
+                TargetEvent::NamespacesChanged { .. } => false, // looked up there
+                // They are no reactor's; a lane is fenced when it comes.
+                TargetEvent::Save { .. }
+                | TargetEvent::Fence { .. }
+                | TargetEvent::Reserved { .. } => false,
+                TargetEvent::Close { cntlid, qid, .. }
+                | TargetEvent::Abort { cntlid, qid, .. }
+                | TargetEvent::Quiesce { cntlid, qid } => departed.queue == (*cntlid, *qid),
+            };
+            if concerns {
+                peers.all[departed.to].send(Order::Passed(departed.ticket, event.clone()));
+            }
+        }
+    }
+
+    /// The same of the host's return.
+    pub(super) fn pass_sweep_on(&self, peers: &Peers, hostnqn: &Arc<str>) {
+        for departed in self.departed.iter().filter(|departed| departed.hostnqn == *hostnqn) {
+            peers.all[departed.to].send(Order::Sweep(hostnqn.clone()));
+        }
+    }
+
+    /// Everything of before the lane left has been taken from the inbox.
+    pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
+        for departed in self.departed.extract_if(.., |departed| departed.ticket == ticket) {
+            peers.all[departed.to].send(Order::Settle(ticket));
+        }
+    }
+}
+
+/// Sends a lane to another reactor.
+fn hand_over(lanes: &mut Lanes, peers: &Peers, index: u32, to: usize) -> Option<Departed> {
+    let lane = lanes.table.get_mut(index)?;
+    let ticket = lane.ticket.as_ref()?.number;
+    let connected = lane.session.queue()?;
+    let queue = (connected.cntlid, connected.qid);
+    let hostnqn = lane.session.presence()?.hostnqn.clone();
+    lanes.table.forget_polls(&mut lanes.shared.ring, index);
+    let lane = lanes.table.take_if(index, |_| true)?;
+    debug!(peer = %lane.peer, from = peers.number, to, "goes to another reactor");
+    let parcel = Parcel::pack(lane, &mut lanes.shared);
+    let control = lanes.shared.control.clone();
+    control.in_order(|| {
+        peers.all[to].send(Order::Arrive(Box::new(parcel)));
+        peers.all[peers.number].send(Order::Departed(ticket));
+    });
+    Some(Departed { ticket, queue, hostnqn, to })
+}

@@ -1,0 +1,93 @@
+//! What a reactor looks after as time passes.
+
+use super::lanes::Lanes;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::List;
+use std::time::Duration;
+
+/// Longest time between two checks of keep-alive timers: half of their granularity.
+const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(50);
+/// Shortest time between two tries of listeners that pause.
+const ACCEPT_CHECK: Duration = Duration::from_millis(500);
+/// Looks for buffers held too long within the time that they may be held.
+const TRANSFER_CHECKS: u32 = 8;
+/// Shortest time between two of them.
+const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
+
+pub(super) struct Timers {
+    keep_alive_at: Instant,
+    accepts_at: Instant,
+    transfer_timeout: Duration,
+    /// When buffers held too long are looked for at the earliest.
+    transfers_at: Instant,
+    pub(super) buffer_idle: Duration,
+    /// When the pool's memory goes back unless the pool is used before.
+    trim_at: Option<Instant>,
+}
+
+impl Timers {
+    pub(super) fn new(transfer_timeout: Duration, buffer_idle: Duration) -> Self {
+        let [keep_alive_at, accepts_at, transfers_at] = [Instant::default(); 3];
+        let trim_at = None;
+        Timers { keep_alive_at, accepts_at, transfer_timeout, transfers_at, buffer_idle, trim_at }
+    }
+
+    /// The first that is due of what concerns all lanes.
+    pub(super) fn deadline(&self, lanes: &Lanes) -> Option<Instant> {
+        let newcomer = lanes.newcomers.deadline();
+        let transfers = (lanes.table.count(List::Starved) > 0).then_some(self.transfers_at);
+        let due = lanes.shared.tasks.next_due();
+        [newcomer, transfers, due, self.trim_at].into_iter().flatten().min()
+    }
+
+    /// When keep-alive timers, and listeners that pause, are to be checked.
+    pub(super) fn keep_alive_at(&self, lanes: &Lanes, pauses: bool) -> Option<Instant> {
+        let deadline = lanes.shared.control.deadline().map(|d| d.max(self.keep_alive_at));
+        let accepts = pauses.then(|| self.accepts_at.max(self.keep_alive_at));
+        deadline.into_iter().chain(accepts).min()
+    }
+
+    /// Checks keep-alive timers, but the control plane not every turn. `true`: listeners that pause may try again.
+    pub(super) fn check_keep_alive(&mut self, lanes: &Lanes) -> bool {
+        let (control, now) = (&lanes.shared.control, lanes.shared.now);
+        if now < self.keep_alive_at {
+            return false;
+        }
+        if control.deadline().is_some_and(|deadline| deadline <= now) {
+            control.expire(now);
+        }
+        let next = now + KEEP_ALIVE_CHECK;
+        self.keep_alive_at = control.deadline().map_or(next, |d| d.min(next));
+        let accepts = self.accepts_at <= now;
+        if accepts {
+            self.accepts_at = now + ACCEPT_CHECK;
+        }
+        accepts
+    }
+
+    /// Gives the memory of buffers back that were not used for long.
+    pub(super) fn check_pool(&mut self, lanes: &mut Lanes) {
+        let (pool, now) = (&mut lanes.shared.pool, lanes.shared.now);
+        if pool.was_used() {
+            self.trim_at = Some(now + self.buffer_idle);
+        } else if self.trim_at.is_some_and(|at| at <= now) {
+            self.trim_at = None;
+            pool.trim();
+        }
+    }
+
+    /// While lanes wait for buffers: ends others whose peers keep theirs by doing nothing.
+    #[inline]
+    pub(super) fn check_transfers(&mut self, lanes: &mut Lanes) {
+        if lanes.table.count(List::Starved) == 0 || lanes.shared.now < self.transfers_at {
+            return;
+        }
+        let limit = self.transfer_timeout;
+        self.transfers_at = lanes.shared.now + (limit / TRANSFER_CHECKS).max(TRANSFER_CHECK_MIN);
+        for index in lanes.table.indices() {
+            if lanes.table.noted(List::Starved).any(|starved| starved != index) {
+                lanes.use_lane(index, |lane, shared| lane.check_transfers(shared.now, limit));
+            }
+        }
+    }
+}

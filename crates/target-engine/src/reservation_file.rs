@@ -1,0 +1,105 @@
+//! Files of reservations that persist through power loss.
+
+use super::kept_file::{KeptPlace, Kind};
+use roadtrain_store::{OpenError, StoreSpec};
+use roadtrain_target_proto::reservations::{State, parse_image};
+use std::path::{Path, PathBuf};
+use tracing::{info, warn};
+
+const KIND: Kind = Kind {
+    suffix: ".reservations",
+    without: "reservations do not persist through power loss",
+    actions: ["keep reservations in", "read the reservations in", "use the reservations in"],
+    advice: "remove it to begin without reservations",
+};
+
+/// What is known of a namespace, and where it is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) path: PathBuf,
+    pub(super) state: State,
+}
+
+impl Kept {
+    /// Where it is kept, of a namespace whose blocks are there: a file that is not written has no reservation beside it.
+    pub(super) fn path(place: &KeptPlace, spec: Option<&StoreSpec>) -> Option<PathBuf> {
+        place.path(written(spec), &KIND)
+    }
+
+    /// What is known of the namespace with that NGUID, and where it is kept; `None`: nowhere.
+    ///
+    /// # Errors
+    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
+    pub(super) fn open(
+        place: &KeptPlace,
+        spec: Option<&StoreSpec>,
+        nguid: &[u8; 16],
+    ) -> Result<Option<Kept>, OpenError> {
+        let path = place.writable(written(spec), &KIND)?;
+        path.map(|path| Ok(Kept { state: read(&path, nguid)?, path })).transpose()
+    }
+}
+
+fn written(spec: Option<&StoreSpec>) -> Option<&StoreSpec> {
+    spec.filter(|spec| !spec.read_only)
+}
+
+fn read(path: &Path, nguid: &[u8; 16]) -> Result<State, OpenError> {
+    match KIND.read(path, parse_image)? {
+        None => Ok(State::default()),
+        Some((of, state)) if of == *nguid => {
+            if let (Some(_), count) = (state.reservation, state.registrants.len()) {
+                info!(path = %path.display(), registrants = count, "a reservation is held");
+            }
+            Ok(state)
+        }
+        Some((of, _)) => {
+            let of = u128::from_be_bytes(of);
+            warn!(path = %path.display(), "it has the reservations of another namespace (NGUID {of:032x}), which are not used");
+            Ok(State::default())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept_file::write;
+    use roadtrain_store::StoreKind;
+    use roadtrain_target_proto::reservations::Registrant;
+    use std::fs;
+
+    fn state() -> State {
+        let registrants = vec![Registrant { host: [1; 16], key: 5 }];
+        State { generation: 1, persists: true, registrants, reservation: None }
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_its_namespace_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let kind = StoreKind::File { path, size: None, create: false };
+        let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
+        let open = |nguid| Kept::open(&KeptPlace::Beside, Some(&spec), &[nguid; 16]).unwrap();
+        let kept = open(7).unwrap();
+        assert_eq!(kept.state, State::default());
+        assert_eq!(kept.path, folder.path().join("disk.img.reservations"));
+        write(&kept.path, &state().image(&[7; 16])).unwrap();
+        assert_eq!(open(7).unwrap().state, state());
+        assert_eq!(open(8).unwrap().state, State::default());
+        let read_only = StoreSpec { read_only: true, ..spec.clone() };
+        assert!(Kept::open(&KeptPlace::Beside, Some(&read_only), &[7; 16]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept");
+        let mut image = state().image(&[7; 16]);
+        image[40] ^= 1;
+        fs::write(&path, image).unwrap();
+        let error = Kept::open(&KeptPlace::File(path.clone()), None, &[7; 16]).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()) && text.contains("damaged"), "{text}");
+    }
+}

@@ -1,0 +1,395 @@
+//! Everything a target has counted, at a moment.
+
+use super::ether::Drops;
+use super::export::{Blocks, Export};
+use super::order::Order;
+use super::server::Server;
+use roadtrain_reactor::metrics::{
+    AnaSample, FrameCount, Io, Kind, LaneSample, NamespaceSample, ReactorSample, Snapshot,
+    StatusCount, SubsystemSample, bounds, name_in_file,
+};
+use roadtrain_store::StoreKind;
+use roadtrain_target_proto::{
+    AnaListener, AnaState, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+};
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl Server {
+    /// What it has counted. Reactors have stored it, and are asked for frames only. `id`, `version` and `uptime_seconds` are the
+    /// caller's to fill.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let meters = &self.control.meters;
+        let (seen, _) = self.view();
+        let (exports, serials) = (self.exports(), self.control.serials());
+        let lanes = meters.lane_samples();
+        let mut namespaces = namespaces(&seen, &exports);
+        namespaces.iter_mut().for_each(|namespace| meters.fill(namespace));
+        let mut transport = meters.transport_sample();
+        transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
+        let reactors = self.reactor_samples();
+        transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
+        (transport.frames, transport.frames_dropped) = self.frames();
+        let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
+        let sample = |one: &SubsystemConfig| {
+            let (listeners, ana) = ways(one, &seen, self.has_interfaces);
+            SubsystemSample { serial: serial(&one.nqn), listeners, ana, ..subsystem(one) }
+        };
+        let subsystems = seen.subsystems.iter().map(sample).collect();
+        let problems: Vec<String> = self.failure().into_iter().collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Snapshot {
+            kind: Kind::Target,
+            unix_seconds: now.as_secs_f64(),
+            state: if problems.is_empty() { "serving" } else { "failing" }.to_owned(),
+            problems,
+            latency_bounds: bounds().to_vec(),
+            reactors,
+            namespaces,
+            hosts: meters.host_samples(&lanes),
+            lanes,
+            subsystems,
+            transport,
+            ..Snapshot::default()
+        }
+    }
+
+    /// All queues, admin queues (QID 0) among them, with what they have counted.
+    #[must_use]
+    pub fn queues(&self) -> Vec<LaneSample> {
+        self.control.meters.queue_samples()
+    }
+
+    /// What is wrong with what it exports, for people: blocks that are out of reach, flushes that have failed.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.control.problems()
+    }
+
+    fn reactor_samples(&self) -> Vec<ReactorSample> {
+        let samples = self.control.meters.reactor_samples().into_iter().zip(&self.affinities);
+        let placed =
+            |(sample, affinity): (ReactorSample, &roadtrain_system::platform::Affinity)| {
+                ReactorSample { core: affinity.cpus.single(), node: affinity.node, ..sample }
+            };
+        samples.map(placed).collect()
+    }
+
+    /// Frames of each interface and dropped frames by reason, of all reactors.
+    fn frames(&self) -> (Vec<FrameCount>, Vec<StatusCount>) {
+        let (mut of_all, mut dropped) = (Vec::<FrameCount>::new(), Drops::default());
+        // Without interfaces there are none, and no reactor is to be asked.
+        if !self.has_interfaces {
+            return (of_all, Vec::new());
+        }
+        for (drops, ports) in self.ask(Order::Frames) {
+            dropped = dropped + drops;
+            for port in ports {
+                match of_all.iter_mut().find(|of| of.interface == port.interface) {
+                    Some(of) => {
+                        of.sent += port.sent;
+                        of.received += port.received;
+                        of.lost += port.lost;
+                    }
+                    None => of_all.push(port),
+                }
+            }
+        }
+        let count = |(reason, count): (&str, u64)| StatusCount { status: reason.into(), count };
+        (of_all, dropped.by_reason().map(count).collect())
+    }
+}
+
+/// What is exported, as hosts see it.
+fn namespaces(seen: &TargetConfig, exports: &TargetConfig<Export>) -> Vec<NamespaceSample> {
+    let of = |subsystem: &SubsystemConfig| {
+        let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
+        let exports = asked.map_or(&[][..], |asked| &asked.namespaces);
+        let by_nsid: HashMap<u32, &Export> = exports.iter().map(|one| (one.nsid, one)).collect();
+        let sample = |namespace: &NamespaceConfig| {
+            let export = by_nsid.get(&namespace.nsid);
+            let (device, product) = export.map_or_else(Default::default, |export| device(export));
+            let NamespaceConfig { nsid, blocks, lba_shift, read_only, .. } = *namespace;
+            NamespaceSample {
+                nqn: subsystem.nqn.clone(),
+                nsid,
+                name: name_in_file(&subsystem.nqn, nsid),
+                device,
+                block_bytes: 1 << lba_shift,
+                product: product.to_owned(),
+                capacity_bytes: blocks << lba_shift,
+                ana_group: nsid,
+                read_only,
+                accessible: namespace.ana.is_usable(),
+                io: Io::default(),
+                statuses: Vec::new(),
+            }
+        };
+        subsystem.namespaces.iter().map(sample).collect::<Vec<_>>()
+    };
+    seen.subsystems.iter().flat_map(of).collect()
+}
+
+/// What a namespace is kept in: a name, and which kind that is.
+fn device(export: &Export) -> (String, &'static str) {
+    let Blocks::Spec(spec) = &export.blocks else { return ("embedded".into(), "Embedded") };
+    match &spec.kind {
+        StoreKind::Memory { .. } => ("mem".into(), "Malloc disk"),
+        StoreKind::Ssd { .. } => ("ssd".into(), "Emulated SSD"),
+        StoreKind::Null { .. } => ("null".into(), "Null disk"),
+        StoreKind::File { path, .. } => (path.display().to_string(), "AIO disk"),
+        StoreKind::Block { path } => (path.display().to_string(), "URING bdev"),
+        #[cfg(feature = "rbd")]
+        StoreKind::Rbd(image) => (image.to_string(), "Ceph Rbd Disk"),
+    }
+}
+
+/// Listeners of a subsystem over TCP, and how good all ways to it are.
+fn ways(
+    subsystem: &SubsystemConfig,
+    seen: &TargetConfig,
+    has_interfaces: bool,
+) -> (u64, Vec<AnaSample>) {
+    let way = |listener: AnaListener, state: AnaState| AnaSample {
+        listener: listener.to_string(),
+        state: state.to_string(),
+    };
+    if let Some(named) = &subsystem.listeners {
+        let ways = named.iter().map(|(at, state)| way(AnaListener::Tcp(*at), *state));
+        return (named.len() as u64, ways.collect());
+    }
+    let shared = seen.listeners.iter().filter(|listener| !listener.named_only);
+    let mut ways: Vec<AnaSample> =
+        shared.map(|one| way(AnaListener::Tcp(one.address), seen.ana.at(one.address))).collect();
+    let listeners = ways.len() as u64;
+    if has_interfaces {
+        ways.push(way(AnaListener::Ether, seen.ana.get(AnaListener::Ether).unwrap_or_default()));
+    }
+    // One address of a listener that has all of them may have a state of its own.
+    for (listener, state) in seen.ana.iter() {
+        let own = way(listener, state);
+        if ways.iter().all(|way| way.listener != own.listener) {
+            ways.push(own);
+        }
+    }
+    (listeners, ways)
+}
+
+fn subsystem(subsystem: &SubsystemConfig) -> SubsystemSample {
+    SubsystemSample {
+        nqn: subsystem.nqn.clone(),
+        model: subsystem.model.clone(),
+        allowed_hosts: subsystem.allowed_hosts.as_ref().map(|hosts| hosts.len() as u64),
+        namespaces: subsystem.namespaces.len() as u64,
+        namespace_limit: NAMESPACES_MAX.into(),
+        hosts: subsystem.allowed_hosts.iter().flatten().cloned().collect(),
+        ..SubsystemSample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ServerConfig, Subsystem};
+    use roadtrain_host_engine::{Client, HostConfig};
+    use roadtrain_reactor::metrics::{Batching, HostSample, LaneSample};
+    use roadtrain_store::StoreSpec;
+    use roadtrain_system::buffer::Buffer;
+    use roadtrain_target_proto::{Listener, TlsUse};
+
+    const NQN: &str = "nqn.2024-01.test:disk";
+    const HOST: &str = "nqn.2024-01.test:host";
+
+    fn start(hosts: Option<&str>) -> Server {
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let namespaces = [1, 7].map(|nsid| {
+            let store = StoreSpec { kind: kind.clone(), lba_bytes: 512, read_only: false };
+            Export::new(nsid, store)
+        });
+        let allowed_hosts = hosts.map(|host| [host.to_owned()].into());
+        let subsystem =
+            Subsystem { namespaces: namespaces.into(), allowed_hosts, ..Subsystem::new(NQN) };
+        let listen = vec!["127.0.0.1:0".parse().unwrap()];
+        Server::start(ServerConfig::new(listen, vec![subsystem])).unwrap()
+    }
+
+    fn host(server: &Server, name: &str) -> HostConfig {
+        HostConfig::new(server.addresses()[0], NQN, name, [7; 16])
+    }
+
+    /// What is counted is there soon after the answer, at the end of its turn.
+    fn when(server: &Server, is_there: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        for _ in 0..1000 {
+            let snapshot = server.snapshot();
+            if is_there(&snapshot) {
+                return snapshot;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("not counted: {:#?}", server.snapshot());
+    }
+
+    #[test]
+    fn every_command_is_counted_once_for_its_namespace_its_host_and_its_lane() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        for _ in 0..3 {
+            client.write(1, 0, Buffer::alloc(4096), false).unwrap();
+        }
+        client.read(1, 8, Buffer::alloc(512)).unwrap();
+        client.read(7, 0, Buffer::alloc(1024)).unwrap();
+        client.flush(1).unwrap();
+        client.discard(1, 0, 16).unwrap();
+        let error = client.read(1, 1 << 40, Buffer::alloc(512)).unwrap_err();
+        let snapshot =
+            when(&server, |s| s.namespaces[0].io.errors == 1 && s.lanes[0].io.in_flight == 0);
+        let [one, seven] = &snapshot.namespaces[..] else { panic!("{snapshot:#?}") };
+        let io = &one.io;
+        assert_eq!((io.reads, io.writes, io.flushes, io.discards), (1, 3, 1, 1), "{error}");
+        assert_eq!(
+            (io.read_bytes, io.written_bytes, io.discarded_bytes),
+            (512, 3 * 4096, 16 * 512)
+        );
+        assert_eq!((io.in_flight, one.capacity_bytes), (0, 1 << 20));
+        let status = StatusCount { status: "LBA Out of Range".into(), count: 1 };
+        assert_eq!(one.statuses, [status]);
+        assert_eq!((seven.io.reads, seven.io.read_bytes, seven.io.errors), (1, 1024, 0));
+        let [HostSample { io, io_queues: 1, connects: 1, host_nqn, .. }] = &snapshot.hosts[..]
+        else {
+            panic!("{snapshot:#?}")
+        };
+        assert_eq!((io.reads, io.writes, io.errors, host_nqn.as_str()), (2, 3, 1, HOST));
+        let [LaneSample { qid: 1, batching, transport, .. }] = &snapshot.lanes[..] else {
+            panic!("{snapshot:#?}")
+        };
+        assert_eq!((batching.requests, transport.as_str()), (9, "tcp"), "Connect and eight");
+        let reactor = &snapshot.reactors[0];
+        let counted: u64 = reactor.latencies.iter().map(|of| of.latency.count()).sum();
+        assert_eq!((reactor.lanes, counted), (2, 5));
+        assert!(reactor.batching.requests > 9 && reactor.idle_seconds > 0.0, "{reactor:?}");
+        assert!(snapshot.subsystems[0].serial.len() == 20, "{:?}", snapshot.subsystems);
+        drop(client);
+        let snapshot = when(&server, |s| s.lanes.is_empty());
+        assert_eq!((snapshot.hosts[0].io.writes, snapshot.hosts[0].io_queues), (3, 0));
+        assert!(snapshot.reactors[0].batching.requests > 9, "what has ended stays counted");
+    }
+
+    #[test]
+    fn whoever_is_refused_is_counted_with_the_reason() {
+        let server = start(Some(HOST));
+        let stranger = host(&server, "nqn.2024-01.test:stranger");
+        assert!(Client::connect(stranger).is_err());
+        let hosts = server.snapshot().hosts;
+        let [HostSample { refusals, connects: 0, host_nqn, .. }] = &hosts[..] else {
+            panic!("{hosts:?}")
+        };
+        assert_eq!(host_nqn, "", "anybody can make a name up: it would stay for ever");
+        assert_eq!((refusals[0].status.as_str(), refusals[0].count), ("HOSTNQN", 1));
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_takes_its_counters_along_and_leaves_latencies() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        client.read(7, 0, Buffer::alloc(512)).unwrap();
+        when(&server, |s| s.namespaces[1].io.reads == 1);
+        let operation = crate::Operation::RemoveNamespace { nqn: NQN.into(), nsid: 7 };
+        server.apply(&[operation]).unwrap();
+        let snapshot = server.snapshot();
+        assert_eq!(snapshot.namespaces.len(), 1);
+        let counted = snapshot.reactors[0].latencies.iter().map(|of| of.latency.count());
+        assert_eq!(counted.sum::<u64>(), 1);
+    }
+
+    /// What a hanging reactor has counted is read like that of others: nobody is asked, and nothing is waited for.
+    #[test]
+    fn reactors_are_not_asked() {
+        let server = start(None);
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        client.read(1, 0, Buffer::alloc(512)).unwrap();
+        when(&server, |s| s.namespaces[0].io.reads == 1);
+        let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
+        let (arrived, there) = std::sync::mpsc::sync_channel(1);
+        server.call(0, move || {
+            arrived.send(()).unwrap();
+            let _ = held.recv();
+        });
+        there.recv().unwrap();
+        let snapshot = server.snapshot();
+        assert_eq!((snapshot.namespaces[0].io.reads, snapshot.transport.open), (1, 2));
+        drop(release); // before that the reactor has made no turn
+    }
+
+    /// Whatever reactor a lane is on, its commands are counted once, and in flight is what is in flight.
+    #[test]
+    fn lanes_that_move_are_counted_on() {
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let store = StoreSpec { kind, lba_bytes: 512, read_only: false };
+        let subsystem =
+            Subsystem { namespaces: vec![Export::new(1, store)], ..Subsystem::new(NQN) };
+        let config = ServerConfig::new(vec!["127.0.0.1:0".parse().unwrap()], vec![subsystem]);
+        let server = Server::start(ServerConfig { cores: vec![0, 0], ..config }).unwrap();
+        let client = Client::connect(host(&server, HOST)).unwrap();
+        let mut before = Batching::default();
+        for round in 1..=20 {
+            client.read(1, 0, Buffer::alloc(512)).unwrap();
+            let snapshot = when(&server, |s| s.namespaces[0].io.reads == round);
+            assert_eq!(snapshot.namespaces[0].io.in_flight, 0);
+            let sum = snapshot.reactors.iter().fold(Batching::default(), |sum, r| sum + r.batching);
+            assert!(sum.requests >= before.requests, "{round}: {sum:?} after {before:?}");
+            before = sum;
+            let from = snapshot.lanes[0].reactor;
+            server.move_lanes(from, 1 - from);
+            when(&server, |s| s.lanes[0].reactor == 1 - from);
+        }
+        let snapshot = when(&server, |s| s.hosts[0].io.reads == 20);
+        let counted = snapshot.reactors.iter().flat_map(|r| &r.latencies);
+        assert_eq!(counted.map(|of| of.latency.count()).sum::<u64>(), 20);
+    }
+
+    /// Each subsystem has the listeners where it can be reached, with what they say of the way.
+    #[test]
+    fn subsystems_have_their_own_listeners() {
+        let named = |state| Some([("127.0.0.1:4421".parse().unwrap(), state)].into());
+        let own = SubsystemConfig {
+            listeners: named(AnaState::NonOptimized),
+            allowed_hosts: Some([HOST.to_owned()].into()),
+            ..SubsystemConfig::new(NQN)
+        };
+        let listener = |portid, address: &str, named_only| Listener {
+            portid,
+            address: address.parse().unwrap(),
+            tls: TlsUse::Off,
+            named_only,
+        };
+        let mut seen = TargetConfig {
+            listeners: vec![
+                listener(1, "0.0.0.0:4420", false),
+                listener(2, "[::1]:4420", false),
+                listener(3, "127.0.0.1:4421", true),
+            ],
+            ..TargetConfig::default()
+        };
+        let at = |text: &str| AnaListener::Tcp(text.parse().unwrap());
+        seen.ana.set(at("[::1]:4420"), Some(AnaState::Inaccessible));
+        seen.ana.set(at("127.0.0.2:4420"), Some(AnaState::Change));
+        let shown = |(listeners, ways): (u64, Vec<AnaSample>)| {
+            let ways = ways.into_iter().map(|way| format!("{} {}", way.listener, way.state));
+            (listeners, ways.collect::<Vec<_>>())
+        };
+        assert_eq!(
+            shown(ways(&own, &seen, true)),
+            (1, vec!["127.0.0.1:4421 non-optimized".to_owned()])
+        );
+        let shared = [
+            "0.0.0.0:4420 optimized",
+            "[::1]:4420 inaccessible",
+            "ether optimized",
+            "127.0.0.2:4420 change",
+        ];
+        let plain = SubsystemConfig::new("nqn.2024-01.test:other");
+        assert_eq!(shown(ways(&plain, &seen, true)), (2, shared.map(str::to_owned).into()));
+        assert_eq!(subsystem(&own).hosts, [HOST]);
+    }
+}

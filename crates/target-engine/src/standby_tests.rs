@@ -1,0 +1,231 @@
+//! Namespaces whose blocks change hands: none waits for another one.
+
+use super::control::poll_custody;
+use super::kept_file::KeptPlace;
+use super::open_store::OpenStore;
+use super::tests::{NQN, eventually};
+use super::uncorrectable::{Uncorrectable, Waiter};
+use super::{Export, Server, ServerConfig, Subsystem};
+use roadtrain_store::{
+    ByteRange, Completion, Completions, Custody, Geometry, Io, Op, OpenError, Resize, Store, Token,
+};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_proto::uncorrectable::Change;
+use roadtrain_target_proto::{AnaState, Authentication};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Blocks of whoever a test says.
+#[derive(Debug)]
+struct Handed {
+    number: u128,
+    custody: Mutex<Custody>,
+    /// Cannot be opened.
+    is_refused: AtomicBool,
+    /// Takes its time to be opened.
+    is_stuck: AtomicBool,
+    is_tried: AtomicBool,
+    /// How often it was asked whose the blocks are.
+    asked: AtomicU32,
+}
+
+impl Handed {
+    fn new(number: u128, custody: Custody) -> Arc<Handed> {
+        Arc::new(Handed {
+            number,
+            custody: Mutex::new(custody),
+            is_refused: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            is_tried: AtomicBool::new(false),
+            asked: AtomicU32::new(0),
+        })
+    }
+
+    fn become_ours(&self) {
+        self.set(Custody::Ours);
+    }
+
+    fn set(&self, custody: Custody) {
+        *self.custody.lock().unwrap() = custody;
+    }
+}
+
+impl Store for Handed {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: 8, read_only: true, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(self.number)
+    }
+
+    fn submit(&self, _: Op, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        io.complete(Completion::new(token, Ok(()), buffer));
+    }
+
+    fn custody(&self) -> Custody {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        *self.custody.lock().unwrap()
+    }
+
+    fn seize(&self) -> Result<(), OpenError> {
+        self.become_ours();
+        Ok(())
+    }
+
+    fn plan(&self, _: Option<u64>) -> Result<Resize, OpenError> {
+        self.is_tried.store(true, Ordering::Relaxed);
+        eventually("it is let go", || !self.is_stuck.load(Ordering::Relaxed));
+        let bytes = self.geometry().bytes();
+        match self.is_refused.load(Ordering::Relaxed) {
+            true => Err(OpenError::Unfenceable),
+            false => Ok(Resize::to(bytes, bytes)),
+        }
+    }
+}
+
+fn subsystems(stores: &[Arc<Handed>], yields: bool) -> Vec<Subsystem> {
+    let export = |(store, nsid): (&Arc<Handed>, u32)| {
+        let export = Export::with_store(nsid, store.clone());
+        Export { yields, ..export }
+    };
+    let namespaces = stores.iter().zip(1..).map(export).collect();
+    vec![Subsystem { namespaces, ..Subsystem::new(NQN) }]
+}
+
+fn serve(stores: &[Arc<Handed>], yields: bool) -> Server {
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let mut config = ServerConfig::new(listen, subsystems(stores, yields));
+    config.cores = vec![0];
+    Server::start(config).unwrap()
+}
+
+fn states(server: &Server) -> Vec<AnaState> {
+    let [subsystem] = &server.view().0.subsystems[..] else { panic!("one subsystem") };
+    subsystem.namespaces.iter().map(|namespace| namespace.ana).collect()
+}
+
+#[test]
+fn one_that_cannot_be_had_keeps_no_other_one_from_being_served() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let server = serve(&stores, false);
+    stores[0].is_refused.store(true, Ordering::Relaxed);
+    stores.iter().for_each(|store| store.become_ours());
+    let (out, here) = (AnaState::Inaccessible, AnaState::Optimized);
+    eventually("the second is served", || states(&server) == [out, here]);
+    // It is tried again.
+    stores[0].is_refused.store(false, Ordering::Relaxed);
+    eventually("the first is served", || states(&server) == [here, here]);
+    server.stop();
+}
+
+/// Who has just lost it stands by a moment later only.
+#[test]
+fn one_that_was_just_lost_is_claimed_back() {
+    let store = Handed::new(1, Custody::Ours);
+    let server = serve(std::slice::from_ref(&store), false);
+    store.set(Custody::Lost);
+    std::thread::scope(|scope| {
+        let claimed = scope.spawn(|| server.claim(NQN, 1, Duration::from_secs(20)));
+        std::thread::sleep(Duration::from_millis(200));
+        store.set(Custody::Theirs);
+        assert!(claimed.join().unwrap().unwrap());
+    });
+    assert_eq!(states(&server), [AnaState::Optimized]);
+    server.stop();
+}
+
+/// A store that is cut off answers what is under way when it is asked.
+#[test]
+fn stores_are_asked_while_another_one_is_opened() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Theirs));
+    let server = serve(&stores, false);
+    let [opening, other] = &stores;
+    opening.is_tried.store(false, Ordering::Relaxed);
+    opening.is_stuck.store(true, Ordering::Relaxed);
+    opening.become_ours();
+    eventually("it is opened", || opening.is_tried.load(Ordering::Relaxed));
+    let asked = || other.asked.load(Ordering::Relaxed);
+    let before = asked();
+    eventually("the other one is asked", || asked() > before + 3);
+    opening.is_stuck.store(false, Ordering::Relaxed);
+    server.stop();
+}
+
+/// Of a new share what cannot be had stays out of reach, and is tried again.
+#[test]
+fn a_share_is_followed_though_one_of_it_cannot_be_had() {
+    let stores = [1, 2].map(|number| Handed::new(number, Custody::Free));
+    let server = serve(&stores, true);
+    stores[0].is_refused.store(true, Ordering::Relaxed);
+    stores[1].become_ours();
+    server.follow(&subsystems(&stores, false), &Authentication::default()).unwrap();
+    assert_eq!(states(&server), [AnaState::Inaccessible, AnaState::Optimized]);
+    stores[0].is_refused.store(false, Ordering::Relaxed);
+    stores[0].become_ours();
+    eventually("all is served", || states(&server) == [AnaState::Optimized; 2]);
+    server.stop();
+}
+
+/// What was opened for one target alone gives no sign of life, and cannot be taken over.
+#[cfg(feature = "rbd")]
+#[test]
+fn an_image_is_opened_anew_to_be_shared() {
+    use roadtrain_store::{RbdImage, StoreKind};
+    let image = |shared, id: &str| {
+        let id = Some(id.to_owned());
+        StoreKind::Rbd(RbdImage { image: "disk".into(), shared, id, ..RbdImage::default() })
+    };
+    let is_alike = |a: (bool, &str), b: (bool, &str)| {
+        super::stores::is_alike(&image(a.0, a.1), &image(b.0, b.1))
+    };
+    assert!(is_alike((true, "a"), (true, "a")) && is_alike((false, "a"), (false, "a")));
+    assert!(!is_alike((false, "a"), (true, "a")));
+    assert!(!is_alike((true, "a"), (true, "b")), "other rights");
+    // What is shared does for one alone; who has it alone would find its own lock.
+    assert!(is_alike((true, "a"), (false, "a")) && is_alike((false, "a"), (false, "b")));
+}
+
+/// A store that has become another namespace's, or nobody's, may still have commands of hosts: it answers them when it is
+/// asked whose its blocks are.
+#[test]
+fn a_store_that_was_replaced_is_asked_as_long_as_it_is_used() {
+    let store = Handed::new(5, Custody::Ours);
+    let marks = Uncorrectable::open(&KeptPlace::Beside, None, &*store).unwrap();
+    let open = Arc::new(OpenStore::new(store.clone(), marks));
+    let before = store.asked.load(Ordering::Relaxed);
+    let mut polled = Vec::new();
+    poll_custody(&mut polled, std::slice::from_ref(&open));
+    poll_custody(&mut polled, &[]);
+    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 1));
+    drop(open);
+    poll_custody(&mut polled, &[]);
+    assert_eq!((store.asked.load(Ordering::Relaxed) - before, polled.len()), (2, 0));
+}
+
+/// Marks are kept in a file of whoever has the blocks.
+#[test]
+fn marks_of_blocks_that_another_one_has_are_not_saved() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("marks");
+    let store = Handed::new(6, Custody::Ours);
+    let marks = Uncorrectable::open(&KeptPlace::File(path.clone()), None, &*store).unwrap();
+    let open = Arc::new(OpenStore::new(store.clone(), marks));
+    let mark = |offset| {
+        let (told, answer) = std::sync::mpsc::channel();
+        let completions = Completions::new(move |completion| told.send(completion).is_ok());
+        let waiter = Waiter { token: Token::new(1, 1), completions };
+        let change = Change::Mark(ByteRange { offset, len: 512 });
+        Uncorrectable::change(&open, change, Some(waiter));
+        (answer.recv().unwrap().result.is_ok(), std::fs::read(&path).unwrap_or_default())
+    };
+    let (is_saved, ours) = mark(0);
+    assert!(is_saved && !ours.is_empty());
+    for custody in [Custody::Lost, Custody::CutOff] {
+        store.set(custody);
+        assert_eq!(mark(1024), (false, ours.clone()), "{custody:?}");
+    }
+    store.set(Custody::Ours);
+    assert!(mark(1024).0);
+}

@@ -1,0 +1,416 @@
+//! Commands in the stores. What is under way there is the executor's, and what follows when a part of a command has
+//! ended is [`Task`]'s; here is whose command it is.
+//!
+//! A flush of a store may wait for that of another reactor, or be done for it ([`Tasks::woken`]).
+
+use super::exclusion::{Closed, Closing, Exclusions, Grant, HeldBack, Wires};
+use super::flushes::Waker;
+use super::open_store::OpenStore;
+use super::uncorrectable::{Uncorrectable, Waiter};
+use roadtrain_proto::time::Instant;
+use roadtrain_store::{Completion, Completions, Executor, Token};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_system::ring::Ring;
+use roadtrain_system::slab::Slab;
+use roadtrain_target_proto::execution::{self, Step};
+use roadtrain_target_proto::stability::Wake;
+use roadtrain_wire::status::Status;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Whose command it is: lane index and use, slot.
+pub(super) type Owner = ((u32, u32), u16);
+
+/// A command in the stores.
+pub(super) type Task = execution::Task<Arc<OpenStore>, Buffer>;
+
+/// What has become of a command.
+pub(super) type Outcome = execution::Outcome<Buffer>;
+
+/// A finished command and whose it is.
+pub(super) type Ended = (Owner, Outcome);
+
+pub(super) struct Tasks {
+    /// Brings what a flush elsewhere has done to [`Tasks::woken`].
+    waker: Waker,
+    executor: Executor,
+    /// Brings answers from other threads to [`Tasks::completed`].
+    completions: Completions,
+    /// Operations that are alone with a range, here and elsewhere.
+    pub(super) exclusions: Exclusions,
+    /// Each part counts as another use of its task's place.
+    tasks: Slab<(Owner, Task)>,
+    /// Commands that have ended while another one was begun.
+    ended: VecDeque<Ended>,
+}
+
+impl Tasks {
+    /// Answers of stores from other threads go by `completions` to [`Tasks::completed`].
+    pub(super) fn new(waker: Waker, completions: Completions, wires: Wires) -> Self {
+        let (executor, tasks) = (Executor::new(completions.clone()), Slab::default());
+        let exclusions = Exclusions::new(wires);
+        Tasks { waker, executor, completions, exclusions, tasks, ended: VecDeque::new() }
+    }
+
+    /// Starts a command; `None`: it ends later.
+    pub(super) fn start(&mut self, ring: &mut Ring, owner: Owner, task: Task) -> Option<Outcome> {
+        let index = self.tasks.insert((owner, task));
+        self.begin(ring, index);
+        while let Some(completion) = self.executor.next(ring) {
+            let is_it = completion.token.parts().0 == index;
+            let Some(ended) = self.advance(ring, completion) else { continue };
+            if is_it {
+                return Some(ended.1);
+            }
+            self.ended.push_back(ended);
+        }
+        None
+    }
+
+    /// Begins a command's next part.
+    fn begin(&mut self, ring: &mut Ring, index: u32) {
+        let Some((_, task)) = self.tasks.get_mut(index) else { return };
+        let step = task.begin(|flushes| flushes.join(index, &self.waker));
+        self.take(ring, index, step);
+    }
+
+    /// Does what a command wants.
+    fn take(&mut self, ring: &mut Ring, index: u32, step: Step<Buffer>) {
+        let token = self.token(index);
+        let Some((_, task)) = self.tasks.get_mut(index) else { return };
+        match step {
+            Step::Submit(mut op, mut buffer) => {
+                let store = task.store();
+                if !self.exclusions.is_empty() {
+                    let admitted = self.exclusions.hold_back(store, index, (op, buffer));
+                    let Some(admitted) = admitted else { return };
+                    (op, buffer) = admitted;
+                }
+                if !store.takes_lent() {
+                    buffer = buffer.map(own);
+                }
+                store.store().submit(op, buffer, token, &mut self.executor.io(ring));
+            }
+            Step::Wait => {}
+            Step::Mark(change) => {
+                let completions = self.completions.clone();
+                let waiter = Waiter { token, completions };
+                Uncorrectable::change(task.store(), change, Some(waiter));
+            }
+            Step::Exclude(range) => self.exclusions.ask(task.store(), index, range),
+            Step::Ended(result) => self.executor.complete(Completion::new(token, result, None)),
+        }
+    }
+
+    fn token(&self, index: u32) -> Token {
+        Token::new(index, self.tasks.generation(index))
+    }
+
+    /// Asks to end a command: what has not begun is not done, and what its store has it is asked to give up. It
+    /// ends as ever, aborted or otherwise. `false`: it is not here.
+    pub(super) fn cancel(&mut self, ring: &mut Ring, owner: Owner) -> bool {
+        let Some(index) = self.tasks.find(|(other, _)| *other == owner) else { return false };
+        let token = self.token(index);
+        let Some((_, task)) = self.tasks.get_mut(index) else { return false };
+        task.cancel();
+        if let Some(HeldBack { buffer, .. }) = self.exclusions.forget(index) {
+            let aborted = Err(Status::ABORT_REQUESTED);
+            self.executor.complete(Completion::new(token, aborted, buffer));
+            return true;
+        }
+        task.store().store().cancel(token);
+        self.executor.cancel(ring, token);
+        true
+    }
+
+    /// Asks to end all commands of a lane.
+    pub(super) fn cancel_all(&mut self, ring: &mut Ring, lane: (u32, u32)) {
+        let own = self.tasks.iter().filter(|(_, (owner, _))| owner.0 == lane);
+        let owners: Vec<Owner> = own.map(|(_, (owner, _))| *owner).collect();
+        for owner in owners {
+            self.cancel(ring, owner);
+        }
+    }
+
+    /// A completion of the ring; the command's owner and outcome when one has ended.
+    pub(super) fn resume(&mut self, ring: &mut Ring, index: u32, result: i32) -> Option<Ended> {
+        self.executor.resume(ring, index, result);
+        self.next(ring)
+    }
+
+    /// A store has answered from another thread.
+    pub(super) fn completed(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+        self.executor.complete(completion);
+        self.next(ring)
+    }
+
+    /// A flush for which a command waits has ended, or the command is to flush itself; its owner and outcome
+    /// when one has ended by that.
+    pub(super) fn woken(&mut self, ring: &mut Ring, index: u32, wake: Wake) -> Option<Ended> {
+        let step = self.tasks.get_mut(index)?.1.woken(wake);
+        self.take(ring, index, step);
+        self.next(ring)
+    }
+
+    /// Whose operation it is.
+    pub(super) fn owner(&self, index: u32) -> Option<Owner> {
+        self.tasks.get(index).map(|(owner, _)| *owner)
+    }
+
+    /// An operation that wants to be alone with a range is told how far that is; once it is alone, whether it is still
+    /// `admitted`.
+    pub(super) fn granted(
+        &mut self,
+        ring: &mut Ring,
+        (index, grant): (u32, Grant),
+        admitted: Result<(), Status>,
+    ) -> Option<Ended> {
+        match grant {
+            Grant::Locked => self.exclusions.locked(index),
+            Grant::Alone => {
+                self.tasks.get_mut(index)?.1.excluded(admitted);
+                self.begin(ring, index);
+            }
+        }
+        self.next(ring)
+    }
+
+    /// Closes a range to writes; what is returned is to be dropped when none changes it in place any more.
+    pub(super) fn close(&mut self, closed: &Closed, closing: Arc<Closing>) -> Option<Arc<Closing>> {
+        let tasks = &self.tasks;
+        self.exclusions.close(closed, closing, |store, range| {
+            let changes = |task: &Task| {
+                Arc::ptr_eq(task.store(), store)
+                    && task.changes().is_some_and(|changed| changed.overlaps(range))
+            };
+            tasks.iter().filter(|(_, (_, task))| changes(task)).map(|(index, _)| index).collect()
+        })
+    }
+
+    /// Opens a range: begins what was held back. What has ended by that comes by [`Tasks::expire`].
+    pub(super) fn open(&mut self, ring: &mut Ring, closed: &Closed) {
+        for (index, HeldBack { op, buffer, .. }) in self.exclusions.open(closed) {
+            self.take(ring, index, Step::Submit(op, buffer));
+        }
+    }
+
+    /// Does what is due by `now`: the owner and outcome of the first command that has ended. To be called until there
+    /// is none.
+    pub(super) fn expire(&mut self, ring: &mut Ring, now: Instant) -> Option<Ended> {
+        self.executor.expire(ring, now);
+        self.next(ring)
+    }
+
+    /// When something is due next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        if self.ended.is_empty() { self.executor.next_due() } else { Some(Instant::default()) }
+    }
+
+    /// The next command that has ended.
+    fn next(&mut self, ring: &mut Ring) -> Option<Ended> {
+        if let Some(ended) = self.ended.pop_front() {
+            return Some(ended);
+        }
+        loop {
+            let completion = self.executor.next(ring)?;
+            if let Some(ended) = self.advance(ring, completion) {
+                return Some(ended);
+            }
+        }
+    }
+
+    /// A store has answered: the command's owner and outcome if that was all.
+    fn advance(&mut self, ring: &mut Ring, completion: Completion) -> Option<Ended> {
+        let (index, generation) = completion.token.parts();
+        let is_expected = self.tasks.is_current(index, generation);
+        let Some((owner, task)) = self.tasks.get_mut(index).filter(|_| is_expected) else {
+            tracing::error!(?completion, "a store has answered twice");
+            return None;
+        };
+        let Completion { result, buffer, is_unforced, .. } = completion;
+        if !self.exclusions.is_empty() {
+            self.exclusions.ended(index);
+        }
+        let Some(outcome) = task.ended(result, buffer, is_unforced) else {
+            self.tasks.renew(index);
+            self.begin(ring, index);
+            return None;
+        };
+        let (ended, is_alone) = ((*owner, outcome), task.is_alone());
+        if is_alone {
+            self.exclusions.release(index);
+        }
+        self.tasks.remove(index);
+        Some(ended)
+    }
+
+    /// Tasks under way.
+    pub(super) fn count(&self) -> usize {
+        self.tasks.count()
+    }
+
+    /// Of these, those that the ring will tell of.
+    pub(super) fn in_ring(&self) -> usize {
+        self.count().saturating_sub(self.executor.waiting())
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        if self.count() > 0 {
+            tracing::warn!(count = self.count(), "the store does not answer");
+        }
+    }
+}
+
+/// The same octets where nobody else writes.
+fn own(buffer: Buffer) -> Buffer {
+    if !buffer.is_lent() {
+        return buffer;
+    }
+    let mut own = Buffer::alloc(buffer.len());
+    own.copy_from_slice(&buffer);
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_store::{ByteRange, StoreKind, StoreSpec};
+    use roadtrain_system::clock;
+    use roadtrain_target_proto::io::{Geometry, IoCommand};
+    use std::time::Duration;
+
+    const GEOMETRY: Geometry =
+        Geometry { lba_shift: 9, blocks: 2048, read_only: false, transfer_bytes_max: 1 << 20 };
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    struct Harness {
+        ring: Ring,
+        tasks: Tasks,
+        ssd: Arc<OpenStore>,
+    }
+
+    impl Harness {
+        fn new(parallel: u16) -> Harness {
+            let kind = StoreKind::Ssd { size: 1 << 20, service: LONG, parallel };
+            let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
+            Harness {
+                ring: Ring::new(4).unwrap(),
+                tasks: Tasks::new(
+                    Arc::new(|_, _| false),
+                    Completions::new(|_| false),
+                    Wires { number: 0, notify: Arc::new(|_| {}), tell: Arc::new(|_, _| false) },
+                ),
+                ssd: OpenStore::of(&spec),
+            }
+        }
+
+        fn start(&mut self, slot: u16, command: &IoCommand, buffer: Option<Buffer>) {
+            let task = Task::execute(command, (self.ssd.clone(), &GEOMETRY), buffer, None);
+            self.begin(slot, task.unwrap());
+        }
+
+        fn begin(&mut self, slot: u16, task: Task) {
+            let ended = self.tasks.start(&mut self.ring, ((0, 0), slot), task);
+            assert!(ended.is_none(), "slot {slot} does not wait");
+        }
+
+        /// Slots that end by `now`, in order.
+        fn expire(&mut self, now: Instant) -> Vec<u16> {
+            let expire = || self.tasks.expire(&mut self.ring, now);
+            let ended = std::iter::from_fn(expire).inspect(|(_, o)| assert!(o.result.is_ok()));
+            ended.map(|((_, slot), _)| slot).collect()
+        }
+
+        fn first_octet(&self) -> u8 {
+            let start = self.ssd.store().in_place().unwrap();
+            let start = start.read_range(0, 512).unwrap();
+            // SAFETY: the store's own, which only this thread uses.
+            unsafe { *start }
+        }
+    }
+
+    #[test]
+    fn an_emulated_ssd_moves_data_when_its_time_has_come() {
+        let mut harness = Harness::new(1);
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let begin = clock::now();
+        harness.start(0, &write, Some(buffer));
+        let due = harness.tasks.next_due().unwrap();
+        assert!(due >= begin + LONG);
+        assert_eq!((harness.expire(Instant(due.0 - 1)), harness.first_octet()), (vec![], 0));
+        assert_eq!((harness.tasks.count(), harness.tasks.in_ring()), (1, 0));
+        assert_eq!((harness.expire(due), harness.first_octet()), (vec![0], 7));
+        assert_eq!((harness.tasks.count(), harness.tasks.next_due()), (0, None));
+    }
+
+    #[test]
+    fn what_waits_for_an_emulated_ssd_can_be_cancelled() {
+        let mut harness = Harness::new(1);
+        let write = IoCommand::Write { offset: 0, length: 512, fua: false };
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        harness.start(0, &write, Some(buffer));
+        harness.start(1, &IoCommand::Flush, None);
+        assert!(harness.tasks.cancel(&mut harness.ring, ((0, 0), 0)));
+        assert!(!harness.tasks.cancel(&mut harness.ring, ((0, 1), 1)), "another use of the lane");
+        let ended = harness.tasks.expire(&mut harness.ring, clock::now());
+        let ((_, slot), outcome) = ended.expect("it ends at once");
+        assert_eq!((slot, outcome.result), (0, Err(Status::ABORT_REQUESTED)));
+        assert!(outcome.buffer.is_some() && harness.first_octet() == 0, "it was not written");
+        assert_eq!(harness.expire(Instant(u64::MAX)), [1]);
+    }
+
+    #[test]
+    fn a_command_goes_and_comes_with_its_buffer() {
+        let kind = StoreKind::Memory { size: 1 << 20 };
+        let spec = StoreSpec { kind, lba_bytes: 512, read_only: false };
+        let store = OpenStore::of(&spec);
+        let mut harness = Harness::new(1);
+        let mut run = |task: Result<Task, Outcome>| match task {
+            Ok(task) => {
+                let outcome = harness.tasks.start(&mut harness.ring, ((3, 1), 9), task);
+                outcome.expect("memory answers at once")
+            }
+            Err(outcome) => outcome,
+        };
+        let task =
+            |command, buffer| Task::execute(&command, (store.clone(), &GEOMETRY), buffer, None);
+        let mut buffer = Buffer::alloc(512);
+        buffer.fill(7);
+        let write = IoCommand::Write { offset: 512, length: 512, fua: false };
+        let written = run(task(write, Some(buffer)));
+        assert!(written.result.is_ok() && written.buffer.is_some());
+        let read = IoCommand::Read { offset: 512, length: 512, fua: false };
+        assert_eq!(run(task(read, Some(Buffer::alloc(512)))).buffer.unwrap()[..], [7; 512]);
+        assert!(run(task(read, None)).result.is_err(), "a read without a buffer");
+        let spare = run(task(IoCommand::Flush, Some(Buffer::alloc(512))));
+        assert!(spare.buffer.is_some(), "what the operation did not need");
+        for stores in [vec![], vec![store.clone(); 2]] {
+            assert!(run(Task::flush_all(stores, None)).result.is_ok());
+        }
+        assert_eq!(harness.tasks.count(), 0);
+    }
+
+    #[test]
+    fn an_emulated_ssd_takes_every_command_in_turn() {
+        let mut harness = Harness::new(2);
+        let begin = clock::now();
+        for slot in 0..4 {
+            harness.start(slot, &IoCommand::Flush, None);
+        }
+        let ssd = harness.ssd.clone();
+        harness.begin(4, Task::announce(ssd.clone(), ByteRange { offset: 0, len: 512 }));
+        harness.begin(5, Task::flush_all(vec![ssd.clone(), ssd], None).unwrap());
+        let soon = begin + LONG / 2;
+        assert_eq!(harness.expire(soon + LONG), [0, 1]);
+        assert_eq!(harness.expire(soon + LONG * 2), [2, 3]);
+        assert_eq!(harness.expire(soon + LONG * 3), [4]);
+        assert_eq!(harness.tasks.count(), 1, "the flush is at its second namespace");
+        assert_eq!(harness.expire(Instant(u64::MAX)), [5]);
+    }
+}

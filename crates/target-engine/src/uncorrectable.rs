@@ -1,0 +1,258 @@
+//! The marks of a store over all reactors: blocks that cannot be read until they are written. How they change is decided
+//! by [`Marks`]; here are the lock, and the file beside the store.
+
+use super::kept_file::{KeptPlace, Kind, with_suffix, write};
+use super::open_store::OpenStore;
+use roadtrain_proto::time::Instant;
+use roadtrain_store::{
+    ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
+};
+use roadtrain_system::clock;
+use roadtrain_target_proto::uncorrectable::{
+    Change, Extents, Marks, Place, SPLIT_MAX, Step, parse_image,
+};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tracing::{info, warn};
+
+const KIND: Kind = Kind {
+    suffix: ".uncorrectable",
+    without: "Write Uncorrectable is refused, as marks cannot be kept",
+    actions: ["keep marks in", "read the marks in", "use the marks in"],
+    advice: "remove it to take all blocks for good",
+};
+
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`Uncorrectable::path`] by this thread: what a change of the configuration costs.
+    pub(super) static PATHS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A refusal is logged so often at most.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+
+/// An operation that waits for a change of marks.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) token: Token,
+    pub(crate) completions: Completions,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Who waits; `None`: nobody does.
+    marks: Marks<Option<Waiter>>,
+    path: Option<PathBuf>,
+    say_at: Instant,
+}
+
+/// A store's marks. The lock is taken while something is marked, and for changes.
+#[derive(Debug)]
+pub(crate) struct Uncorrectable {
+    /// Something is marked: all that commands look at while nothing is.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The file of marks that is kept beside the file at `path`.
+#[must_use]
+pub fn marks_beside(path: &Path) -> PathBuf {
+    with_suffix(path, KIND.suffix)
+}
+
+impl Uncorrectable {
+    /// Those of a store that was opened as `spec` says.
+    ///
+    /// # Errors
+    /// There is a file that cannot be read or written, or is damaged, or one that was named cannot be made.
+    pub(super) fn open(
+        place: &KeptPlace,
+        spec: Option<&StoreSpec>,
+        store: &dyn Store,
+    ) -> Result<Self, OpenError> {
+        let geometry = store.geometry();
+        let path = match place.path(spec, &KIND) {
+            // Another process has the blocks, and the marks.
+            _ if store.custody() != Custody::Ours => None,
+            path if geometry.read_only => path,
+            _ if is_memory(spec) => None,
+            _ => place.writable(spec, &KIND)?,
+        };
+        let mut marks = match &path {
+            Some(path) => KIND.read(path, parse_image)?.unwrap_or_default(),
+            None => Extents::default(),
+        };
+        let end = geometry.blocks << geometry.lba_shift;
+        marks.remove(&ByteRange { offset: end, len: u64::MAX });
+        if let (Some(path), false) = (&path, marks.is_empty()) {
+            let ranges = marks.count();
+            info!(path = %path.display(), ranges, "blocks are marked as uncorrectable");
+        }
+        let kept = match path {
+            Some(_) => Place::File,
+            None if is_memory(spec) && *place != KeptPlace::Nowhere => Place::Memory,
+            None => Place::Nowhere,
+        };
+        Ok(Uncorrectable::new(Marks::new(kept, marks), path))
+    }
+
+    fn new(marks: Marks<Option<Waiter>>, path: Option<PathBuf>) -> Self {
+        let any = AtomicBool::new(!marks.is_empty());
+        let say_at = Instant::default();
+        Uncorrectable { any, state: Mutex::new(State { marks, path, say_at }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something is marked, or is to be cleared.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether a part of the range is marked.
+    #[inline]
+    pub(crate) fn is_marked(&self, range: &ByteRange) -> bool {
+        self.any() && self.lock().marks.is_marked(range)
+    }
+
+    /// Whether who writes the range has to clear marks of it.
+    #[inline]
+    pub(crate) fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.any() && self.lock().marks.is_to_clear(range)
+    }
+
+    /// What they are to be when they are kept elsewhere; `None`: they are not.
+    ///
+    /// # Errors
+    /// Some blocks are marked, or it cannot be.
+    pub(super) fn moved(
+        &self,
+        place: &KeptPlace,
+        spec: Option<&StoreSpec>,
+        store: &dyn Store,
+    ) -> Result<Option<Self>, OpenError> {
+        if store.custody() != Custody::Ours {
+            return Ok(None);
+        }
+        let mut moved = Uncorrectable::open(place, spec, store)?;
+        let (state, new) = (self.lock(), moved.state.get_mut());
+        let new = new.unwrap_or_else(PoisonError::into_inner);
+        if (state.marks.place(), &state.path) == (new.marks.place(), &new.path) {
+            return Ok(None);
+        }
+        if state.marks.is_idle() {
+            return Ok(Some(moved));
+        }
+        let path = new.path.take().or_else(|| state.path.clone()).unwrap_or_default();
+        let why = "some blocks are marked: write them, or export them anew";
+        Err(OpenError::Io { path, action: KIND.actions[0], source: io::Error::other(why) })
+    }
+
+    /// They are kept as `moved` says from now on.
+    pub(super) fn follow(&self, moved: Self) {
+        let mut state = self.lock();
+        if !state.marks.is_idle() {
+            return warn!("marks stay where they are: blocks were marked meanwhile");
+        }
+        *state = moved.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(!state.marks.is_empty(), Ordering::Release);
+    }
+
+    /// Where they are kept.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        #[cfg(test)]
+        PATHS_READ.with(|count| count.set(count.get() + 1));
+        self.lock().path.clone()
+    }
+
+    /// Whether a refusal is to be logged now.
+    pub(crate) fn is_to_say(&self) -> bool {
+        let (now, mut state) = (clock::now(), self.lock());
+        let is_to_say = now >= state.say_at;
+        if is_to_say {
+            state.say_at = now + SAY_EVERY;
+        }
+        is_to_say
+    }
+
+    /// Has no room for what a write leaves.
+    pub(crate) fn is_full(&self) -> bool {
+        self.any.load(Ordering::Acquire) && self.lock().marks.marks().count() >= SPLIT_MAX
+    }
+
+    /// A change is wanted by an operation of the store, or by nobody. It is answered when it is in force.
+    pub(crate) fn change(store: &Arc<OpenStore>, change: Change, waiter: Option<Waiter>) {
+        if let Some(image) =
+            store.uncorrectable().advance(|marks, steps| marks.submit(change, waiter, steps))
+        {
+            Uncorrectable::save(store, image);
+        }
+    }
+
+    /// Does what follows. What is to be saved is returned.
+    fn advance(
+        &self,
+        turn: impl FnOnce(&mut Marks<Option<Waiter>>, &mut Vec<Step<Option<Waiter>>>),
+    ) -> Option<Arc<[u8]>> {
+        let mut steps = Vec::new();
+        let mut state = self.lock();
+        turn(&mut state.marks, &mut steps);
+        self.any.store(!state.marks.is_empty(), Ordering::Release);
+        drop(state);
+        let mut image = None;
+        for step in steps {
+            match step {
+                Step::Save(next) => image = Some(next),
+                Step::Answer(Some(Waiter { token, completions }), result) => {
+                    completions.send(Completion::new(token, result, None));
+                }
+                Step::Answer(None, Ok(())) => {}
+                Step::Answer(None, Err(status)) => warn!(%status, "marks are not changed"),
+            }
+        }
+        image
+    }
+
+    /// Saves by a thread, which ends when there is nothing to save any more.
+    fn save(store: &Arc<OpenStore>, image: Arc<[u8]>) {
+        let kept = store.clone();
+        let work = move || {
+            let (marks, mut image) = (kept.uncorrectable(), Some(image));
+            while let Some(next) = image {
+                // The file is that of whoever has the blocks.
+                let is_ours = kept.store().custody() == Custody::Ours;
+                let is_saved = is_ours && marks.write(&next);
+                image = marks.advance(|marks, steps| marks.saved(is_saved, steps));
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("roadtrain-marks".into()).spawn(work) {
+            warn!("marks are not changed, as no thread can save them: {error}");
+            // What came meanwhile fails, too.
+            store.uncorrectable().advance(|marks, steps| marks.saved(false, steps));
+        }
+    }
+
+    fn write(&self, image: &[u8]) -> bool {
+        let Some(path) = self.path() else { return false };
+        let written = write(&path, image);
+        if let Err(error) = &written {
+            warn!(path = %path.display(), "a change of marks is refused, as it cannot be saved: {error}");
+        }
+        written.is_ok()
+    }
+}
+
+/// Whether the blocks are gone with the target, and so may their marks.
+fn is_memory(spec: Option<&StoreSpec>) -> bool {
+    matches!(
+        spec.map(|spec| &spec.kind),
+        Some(StoreKind::Memory { .. } | StoreKind::Null { .. } | StoreKind::Ssd { .. })
+    )
+}

@@ -1,0 +1,195 @@
+//! In-band authentication over loopback: who is let in, who is not, and what each side says.
+
+use crate::harness::*;
+use crate::peer::{Peer, raw};
+use roadtrain_host_engine::{Client, HostConfig, HostError, LinkState, discover};
+use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
+use roadtrain_proto::security::{DhchapKey, Hash};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Server, ServerConfig, TlsUse};
+use roadtrain_target_proto::Authentication;
+use roadtrain_wire::auth::Explanation;
+use roadtrain_wire::fabrics::{Connect, ConnectData, DISCOVERY_NQN, Property, property};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::collections::BTreeMap;
+
+fn key(octet: u8) -> Option<DhchapKey> {
+    Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
+}
+
+/// The host's key is 1, the target's 2.
+fn both() -> Keys {
+    Keys { host: key(1), controller: key(2) }
+}
+
+fn authentication(required: bool, offer: Offer) -> Authentication {
+    let keys = BTreeMap::from([(HOST_NQN.to_owned(), both())]);
+    Authentication { required, offer, keys, ..Authentication::default() }
+}
+
+fn start(required: bool, offer: Offer, reactor_count: usize) -> Server {
+    let config = server_config(vec![memory(1, MIB, 512)]);
+    let authentication = authentication(required, offer);
+    let cores = reactors(reactor_count);
+    Server::start(ServerConfig { authentication, cores, ..config }).unwrap()
+}
+
+fn config(server: &Server, keys: Keys) -> HostConfig {
+    HostConfig { keys, lanes: 2, ..host_config(address(server)) }
+}
+
+fn refusal(config: HostConfig) -> dhchap::HostError {
+    match Client::connect(config) {
+        Err(HostError::Authentication { error, .. }) => error,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is let in"),
+    }
+}
+
+/// One-sided and mutual, without Diffie-Hellman and with it. The machines prove every hash and group.
+#[test]
+fn hosts_with_the_right_keys_are_let_in() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        let server = start(true, Offer { hashes: vec![Hash::Sha384], groups: vec![group] }, 2);
+        for controller in [None, key(2)] {
+            let keys = Keys { host: key(1), controller };
+            let client = Client::connect(config(&server, keys)).unwrap();
+            client.write(1, 0, pattern(4096, 1), false).unwrap();
+            let read = client.read(1, 0, Buffer::alloc(4096)).unwrap();
+            assert!(*read == *pattern(4096, 1));
+        }
+        assert_nothing_left(&server);
+    }
+}
+
+#[test]
+fn wrong_and_missing_keys_are_refused_by_the_side_that_has_the_other() {
+    let server = start(false, Offer::default(), 1);
+    let refused = |keys| refusal(config(&server, keys));
+    let wrong = Keys { host: key(9), controller: None };
+    assert_eq!(refused(wrong), dhchap::HostError::Refused(Explanation::Failed));
+    assert_eq!(refused(Keys::default()), dhchap::HostError::NoKey);
+    let other_target = refused(Keys { host: key(1), controller: key(9) });
+    assert!(
+        matches!(other_target, dhchap::HostError::Refuses(Explanation::Failed, _)),
+        "{other_target}"
+    );
+    assert_nothing_left(&server);
+}
+
+/// Somebody who knows a host's name and controller, and has no key, shuts nothing down.
+#[test]
+fn who_has_proved_nothing_does_not_shut_a_controller_down() {
+    const SHUTDOWN: u32 = 1 << 14;
+    let server = start(true, Offer::default(), 2);
+    let client = Client::connect(config(&server, both())).unwrap();
+    let cntlid = client.view().info().cntlid;
+    // A queue of the host's controller, and a controller of its own.
+    for (qid, cntlid) in [(7, cntlid), (0, 0xffff)] {
+        let socket = std::net::TcpStream::connect(address(&server)).unwrap();
+        let mut peer = Peer { socket, digests: raw::PLAIN };
+        peer.send(&raw::icreq());
+        peer.next().unwrap();
+        let connect = Connect { recfmt: 0, qid, sqsize: 7, cattr: 0, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], cntlid, NQN, HOST_NQN);
+        peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
+        assert!(peer.completion(1).is_success(), "it is asked for a proof then");
+        let shutdown = Property::set(property::CC, SHUTDOWN);
+        peer.send(&raw::command(2, shutdown, &[], raw::PLAIN));
+        assert_eq!(peer.completion(2), Status::AUTHENTICATION_REQUIRED.dnr());
+        client.write(1, 0, pattern(4096, 1), false).unwrap();
+    }
+    drop(client);
+    assert_nothing_left(&server);
+}
+
+/// A target that asks for nothing is not believed by a host that was told to have it prove who it is.
+#[test]
+fn a_target_that_does_not_authenticate_is_refused() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    assert_eq!(refusal(config(&server, both())), dhchap::HostError::NotAsked);
+    // A host that only offers its own proof is not asked for it.
+    let keys = Keys { host: key(1), controller: None };
+    assert!(Client::connect(config(&server, keys)).is_ok());
+}
+
+/// Where authentication is required, hosts without a key are told no more than those with a wrong one; discovery tells
+/// them nothing, either.
+#[test]
+fn hosts_that_are_not_known_are_not_let_in_where_it_is_required() {
+    let stranger = |server: &Server, keys| {
+        let host_nqn = "nqn.2024-01.test:stranger".to_owned();
+        HostConfig { host_nqn, ..config(server, keys) }
+    };
+    let open = start(false, Offer::default(), 1);
+    assert!(Client::connect(stranger(&open, Keys::default())).is_ok());
+    let server = start(true, Offer::default(), 1);
+    let keys = || Keys { host: key(1), controller: None };
+    let failed = dhchap::HostError::Refused(Explanation::Failed);
+    assert_eq!(refusal(stranger(&server, keys())), failed);
+    let discovery = |config: HostConfig| {
+        discover(&HostConfig { subsystem_nqn: DISCOVERY_NQN.to_owned(), lanes: 0, ..config })
+    };
+    assert!(discovery(stranger(&server, keys())).is_err());
+    assert!(discovery(config(&server, Keys::default())).is_err());
+    let (_, entries) = discovery(config(&server, keys())).unwrap();
+    assert!(entries.iter().any(|entry| entry.subnqn() == Some(NQN)));
+}
+
+/// Sixteen at once, all of whose powers one thread computes.
+#[test]
+fn many_hosts_authenticate_at_once() {
+    let server = start(true, Offer { groups: vec![Group::Ffdhe2048], ..Offer::default() }, 2);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| drop(Client::connect(config(&server, both())).unwrap()));
+        }
+    });
+    assert_nothing_left(&server);
+}
+
+/// A key is changed in four steps, after each of which the host is let in: old, both, both, new. When its key goes the
+/// host is sent away; others stay.
+#[test]
+fn a_key_is_changed_while_the_host_has_one_or_the_other() {
+    const OTHER: &str = "nqn.2024-01.test:other";
+    let server = start(true, Offer::default(), 2);
+    let is_let_in = |octet| Client::connect(config(&server, host(octet))).is_ok();
+    let set = |keys: &[(&str, u8)], former: Option<u8>| {
+        let keys = keys.iter().map(|(nqn, octet)| ((*nqn).to_owned(), host(*octet)));
+        let former = former.map(|octet| (HOST_NQN.to_owned(), key(octet).unwrap()));
+        let authentication = Authentication {
+            keys: keys.collect(),
+            former: former.into_iter().collect(),
+            ..authentication(true, Offer::default())
+        };
+        let subsystems = [subsystem(vec![memory(1, MIB, 512)])];
+        let listen = ["127.0.0.1:0".parse().unwrap()];
+        server
+            .reconfigure(
+                &listen,
+                &subsystems,
+                &authentication,
+                (TlsUse::Off, &BTreeMap::new()),
+                &Default::default(),
+            )
+            .unwrap();
+    };
+    assert!(is_let_in(1) && !is_let_in(5));
+    set(&[(HOST_NQN, 5), (OTHER, 7)], Some(1));
+    assert!(is_let_in(1) && is_let_in(5) && !is_let_in(7));
+    set(&[(HOST_NQN, 5), (OTHER, 7)], None);
+    assert!(!is_let_in(1) && is_let_in(5));
+    let (host_nqn, host_id) = (OTHER.to_owned(), [9; 16]);
+    let stays = HostConfig { host_nqn, host_id, ..config(&server, host(7)) };
+    let stays = Client::connect(stays).unwrap();
+    let goes = Client::connect(config(&server, host(5))).unwrap();
+    set(&[(OTHER, 7)], None);
+    eventually("it is sent away", || goes.view().link().state != LinkState::Connected);
+    stays.write(1, 0, pattern(4096, 3), false).unwrap();
+}
+
+fn host(octet: u8) -> Keys {
+    Keys { host: key(octet), controller: None }
+}

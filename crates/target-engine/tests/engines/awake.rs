@@ -1,0 +1,35 @@
+//! Whether both ends hear that a few requests are to be tried awake.
+
+use crate::harness::*;
+use crate::told::{Ends, listening, nothing};
+use roadtrain_host_engine::Client;
+use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Server, ServerConfig};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// More than the turns before a trial, and those in which the target joins.
+const REQUESTS: usize = 2048;
+
+static SPINNING: Ends = nothing();
+static ASLEEP: Ends = nothing();
+
+fn read(policy: PolicyConfig, waiting: Waiting) {
+    let config = server_config(vec![memory(1, MIB, 512)]);
+    let server = Server::start(ServerConfig { policy, waiting, ..config }).unwrap();
+    let mut config = host_config(address(&server));
+    (config.policy, config.waiting, config.lanes) = (policy, waiting, 1);
+    let client = Client::connect(config).unwrap();
+    for _ in 0..REQUESTS {
+        client.read(1, 0, Buffer::alloc(512)).unwrap();
+    }
+}
+
+#[test]
+fn both_ends_try_to_stay_awake_unless_they_are_told_to_sleep() {
+    read(PolicyConfig::custom(|role| listening(&SPINNING, role)), Waiting::Adaptive);
+    assert!(SPINNING.iter().all(|told| told.awake.load(Relaxed)), "{SPINNING:?}");
+    read(PolicyConfig::custom(|role| listening(&ASLEEP, role)), Waiting::Sleep);
+    assert!(!ASLEEP.iter().any(|told| told.awake.load(Relaxed)), "{ASLEEP:?}");
+}

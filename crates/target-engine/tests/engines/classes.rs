@@ -1,0 +1,135 @@
+//! Classes on the wire: answers pass each other by command, namespace and connection; hosts say theirs.
+
+use crate::harness::*;
+use crate::peer::{Harness, Peer, raw};
+use roadtrain_host_engine::{Class, Client};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::Export;
+use roadtrain_wire::fabrics::{Connect, cattr, fctype};
+use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, PduType};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::zerocopy::FromBytes;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+const ENTRIES: u16 = 64;
+/// So high an identifier tells the target that much is in flight: it sends when the turn has no more.
+const CID: u16 = 500;
+const BLOCK: u32 = 512;
+
+fn of_class(export: Export, class: Class) -> Export {
+    Export { class: Some(class), ..export }
+}
+
+/// Namespaces 1 of no class, 2 and 3 of these.
+fn exports(second: Class, third: Class) -> Vec<Export> {
+    let memory = |nsid| memory(nsid, MIB, BLOCK);
+    vec![memory(1), of_class(memory(2), second), of_class(memory(3), third)]
+}
+
+/// Sends reads of (NSID, CDW13) at once; in which order they are answered.
+fn answers(peer: &mut Peer, reads: &[(u32, u32)]) -> Vec<u16> {
+    let mut capsules = Vec::new();
+    for (cid, &(nsid, cdw13)) in (CID..).zip(reads) {
+        let mut sqe = Sqe::rw(opcode::READ, nsid, 0, 1);
+        sqe.set_transport(BLOCK);
+        sqe.cdw13 = cdw13.into();
+        capsules.extend(raw::command(cid, sqe, &[], raw::PLAIN));
+    }
+    peer.send(&capsules);
+    let answer = |_| {
+        let (kind, pdu) = peer.next().expect("data");
+        assert_eq!(kind, PduType::C2hData as u8);
+        u16::from_le_bytes([pdu[8], pdu[9]]) - CID
+    };
+    reads.iter().map(answer).collect()
+}
+
+#[test]
+fn answers_pass_others_by_the_class_of_their_namespace() {
+    let harness = Harness::with(server_config(exports(Class::Bulk, Class::Latency)));
+    let mut peer = harness.queue_of(1, ENTRIES);
+    let reads = [(2, 0), (2, 0), (1, 0), (2, 0), (3, 0)];
+    assert_eq!(answers(&mut peer, &reads), [4, 2, 0, 1, 3]);
+    // On lanes that are connected, too.
+    let swapped = harness.server.reload(&[subsystem(exports(Class::Latency, Class::Bulk))]);
+    assert_eq!(swapped.unwrap().len(), 2, "changes");
+    assert_eq!(answers(&mut peer, &reads), [0, 1, 3, 2, 4]);
+    assert_eq!(answers(&mut peer, &[(3, 0), (3, Class::Latency.to_dsm())]), [1, 0]);
+}
+
+#[test]
+fn answers_on_a_bulk_connection_let_others_pass() {
+    let harness = Harness::with(server_config(exports(Class::Normal, Class::Latency)));
+    let mut peer = harness.queue_of_class(1, ENTRIES, Class::Bulk);
+    assert_eq!(answers(&mut peer, &[(1, 0), (2, 0), (3, 0)]), [2, 1, 0]);
+    assert_eq!(answers(&mut peer, &[(1, 0), (1, Class::Latency.to_dsm())]), [1, 0]);
+}
+
+/// What hosts send to `target`, one element a connection, through the address returned.
+fn recorder(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let record = Arc::new(Mutex::new(Vec::<Vec<u8>>::new()));
+    let sink = record.clone();
+    thread::spawn(move || {
+        for (number, host) in listener.incoming().flatten().enumerate() {
+            let target = TcpStream::connect(target).unwrap();
+            let (mut from, mut to) = (target.try_clone().unwrap(), host.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut from, &mut to));
+            sink.lock().unwrap().push(Vec::new());
+            let sink = sink.clone();
+            thread::spawn(move || {
+                forward(host, target, |octets| {
+                    sink.lock().unwrap()[number].extend_from_slice(octets);
+                })
+            });
+        }
+    });
+    (address, record)
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
+    let mut octets = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut octets) {
+        note(&octets[..length]); // before the target can answer
+        if to.write_all(&octets[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+/// The commands in what a host has sent.
+fn commands(mut octets: &[u8]) -> Vec<Sqe> {
+    let mut commands = Vec::new();
+    while let Ok((ch, _)) = CommonHeader::ref_from_prefix(octets) {
+        if ch.pdu_type == PduType::CapsuleCmd as u8 {
+            commands.push(CapsuleCmd::ref_from_prefix(octets).unwrap().0.sqe);
+        }
+        octets = octets.get(ch.plen.get() as usize..).unwrap_or_default();
+    }
+    commands
+}
+
+#[test]
+fn a_host_says_its_class_in_connect_and_in_each_command() {
+    for (class, priority) in [(Class::Normal, 0), (Class::Latency, 0), (Class::Bulk, 3)] {
+        let server = serve(vec![memory(1, MIB, BLOCK)]);
+        let (address, record) = recorder(address(&server));
+        let mut config = host_config(address);
+        config.class = class;
+        let client = Client::connect(config).unwrap();
+        client.read(1, 0, Buffer::alloc(4096)).unwrap();
+        let record = record.lock().unwrap();
+        let [admin, lane] = &record[..] else { panic!("two connections") };
+        for (octets, priority) in [(admin, 0), (lane, priority)] {
+            let first = commands(octets)[0];
+            assert_eq!((first.opcode, first.fctype()), (opcode::FABRICS, fctype::CONNECT));
+            assert_eq!(Connect::parse(&first).cattr & cattr::PRIORITY_CLASS, priority, "{class:?}");
+        }
+        let read = commands(lane)[1];
+        assert_eq!((read.opcode, read.cdw13.get()), (opcode::READ, class.to_dsm()), "{class:?}");
+    }
+}

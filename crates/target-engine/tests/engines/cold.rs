@@ -1,0 +1,44 @@
+//! A namespace that no cache holds: its small writes go past the caches, its reads are asked for ahead.
+
+use crate::harness::*;
+use roadtrain_host_engine::{Client, Op};
+use std::sync::mpsc::channel;
+
+const LBA_BYTES: u32 = 512;
+/// More than any cache. The system gives memory only where something is written.
+const BYTES: u64 = 1 << 30;
+/// Requests at once, far apart, so that a receive brings many and ends within one.
+const REQUESTS: u64 = 200;
+
+fn slba(number: u64) -> u64 {
+    number * (BYTES / u64::from(LBA_BYTES) / REQUESTS)
+}
+
+/// Submits `op` on `bytes` for each number, and hands over what has come back.
+fn all(client: &Client, op: Op, bytes: usize, mut done: impl FnMut(u64, &[u8])) {
+    let (sender, completions) = channel();
+    for number in 0..REQUESTS {
+        let seed = if op == Op::Write { number + bytes as u64 } else { 0 };
+        let blocks = bytes as u32 / LBA_BYTES;
+        let buffer = Some(pattern(bytes, seed));
+        client.submit_to(request(op, slba(number), blocks, buffer, number), &sender);
+    }
+    for _ in 0..REQUESTS {
+        let completion = completions.recv_timeout(LONG).expect("it is answered");
+        assert!(completion.status.is_success(), "{}", completion.status);
+        done(completion.token, &completion.buffer.expect("it comes back"));
+    }
+}
+
+#[test]
+fn what_is_written_there_is_read_over_another_connection() {
+    let server = serve(vec![memory(1, BYTES, LBA_BYTES)]);
+    let (writer, reader) = (connect(&server), connect(&server));
+    for bytes in [512, 1024, 1536, 4096, 4608, 8192] {
+        all(&writer, Op::Write, bytes, |_, _| {});
+        all(&reader, Op::Read, bytes, |number, read| {
+            let wanted = pattern(bytes, number + bytes as u64);
+            assert!(read == &wanted[..], "{bytes} octets at block {}", slba(number));
+        });
+    }
+}

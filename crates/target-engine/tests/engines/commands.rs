@@ -1,0 +1,99 @@
+//! Commands that a front gives to drivers by the reactor's ring.
+
+use crate::harness::*;
+use crate::skipped::skipped;
+use roadtrain_host_engine::{Controller, Front, LaneId, Op, RingCommand, Turn};
+use roadtrain_target_engine::Server;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What a front did, in order.
+#[derive(Debug, PartialEq)]
+enum Did {
+    Answer(u64, i32),
+    Flushed,
+    Dropped,
+}
+
+/// Gives each file a command, beside a request to its lane, until it is told to stop.
+struct Asking {
+    files: Vec<File>,
+    asked: bool,
+    /// At the end one more, whose answer nobody takes.
+    last_words: bool,
+    did: Sender<Did>,
+}
+
+impl Asking {
+    fn ask(&self, turn: &mut dyn Turn, number: usize) {
+        let fd = self.files[number].as_raw_fd();
+        let command = RingCommand { fd, op: 1, address: 0, length: 0, payload: [0; 80] };
+        // SAFETY: points to nothing.
+        unsafe { turn.command(&command, (1 << 55) + number as u64) };
+    }
+}
+
+impl Front for Asking {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        if !std::mem::replace(&mut self.asked, true) {
+            (0..self.files.len()).for_each(|number| self.ask(turn, number));
+            turn.submit(LaneId(0), request(Op::Flush, 0, 0, None, 0)).unwrap();
+        }
+        while let Some((key, result)) = turn.next_command() {
+            self.did.send(Did::Answer(key - (1 << 55), result)).unwrap();
+        }
+        while turn.next_completion().is_some() {
+            self.did.send(Did::Flushed).unwrap();
+        }
+        if turn.stopping() {
+            if self.last_words {
+                self.ask(turn, 0);
+            }
+            turn.stop();
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let _ = self.did.send(Did::Dropped);
+    }
+}
+
+fn start(files: Vec<File>, last_words: bool) -> (Controller, Receiver<Did>, Server) {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let (did, deeds) = channel();
+    let front = Asking { files, asked: false, last_words, did };
+    let mut front = Some(Box::new(front) as Box<dyn Front + Send>);
+    let config = host_config(address(&server));
+    let controller = Controller::connect(config, |_, _| front.take().unwrap()).unwrap();
+    (controller, deeds, server)
+}
+
+#[test]
+fn drivers_answer_beside_the_lanes() {
+    // /dev/null takes every command, a regular file none.
+    let files = vec![File::open("/dev/null").unwrap(), tempfile::tempfile().unwrap()];
+    let (controller, deeds, _server) = start(files, false);
+    let mut first: Vec<_> = (0..3).map(|_| deeds.recv_timeout(LONG).unwrap()).collect();
+    first.sort_by_key(|did| format!("{did:?}"));
+    if first[0] == Did::Answer(0, -libc::EOPNOTSUPP) {
+        skipped("no entries of 128 octets before Linux 5.19");
+    } else {
+        let answers = [Did::Answer(0, 0), Did::Answer(1, -libc::EOPNOTSUPP), Did::Flushed];
+        assert_eq!(first, answers);
+    }
+    controller.stop();
+    controller.join();
+    assert_eq!(deeds.recv_timeout(LONG), Ok(Did::Dropped));
+}
+
+#[test]
+fn a_front_may_stop_with_commands_under_way() {
+    let (controller, deeds, _server) = start(vec![File::open("/dev/null").unwrap()], true);
+    (0..2).for_each(|_| assert_ne!(deeds.recv_timeout(LONG), Ok(Did::Dropped)));
+    controller.stop();
+    controller.join();
+    assert_eq!(deeds.recv_timeout(LONG), Ok(Did::Dropped));
+}

@@ -1,0 +1,169 @@
+//! Secure channel concatenation: a host authenticates in the clear, and comes again with TLS and the PSK of that.
+
+use crate::harness::*;
+use crate::proxy::Proxy;
+use roadtrain_host_engine::{Client, HostConfig, HostError, HostTls, LinkError, LinkState};
+use roadtrain_proto::security::dhchap::{self, Group, Keys, Offer};
+use roadtrain_proto::security::{DhchapKey, Hash, TlsKeys};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Server, ServerConfig, TlsConfig, TlsUse};
+use roadtrain_target_proto::Authentication;
+use roadtrain_wire::auth::Explanation;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+const SECURED: &str = "nqn.2024-01.test:secured";
+
+fn key(octet: u8) -> Option<DhchapKey> {
+    Some(DhchapKey::new(Some(Hash::Sha256), &[octet; 32]).unwrap())
+}
+
+fn host_key(octet: u8) -> Keys {
+    Keys { host: key(octet), controller: None }
+}
+
+/// The host's key is 1, the target's 2.
+fn authentication(offer: Offer) -> Authentication {
+    let keys = Keys { host: key(1), controller: key(2) };
+    let keys = BTreeMap::from([(HOST_NQN.to_owned(), keys)]);
+    Authentication { offer, keys, tls_at: [SECURED.to_owned()].into(), ..Authentication::default() }
+}
+
+fn configured(tls: TlsUse, offer: Offer) -> ServerConfig {
+    let tls = TlsConfig { tls, at: BTreeMap::new(), keys: TlsKeys::default() };
+    let config = server_config(vec![memory(1, 32 * MIB, 512)]);
+    let mut secured = subsystem(vec![memory(1, MIB, 512)]);
+    secured.nqn = SECURED.to_owned();
+    let subsystems = [config.subsystems.clone(), vec![secured]].concat();
+    let authentication = authentication(offer);
+    ServerConfig { tls: Some(tls), subsystems, authentication, ..config }
+}
+
+fn start(tls: TlsUse) -> Server {
+    Server::start(configured(tls, Offer::default())).unwrap()
+}
+
+fn host(address: SocketAddr, keys: Keys) -> HostConfig {
+    HostConfig { keys, tls: Some(HostTls::concatenated()), ..host_config(address) }
+}
+
+fn data_passes(client: &Client) {
+    client.write(1, 0, pattern(128 << 10, 1), false).unwrap();
+    let read = client.read(1, 0, Buffer::alloc(128 << 10)).unwrap();
+    assert!(*read == *pattern(128 << 10, 1));
+}
+
+fn refusal(config: HostConfig) -> dhchap::HostError {
+    match Client::connect(config) {
+        Err(HostError::Authentication { error, .. }) => error,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is let in"),
+    }
+}
+
+/// In either suite, and with the target's proof as well.
+#[test]
+fn everything_goes_over_tls_with_the_psk_that_was_made() {
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        let offer = Offer { hashes: vec![hash], groups: vec![Group::Ffdhe2048] };
+        let server = Server::start(configured(TlsUse::Allowed, offer)).unwrap();
+        for controller in [None, key(2)] {
+            let proxy = Proxy::new(address(&server), Vec::new());
+            let keys = Keys { host: key(1), controller };
+            let config = HostConfig { lanes: 2, ..host(proxy.address, keys) };
+            let client = Client::connect(config).unwrap();
+            data_passes(&client);
+            assert_eq!(proxy.kinds(), [PLAIN, TLS, TLS, TLS]);
+            // What was said in the clear ends with the proof: no command follows it.
+            let said = proxy.sent(0).len();
+            assert!(said < 4096, "{said} octets");
+        }
+        assert_nothing_left(&server);
+    }
+}
+
+/// First octets of connections: ICReq, a record of TLS.
+const PLAIN: u8 = 0;
+const TLS: u8 = 0x16;
+
+/// Nobody goes on without what was wanted: a target that has no TLS there, or no plain connections.
+#[test]
+fn nobody_falls_back() {
+    let plain = start(TlsUse::Off);
+    let channel = dhchap::HostError::Refused(Explanation::SecureChannel);
+    assert_eq!(refusal(host(address(&plain), host_key(1))), channel);
+    let required = start(TlsUse::Required);
+    let refused = Client::connect(host(address(&required), host_key(1))).err().unwrap();
+    assert!(
+        matches!(refused, HostError::Unreachable { source: LinkError::PlainClosed, .. }),
+        "{refused}"
+    );
+    assert_nothing_left(&plain);
+    assert_nothing_left(&required);
+}
+
+/// A subsystem that requires TLS takes plain connections for that only.
+#[test]
+fn a_subsystem_may_require_it() {
+    let server = start(TlsUse::Allowed);
+    let at = |config| HostConfig { subsystem_nqn: SECURED.to_owned(), ..config };
+    data_passes(&Client::connect(at(host(address(&server), host_key(1)))).unwrap());
+    let plain = |keys| at(HostConfig { keys, ..host_config(address(&server)) });
+    assert_eq!(refusal(plain(host_key(1))), dhchap::HostError::SecureChannel);
+    assert_eq!(refusal(plain(Keys::default())), dhchap::HostError::SecureChannel);
+    // The other one takes both.
+    let open = HostConfig { keys: host_key(1), ..host_config(address(&server)) };
+    data_passes(&Client::connect(open).unwrap());
+    // A host that is not asked for a proof makes no PSK.
+    let host_nqn = "nqn.2024-01.test:stranger".to_owned();
+    let stranger = HostConfig { host_nqn, ..host(address(&server), host_key(1)) };
+    assert_eq!(refusal(stranger), dhchap::HostError::NoChannel);
+    let without = start(TlsUse::Off);
+    let refused = at(HostConfig { keys: host_key(1), ..host_config(address(&without)) });
+    let refused = Client::connect(refused).err().unwrap();
+    assert!(matches!(refused, HostError::Refused { .. }), "{refused}");
+    assert_nothing_left(&server);
+}
+
+/// While the target knows the PSK connections are made anew with it; when it does not another one is made.
+#[test]
+fn connections_are_made_anew_with_the_psk_or_with_another_one() {
+    let server = start(TlsUse::Allowed);
+    let proxy = Proxy::new(address(&server), Vec::new());
+    let mut config = host(proxy.address, host_key(1));
+    // A MiB each way.
+    config.tls = Some(HostTls { blocks_max: (1 << 20) / 16, ..HostTls::concatenated() });
+    let client = Client::connect(config).unwrap();
+    let renew = || {
+        let before = client.view().link();
+        for _ in 0..40 {
+            data_passes(&client);
+        }
+        eventually("it is connected", || client.view().link().state == LinkState::Connected);
+        assert!(client.view().link().since > before.since, "it was not connected anew");
+    };
+    renew();
+    let kinds = proxy.kinds();
+    assert_eq!(kinds[0], PLAIN);
+    assert!(kinds.len() >= 5 && kinds[1..].iter().all(|&kind| kind == TLS), "{kinds:?}");
+    // The host's key changes, its former one is still good: what was made with that before is not.
+    let subsystems = server.exports().subsystems;
+    let authentication = Authentication {
+        keys: BTreeMap::from([(HOST_NQN.to_owned(), host_key(5))]),
+        former: BTreeMap::from([(HOST_NQN.to_owned(), key(1).unwrap())]),
+        ..authentication(Offer::default())
+    };
+    let listen = ["127.0.0.1:0".parse().unwrap()];
+    server
+        .reconfigure(
+            &listen,
+            &subsystems,
+            &authentication,
+            (TlsUse::Allowed, &BTreeMap::new()),
+            &Default::default(),
+        )
+        .unwrap();
+    renew();
+    let plain = proxy.kinds().iter().filter(|&&kind| kind == PLAIN).count();
+    assert_eq!(plain, 2, "{:?}", proxy.kinds());
+}

@@ -1,0 +1,354 @@
+//! Compare and Write: a lock that several hosts contend for, alone among all other writes, and what becomes of commands
+//! that are not a pair.
+
+use crate::harness::*;
+use crate::peer::*;
+use roadtrain_host_engine::{Client, PathPolicy, RequestError};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server, ServerConfig};
+use roadtrain_wire::sqe::{FUSE_FIRST, FUSE_SECOND, Sqe, opcode};
+use roadtrain_wire::status::Status;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const HOSTS: u64 = 8;
+/// Where the lock is, and what it protects.
+const LOCK: u64 = 5;
+const COUNTER: u64 = 9;
+const BLOCK_BYTES: usize = BLOCK as usize;
+
+/// A target of several reactors, with memory, a file and an emulated SSD.
+fn serve_all(directory: &tempfile::TempDir) -> Server {
+    let exports: Vec<Export> = vec![
+        memory(1, MIB, BLOCK),
+        file(2, directory, MIB, BLOCK),
+        ssd(3, MIB, BLOCK, Duration::from_micros(20), 4),
+    ];
+    let mut config = server_config(exports);
+    config.cores = reactors(3);
+    Server::start(config).unwrap()
+}
+
+fn host(server: &Server, number: u64) -> Client {
+    let mut config = host_config(address(server));
+    (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{number}"), [number as u8 + 1; 16]);
+    Client::connect(config).unwrap()
+}
+
+/// A block that says so.
+fn block(counter: u64, tag: u64) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    block[..8].copy_from_slice(&counter.to_le_bytes());
+    block[8..16].copy_from_slice(&tag.to_le_bytes());
+    block[BLOCK_BYTES - 8..].copy_from_slice(&tag.to_le_bytes());
+    block
+}
+
+/// What a block says; `None`: a write was under way while it was read.
+fn said(block: &[u8]) -> Option<(u64, u64)> {
+    let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    (word(8) == word(BLOCK_BYTES - 8)).then(|| (word(0), word(8)))
+}
+
+fn read(client: &Client, nsid: u32, slba: u64) -> Buffer {
+    client.read(nsid, slba, Buffer::alloc(BLOCK_BYTES)).unwrap()
+}
+
+/// Whether the blocks were as expected.
+fn was_equal(result: Result<(), RequestError>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error) => {
+            assert!(error.status.is(Status::COMPARE_FAILURE), "{error}");
+            false
+        }
+    }
+}
+
+/// Adds one to the counter `times`, with the lock.
+fn count_locked(client: &Client, nsid: u32, me: u64, times: u64) {
+    let (free, mine) = (block(0, 0), block(me, me));
+    for _ in 0..times {
+        while !was_equal(client.compare_and_write(nsid, LOCK, &free, &mine)) {}
+        let (counter, _) = said(&read(client, nsid, COUNTER)).unwrap();
+        let more = block(counter + 1, me);
+        let mut buffer = Buffer::alloc(BLOCK_BYTES);
+        buffer.copy_from_slice(&more);
+        client.write(nsid, COUNTER, buffer, false).unwrap();
+        assert!(was_equal(client.compare_and_write(nsid, LOCK, &mine, &free)), "it was mine");
+    }
+}
+
+#[test]
+fn a_lock_under_contention_from_eight_hosts_loses_no_increment() {
+    let times = effort(8, 40);
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_all(&directory);
+    for nsid in 1..=3 {
+        std::thread::scope(|scope| {
+            for me in 1..=HOSTS {
+                let server = &server;
+                scope.spawn(move || count_locked(&host(server, me), nsid, me, times));
+            }
+        });
+        let (counter, _) = said(&read(&host(&server, 0), nsid, COUNTER)).unwrap();
+        assert_eq!(counter, HOSTS * times, "nsid {nsid}");
+    }
+    assert_nothing_left(&server);
+}
+
+/// The same, with a path by each of the listeners for each host.
+#[test]
+fn the_lock_is_one_over_all_paths() {
+    let times = effort(5, 25);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let config = server_config(vec![memory(1, MIB, BLOCK)]);
+    let config = ServerConfig { listen: vec![any, any], cores: reactors(2), ..config };
+    let server = Server::start(config).unwrap();
+    let several = |me: u64| {
+        let addresses = server.addresses();
+        let mut config = host_config(addresses[0]);
+        config.more_addresses = vec![addresses[1].into()];
+        config.path_policy = PathPolicy::RoundRobin;
+        (config.host_nqn, config.host_id) = (format!("{HOST_NQN}{me}"), [me as u8 + 1; 16]);
+        Client::connect(config).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for me in 1..=HOSTS {
+            let several = &several;
+            scope.spawn(move || count_locked(&several(me), 1, me, times));
+        }
+    });
+    let (counter, _) = said(&read(&several(0), 1, COUNTER)).unwrap();
+    assert_eq!(counter, HOSTS * times);
+    assert_nothing_left(&server);
+}
+
+/// Adds one to the block until told to stop, and leaves its tag as it was; how often.
+fn count_alone(client: &Client, nsid: u32, stop: &AtomicBool) -> u64 {
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let Some((counter, tag)) = said(&read(client, nsid, LOCK)) else { continue };
+        let (old, new) = (block(counter, tag), block(counter + 1, tag));
+        done += u64::from(was_equal(client.compare_and_write(nsid, LOCK, &old, &new)));
+    }
+    done
+}
+
+/// Tells hosts that count to stop, also when the test has failed.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A tag that was written may never give way to an older one: who compares with the old one must not write it back.
+#[test]
+fn a_write_of_others_never_falls_between_the_comparison_and_the_write() {
+    let writes = effort(45, 150);
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve_all(&directory);
+    for nsid in 1..=3 {
+        let stop = AtomicBool::new(false);
+        let done = std::thread::scope(|scope| {
+            let counting = (1..=4).map(|me| {
+                let (server, stop) = (&server, &stop);
+                scope.spawn(move || count_alone(&host(server, me), nsid, stop))
+            });
+            let counting: Vec<_> = counting.collect();
+            let stopping = Stop(&stop);
+            let client = host(&server, 0);
+            // In the capsule, asked for, and so long that it comes in many receives; and zeroes.
+            for tag in 1..=writes {
+                let blocks = [1, 64, 1024][tag as usize % 3];
+                let mut buffer = Buffer::alloc(blocks * BLOCK_BYTES);
+                let at = LOCK as usize * BLOCK_BYTES;
+                let (at, slba) = if blocks == 1 { (0, LOCK) } else { (at, 0) };
+                buffer[at..at + BLOCK_BYTES].copy_from_slice(&block(0, tag));
+                client.write(nsid, slba, buffer, false).unwrap();
+                let now = std::iter::repeat_with(|| said(&read(&client, nsid, LOCK)));
+                let (_, now) = now.flatten().next().unwrap();
+                assert_eq!(now, tag, "nsid {nsid}: an older block was written back");
+            }
+            drop(stopping);
+            counting.into_iter().map(|host| host.join().unwrap()).sum::<u64>()
+        });
+        assert!(done > 0, "nsid {nsid}: nobody has counted");
+    }
+    assert_nothing_left(&server);
+}
+
+/// A fused command of one block with its data in the capsule.
+fn fused(cid: u16, opcode: u8, fuse: u8, (slba, blocks): (u64, u32), octet: u8) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode, 1, slba, blocks);
+    sqe.flags |= fuse;
+    sqe.set_in_capsule(blocks * BLOCK);
+    raw::command(cid, sqe, &vec![octet; (blocks * BLOCK) as usize], raw::PLAIN)
+}
+
+fn harness() -> Harness {
+    Harness::with(server_config(vec![memory(1, MIB, BLOCK)]))
+}
+
+/// What `commands`, each with the number of its place, are answered with.
+fn answers(peer: &mut Peer, commands: &[Vec<u8>]) -> Vec<Status> {
+    peer.send(&commands.concat());
+    let mut answers: Vec<_> = commands.iter().map(|_| peer.any_completion()).collect();
+    answers.sort_by_key(|(cid, _)| *cid);
+    // Without their flags.
+    let bare = |status: Status| Status::new((status.code() >> 8) as u8, status.code() as u8);
+    answers.into_iter().map(|(_, status)| bare(status)).collect()
+}
+
+const COMPARE: u8 = opcode::COMPARE;
+const WRITE: u8 = opcode::WRITE;
+const AT: (u64, u32) = (3, 1);
+
+/// What it is, capsules, and their answers.
+type Case = (&'static str, Vec<Vec<u8>>, Vec<Status>);
+
+#[test]
+fn commands_that_are_no_pair_have_their_status() {
+    let (ok, missing, failed) = (Status::SUCCESS, Status::FUSED_MISSING, Status::FUSED_FAILED);
+    let (invalid, too_long) = (Status::INVALID_FIELD, Status::ATOMIC_WRITE_UNIT_EXCEEDED);
+    let (first, second) = (FUSE_FIRST, FUSE_SECOND);
+    let harness = harness();
+    let mut peer = harness.queue(raw::PLAIN);
+    let c = |cid, opcode, fuse, at, octet| fused(cid, opcode, fuse, at, octet);
+    let cases: Vec<Case> = vec![
+        ("a pair", vec![c(2, COMPARE, first, AT, 0), c(3, WRITE, second, AT, 7)], vec![ok, ok]),
+        (
+            "other data",
+            vec![c(2, COMPARE, first, AT, 1), c(3, WRITE, second, AT, 8)],
+            vec![Status::COMPARE_FAILURE, failed],
+        ),
+        ("a second one alone", vec![c(2, WRITE, second, AT, 8)], vec![missing]),
+        (
+            "a first one alone",
+            vec![c(2, COMPARE, first, AT, 7), c(3, COMPARE, 0, AT, 7)],
+            vec![missing, ok],
+        ),
+        (
+            "two first ones",
+            vec![
+                c(2, COMPARE, first, AT, 7),
+                c(3, COMPARE, first, AT, 7),
+                c(4, WRITE, second, AT, 9),
+            ],
+            vec![missing, ok, ok],
+        ),
+        (
+            "both at once",
+            vec![c(2, COMPARE, first, AT, 9), c(3, WRITE, first | second, AT, 8)],
+            vec![missing, invalid],
+        ),
+        (
+            "a write first",
+            vec![c(2, WRITE, first, AT, 8), c(3, COMPARE, second, AT, 8)],
+            vec![missing, missing],
+        ),
+        (
+            "no write",
+            vec![c(2, COMPARE, first, AT, 9), c(3, COMPARE, second, AT, 9)],
+            vec![missing, missing],
+        ),
+        (
+            "other blocks",
+            vec![c(2, COMPARE, first, AT, 9), c(3, WRITE, second, (4, 1), 8)],
+            vec![invalid, invalid],
+        ),
+        (
+            "more than is atomic",
+            vec![c(2, COMPARE, first, (3, 2), 9), c(3, WRITE, second, (3, 2), 8)],
+            vec![too_long, failed],
+        ),
+        (
+            "out of range",
+            vec![c(2, COMPARE, first, (1 << 40, 1), 9), c(3, WRITE, second, AT, 8)],
+            vec![Status::LBA_OUT_OF_RANGE, failed],
+        ),
+        (
+            "the second one out of range",
+            vec![c(2, COMPARE, first, AT, 9), c(3, WRITE, second, (1 << 40, 1), 8)],
+            vec![failed, Status::LBA_OUT_OF_RANGE],
+        ),
+    ];
+    for (what, commands, expected) in cases {
+        assert_eq!(answers(&mut peer, &commands), expected, "{what}");
+    }
+    assert_eq!(read(&harness.client, 1, 3)[..], [9; BLOCK_BYTES], "only pairs have written");
+    drop(peer);
+    harness.assert_healthy();
+}
+
+/// Data that is asked for; the commands of two queues are no pair, however close they come.
+#[test]
+fn pairs_are_of_one_queue_and_their_data_may_be_asked_for() {
+    let harness = harness();
+    let (mut one, mut other) = (harness.queue_of(1, ENTRIES), harness.queue_of(2, ENTRIES));
+    let ask = |cid: u16, opcode: u8, fuse: u8| {
+        let mut sqe = Sqe::rw(opcode, 1, 3, 1);
+        sqe.flags |= fuse;
+        sqe.set_transport(BLOCK);
+        raw::command(cid, sqe, &[], raw::PLAIN)
+    };
+    one.send(&ask(2, COMPARE, FUSE_FIRST));
+    let ttag = one.r2t(2);
+    other.send(&ask(2, WRITE, FUSE_SECOND));
+    assert!(other.completion(2).is(Status::FUSED_MISSING));
+    one.send(&ask(3, WRITE, FUSE_SECOND));
+    let second = one.r2t(3);
+    // Their data in the other order.
+    one.send(&raw::h2c_data(3, second, 0, &[5; BLOCK_BYTES], true));
+    one.send(&raw::h2c_data(2, ttag, 0, &[0; BLOCK_BYTES], true));
+    assert!(one.completion(2).is_success() && one.completion(3).is_success());
+    assert_eq!(read(&harness.client, 1, 3)[..], [5; BLOCK_BYTES]);
+    // One that ends in the middle of a pair leaves nothing behind.
+    one.send(&ask(2, COMPARE, FUSE_FIRST));
+    one.r2t(2);
+    drop((one, other));
+    harness.assert_healthy();
+}
+
+/// A write in place of which a part has come: nobody waits for the rest of it, whose host may take its time.
+#[test]
+fn a_host_that_takes_its_time_with_a_write_keeps_nobody_from_the_blocks() {
+    const LEN: usize = 64 * BLOCK_BYTES;
+    let mut config = server_config(vec![memory(1, MIB, BLOCK)]);
+    config.cores = reactors(2);
+    let harness = Harness::with(config);
+    let mut peer = harness.queue(raw::PLAIN);
+    peer.send(&write(2, LEN as u32, raw::PLAIN));
+    let ttag = peer.r2t(2);
+    let data = raw::h2c_data(2, ttag, 0, &[4; LEN], true);
+    let (some, rest) = data.split_at(LEN / 2);
+    peer.send(some);
+    for round in 0..20 {
+        let (old, new) = ([round; BLOCK_BYTES], [round + 1; BLOCK_BYTES]);
+        let result = harness.client.compare_and_write(1, 63, &old, &new);
+        assert!(was_equal(result), "round {round}");
+    }
+    peer.send(rest);
+    assert!(peer.completion(2).is_success());
+    assert_eq!(read(&harness.client, 1, 63)[..], [4; BLOCK_BYTES], "what was written last");
+    drop(peer);
+    harness.assert_healthy();
+}
+
+#[test]
+fn what_cannot_be_read_is_not_verified() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(vec![file(1, &directory, MIB, BLOCK)]);
+    let client = connect(&server);
+    let blocks = MIB / u64::from(BLOCK);
+    client.verify(1, 0, blocks).unwrap();
+    let error = client.verify(1, blocks - 1, 2).unwrap_err();
+    assert!(error.status.is(Status::LBA_OUT_OF_RANGE), "{error}");
+    let path = directory.path().join("1.img");
+    std::fs::File::options().write(true).open(path).unwrap().set_len(MIB / 2).unwrap();
+    client.verify(1, 0, blocks / 2).unwrap();
+    let error = client.verify(1, 0, blocks).unwrap_err();
+    assert!(error.status.is(Status::UNRECOVERED_READ_ERROR), "{error}");
+}

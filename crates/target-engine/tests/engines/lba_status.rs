@@ -1,0 +1,285 @@
+//! Get LBA Status on a target that runs: of files, and of stores that do not answer.
+
+use crate::harness::*;
+use crate::peer::{Harness, Peer, raw};
+use roadtrain_host_engine::{
+    Admin, Allocation, AllocationQuery, Controller, Front, RANGES_MAX, Turn,
+};
+use roadtrain_store::{
+    Completion, Completions, Geometry, Io, Op as StoreOp, OpenError, Store, Then, Token,
+};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server};
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, property};
+use roadtrain_wire::lba_status::{GetLbaStatus, action, condition, list_bytes, parse_list};
+use roadtrain_wire::pdu::PduType;
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::iter;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long a store has.
+const PATIENCE: Duration = Duration::from_secs(1);
+const GET: GetLbaStatus =
+    GetLbaStatus { slba: 0, blocks: None, bytes: list_bytes(8) as u64, action: action::ALLOCATED };
+
+/// A store that never says what is allocated, until it is to give up, and answers all else at once. It counts how often
+/// it was asked.
+#[derive(Debug, Default)]
+struct StuckStore(AtomicUsize);
+
+struct Stuck(Mutex<Option<Buffer>>, Completions);
+
+impl Then for Stuck {
+    fn answered(&self, completion: Completion, io: &mut Io<'_>) {
+        io.complete(completion);
+    }
+
+    fn cancel(&self, token: Token) {
+        if let Some(buffer) = self.0.lock().unwrap().take() {
+            self.1.send(Completion::new(token, Err(Status::ABORT_REQUESTED), Some(buffer)));
+        }
+    }
+}
+
+impl Store for StuckStore {
+    fn geometry(&self) -> Geometry {
+        Geometry { lba_shift: 9, blocks: MIB / 512, read_only: false, volatile_cache: false }
+    }
+
+    fn identity(&self) -> Result<u128, OpenError> {
+        Ok(0x57)
+    }
+
+    fn submit(&self, op: StoreOp, buffer: Option<Buffer>, token: Token, io: &mut Io<'_>) {
+        if let StoreOp::LookUp { .. } = op {
+            self.0.fetch_add(1, SeqCst);
+            let stuck = Arc::new(Stuck(Mutex::new(buffer), io.completions()));
+            let _ = io.then(token, stuck);
+        } else {
+            io.complete(Completion::new(token, Ok(()), buffer));
+        }
+    }
+
+    fn tells_allocation(&self) -> bool {
+        true
+    }
+}
+
+fn stuck() -> Export {
+    stuck_in(&Arc::default())
+}
+
+fn stuck_in(store: &Arc<StuckStore>) -> Export {
+    Export::with_store(1, store.clone())
+}
+
+/// What a list says: blocks from, and how many; and why it ends.
+fn read(list: &[u8]) -> (Vec<(u64, u64)>, u8) {
+    let (head, descriptors) = parse_list(list).unwrap();
+    let blocks = descriptors.iter().map(|d| (d.dslba.get(), u64::from(d.nlb.get()) + 1));
+    (blocks.collect(), head.condition)
+}
+
+fn ask(admin: &mut Admin, get: GetLbaStatus, nsid: u32) -> (Vec<(u64, u64)>, u8) {
+    let mut list = vec![0xee; get.bytes as usize];
+    admin.run("Get LBA Status", &get.emit(nsid), &[], &mut list).unwrap();
+    read(&list)
+}
+
+#[test]
+fn files_tell_what_is_allocated_and_memory_calls_all_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let exports = vec![file(1, &directory, 64 * MIB, 4096), memory(2, MIB, 512)];
+    let server = serve(exports);
+    let client = connect(&server);
+    client.write(1, 256, pattern(65536, 1), false).unwrap();
+    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    let complete = condition::COMPLETE;
+    // A file system without holes calls everything allocated.
+    let (ranges, condition) = ask(&mut admin, GET, 1);
+    let covers = |&(slba, blocks): &(u64, u64)| slba <= 256 && slba + blocks >= 272;
+    assert!(ranges.iter().any(covers) && condition == complete, "{ranges:?}");
+    let part = GetLbaStatus { slba: 260, blocks: Some(2), ..GET };
+    assert_eq!(ask(&mut admin, part, 1), (vec![(260, 2)], complete));
+    assert_eq!(ask(&mut admin, GET, 2), (vec![(0, 2048)], complete));
+    let short = GetLbaStatus { bytes: 8, ..GET };
+    assert_eq!(ask(&mut admin, short, 2), (vec![], condition::NO_ROOM));
+    let mut head = [0xee; 4];
+    let sqe = GetLbaStatus { bytes: 4, ..GET }.emit(2);
+    admin.run("Get LBA Status", &sqe, &[], &mut head).unwrap();
+    assert_eq!(head, [0; 4], "the number of descriptors, and nothing else");
+    drop((client, admin));
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_store_that_does_not_answer_has_its_time_and_keeps_nobody_waiting() {
+    let server = serve(vec![stuck()]);
+    let client = connect(&server);
+    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    // How many others are served meanwhile: few in a machine that stalls, but not each time.
+    let served = (0..3).map(|_| {
+        let begun = Instant::now();
+        let (list, elapsed, flushes) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let list = ask(&mut admin, GET, 1);
+                (list, begun.elapsed())
+            });
+            let mut flushes = 0;
+            while !waiting.is_finished() {
+                client.flush(1).unwrap();
+                flushes += 1;
+            }
+            let (list, elapsed) = waiting.join().unwrap();
+            (list, elapsed, flushes)
+        });
+        assert_eq!(list, (vec![(0, 2048)], condition::COMPLETE), "all counts as allocated");
+        assert!((PATIENCE..PATIENCE * 10).contains(&elapsed), "{elapsed:?}");
+        flushes
+    });
+    assert!(served.into_iter().any(|flushes| flushes > 10), "the reactor waits, too");
+    drop((client, admin));
+    assert_nothing_left(&server);
+}
+
+/// An admin queue made by hand, whose controller is ready.
+fn admin_queue(harness: &Harness) -> Peer {
+    let mut peer = harness.ready(raw::PLAIN);
+    let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
+    let data = ConnectData::new([9; 16], CNTLID_DYNAMIC, NQN, "nqn.2024-01.test:other");
+    peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
+    assert!(peer.completion(1).is_success());
+    let enable = Property::set(property::CC, 0x0046_0061);
+    peer.send(&raw::command(2, enable, &[], raw::PLAIN));
+    assert!(peer.completion(2).is_success());
+    peer
+}
+
+#[test]
+fn look_ups_of_a_queue_are_few() {
+    let harness = Harness::with(server_config(vec![memory(2, MIB, 512), stuck()]));
+    let mut peer = admin_queue(&harness);
+    let all = (0..10).flat_map(|cid| raw::command(cid, GET.emit(1), &[], raw::PLAIN));
+    peer.send(&all.collect::<Vec<u8>>());
+    for _ in 0..6 {
+        assert_eq!(peer.any_completion().1, Status::COMMAND_INTERRUPTED);
+    }
+    for _ in 0..4 {
+        let (kind, pdu) = peer.next().unwrap();
+        assert_eq!(kind, PduType::C2hData as u8);
+        assert_eq!(read(&pdu[24..]), (vec![(0, 2048)], condition::COMPLETE));
+        assert!(peer.any_completion().1.is_success());
+    }
+    // They may come again.
+    peer.send(&raw::command(7, GET.emit(2), &[], raw::PLAIN));
+    assert_eq!(peer.next().unwrap().0, PduType::C2hData as u8);
+    drop(peer);
+    assert_eq!(harness.client.view().info().namespaces.len(), 2);
+}
+
+#[test]
+fn who_is_gone_is_not_waited_for() {
+    let store = Arc::<StuckStore>::default();
+    let harness = Harness::with(server_config(vec![stuck_in(&store)]));
+    let mut given_up_after = (1..4).map(|asked| {
+        let mut peer = admin_queue(&harness);
+        peer.send(&raw::command(3, GET.emit(1), &[], raw::PLAIN));
+        eventually("the store has it", || store.0.load(SeqCst) == asked);
+        let gone = Instant::now();
+        drop(peer);
+        eventually("it is given up", || harness.server.usage().store_commands == 0);
+        gone.elapsed()
+    });
+    // Not each time in a machine that stalls.
+    assert!(given_up_after.any(|time| time < PATIENCE), "it was waited for");
+    drop(admin_queue(&harness)); // the same host is taken again
+}
+
+#[test]
+fn a_namespace_may_go_meanwhile() {
+    let store = Arc::<StuckStore>::default();
+    let server = serve(vec![stuck_in(&store)]);
+    let mut admin = Admin::connect(&host_config(address(&server))).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&mut admin, GET, 1));
+        eventually("the store has it", || store.0.load(SeqCst) == 1);
+        server.reload(&[subsystem(Vec::new())]).unwrap();
+        assert_eq!(waiting.join().unwrap(), (vec![(0, 2048)], condition::COMPLETE));
+    });
+    let mut list = [0; 4096];
+    let sqe = GetLbaStatus { bytes: 4096, ..GET }.emit(1);
+    admin.run("Get LBA Status", &sqe, &[], &mut list).unwrap_err();
+}
+
+/// Asks, as a front does, what it is told to.
+struct Asking {
+    asks: Receiver<AllocationQuery>,
+    told: Sender<Told>,
+    number: u64,
+}
+
+impl Front for Asking {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Ok(query) = self.asks.try_recv() {
+            self.number += 1;
+            if !turn.look_up(query, self.number) {
+                self.told.send((self.number, None)).unwrap();
+            }
+        }
+        while let Some(found) = turn.next_look_up() {
+            self.told.send(found).unwrap();
+        }
+        if turn.stopping() {
+            turn.stop();
+        }
+    }
+
+    fn deadline(&self) -> Option<roadtrain_proto::time::Instant> {
+        Some(roadtrain_proto::time::Instant(0)) // look again
+    }
+}
+
+/// A query's number, and its answer.
+type Told = (u64, Option<Allocation>);
+
+/// A controller whose front asks.
+fn asking(server: &Server) -> (Controller, Sender<AllocationQuery>, Receiver<Told>) {
+    let (ask, asks) = channel();
+    let (told, answers) = channel();
+    let mut asks = Some(asks);
+    let controller = Controller::connect(host_config(address(server)), |_, _| {
+        let asks = asks.take().expect("one reactor");
+        Box::new(Asking { asks, told: told.clone(), number: 0 })
+    });
+    (controller.unwrap(), ask, answers)
+}
+
+const QUERY: AllocationQuery =
+    AllocationQuery { nsid: 1, slba: 8, blocks: 100, ranges: RANGES_MAX };
+
+#[test]
+fn fronts_hear_what_is_allocated_and_that_nobody_says() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let (controller, ask, answers) = asking(&server);
+
+    ask.send(QUERY).unwrap();
+    let all = Allocation { known: 8..108, allocated: iter::once(8..108).collect() };
+    assert_eq!(answers.recv_timeout(LONG).unwrap(), (1, Some(all)));
+    ask.send(AllocationQuery { nsid: 9, ..QUERY }).unwrap();
+    ask.send(AllocationQuery { slba: 4000, ..QUERY }).unwrap();
+    for number in [2, 3] {
+        assert_eq!(answers.recv_timeout(LONG).unwrap(), (number, None));
+    }
+    // The target goes: what was asked, and what is asked then, is answered.
+    drop(server);
+    for number in 4..20 {
+        ask.send(QUERY).unwrap();
+        assert_eq!(answers.recv_timeout(LONG).unwrap().0, number);
+    }
+    controller.stop();
+    controller.join();
+}

@@ -1,0 +1,69 @@
+//! Lanes that pause for latency-critical ones lose nothing of what they have received.
+
+use crate::harness::*;
+use crate::peer::{BLOCK, Harness, Peer, raw};
+use roadtrain_host_engine::Class;
+use roadtrain_wire::pdu::PduType;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const ENTRIES: u16 = 512;
+/// Takes the target many pauses, in one of which what is sent behind it arrives.
+const LONG_BURST: u16 = 400;
+/// What each of its commands zeroes.
+const ZEROED_BLOCKS: u32 = 500;
+/// More than a lane handles before it pauses.
+const BURST: u16 = 100;
+/// After that long a lane is not latency-critical any more.
+const FORGOTTEN: Duration = Duration::from_millis(15);
+
+fn commands(count: u16, command: impl Fn(u16) -> Sqe) -> Vec<u8> {
+    (0..count).flat_map(|cid| raw::command(cid, command(cid), &[], raw::PLAIN)).collect()
+}
+
+fn reads(count: u16, class: Class) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::READ, 1, 0, 1);
+    sqe.set_transport(BLOCK);
+    sqe.cdw13 = class.to_dsm().into();
+    commands(count, |_| sqe)
+}
+
+/// Each of `count` commands is answered once, by a PDU of that type.
+fn assert_answered(peer: &mut Peer, count: u16, expected: PduType) {
+    let mut answered = BTreeSet::new();
+    while answered.len() < usize::from(count) {
+        let (kind, pdu) = peer.next().expect("an answer");
+        assert_eq!(kind, expected as u8, "the answer to a command of another lane");
+        let at = if expected == PduType::C2hData { 8 } else { 20 };
+        let cid = u16::from_le_bytes([pdu[at], pdu[at + 1]]);
+        assert!(cid < count && answered.insert(cid), "{cid} answered twice");
+    }
+}
+
+/// The lane has yielded in its last own turn, is latency-critical since the end of it, and is served next in the
+/// middle of another lane's turn.
+#[test]
+fn a_lane_that_becomes_latency_critical_does_not_pause_in_between() {
+    let harness = Harness::with(server_config(vec![memory(1, 128 * MIB, BLOCK)]));
+    let mut critical = harness.queue_of(1, ENTRIES);
+    let mut bulk = harness.queue_of(2, ENTRIES);
+    let mut late = harness.queue_of(3, ENTRIES);
+    late.socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let zero = |cid: u16| {
+        let slba = u64::from(cid) * u64::from(ZEROED_BLOCKS);
+        Sqe::rw(opcode::WRITE_ZEROES, 1, slba, ZEROED_BLOCKS)
+    };
+    let long_burst = commands(LONG_BURST, zero);
+    for _ in 0..effort(6, 20) {
+        std::thread::sleep(FORGOTTEN);
+        critical.send(&reads(1, Class::Latency));
+        assert_answered(&mut critical, 1, PduType::C2hData);
+        late.send(&reads(1, Class::Latency));
+        assert_answered(&mut late, 1, PduType::C2hData);
+        bulk.send(&long_burst);
+        late.send(&reads(BURST, Class::Normal));
+        assert_answered(&mut late, BURST, PduType::C2hData);
+        assert_answered(&mut bulk, LONG_BURST, PduType::CapsuleResp);
+    }
+}

@@ -1,0 +1,267 @@
+//! A host made by hand, which does what it likes, beside one that behaves.
+
+use crate::harness::*;
+use roadtrain_host_engine::{Admin, Class, Client};
+use roadtrain_store::DiskStore;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server, ServerConfig};
+use roadtrain_wire::fabrics::{Connect, ConnectData, cattr};
+use roadtrain_wire::pdu::{Digests, Fes, IcReq, PduType};
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::status::Status;
+use roadtrain_wire::zerocopy::IntoBytes;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+#[allow(dead_code, reason = "shared with the tests of the state machines")]
+#[path = "../../../ether-proto/tests/ether_proto/common/raw.rs"]
+pub mod raw;
+
+/// Octets of a block, for `raw`.
+pub const BLOCK: u32 = 512;
+pub const ENTRIES: u16 = 8;
+/// Namespace that answers no read; [`Harness::scarce`] has it.
+pub const SLOW_NSID: u32 = 3;
+/// Largest buffer. A pool of [`Harness::scarce`] has two of them.
+pub const LARGE: u32 = 1 << 20;
+pub const SCARCE_BYTES: usize = 2 << 20;
+
+/// A target with a well-behaved client, and an admin queue for the I/O queues of hostile ones.
+pub struct Harness {
+    pub server: Server,
+    pub client: Client,
+    pub admin: Admin,
+    pub connections: usize,
+    /// The client's controller: another one would mean that its connection was lost.
+    cntlid: u16,
+    /// For data of the slow namespace.
+    fifo: Option<File>,
+    /// Of the namespace's file.
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl Harness {
+    pub fn new() -> Self {
+        Harness::with_file(|config| config.pool_bytes = 8 << 20)
+    }
+
+    /// With a file of 4 MiB as namespace 1 and memory as namespace 2.
+    pub fn with_file(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let exports = vec![file(1, &directory, 4 * MIB, BLOCK), memory(2, MIB, BLOCK)];
+        let mut config = server_config(exports);
+        adapt(&mut config);
+        Harness { _directory: Some(directory), ..Harness::with(config) }
+    }
+
+    /// With few buffers, and a [`slow`] namespace.
+    pub fn scarce(adapt: impl FnOnce(&mut ServerConfig)) -> Self {
+        let (export, fifo) = slow();
+        let harness = Harness::with_file(|config| {
+            config.pool_bytes = SCARCE_BYTES;
+            config.subsystems[0].namespaces.push(export);
+            adapt(config);
+        });
+        Harness { fifo: Some(fifo), ..harness }
+    }
+
+    /// Has all buffers of a scarce target out: one waits for data of `holder`'s write 2, whose transfer tag is returned,
+    /// and one for the slow namespace.
+    pub fn hold_buffers(&self, holder: &mut Peer) -> u16 {
+        holder.send(&write(2, LARGE, raw::PLAIN));
+        let ttag = holder.r2t(2);
+        holder.send(&slow_read(3, LARGE));
+        eventually("all buffers are out", || self.server.usage().buffer_bytes == SCARCE_BYTES);
+        ttag
+    }
+
+    pub fn with(config: ServerConfig) -> Self {
+        let server = Server::start(config).unwrap();
+        let client = connect(&server);
+        let mut config = host_config(address(&server));
+        config.keep_alive = std::time::Duration::ZERO;
+        let admin = Admin::connect(&config).unwrap();
+        let connections = server.usage().connections;
+        assert_eq!(connections, 3);
+        let cntlid = client.view().info().cntlid;
+        Harness { server, client, admin, connections, cntlid, fifo: None, _directory: None }
+    }
+
+    pub fn peer(&self) -> Peer {
+        let socket = TcpStream::connect(address(&self.server)).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Peer { socket, digests: raw::PLAIN }
+    }
+
+    /// A peer past ICReq and ICResp.
+    pub fn ready(&self, digests: Digests) -> Peer {
+        let mut peer = self.peer();
+        peer.send(IcReq::new(digests, 0, 0).as_bytes());
+        let (kind, _) = peer.next().unwrap();
+        assert_eq!(kind, PduType::IcResp as u8);
+        peer.digests = digests;
+        peer
+    }
+
+    pub fn connect_capsule(&self, digests: Digests) -> Vec<u8> {
+        self.connect_capsule_of(1, ENTRIES, Class::Normal, digests)
+    }
+
+    fn connect_capsule_of(
+        &self,
+        qid: u16,
+        entries: u16,
+        class: Class,
+        digests: Digests,
+    ) -> Vec<u8> {
+        let cattr = cattr::DISABLE_SQ_FLOW_CONTROL | class.to_cattr();
+        let connect = Connect { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms: 0 };
+        let data = ConnectData::new([7; 16], self.admin.cntlid, NQN, HOST_NQN);
+        raw::command(1, connect.emit(), data.as_bytes(), digests)
+    }
+
+    /// A peer with a connected I/O queue of [`ENTRIES`].
+    pub fn queue(&self, digests: Digests) -> Peer {
+        let mut peer = self.ready(digests);
+        peer.send(&self.connect_capsule(digests));
+        assert!(peer.completion(1).is_success());
+        peer
+    }
+
+    /// As [`Harness::queue`], one of several.
+    pub fn queue_of(&self, qid: u16, entries: u16) -> Peer {
+        self.queue_of_class(qid, entries, Class::Normal)
+    }
+
+    /// As [`Harness::queue_of`], with digests.
+    pub fn queue_with(&self, qid: u16, entries: u16, digests: Digests) -> Peer {
+        let mut peer = self.ready(digests);
+        peer.send(&self.connect_capsule_of(qid, entries, Class::Normal, digests));
+        assert!(peer.completion(1).is_success());
+        peer
+    }
+
+    /// As [`Harness::queue_of`], of a class.
+    pub fn queue_of_class(&self, qid: u16, entries: u16, class: Class) -> Peer {
+        let mut peer = self.ready(raw::PLAIN);
+        peer.send(&self.connect_capsule_of(qid, entries, class, raw::PLAIN));
+        assert!(peer.completion(1).is_success());
+        peer
+    }
+
+    /// The target still serves others, and has nothing left of hostile peers.
+    pub fn assert_healthy(&self) {
+        eventually("the hostile connection is gone", || {
+            self.fifo.iter().for_each(feed);
+            let usage = self.server.usage();
+            usage.connections == self.connections && usage.buffer_bytes == 0
+        });
+        self.client.write(1, 0, pattern(65536, 1), false).unwrap();
+        assert!(*self.client.read(1, 0, Buffer::alloc(65536)).unwrap() == *pattern(65536, 1));
+        assert_eq!(self.client.view().info().cntlid, self.cntlid, "the client had to reconnect");
+    }
+}
+
+pub struct Peer {
+    pub socket: TcpStream,
+    pub digests: Digests,
+}
+
+impl Peer {
+    /// Sends; the target may have closed the connection already.
+    pub fn send(&mut self, octets: &[u8]) {
+        let _ = self.socket.write_all(octets);
+    }
+
+    /// The next PDU; `None` when the target has closed the connection.
+    pub fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut pdu = vec![0; 8];
+        match self.socket.read_exact(&mut pdu) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => panic!("no answer: {e}"),
+            Err(_) => return None,
+        }
+        let plen = u32::from_le_bytes([pdu[4], pdu[5], pdu[6], pdu[7]]) as usize;
+        pdu.resize(plen, 0);
+        self.socket.read_exact(&mut pdu[8..]).unwrap();
+        Some((pdu[0], pdu))
+    }
+
+    /// The next PDU must be a completion: of which command.
+    pub fn any_completion(&mut self) -> (u16, Status) {
+        let (kind, pdu) = self.next().expect("a completion");
+        assert_eq!(kind, PduType::CapsuleResp as u8);
+        let field = |at: usize| u16::from_le_bytes([pdu[at], pdu[at + 1]]);
+        (field(20), Status::from_field(field(22)))
+    }
+
+    /// The next PDU must be the completion of `cid`.
+    pub fn completion(&mut self, cid: u16) -> Status {
+        let (completed, status) = self.any_completion();
+        assert_eq!(completed, cid);
+        status
+    }
+
+    /// The next PDU must be the R2T for `cid`: its TTAG.
+    pub fn r2t(&mut self, cid: u16) -> u16 {
+        let (kind, pdu) = self.next().expect("an R2T");
+        assert_eq!(kind, PduType::R2t as u8);
+        assert_eq!(u16::from_le_bytes([pdu[8], pdu[9]]), cid);
+        u16::from_le_bytes([pdu[10], pdu[11]])
+    }
+
+    /// A C2HTermReq that blames us for `fes`, then the end.
+    pub fn assert_terminated(mut self, fes: Fes) {
+        loop {
+            let (kind, pdu) = self.next().expect("a C2HTermReq before the end");
+            if kind == PduType::C2hTermReq as u8 {
+                assert_eq!(u16::from_le_bytes([pdu[8], pdu[9]]), fes as u16, "{fes:?} expected");
+                break;
+            }
+        }
+        assert_eq!(self.next(), None, "nothing after a C2HTermReq");
+    }
+
+    /// The target ends the connection, whatever it says.
+    pub fn assert_ends(mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+pub fn write(cid: u16, len: u32, digests: Digests) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::WRITE, 1, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], digests)
+}
+
+/// A namespace on a FIFO, which answers reads as far as it is fed.
+pub fn slow() -> (Export, File) {
+    let (fifo, data) = std::io::pipe().unwrap();
+    let store = DiskStore::from_file(File::from(OwnedFd::from(fifo)), 2 * MIB, BLOCK).unwrap();
+    rustix::fs::fcntl_setfl(&data, OFlags::NONBLOCK).unwrap();
+    let export = Export::with_store(SLOW_NSID, Arc::new(store));
+    (export, File::from(OwnedFd::from(data)))
+}
+
+/// Writes as much as the FIFO takes.
+pub fn feed(mut fifo: &File) {
+    while fifo.write(&[0; 65536]).is_ok() {}
+}
+
+/// A read that keeps its buffer until the namespace is fed.
+pub fn slow_read(cid: u16, len: u32) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::READ, SLOW_NSID, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], raw::PLAIN)
+}
+
+pub fn read(cid: u16, len: u32) -> Vec<u8> {
+    let mut sqe = Sqe::rw(opcode::READ, 1, 0, len / BLOCK);
+    sqe.set_transport(len);
+    raw::command(cid, sqe, &[], raw::PLAIN)
+}

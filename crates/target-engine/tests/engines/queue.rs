@@ -1,0 +1,249 @@
+//! Queue mode: any thread, bounded, nothing lost at the end.
+
+use crate::harness::*;
+use roadtrain_host_engine::{Class, Client, Completer, Completion, LaneReading, Op, Request};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_wire::status::Status;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+
+#[test]
+fn clients_are_shared_by_threads() {
+    let server = serve(vec![memory(1, 16 * MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, reactors(2));
+    let client = Client::connect(config).unwrap();
+    let threads = (0..8u64).map(|thread| {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            for round in 0..50 {
+                let slba = thread * 64;
+                client.write(1, slba, pattern(4096, thread * 1000 + round), false).unwrap();
+                let got = client.read(1, slba, Buffer::alloc(4096)).unwrap();
+                assert!(*got == *pattern(4096, thread * 1000 + round));
+            }
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// What has ended.
+struct Ended(std::sync::Mutex<Vec<(u64, Status)>>);
+
+impl Completer for Ended {
+    fn complete(&self, completion: Completion) {
+        self.0.lock().unwrap().push((completion.token, completion.status));
+    }
+}
+
+/// One completer hears of many requests, whose data lies in memory of the caller.
+#[test]
+fn a_completer_hears_of_all() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = Client::connect(host_config(address(&server))).unwrap();
+    let ended = Arc::new(Ended(std::sync::Mutex::default()));
+    let completer: Arc<dyn Completer> = ended.clone();
+    let mut memory = vec![7u8; 16 * 512];
+    memory[3 * 512] = 9;
+    for op in [Op::Write, Op::Read] {
+        for (slot, block) in memory.chunks_mut(512).enumerate() {
+            let start = std::ptr::NonNull::new(block.as_mut_ptr()).unwrap();
+            // SAFETY: nobody uses the memory before all have ended, below.
+            let buffer = Some(unsafe { Buffer::foreign(start, 512) });
+            let (slba, token) = (slot as u64, slot as u64);
+            let (fua, urgent, class) = (false, false, Class::Normal);
+            let request =
+                Request { op, nsid: 1, slba, blocks: 1, fua, urgent, class, buffer, token };
+            client.try_submit(request, &completer).unwrap();
+        }
+        eventually("all have ended", || ended.0.lock().unwrap().len() == 16);
+        let mut all = std::mem::take(&mut *ended.0.lock().unwrap());
+        all.sort_by_key(|(token, _)| *token);
+        assert!(all.iter().map(|(token, _)| *token).eq(0..16), "each once");
+        assert!(all.iter().all(|(_, status)| status.is_success()));
+        if op == Op::Write {
+            memory.fill(0);
+        }
+    }
+    assert!(memory[3 * 512] == 9 && memory[0] == 7 && memory[16 * 512 - 1] == 7);
+}
+
+/// Other threads see what the lanes do.
+#[test]
+fn lanes_are_metered() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, reactors(2));
+    let client = Client::connect(config).unwrap();
+    for slot in 0..10 {
+        client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+    }
+    client.flush(1).unwrap();
+    client.read(1, 1 << 40, Buffer::alloc(4096)).unwrap_err();
+    let sum = |of: fn(&LaneReading) -> u64| client.view().lanes().iter().map(of).sum::<u64>();
+    assert_eq!(client.view().lanes().len(), 2);
+    eventually("all are counted", || sum(|lane| lane.requests) == 12);
+    eventually("and their data", || sum(|lane| lane.data_bytes) == 11 * 4096);
+    eventually("the error is counted", || sum(|lane| lane.errors) == 1);
+    eventually("nothing is in flight", || sum(|lane| lane.in_flight.into()) == 0);
+}
+
+/// What is submitted on a lane's core goes over that lane.
+#[test]
+fn requests_stay_on_their_core() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return crate::skipped::skipped("a single core");
+    }
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.cores) = (2, vec![0, 1]);
+    let client = Client::connect(config).unwrap();
+    let writer = client.clone();
+    let thread = std::thread::spawn(move || {
+        roadtrain_reactor::tuning::pin_to_core(1).unwrap();
+        for slot in 0..20 {
+            writer.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+        }
+    });
+    thread.join().unwrap();
+    eventually("all went over the second lane", || {
+        client.view().lanes().iter().map(|lane| lane.requests).eq([0, 20])
+    });
+}
+
+/// Lanes' counters, from any thread.
+#[test]
+fn counters_are_asked_for() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    (config.lanes, config.reactors) = (3, Some(2));
+    let client = Client::connect(config).unwrap();
+    assert_eq!(client.view().affinities().len(), 2);
+    for slot in 0..10 {
+        client.write(1, slot * 8, pattern(4096, slot), false).unwrap();
+    }
+    // A reactor that does not answer soon is left out.
+    eventually("all are counted", || {
+        let stats = client.stats();
+        let counted = (stats.requests, stats.data_bytes) == (10, 10 * 4096);
+        counted && stats.sends >= 10 && stats.waits > 0
+    });
+}
+
+#[test]
+fn a_full_desk_hands_requests_back_or_waits() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let mut config = host_config(address(&server));
+    config.queue_entries = 4;
+    let client = Client::connect(config).unwrap();
+    // The reactor is held by a callback, so that nothing moves.
+    let (held, release) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let barriers = (held.clone(), release.clone());
+    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+        barriers.0.wait();
+        barriers.1.wait();
+    });
+    held.wait();
+    let (done, completions) = channel();
+    let mut taken = 0;
+    let refused = loop {
+        match client.try_submit_to(request(Op::Flush, 0, 0, None, taken), &done) {
+            Ok(()) => taken += 1,
+            Err(request) => break request,
+        }
+    };
+    assert_eq!((taken, refused.token), (4, 4));
+    let waiter = std::thread::spawn({
+        let (client, done) = (client.clone(), done.clone());
+        move || client.submit_to(refused, &done)
+    });
+    release.wait();
+    waiter.join().unwrap();
+    let mut tokens: Vec<u64> = completions.iter().take(5).map(|c| c.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn dropping_the_last_clone_finishes_what_was_submitted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = serve(vec![file(1, &directory, 16 * MIB, 512)]);
+    let client = connect(&server);
+    let ended = Arc::new(AtomicU64::new(0));
+    for slot in 0..200u64 {
+        let ended = ended.clone();
+        let write = request(Op::Write, slot * 8, 8, Some(pattern(4096, slot)), slot);
+        client.submit(write, move |completion| {
+            assert!(completion.status.is_success() && completion.token == slot);
+            ended.fetch_add(1, Relaxed);
+        });
+    }
+    drop(client);
+    assert_eq!(ended.load(Relaxed), 200);
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn callbacks_may_submit_and_may_hold_the_last_clone() {
+    fn again(client: Client, left: u32, done: std::sync::mpsc::Sender<()>) {
+        if left == 0 {
+            drop(client); // the last one, on the reactor's own thread
+            return done.send(()).unwrap();
+        }
+        let next = client.clone();
+        let buffer = Some(Buffer::alloc(512));
+        client.submit(request(Op::Read, 0, 1, buffer, 0), move |completion| {
+            assert!(completion.status.is_success());
+            again(next, left - 1, done);
+        });
+    }
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let (done, ended) = channel();
+    again(connect(&server), 1000, done);
+    ended.recv_timeout(LONG).unwrap();
+    assert_nothing_left(&server);
+}
+
+#[test]
+fn a_callback_cannot_wait_and_its_panic_harms_nobody() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = connect(&server);
+    let (done, ended) = channel();
+    let inner = client.clone();
+    client.submit(request(Op::Flush, 0, 0, None, 0), move |_| {
+        let error = inner.read(1, 0, Buffer::alloc(512)).unwrap_err();
+        drop(inner);
+        done.send((error.status, error.buffer.unwrap().len())).unwrap();
+        panic!("this is part of the test");
+    });
+    let (status, len) = ended.recv_timeout(LONG).unwrap();
+    assert!(status.is(Status::COMMAND_SEQUENCE_ERROR) && len == 512);
+    client.flush(1).unwrap();
+}
+
+#[test]
+fn requests_that_make_no_sense_fail_here() {
+    let server = serve(vec![memory(1, MIB, 512)]);
+    let client = connect(&server);
+    let nonsense = [
+        request(Op::Read, 0, 1, None, 0),
+        request(Op::Write, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(Op::Compare, 0, 70_000, Some(Buffer::alloc(512)), 0),
+        request(Op::Flush, 0, 0, Some(Buffer::alloc(512)), 0),
+        request(Op::Discard, 0, 0, None, 0),
+    ];
+    for request in nonsense {
+        assert!(client.run(request).unwrap_err().status.is(Status::INVALID_FIELD));
+    }
+    // Blocks and buffer disagree: the target or the connection says so, and the client goes on.
+    assert!(client.run(request(Op::Read, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    assert!(client.run(request(Op::Write, 0, 2, Some(Buffer::alloc(512)), 0)).is_err());
+    for (nsid, len) in [(1, 100), (1, 0), (7, 512)] {
+        assert_eq!(
+            client.read(nsid, 0, Buffer::alloc(len)).unwrap_err().buffer.unwrap().len(),
+            len
+        );
+    }
+    client.read(1, 0, Buffer::alloc(512)).unwrap();
+}

@@ -1,0 +1,112 @@
+//! Peers that do not take what they have asked for: all that waits for them is in buffers, which are bounded.
+
+use crate::harness::*;
+use crate::peer::*;
+use roadtrain_host_engine::Class;
+use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, Property, cattr, property};
+use roadtrain_wire::log::{GetLogPage, lid};
+use roadtrain_wire::pdu::PduType;
+use roadtrain_wire::sqe::{Sqe, opcode};
+use roadtrain_wire::zerocopy::IntoBytes;
+use std::time::Duration;
+
+const PAGE_BYTES: u32 = 1 << 20;
+/// More pages than both ends' sockets and the buffers hold.
+const PAGES: u16 = 28;
+const POOL_BYTES: usize = 8 << 20;
+/// CC: enabled, SQEs of 64 octets, CQEs of 16.
+const ENABLED: u32 = 4 << 20 | 6 << 16 | 1;
+
+/// A controller that is enabled, by hand.
+fn admin_queue(harness: &Harness) -> Peer {
+    let mut peer = harness.ready(raw::PLAIN);
+    let cattr = cattr::DISABLE_SQ_FLOW_CONTROL | Class::Normal.to_cattr();
+    let connect = Connect { recfmt: 0, qid: 0, sqsize: 31, cattr, kato_ms: 0 };
+    let data = ConnectData::new([9; 16], CNTLID_DYNAMIC, NQN, "nqn.x:other");
+    peer.send(&raw::command(1, connect.emit(), data.as_bytes(), raw::PLAIN));
+    assert!(peer.completion(1).is_success());
+    peer.send(&raw::command(1, Property::set(property::CC, ENABLED), &[], raw::PLAIN));
+    assert!(peer.completion(1).is_success());
+    peer
+}
+
+/// Asks for `PAGES` log pages, each with room for `PAGE_BYTES`. In one piece: while much of one page is unsent, the
+/// target does not hear the next command.
+fn ask_for_pages(peer: &mut Peer) {
+    let commands = (2..2 + PAGES).flat_map(|cid| {
+        let sqe = GetLogPage::new(lid::ERROR, PAGE_BYTES).emit(0);
+        raw::command(cid, sqe, &[], raw::PLAIN)
+    });
+    peer.send(&commands.collect::<Vec<u8>>());
+}
+
+#[test]
+fn pages_that_wait_to_be_sent_are_in_buffers() {
+    let harness = Harness::with_file(|config| config.pool_bytes = POOL_BYTES);
+    let mut peer = admin_queue(&harness);
+    ask_for_pages(&mut peer);
+    eventually("pages are in buffers", || harness.server.usage().buffer_bytes >= 1 << 20);
+    assert!(harness.server.usage().buffer_bytes <= POOL_BYTES);
+    for _ in 0..PAGES {
+        let (kind, pdu) = peer.next().expect("a page");
+        assert_eq!((kind, pdu.len()), (PduType::C2hData as u8, 24 + PAGE_BYTES as usize));
+        assert!(pdu[24 + 4096..].iter().all(|&octet| octet == 0), "what a buffer held before");
+    }
+    drop(peer);
+    harness.assert_healthy();
+}
+
+#[test]
+fn a_peer_that_does_not_take_its_pages_is_ended_when_others_need_buffers() {
+    let harness = Harness::with_file(|config| {
+        (config.pool_bytes, config.transfer_timeout) = (2 << 20, Duration::from_millis(200));
+    });
+    let mut peer = admin_queue(&harness);
+    ask_for_pages(&mut peer);
+    eventually("every buffer is taken", || harness.server.usage().buffer_bytes == 2 << 20);
+    harness.client.write(1, 0, pattern(65536, 1), false).unwrap();
+    eventually("its connection is ended", || {
+        harness.server.usage().connections == harness.connections
+    });
+    harness.assert_healthy();
+}
+
+#[test]
+fn a_reactor_sleeps_while_a_lane_waits_for_buffers() {
+    let harness = Harness::with_file(|config| config.pool_bytes = POOL_BYTES);
+    let mut peer = admin_queue(&harness);
+    ask_for_pages(&mut peer);
+    eventually("every buffer is taken", || harness.server.usage().buffer_bytes == POOL_BYTES);
+    // Each look wakes the reactor, which sleeps again if nothing else keeps it awake.
+    let before = harness.server.stats().waits;
+    eventually("the reactor sleeps", || harness.server.stats().waits >= before + 3);
+}
+
+/// Its commands wait with the network, not here.
+#[test]
+fn a_lane_with_much_unsent_is_not_received_from() {
+    const LEN: u32 = 128 << 10;
+    const READS: u16 = 400;
+    /// 50 MiB are asked for. What may be unsent in buffers, and what a few receives at once add to it.
+    const HELD_MAX: usize = 16 << 20;
+    let harness = Harness::with_file(|config| config.pool_bytes = 64 << 20);
+    let mut peer = harness.queue_with(1, READS + 2, raw::BOTH);
+    for cid in 2..2 + READS {
+        let mut sqe = Sqe::rw(opcode::READ, 2, 0, LEN / BLOCK); // staged, because of the digests
+        sqe.set_transport(LEN);
+        peer.send(&raw::command(cid, sqe, &[], raw::BOTH));
+        // Twice: what was sent before has been looked at.
+        let _ = harness.server.usage();
+        let held = harness.server.usage().buffer_bytes;
+        assert!(held <= HELD_MAX, "{held} octets wait for a peer that does not read");
+    }
+    harness.client.write(1, 8, pattern(65536, 1), false).unwrap(); // others go on
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < usize::from(READS) {
+        let (kind, pdu) = peer.next().expect("the data");
+        assert_eq!((kind, pdu.len()), (PduType::C2hData as u8, 24 + 4 + LEN as usize + 4));
+        assert!(answered.insert(u16::from_le_bytes([pdu[8], pdu[9]])), "answered twice");
+    }
+    drop(peer);
+    harness.assert_healthy();
+}
