@@ -32,7 +32,8 @@ everyday() {
 seldom() {
     step 'clippy without Ethernet and Ceph'
     # Front has nothing of them; the engines are checked on the way.
-    cargo clippy -p roadtrain-host-engine -p roadtrain-target-engine -p roadtrain --no-default-features --quiet -- -D warnings
+    cargo clippy -p roadtrain --no-default-features --quiet -- -D warnings
+    cargo test -p roadtrain --no-default-features --features rbd --lib --quiet args::
     step documentation
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
     cargo test --workspace --doc --quiet

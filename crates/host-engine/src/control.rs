@@ -237,10 +237,6 @@ impl Control {
 
     // ---- What reactors tell ----
 
-    #[cfg_attr(
-        not(feature = "ether"),
-        allow(unreachable_code, unused_variables, reason = "without Ethernet none is found")
-    )]
     fn link_found(&mut self, found: Found) {
         let theirs = found.after(self.seat.ports_before);
         self.each_lane(|lane| Order::Offer { lane, found: theirs.clone() });

@@ -3,7 +3,6 @@
 //! What becomes of requests when the connection is lost or the target does not answer is decided by
 //! `host_proto::requests`.
 
-#[cfg(feature = "ether")]
 mod ether;
 mod express;
 #[cfg(test)]

@@ -4,12 +4,6 @@
 //! A program uses [`Client`], whose methods wait, or gives a [`Front`] to a [`Controller`], which runs it on its
 //! reactors.
 
-// What only Ethernet uses is checked for use where it is built.
-#![cfg_attr(
-    not(feature = "ether"),
-    allow(dead_code, reason = "parts that only lanes over Ethernet use")
-)]
-
 mod address;
 mod admin;
 mod api;
@@ -20,7 +14,6 @@ mod controller;
 mod counters;
 mod discovery;
 mod error;
-#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod finder;
 mod follower;

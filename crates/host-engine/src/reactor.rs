@@ -3,7 +3,6 @@
 #[cfg(feature = "testing")]
 mod by_hand;
 mod express;
-#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 mod look_ups;
 mod paths;

@@ -43,7 +43,6 @@ macro_rules! transports {
         pub(crate) fn $name $(<$lt>)?($self: $this $(, $arg: $ty)*) $(-> $ret)? {
             match $self {
                 $enum::Tcp(transport) => transport.$name($($arg),*),
-                #[cfg(feature = "ether")]
                 $enum::Ether(transport) => transport.$name($($arg),*),
             }
         }

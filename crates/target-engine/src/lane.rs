@@ -1,7 +1,6 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
 mod admin;
-#[cfg(feature = "ether")]
 pub(super) mod ether;
 pub(super) mod execution;
 mod flow;
@@ -58,7 +57,6 @@ pub(super) enum LaneError {
     #[error("{0}")]
     Ended(&'static str),
     /// The host has broken the protocol of frames.
-    #[cfg_attr(not(feature = "ether"), allow(dead_code, reason = "of lanes over Ethernet"))]
     #[error("{0}")]
     Broken(String),
     #[error("{0} for {1:?}, while other connections wait for the buffer")]

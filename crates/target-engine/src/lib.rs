@@ -37,12 +37,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// What only Ethernet uses is checked for use where it is built.
-#![cfg_attr(
-    not(feature = "ether"),
-    allow(dead_code, reason = "parts that only lanes over Ethernet use")
-)]
-
 #[cfg(test)]
 mod authentication_tests;
 #[cfg(test)]
@@ -50,7 +44,6 @@ mod connection_limit_tests;
 mod control;
 mod drain;
 mod error;
-#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod exclusion;
 mod export;
@@ -96,7 +89,6 @@ mod uncorrectable;
 
 pub use error::ServerError;
 pub use ether::EtherConfig;
-#[cfg(feature = "ether")]
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
 pub use handover::{HandOverError, Inherited, Reserved};

@@ -3,7 +3,6 @@
 mod accept;
 #[cfg(test)]
 mod by_hand;
-#[cfg_attr(not(feature = "ether"), path = "reactor/no_frames.rs")]
 mod frames;
 mod lanes;
 mod moves;

@@ -3,7 +3,6 @@
 use super::control::Control;
 use super::drain::DRAIN_TIMEOUT;
 use super::error::ServerError;
-#[cfg(feature = "ether")]
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
@@ -291,7 +290,6 @@ pub struct Server {
 
 impl Server {
     /// Frames that all reactors have dropped since the start.
-    #[cfg(feature = "ether")]
     #[must_use]
     pub fn drops(&self) -> Drops {
         self.ask(Order::Frames).fold(Drops::default(), |sum, (drops, _)| sum + drops)

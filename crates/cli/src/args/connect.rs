@@ -13,7 +13,7 @@ pub enum Transport {
     #[default]
     Tcp,
     /// Frames, straight on Ethernet.
-    #[cfg_attr(not(feature = "ether"), value(hide = true))]
+    #[value(hide = !cfg!(feature = "ether"))]
     Ether,
 }
 

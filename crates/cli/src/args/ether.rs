@@ -1,4 +1,5 @@
-//! How frames are, without TCP and IP.
+//! Options of frames, without TCP and IP. A program that was built without Ethernet does not show them, and refuses
+//! what needs them.
 
 use super::word;
 use clap::{Args, ValueEnum};
@@ -9,6 +10,10 @@ use roadtrain_proto::security::SealUse;
 use roadtrain_target_engine::EtherConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Says why there is no Ethernet.
+const WITHOUT: &str = "this program was built without Ethernet";
+const IS_BUILT: bool = cfg!(feature = "ether");
 
 /// What ports at interfaces are made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -68,25 +73,25 @@ impl From<SealWhen> for SealUse {
 #[command(next_help_heading = "Ethernet (-t ether)")]
 pub struct EtherArgs {
     /// EtherType of the frames, the same at both ends [default: 0x88b5].
-    #[arg(long, value_name = "N", value_parser = parse_ethertype)]
+    #[arg(long, hide = !IS_BUILT, value_name = "N", value_parser = parse_ethertype)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<u16>,
     /// VLAN that the frames are tagged with [default: none].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    #[arg(long, hide = !IS_BUILT, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Whether frames are sealed with keys of the authentication (AES-GCM): so that nobody else reads, alters or
     /// repeats them.
-    #[arg(long, value_name = "WHEN", default_value = "allowed")]
+    #[arg(long, hide = !IS_BUILT, value_name = "WHEN", default_value = "allowed")]
     pub seal: SealWhen,
     /// What sends and receives frames.
-    #[arg(long, value_name = "KIND", default_value_t)]
+    #[arg(long, hide = !IS_BUILT, value_name = "KIND", default_value_t)]
     pub port_kind: PortKindName,
     /// One request (or answer) a frame, for measurements.
-    #[arg(long)]
+    #[arg(long, hide = !IS_BUILT)]
     pub no_request_batching: bool,
     /// One piece of data a frame, for measurements.
-    #[arg(long)]
+    #[arg(long, hide = !IS_BUILT)]
     pub no_data_batching: bool,
 }
 
@@ -144,6 +149,9 @@ impl EtherArgs {
     /// # Errors
     /// What is wrong.
     pub fn check(&self) -> Result<(), String> {
+        if !IS_BUILT {
+            return Err(WITHOUT.into());
+        }
         if self.vlan.is_some_and(|vlan| !(1..=4094).contains(&vlan)) {
             return Err("vlan is not in 1 to 4094".into());
         }
@@ -182,7 +190,7 @@ fn check_ethertype(ethertype: u16) -> Result<(), String> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "ether"))]
 mod tests {
     use super::*;
 
@@ -200,5 +208,37 @@ mod tests {
         let args = EtherArgs { vlan: Some(7), port_kind: PortKindName::Xdp, ..Default::default() };
         assert!(args.check().is_err());
         assert_eq!(EtherArgs { port_kind: PortKindName::Packet, ..args }.check(), Ok(()));
+    }
+}
+
+#[cfg(all(test, not(feature = "ether")))]
+mod without {
+    use super::WITHOUT;
+    use crate::args::{Cli, Command};
+    use crate::config::ServeConfig;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn ethernet_is_refused_with_the_reason() {
+        let file = "[ether]\ninterfaces = \"eth1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+        let error = ServeConfig::parse(file).expect_err("there is no Ethernet");
+        assert!(error.contains(WITHOUT), "{error}");
+        for line in ["-t ether -a eth1", "-a ether:eth1"] {
+            let words = format!("roadtrain serve {line} -n nqn.x:y --namespace mem:4k");
+            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let Command::Serve(args) = cli.command else { unreachable!() };
+            let error = ServeConfig::from_args(&args).expect_err("there is no Ethernet");
+            assert!(error.message.contains(WITHOUT), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn help_does_not_speak_of_it() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands_mut() {
+            let help = sub.render_long_help().to_string().to_lowercase();
+            assert!(!help.contains("-t ether") && !help.contains("ethernet"), "{help}");
+        }
     }
 }

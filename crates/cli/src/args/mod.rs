@@ -21,7 +21,6 @@ mod class;
 mod connect;
 mod ctl;
 mod doctor;
-#[cfg_attr(not(feature = "ether"), path = "no_ether.rs")]
 mod ether;
 mod gateway;
 mod generate;
@@ -55,9 +54,7 @@ pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
 pub use ctl::{CtlArgs, CtlCommand, SnapshotCommand, SnapshotName};
 pub use doctor::DoctorArgs;
-pub use ether::EtherArgs;
-#[cfg(feature = "ether")]
-pub use ether::PortKindName;
+pub use ether::{EtherArgs, PortKindName};
 pub use gateway::{
     CephArgs, GatewayAddArgs, GatewayArgs, GatewayCommand, GatewayRemoveArgs, GatewayShowArgs,
     GroupArgs, MemberArgs,
@@ -270,7 +267,6 @@ mod tests {
         for line in [
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace mem:1GiB \
              --namespace file:disk.img,size=2GiB,lba=4096 --policy i10 --cores 1",
-            #[cfg(feature = "ether")]
             "serve -t ether -a eth0,eth1 -a tcp:127.0.0.1 --vlan 7 --ethertype 0x88b6 --port-kind packet -n nqn.x:y \
              --namespace mem:1GiB",
             "bench -t tcp -a 127.0.0.1 -s 4420 -n nqn.x:y --rw randread --bs 4k --depth 128 --lanes 1 \

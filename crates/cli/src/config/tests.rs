@@ -46,8 +46,8 @@ fn flags_and_their_file_are_the_same() {
     assert_eq!(ServeConfig::parse(&example.to_toml()), Ok(example));
 }
 
-#[cfg(feature = "ether")]
 #[test]
+#[cfg_attr(not(feature = "ether"), ignore = "there is no Ethernet")]
 fn addresses_and_interfaces_go_together() {
     let line = "-a ether:eth1,ether:eth2 --vlan 7 --no-data-batching --namespace mem:4k";
     let config = flags(line).unwrap();

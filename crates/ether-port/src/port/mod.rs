@@ -154,6 +154,10 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
+fn without_sockets() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this program was built without Ethernet")
+}
+
 fn is_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists)
 }
@@ -190,6 +194,7 @@ impl Port {
     pub fn open(interface: &str, socket_number: u16, config: &PortConfig) -> io::Result<Port> {
         match medium::open(interface, socket_number) {
             Some(opened) => Ok(Port::over(opened?, interface, socket_number, config)),
+            None if !cfg!(feature = "sockets") => Err(without_sockets()),
             None => once_free(|| Port::open_at_once(interface, socket_number, config))
                 .map_err(|error| reason::explained(error, config.kind)),
         }

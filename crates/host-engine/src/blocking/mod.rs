@@ -1,6 +1,5 @@
 //! A queue pair driven by blocking calls: connecting, the admin queue, discovery. Control plane only.
 
-#[cfg(feature = "ether")]
 mod ether;
 mod near;
 mod secure;
@@ -137,13 +136,7 @@ impl BlockingQpair {
                 Box::new(tcp(*address, config, entries, (config.timeout, None), psk)?)
             }
             Address::Name(name) => Box::new(tcp_by_name(name, config, entries, psk)?),
-            #[cfg(feature = "ether")]
             Address::Ether(address) => address.connect(config, entries, fence)?,
-            #[cfg(not(feature = "ether"))]
-            Address::Ether(address) => {
-                let _: &Fence = fence; // there are none
-                match *address {}
-            }
         };
         Ok(BlockingQpair { wire, completed: Vec::new(), timeout: config.timeout })
     }

@@ -1,7 +1,6 @@
 //! What a lane is connected by: a queue pair and what carries it, of whichever transport.
 
 mod error;
-#[cfg(feature = "ether")]
 pub(crate) mod ether;
 mod recording;
 mod tcp;
@@ -52,7 +51,6 @@ pub(crate) enum Link {
     /// Over a TCP connection of its own.
     Tcp(TcpLink),
     /// Straight on Ethernet.
-    #[cfg(feature = "ether")]
     Ether(ether::EtherLink),
 }
 

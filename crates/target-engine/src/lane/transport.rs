@@ -26,7 +26,6 @@ pub(super) enum Transport {
     /// A TCP connection of its own.
     Tcp(Tcp),
     /// Frames, over the reactor's ports.
-    #[cfg(feature = "ether")]
     Ether(Box<super::ether::Ether>),
 }
 
@@ -38,7 +37,6 @@ macro_rules! each {
     ($transport:expr, $t:ident => $call:expr) => {
         match $transport {
             Transport::Tcp($t) => $call,
-            #[cfg(feature = "ether")]
             Transport::Ether($t) => $call,
         }
     };
@@ -127,14 +125,12 @@ impl Transport {
         match self {
             Transport::Tcp(tcp) if tcp.stream().is_plain() => "tcp",
             Transport::Tcp(_) => "tls",
-            #[cfg(feature = "ether")]
             Transport::Ether(_) => "ether",
         }
     }
 
     /// Answers a command that returns no data.
     pub(super) fn respond(&mut self, now: Instant, slot: u16, status: Status, result: u64) {
-        #[cfg(feature = "ether")]
         if let Transport::Ether(ether) = self {
             ether.note_answer(now, slot);
         }
@@ -143,7 +139,6 @@ impl Transport {
 
     /// Answers a command with `bytes` of the slot's data.
     pub(super) fn respond_with_data(&mut self, now: Instant, slot: u16, bytes: u32, result: u64) {
-        #[cfg(feature = "ether")]
         if let Transport::Ether(ether) = self {
             ether.note_answer(now, slot);
         }

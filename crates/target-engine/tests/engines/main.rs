@@ -13,7 +13,6 @@ mod concatenation;
 mod control;
 mod copying;
 mod discovery;
-#[cfg(feature = "ether")]
 mod ether;
 mod express;
 mod fence;
