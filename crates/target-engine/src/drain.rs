@@ -14,8 +14,6 @@ use roadtrain_target_proto::{ControllerKind, ControllerView};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Default of [`ServerConfig::drain_timeout`](super::ServerConfig::drain_timeout).
-pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often is looked whether the hosts have gone elsewhere.
 const LOOK: Duration = Duration::from_millis(5);
 /// Without a new command for so long hosts are taken to have gone elsewhere.

@@ -1,12 +1,11 @@
 //! A lane at the target: a queue pair, what carries it, and the commands it executes.
 
 mod admin;
-pub(super) mod ether;
+mod data;
 pub(super) mod execution;
 mod flow;
 mod meter;
 mod recording;
-mod tcp;
 mod transport;
 
 use super::control::Control;
@@ -18,7 +17,7 @@ use super::tasks::Tasks;
 use super::tickets::Ticket;
 use crate::flushes::Unflushed;
 use crate::tasks::Outcome;
-use execution::{Execution, Payload};
+use data::{Execution, Payload};
 use flow::LaneFlow;
 pub(super) use flow::Parcel;
 use meter::Meter;
@@ -41,9 +40,10 @@ use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tcp::Tcp;
 use thiserror::Error;
 use transport::Transport;
+pub(super) use transport::ether::{Ether, EtherLane, Link};
+use transport::tcp::Tcp;
 
 /// Why a lane ends.
 #[derive(Debug, Error)]

@@ -57,6 +57,7 @@ mod flushes;
 mod handover;
 mod handshakes;
 mod health;
+mod inherited;
 mod kept_file;
 mod lane;
 mod listeners;
@@ -69,6 +70,7 @@ mod order;
 #[cfg(test)]
 mod per_io;
 mod powers;
+mod range_locks;
 mod rates;
 mod reactor;
 mod reservation_file;
@@ -91,7 +93,8 @@ pub use error::ServerError;
 pub use ether::EtherConfig;
 pub use ether::{Drop, Drops};
 pub use export::{Blocks, Export, Subsystem};
-pub use handover::{HandOverError, Inherited, Reserved};
+pub use handover::HandOverError;
+pub use inherited::{Inherited, Reserved};
 pub use kept_file::KeptPlace;
 pub use order::{LanePlace, Usage};
 pub use roadtrain_target_proto::{

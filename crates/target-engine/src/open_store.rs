@@ -1,10 +1,10 @@
 //! A namespace's store as all reactors share it: with an account of what was written to it and not flushed.
 
-use super::exclusion::Locks;
 use super::flushes::Flushes;
 #[cfg(test)]
 use super::kept_file::KeptPlace;
-use super::uncorrectable::Uncorrectable;
+use super::range_locks::Locks;
+use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{ByteRange, Custody, SizeWatcher, Store};
 use roadtrain_target_proto::execution;
 use std::io;
@@ -80,12 +80,6 @@ impl OpenStore {
         &self.locks
     }
 
-    /// Which blocks cannot be read.
-    #[inline]
-    pub(crate) fn uncorrectable(&self) -> &Uncorrectable {
-        &self.uncorrectable
-    }
-
     /// Who is to be told of failed flushes; `None`: none fails.
     #[inline]
     pub(crate) fn flushes(&self) -> Option<&Arc<Flushes>> {
@@ -134,6 +128,17 @@ impl execution::Store for OpenStore {
     #[inline]
     fn is_to_clear(&self, range: &ByteRange) -> bool {
         self.uncorrectable.is_to_clear(range)
+    }
+}
+
+impl Marked for OpenStore {
+    #[inline]
+    fn uncorrectable(&self) -> &Uncorrectable {
+        &self.uncorrectable
+    }
+
+    fn is_ours(&self) -> bool {
+        self.store.custody() == Custody::Ours
     }
 }
 

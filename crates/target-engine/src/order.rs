@@ -1,9 +1,10 @@
 //! What a reactor is told by other threads.
 
 use super::ether::{Drops, Request};
-use super::exclusion::{Grant, Notice};
+use super::exclusion::Notice;
 use super::listeners::ListenSocket;
 use super::meters::LaneCells;
+use super::range_locks::Grant;
 use super::tasks::Owner;
 use super::tickets::Ticket;
 use roadtrain_proto::security::SecuredAs;

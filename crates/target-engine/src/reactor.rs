@@ -4,6 +4,7 @@ mod accept;
 #[cfg(test)]
 mod by_hand;
 mod frames;
+mod hosts;
 mod lanes;
 mod moves;
 mod reservations;
@@ -18,7 +19,8 @@ use super::order::Order;
 use super::tasks::Tasks;
 use super::tickets::Tickets;
 use accept::Listeners;
-use frames::{Frames, Hosts};
+use frames::Frames;
+use hosts::Hosts;
 use lanes::Lanes;
 pub(super) use moves::Balance;
 use moves::Moves;

@@ -1,14 +1,13 @@
 //! A running target: its listeners and reactors.
 
 use super::control::Control;
-use super::drain::DRAIN_TIMEOUT;
 use super::error::ServerError;
 use super::ether::Drops;
 use super::ether::{EtherConfig, EtherPorts};
 use super::export::{Export, Subsystem};
-use super::handover::Inherited;
 use super::handshakes::{Handshakes, Secure};
 use super::health::{Health, Warden};
+use super::inherited::Inherited;
 use super::listeners::{self, Opened};
 use super::meters::{LaneCells, Meters};
 use super::order::{LanePlace, Order, Usage};
@@ -48,6 +47,9 @@ use tracing::{error, info};
 
 // A command that needs a longer buffer than there can be would wait for ever.
 const _: () = assert!(4096 << Limits::MDTS_MAX <= Pool::LEN_MAX);
+
+/// Default of [`ServerConfig::drain_timeout`].
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Default of [`ServerConfig::connect_timeout`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use super::export::{Blocks, Export, Subsystem};
 use super::open_store::OpenStore;
 use super::reservation_file::Kept;
-use super::uncorrectable::Uncorrectable;
+use super::uncorrectable::{Marked, Uncorrectable};
 use roadtrain_store::{
     BlockLimits, Custody, Geometry, OpenError, Place, Resize, StoreKind, StoreSpec,
 };

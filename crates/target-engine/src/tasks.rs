@@ -3,9 +3,10 @@
 //!
 //! A flush of a store may wait for that of another reactor, or be done for it ([`Tasks::woken`]).
 
-use super::exclusion::{Closed, Closing, Exclusions, Grant, HeldBack, Wires};
+use super::exclusion::{Closed, Closing, Exclusions, HeldBack, Wires};
 use super::flushes::Waker;
 use super::open_store::OpenStore;
+use super::range_locks::Grant;
 use super::uncorrectable::{Uncorrectable, Waiter};
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{Completion, Completions, Executor, Token};

@@ -2,7 +2,6 @@
 //! by [`Marks`]; here are the lock, and the file beside the store.
 
 use super::kept_file::{KeptPlace, Kind, with_suffix, write};
-use super::open_store::OpenStore;
 use roadtrain_proto::time::Instant;
 use roadtrain_store::{
     ByteRange, Completion, Completions, Custody, OpenError, Store, StoreKind, StoreSpec, Token,
@@ -56,6 +55,15 @@ pub(crate) struct Uncorrectable {
     /// Something is marked: all that commands look at while nothing is.
     any: AtomicBool,
     state: Mutex<State>,
+}
+
+/// An open store with marks.
+pub(crate) trait Marked: Send + Sync + 'static {
+    /// Its marks.
+    fn uncorrectable(&self) -> &Uncorrectable;
+
+    /// Tells whether nobody else has its blocks now.
+    fn is_ours(&self) -> bool;
 }
 
 /// The file of marks that is kept beside the file at `path`.
@@ -188,7 +196,7 @@ impl Uncorrectable {
     }
 
     /// A change is wanted by an operation of the store, or by nobody. It is answered when it is in force.
-    pub(crate) fn change(store: &Arc<OpenStore>, change: Change, waiter: Option<Waiter>) {
+    pub(crate) fn change(store: &Arc<impl Marked>, change: Change, waiter: Option<Waiter>) {
         if let Some(image) =
             store.uncorrectable().advance(|marks, steps| marks.submit(change, waiter, steps))
         {
@@ -221,13 +229,13 @@ impl Uncorrectable {
     }
 
     /// Saves by a thread, which ends when there is nothing to save any more.
-    fn save(store: &Arc<OpenStore>, image: Arc<[u8]>) {
+    fn save(store: &Arc<impl Marked>, image: Arc<[u8]>) {
         let kept = store.clone();
         let work = move || {
             let (marks, mut image) = (kept.uncorrectable(), Some(image));
             while let Some(next) = image {
                 // The file is that of whoever has the blocks.
-                let is_ours = kept.store().custody() == Custody::Ours;
+                let is_ours = kept.is_ours();
                 let is_saved = is_ours && marks.write(&next);
                 image = marks.advance(|marks, steps| marks.saved(is_saved, steps));
             }

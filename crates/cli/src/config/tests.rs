@@ -322,3 +322,36 @@ fn the_configuration_of_the_service_is_managed_here() {
     let prepared = ServeConfig::parse(&prepared.replace("# size =", "size =")).unwrap();
     assert_eq!((prepared.file_roots.len(), prepared.lvstores.len()), (1, 1));
 }
+
+#[cfg(not(feature = "ether"))]
+mod without_ethernet {
+    use super::ServeConfig;
+    use crate::args::{Cli, Command};
+    use clap::{CommandFactory, Parser};
+
+    const REASON: &str = "built without Ethernet";
+
+    #[test]
+    fn ethernet_is_refused_with_the_reason() {
+        let file = "[ether]\ninterfaces = \"eth1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+        let error = ServeConfig::parse(file).expect_err("there is no Ethernet");
+        assert!(error.contains(REASON), "{error}");
+        for line in ["-t ether -a eth1", "-a ether:eth1"] {
+            let words = format!("roadtrain serve {line} -n nqn.x:y --namespace mem:4k");
+            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let Command::Serve(args) = cli.command else { unreachable!() };
+            let error = ServeConfig::from_args(&args).expect_err("there is no Ethernet");
+            assert!(error.message.contains(REASON), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn help_does_not_speak_of_it() {
+        let mut command = Cli::command();
+        command.build();
+        for sub in command.get_subcommands_mut() {
+            let help = sub.render_long_help().to_string().to_lowercase();
+            assert!(!help.contains("-t ether") && !help.contains("ethernet"), "{help}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Admin and fabrics commands of a lane: the service executes them.
 
-use super::execution::Execution;
+use super::data::Execution;
 use super::{LaneError, Shared, TargetLane};
 use crate::namespace::{LocalNamespace, NamespaceTable};
 use crate::tickets::Ticket;

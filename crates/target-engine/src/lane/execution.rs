@@ -1,5 +1,6 @@
 //! What a lane's commands are executed with: [`Execution`] decides what becomes of them.
 
+use super::data::{Execution, Payload};
 use super::meter::Meter;
 use super::transport::Transport;
 use super::{Shared, TargetLane};
@@ -7,170 +8,20 @@ use crate::flushes::Unflushed;
 use crate::namespace::{LocalNamespace, NamespaceTable};
 use crate::open_store::OpenStore;
 use crate::tasks::{Outcome, Task};
+use crate::uncorrectable::Marked;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::tuning::{PREFETCH_LINES, prefetch_read};
-use roadtrain_store::{ByteRange, InPlace};
+use roadtrain_store::ByteRange;
 use roadtrain_system::buffer::{Buffer, Pool};
-use roadtrain_system::memory::Streaming;
 use roadtrain_target_proto::LookUp;
-use roadtrain_target_proto::execution::{self, Environment, Job, Namespace};
-use roadtrain_target_proto::io::{DSM_RANGE_BYTES, Geometry, IoCommand};
-use roadtrain_target_proto::reservations::Group;
+use roadtrain_target_proto::execution::{Environment, Job};
+use roadtrain_target_proto::io::{DSM_RANGE_BYTES, IoCommand};
 use roadtrain_target_proto::session::Session;
-use roadtrain_target_proto::stability::Epoch;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
 use std::sync::Arc;
 use tracing::warn;
-
-/// The commands of a lane.
-pub(crate) type Execution = execution::Execution<LocalNamespace, Buffer>;
-/// Data from the host, when its command has come.
-pub(super) type Payload<'a> = execution::Payload<'a, Buffer>;
-type Data = execution::Data<LocalNamespace, Buffer>;
-
-/// A place in a namespace's memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    start: *mut u8,
-    length: u32,
-    /// The caches hold little of the namespace.
-    is_cold: bool,
-}
-
-impl execution::Place for Place {
-    fn length(&self) -> u32 {
-        self.length
-    }
-}
-
-/// The octets of a command's data from `offset`; `None` when they are not there.
-pub(super) fn range(data: &mut Data, offset: u32, length: u32) -> Option<*mut u8> {
-    let (offset, end) = (offset as usize, offset as usize + length as usize);
-    match data {
-        Data::InPlace(place) if end <= place.length as usize => {
-            // SAFETY: `end` is within the range that was checked against the namespace.
-            Some(unsafe { place.start.add(offset) })
-        }
-        Data::Buffer(buffer) => buffer.get_mut(offset..end).map(<[u8]>::as_mut_ptr),
-        _ => None,
-    }
-}
-
-/// Puts octets that have come to where a command has its data, from `offset` on.
-pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut Streaming) {
-    let is_cold = matches!(data, Data::InPlace(place) if place.is_cold);
-    let Some(to) = range(data, offset, octets.len() as u32) else { return };
-    let (from, length) = (octets.as_ptr(), octets.len());
-    if is_cold {
-        // SAFETY: `range` checked the bounds; what was received is part of no data.
-        unsafe { streaming.copy(from, to, length) };
-    } else {
-        // SAFETY: as above.
-        unsafe { to.copy_from_nonoverlapping(from, length) };
-    }
-}
-
-impl LocalNamespace {
-    /// Whether a place has bytes of a range.
-    pub(super) fn holds(&self, place: Place, range: &ByteRange) -> bool {
-        let memory = self.in_place.as_ref();
-        let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
-        start.is_some_and(|start| {
-            let (place_end, end) = (
-                place.start.wrapping_add(place.length as usize),
-                start.wrapping_add(range.len as usize),
-            );
-            place.start < end && start < place_end
-        })
-    }
-}
-
-impl Namespace for LocalNamespace {
-    type Place = Place;
-
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn class(&self) -> Option<Class> {
-        self.class
-    }
-
-    #[inline]
-    fn in_place(&self, command: &IoCommand) -> Option<Place> {
-        let memory = self.in_place.as_ref()?;
-        let (start, length) = match *command {
-            IoCommand::Read { offset, length, .. } => {
-                (memory.read_range(offset, length as usize)?.cast_mut(), length)
-            }
-            IoCommand::Write { offset, length, .. } => {
-                (memory.write_range(offset, length as usize)?, length)
-            }
-            _ => return None,
-        };
-        Some(Place { start, length, is_cold: self.is_cold })
-    }
-
-    #[inline]
-    fn refuses(&self, group: Group) -> bool {
-        self.access.refuses(group)
-    }
-
-    #[inline]
-    fn is_limited(&self) -> bool {
-        self.limits.iter().any(Option::is_some)
-    }
-
-    fn begins(&self, now: Instant, command: &IoCommand) -> Instant {
-        let limits = self.limits.iter().flatten();
-        limits.map(|limit| limit.take(now, command)).fold(now, Instant::max)
-    }
-
-    fn give_back(&self, command: &IoCommand) {
-        self.limits.iter().flatten().for_each(|limit| limit.give_back(command));
-    }
-
-    fn is_limited_as(&self, other: &Self) -> bool {
-        let which =
-            |namespace: &Self| namespace.limits.each_ref().map(|l| l.as_ref().map(Arc::as_ptr));
-        which(self) == which(other)
-    }
-
-    #[inline]
-    fn is_marked(&self, command: &IoCommand) -> bool {
-        let marks = self.store.uncorrectable();
-        marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
-    }
-
-    fn is_announced(&self) -> bool {
-        self.in_place.as_ref().is_some_and(InPlace::is_announced)
-    }
-
-    fn put(&self, place: Place, from: u32, octets: &[u8]) {
-        debug_assert!(from as usize + octets.len() <= place.length as usize);
-        let from = from.min(place.length) as usize;
-        let length = octets.len().min(place.length as usize - from);
-        // SAFETY: `in_place` checked the range of the place, which is a Write's; nobody is promised what is in blocks
-        // while a write to them is under way.
-        unsafe { place.start.add(from).copy_from_nonoverlapping(octets.as_ptr(), length) };
-    }
-
-    #[inline]
-    fn prefetch(&self, place: Place) {
-        prefetch_read(place.start, PREFETCH_LINES);
-    }
-
-    fn epoch(&self) -> Option<Epoch> {
-        self.unflushed.as_ref().map(Unflushed::epoch)
-    }
-
-    fn wrote(&self, began: Epoch) {
-        self.unflushed.iter().for_each(|unflushed| unflushed.wrote(began));
-    }
-}
 
 /// A lane's parts, and its reactor's.
 pub(super) struct Env<'a> {

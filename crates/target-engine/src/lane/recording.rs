@@ -1,6 +1,6 @@
 //! What is recorded of commands whose answers have left.
 
-use super::execution::Execution;
+use super::data::Execution;
 use super::meter::Meter;
 use crate::meters::LaneCells;
 use roadtrain_proto::recorder::Recorder;

@@ -1,8 +1,10 @@
 //! What carries a lane: what every transport can do, without a virtual call.
 
-use super::execution::{Execution, Payload};
+pub(super) mod ether;
+pub(super) mod tcp;
+
+use super::data::{Execution, Payload};
 use super::meter::Meter;
-use super::tcp::Tcp;
 use super::{LaneError, Shared};
 use roadtrain_proto::policy::{Batcher, Class, Pace};
 use roadtrain_proto::security::FrameSecret;
@@ -13,6 +15,7 @@ use roadtrain_target_proto::service::Port;
 use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
+use tcp::Tcp;
 
 /// Our address where there is none.
 const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -26,7 +29,7 @@ pub(super) enum Transport {
     /// A TCP connection of its own.
     Tcp(Tcp),
     /// Frames, over the reactor's ports.
-    Ether(Box<super::ether::Ether>),
+    Ether(Box<ether::Ether>),
 }
 
 /// A lane's commands, and where they are counted.

@@ -4,15 +4,15 @@ mod join;
 mod watched;
 
 use super::Peers;
+use super::hosts::count_lost;
 use super::lanes::Lanes;
 use crate::ether::listener::{Heard, Listener};
 use crate::ether::{Bucket, Drop, Drops, EtherParts, QueryRequest, Reply, Request, ports};
-use crate::lane::ether::{Ether, Link};
-use crate::lane::{LaneError, Shared, TargetLane};
+use crate::lane::{LaneError, Link, Shared, TargetLane};
 use crate::order::Order;
 use roadtrain_ether_port::port::Port;
+use roadtrain_ether_proto::Packing;
 use roadtrain_ether_proto::setup::{Inquiry, Verdict};
-use roadtrain_ether_proto::{Packing, Rejected};
 use roadtrain_proto::security::SealUse;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::List;
@@ -20,7 +20,6 @@ use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_system::clock;
 use roadtrain_wire::ether::{FrameHeader, FrameType, MacAddress, flags};
 use roadtrain_wire::zerocopy::IntoBytes;
-use std::collections::HashMap;
 use std::mem;
 use std::time::Duration;
 use watched::Watched;
@@ -33,47 +32,6 @@ const OCTETS_PER_TURN: usize = 256 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Between two lines of the log about dropped frames.
 const DROPS_LOGGED: Duration = Duration::from_secs(10);
-
-/// Whose lanes there are over Ethernet.
-pub(super) struct Hosts {
-    /// Lanes by their hosts' tokens.
-    by_token: HashMap<u64, u32>,
-    /// Octets of data pages that lanes may still get.
-    damq_left: usize,
-    /// Frames that lanes had given up which have ended, by port.
-    lost: Vec<u64>,
-    /// What these lanes have dropped.
-    rejected: Rejected,
-}
-
-impl Hosts {
-    pub(super) fn new(damq_left: usize) -> Self {
-        Hosts {
-            by_token: HashMap::new(),
-            damq_left,
-            lost: Vec::new(),
-            rejected: Rejected::default(),
-        }
-    }
-
-    /// The lane ends.
-    pub(super) fn forget(&mut self, lane: &TargetLane) {
-        if let Some(ether) = lane.ether() {
-            self.by_token.remove(&ether.qpair.end.links.peer_token());
-            self.damq_left += ether.damq.len();
-            count_lost(&mut self.lost, ether);
-            self.rejected += ether.qpair.end.rejected;
-        }
-    }
-}
-
-/// Adds what a lane has given up.
-fn count_lost(lost: &mut Vec<u64>, ether: &Ether) {
-    for (port, count) in ether.lost() {
-        lost.resize(lost.len().max(port + 1), 0);
-        lost[port] += count;
-    }
-}
 
 /// A link of a lane leads elsewhere from now on.
 #[derive(Clone, Copy, Debug)]

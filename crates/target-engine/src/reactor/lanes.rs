@@ -1,9 +1,10 @@
 //! The lanes of a reactor, and what they share.
 
-use super::frames::Hosts;
-use crate::exclusion::{Grant, Notice};
+use super::hosts::Hosts;
+use crate::exclusion::Notice;
 use crate::lane::{LaneError, Parcel, Shared, TargetLane};
 use crate::order::{Newcomer, Usage};
+use crate::range_locks::Grant;
 use crate::tasks::{Ended, Outcome, Owner};
 use roadtrain_reactor::connection::{Heard, RxBuffer};
 use roadtrain_reactor::stats::LaneStats;

@@ -3,7 +3,7 @@
 use crate::ether::damq::{self, Damq};
 use crate::ether::listener::refusal;
 use crate::ether::{Drop, JoinRequest, Reply};
-use crate::lane::ether::{Ether, EtherLane, Link};
+use crate::lane::{Ether, EtherLane, Link};
 use crate::lane::{LaneError, TargetLane};
 use crate::reactor::frames::{Frames, Moved};
 use crate::reactor::lanes::Lanes;

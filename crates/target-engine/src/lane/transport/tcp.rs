@@ -1,9 +1,9 @@
 //! A lane over a TCP connection of its own.
 
-use super::execution::{Payload, fill, range};
-use super::recording::Left;
-use super::transport::{Carry, Commands};
-use super::{LaneError, Shared, TargetLane};
+use super::{Carry, Commands};
+use crate::lane::data::{Payload, fill, range};
+use crate::lane::recording::Left;
+use crate::lane::{LaneError, Shared, TargetLane};
 use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
@@ -42,9 +42,9 @@ const CAPSULE_BYTES: usize = size_of::<CapsuleCmd>();
 const WHOLE_BYTES_MIN: u32 = 32 << 10;
 
 /// Queue pair and connection.
-pub(super) struct Tcp {
+pub(in crate::lane) struct Tcp {
     connection: Connection,
-    pub(super) qpair: Qpair,
+    pub(in crate::lane) qpair: Qpair,
     local: SocketAddr,
     /// So much waits to be sent that nothing is received before the socket takes more.
     deaf: bool,
@@ -53,12 +53,12 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    pub(super) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
+    pub(in crate::lane) fn new(local: SocketAddr, stream: Stream, config: Config) -> Self {
         let (connection, qpair) = (Connection::new(stream), Qpair::new(config));
         Tcp { connection, qpair, local, deaf: false, caravan: Instant::default() }
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    pub(in crate::lane) fn stream(&self) -> &Stream {
         &self.connection.stream
     }
 
@@ -384,7 +384,7 @@ impl TargetLane {
     }
 
     /// A stall has ended: goes on with what was received before it.
-    pub(super) fn receive_kept(
+    pub(in crate::lane) fn receive_kept(
         &mut self,
         shared: &mut Shared,
         rx: &mut RxBuffer,

@@ -2,13 +2,13 @@
 
 mod arrivals;
 
-use super::execution::{Execution, Payload, range};
-use super::recording::Left;
-use super::transport::{Carry, Commands, Transport};
-use super::{LaneError, Shared, TargetLane};
+use super::{Carry, Commands, Transport};
 use crate::control::Control;
 use crate::ether::damq::Damq;
 use crate::ether::ports::{self, PortState};
+use crate::lane::data::{Execution, Payload, range};
+use crate::lane::recording::Left;
+use crate::lane::{LaneError, Shared, TargetLane};
 use arrivals::{Command, LastPiece, Piece, octets};
 use roadtrain_ether_port::port::Port;
 use roadtrain_ether_port::{FrameSeal, RefusalLog, opening, seals};
@@ -229,7 +229,7 @@ impl Ether {
     }
 
     /// A command is answered.
-    pub(super) fn note_answer(&mut self, now: Instant, slot: u16) {
+    pub(in crate::lane) fn note_answer(&mut self, now: Instant, slot: u16) {
         self.answered[usize::from(slot)] = now;
     }
 

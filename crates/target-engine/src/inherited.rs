@@ -1,0 +1,103 @@
+//! What a target has of the process that served before it.
+
+use super::kept_file::write;
+use super::listeners::ListenSocket;
+use super::stores::{KEPT_NOWHERE, Stores};
+use roadtrain_target_proto::reservations::parse_image;
+use roadtrain_target_proto::{ConfigError, Place, Target, TlsUse};
+use socket2::{Domain, SockRef, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+/// What a target has of one before it; see [`Server::succeed`](super::Server::succeed).
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// Sockets that listen. Those at addresses that are not asked for are not used.
+    pub sockets: Vec<TcpListener>,
+    /// What namespaces know of reservations, also those that do not persist.
+    pub reservations: Vec<Reserved>,
+}
+
+/// The reservations of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// NQN of the subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// All that is known, as text with a checksum. It says of which NGUID it is, and is of no other namespace.
+    pub image: Vec<u8>,
+}
+
+impl Inherited {
+    /// Whether that is a socket that takes connections over TCP.
+    ///
+    /// # Errors
+    /// It is not, or cannot be looked at.
+    pub fn check_socket(socket: &TcpListener) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        let is_tcp = matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6)
+            && socket.r#type()? == Type::STREAM;
+        if is_tcp && socket.is_listener()? {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "it takes no connections over TCP"))
+    }
+
+    /// Listens at those of `addresses` that are not there yet, so that the rest of the start does not fail for them.
+    ///
+    /// # Errors
+    /// The first that cannot be had.
+    pub fn listen(&mut self, addresses: &[SocketAddr]) -> Result<(), ConfigError> {
+        for address in addresses.iter().filter(|address| address.port() != 0) {
+            let is_there =
+                |socket: &TcpListener| socket.local_addr().is_ok_and(|own| own == *address);
+            if !self.sockets.iter().any(is_there) {
+                let opened = ListenSocket::open(*address, TlsUse::Off);
+                let unfit = |error: io::Error| ConfigError::Listen {
+                    place: Place::Listener(*address),
+                    problem: error.to_string(),
+                };
+                self.sockets.push(opened.map_err(unfit)?.socket);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn adopt_reservations(&self, target: &mut Target) -> Result<(), ConfigError> {
+        for Reserved { nqn, nsid, image } in &self.reservations {
+            let (nguid, state) = parse_image(image).map_err(|error| {
+                let place = Place::Namespace(nqn.clone(), *nsid);
+                ConfigError::Store { place, problem: format!("its reservations: {error}") }
+            })?;
+            target.adopt_reservations(nqn, *nsid, &nguid, state);
+        }
+        Ok(())
+    }
+
+    /// What persists of that is where it is kept from now on: the other process may have kept it elsewhere.
+    pub(super) fn keep_reservations(
+        &self,
+        target: &Target,
+        stores: &Stores,
+    ) -> Result<(), ConfigError> {
+        for Reserved { nqn, nsid, image } in &self.reservations {
+            let Ok((nguid, state)) = parse_image(image) else { continue };
+            let kept = stores.get(nqn, *nsid).and_then(|open| open.kept.as_ref());
+            let known = kept.map(|kept| kept.state.clone()).unwrap_or_default();
+            let is_adopted = target.reservations(nqn, *nsid) == Some(&state);
+            if !is_adopted || target.reservations_are_kept_as(nqn, *nsid, &known) {
+                continue;
+            }
+            let written = match kept {
+                Some(kept) => write(&kept.path, &state.image(&nguid)),
+                None => Err(io::Error::other(format!("they {KEPT_NOWHERE}"))),
+            };
+            written.map_err(|error| ConfigError::Store {
+                place: Place::Namespace(nqn.clone(), *nsid),
+                problem: format!("its reservations: {error}"),
+            })?;
+        }
+        Ok(())
+    }
+}
