@@ -22,6 +22,8 @@ const DOCUMENTED: &[&str] = &[
 ];
 /// Its entries have two lines at most.
 const CHANGELOG: &str = "CHANGELOG.md";
+/// Page whose rows name functions with their files.
+const ONE_READ: &str = "docs/internals/one-read.md";
 /// What each crate from elsewhere is for.
 const DEPENDENCIES: &str = "docs/internals/dependencies.md";
 /// A backticked word that begins so is a path of this repository.
@@ -53,6 +55,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
             faults.push(format!("{name}: {lines} lines, more than {most}"));
         }
     }
+    faults.extend(misnamed(root, &read(&root.join(ONE_READ))?));
     faults.extend(unexplained(root)?);
     faults.extend(own_versions(root)?);
     faults.extend(long_entries(&read(&root.join(CHANGELOG))?));
@@ -64,6 +67,38 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     }
     println!("docs: {} pages, all links and paths lead somewhere", pages.len());
     Ok(())
+}
+
+/// Functions that the tables of `page` name and that are not in the file beside them, and sections that do not state
+/// how many functions and files their tables have.
+fn misnamed(root: &Path, page: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for section in page.split("\n## ") {
+        let rows: BTreeSet<_> = section.lines().filter_map(function_row).collect();
+        let absent = rows.iter().filter(|(function, path)| !defines(&root.join(path), function));
+        faults
+            .extend(absent.map(|(function, path)| format!("{ONE_READ}: no {function} in {path}")));
+        let files: BTreeSet<_> = rows.iter().map(|(_, path)| path).collect();
+        let count = format!("{} functions in {} files", rows.len(), files.len());
+        if !rows.is_empty() && !section.contains(&count) {
+            faults.push(format!("{ONE_READ}: does not state: {count}"));
+        }
+    }
+    faults
+}
+
+/// Function and file of a row of a table that begins with both of them.
+fn function_row(line: &str) -> Option<(&str, &str)> {
+    let (function, rest) = line.strip_prefix("| `")?.split_once("` | `")?;
+    let (path, _) = rest.split_once("` |")?;
+    path.ends_with(".rs").then_some((function, path))
+}
+
+/// True if the file at `path` has a function of that name; types in front of the name do not count.
+fn defines(path: &Path, function: &str) -> bool {
+    let name = function.rsplit("::").next().unwrap_or(function);
+    let heads = [format!("fn {name}("), format!("fn {name}<")];
+    fs::read_to_string(path).is_ok_and(|text| heads.iter().any(|head| text.contains(head)))
 }
 
 /// Crates that the workspace depends on and [`DEPENDENCIES`] does not name.
@@ -223,6 +258,26 @@ mod tests {
         let line = "see [a](b.md#c), [d](https://e.org), `crates/wire` and `crates/*/src`, `x`";
         assert_eq!(links(line).collect::<Vec<_>>(), ["b.md#c"]);
         assert_eq!(paths(line).collect::<Vec<_>>(), ["crates/wire"]);
+    }
+
+    #[test]
+    fn functions_that_are_not_in_their_file_are_found() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let row = |function| format!("| `{function}` | `src/docs.rs` | what it does |\n");
+        let check =
+            |count, function| misnamed(root, &format!("\n## A\n{count}\n{}", row(function)));
+        assert_eq!(check("1 functions in 1 files", "Docs::misnamed"), [""; 0]);
+        assert_eq!(check("1 functions in 1 files", "mis").len(), 1, "the beginning of a name");
+        assert_eq!(check("2 functions in 1 files", "misnamed").len(), 1, "another count");
+        assert_eq!(function_row("| `docs/a.rs` | `Jobs::jobs` | a field |"), None);
+    }
+
+    #[test]
+    fn the_functions_of_one_read_are_where_the_page_names_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let page = read(&root.join(ONE_READ)).unwrap();
+        assert!(page.lines().filter_map(function_row).count() > 100, "the page has its tables");
+        assert_eq!(misnamed(&root, &page), [""; 0]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Lanes straight on Ethernet (docs/reference/ethernet.md): what TCP does for a connection, done for frames over
-//! several links.
+//! several links. docs/internals/ethernet.md says how the engines use it.
 //!
 //! | layer | type |
 //! |---|---|

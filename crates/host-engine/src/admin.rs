@@ -1,5 +1,5 @@
-//! An admin queue driven by blocking calls, and the connections of a path: what carries out the procedures of
-//! `proto::host`.
+//! An admin queue driven by blocking calls, and the connections of a path: the driver of the procedures of
+//! [`roadtrain_host_proto`].
 
 use super::blocking::BlockingQpair;
 use super::config::HostConfig;

@@ -3,6 +3,24 @@
 //!
 //! A program uses [`Client`], whose methods wait, or gives a [`Front`] to a [`Controller`], which runs it on its
 //! reactors.
+//!
+//! ```text
+//!   Client, of any thread --mailbox--+
+//!                                    v
+//!   Front ---- reactor: lanes (requests, link), their ring and buffers         one thread for each core
+//!                 |  reports          ^  orders: attach, reset, fail
+//!                 v  (mailbox)        |
+//!              control: association, admin queue, by blocking calls            one thread for each path
+//! ```
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `controller`, `config`, `view` | a connected controller, its settings, what other threads see of it |
+//! | `control`, `path_set`, `admin`, `blocking` | control threads, and queue pairs driven by blocking calls |
+//! | `reactor`, `lane`, `requests`, `link` | the fast path: a turn, a lane, its requests, what carries it |
+//! | `api`, `queue` | fronts on a reactor; requests of other threads |
+//! | `name`, `race`, `finder`, `follower`, `discovery` | names, attempts side by side, discovery controllers |
+//! | `ether` | lanes straight on Ethernet: finding a target, joining, links that come and go |
 
 mod address;
 mod admin;

@@ -1,5 +1,39 @@
 //! The host's end: queue pairs, the requests of a lane, and the association that connects them.
 //!
+//! ```text
+//!   front ---> requests ---> qpair ---> caravan of capsules                     fast path, on a reactor
+//!                 ^           ^
+//!      attach, reset, fail    connection of each lane
+//!                 |           |
+//!              association ---+---> procedures: bring-up, namespaces, abort, shutdown     control thread
+//! ```
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`qpair`] | PDUs of one connection: commands and data out, completions and data in |
+//! | [`requests`] | the end of each request of a lane, exactly once, whatever its connections do |
+//! | [`retry`], [`overdue`] | another try after a status; Abort and the end of a connection after silence |
+//! | [`association`] | connections of a controller: made together, lost together, connected again |
+//! | [`procedure`], [`bringup`] | admin commands in a row, written from top to bottom; their driver may block |
+//! | [`paths`] | the path of a request, where there are several |
+//! | [`old_commands`] | writes that a lost controller may still execute, and what has to wait for them |
+//! | [`pins`] | the namespace that an NSID stands for |
+//! | [`write_verifier`] | flushes that fail because the target's machine has lost acknowledged writes |
+//! | [`express`] | a second connection of a lane, for latency-critical requests beside bulk |
+//! | [`discovered`], [`allocation`] | meaning of discovery entries and of LBA status |
+//!
+//! An association's life:
+//!
+//! ```text
+//!              lane lost, overdue, events, stop                actions
+//!   reactors ------------------------------> association ----------------> control thread
+//!                                             |      |                       opens connections, runs commands,
+//!   connecting ---- all lanes connected ---> live    |                       attaches, resets and fails lanes
+//!       ^                                     |      +- pins, procedures
+//!       |            any connection lost      |
+//!     down <---- old connections are gone -- resetting
+//! ```
+//!
 //! A host and a target without a network between them:
 //!
 //! ```

@@ -1,5 +1,17 @@
 //! What host and target build their reactors from: a loop over one io_uring, and the connections that it serves.
 //!
+//! ```text
+//!         +-> check the ring: sockets, stores, mailbox, listeners, timers     every turn, or every 16th if busy
+//!         |        v
+//!         |   Reactor::turn: receive, parse, execute or complete, send        one receive and one send a lane
+//!         |        v
+//!         +-- anything left to do?  no: spin, or io_uring_enter: submits and sleeps until news or a deadline
+//! ```
+//!
+//! One thread runs it, with one ring, one buffer pool and its lanes. There is no lock and no async runtime. Host and
+//! target implement [`Reactor`], so the loop is compiled for each and calls nothing virtually. Payload goes by direct
+//! `recvmsg` and `sendmsg`, and io_uring is used for waiting and for storage.
+//!
 //! | module | purpose |
 //! |---|---|
 //! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |

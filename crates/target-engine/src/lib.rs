@@ -13,6 +13,21 @@
 //! A reactor is one thread with one ring, its buffers and its lanes; they share nothing. The control plane is one
 //! value, which reactors lock for what is rare.
 //!
+//! | module | purpose |
+//! |---|---|
+//! | `server`, `export`, `handover`, `drain` | a running target, its exports, its orderly end |
+//! | `reactor`, `order`, `listeners` | a reactor's turn, messages to it, sockets that accept |
+//! | `lane`, `tasks`, `namespace` | a connection, its commands in stores, its own table of namespaces |
+//! | `control` | the control plane's lock, and the driver of `service` |
+//! | `stores`, `open_store`, `flushes` | open stores, shared by all reactors; their flushes |
+//! | `reserving`, `uncorrectable`, `exclusion` | reservations, marked blocks, ranges for one command alone |
+//! | `handshakes`, `powers` | threads for TLS handshakes and for Diffie-Hellman |
+//! | `meters`, `snapshot`, `health` | counters, and reactors that have ended |
+//! | `ether` | lanes straight on Ethernet |
+//!
+//! A reactor that ends by an error or a panic is reported (`health`), and the program ends then: its lanes, listeners
+//! and timers would be gone unnoticed. A target starts when every reactor runs, and leaves no thread when one cannot.
+//!
 //! ```
 //! use roadtrain_store::{StoreKind, StoreSpec};
 //! use roadtrain_system::buffer::Buffer;

@@ -1,4 +1,8 @@
 //! The target's reactor: one thread, one ring, one buffer pool, its lanes.
+//!
+//! Order of a turn: commands that are due in a store; keep-alive timers; frames of ports; lanes whose time has come;
+//! lanes with answers; lanes that are ready to receive; connections without a queue; buffers held for too long; lanes
+//! that wait for a buffer; the pool's idle memory; moves of lanes; frames that leave.
 
 mod accept;
 #[cfg(test)]

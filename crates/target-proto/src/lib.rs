@@ -1,6 +1,31 @@
 //! The target's end: queue pairs and I/O commands (data plane), and [`Target`], the control plane:
 //! subsystems, namespaces, controllers, admin commands and discovery.
 //!
+//! ```text
+//!   received bytes -> qpair --- I/O command -------> execution -> a store's operations -> qpair -> caravan
+//!                       |                               ^
+//!                       |                        session: what the connection may do
+//!                       |                               v
+//!                       +--- admin, fabrics command -> service -> Target, behind the driver's lock
+//! ```
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`qpair`] | PDUs of one connection: commands and data in, answers out |
+//! | [`session`], [`state`] | PDUs and commands that may come in each state of a connection |
+//! | [`execution`] | each command's checks, buffer, data, store and answer |
+//! | [`io`] | I/O commands checked against their namespace |
+//! | [`service`] | order of checks of a Connect, authentication, the grant, events, the end of a lane |
+//! | [`presence`] | connections of a host that are left, and the Connect that waits for their end |
+//! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, ranges for one command, marked blocks |
+//! | [`stability`] | hosts that receive the error of a failed flush |
+//! | [`buffer_shares`], [`rate`] | limits on buffers that wait for hosts, and on commands in a second |
+//! | [`flows`], [`pauses`] | the reactor of a connection; targets that stood still |
+//! | [`gateways`] | gateways of a group, and which one serves an image |
+//!
+//! An *authenticating* connection stays in that state until its host has proved its name, and holds nothing until then
+//! that another host could need.
+//!
 //! [`Target`] lives behind one lock; lanes take it for Connect, admin and fabrics commands only. What a
 //! lane needs for I/O it takes along once: the [`NamespaceTable`] of its subsystem (again after
 //! [`TargetEvent::NamespacesChanged`]) and its controller's [`ControllerShared`]. Order of calls:

@@ -3,6 +3,27 @@
 //!
 //! Invariant: held work always has a wake-up. A policy that does not ring answers with a deadline
 //! ([`Doorbell::ArmUntil`]).
+//!
+//! PDUs wait in three freights, in the order in which they leave:
+//!
+//! | freight | `auto` | `pinof` | the others |
+//! |---|---|---|---|
+//! | `Express` | latency-critical requests; start and end of a connection | | |
+//! | `Cmd` | commands, R2Ts, responses, data up to 16 KiB | commands, R2Ts, responses without data | |
+//! | `Data` | more data, and all of bulk requests | PDUs with data | everything, in order |
+//!
+//! | policy | rings |
+//! |---|---|
+//! | `auto` | at a share of what is in flight, or when the turn has nothing more |
+//! | `none` | when the turn has nothing more |
+//! | `i10` | at 16 requests, 64 KiB, or 50 us after the first; at the target when nothing more is ready |
+//! | `pinof` | `Cmd` at 512 bytes, 8 PDUs or 25 us; `Data` at 64 KiB, 16 PDUs or 50 us |
+//! | `pinof-flat` | both freights at 64 KiB, 16 PDUs or 50 us |
+//! | `tyche` | at as many requests of up to 4 KiB as its level says, or after 5 ms |
+//!
+//! Urgent PDUs (admin, Flush, FUA, what the caller marks) ring at once and take along what is ahead of them in their
+//! freight, except under `none`. H2CData is always urgent: a whole write waits for it. Commands are executed in the
+//! order in which they come: classes decide only what is sent first.
 
 mod auto;
 mod batcher;
