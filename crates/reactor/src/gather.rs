@@ -70,6 +70,7 @@ impl Gather {
     }
 
     /// Appends `length` octets of header for the caller to fill.
+    #[inline]
     pub fn header(&mut self, length: usize) -> &mut [u8] {
         let start = self.headers_used;
         self.headers_used += length;

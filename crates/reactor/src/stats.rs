@@ -38,6 +38,7 @@ pub struct LaneStats {
 impl LaneStats {
     /// With the doorbells of a batcher.
     #[must_use]
+    #[inline]
     pub fn with_doorbells(mut self, d: Doorbells) -> Self {
         self.doorbells_size += d.size;
         self.doorbells_timer += d.timer;
@@ -68,6 +69,7 @@ impl LaneStats {
 
 impl Add for LaneStats {
     type Output = Self;
+    #[inline]
     fn add(self, other: Self) -> Self {
         self.zip(other, u64::wrapping_add)
     }

@@ -35,6 +35,7 @@ pub enum Stream {
 }
 
 impl AsFd for Stream {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Plain(socket) => socket.as_fd(),
