@@ -17,6 +17,7 @@ use crate::args::{
 };
 use crate::connect::resolve;
 use crate::failure::{Failure, Outcome};
+pub use crate::keys::authentication::HostSpec;
 use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
@@ -146,20 +147,6 @@ pub struct ListenerSpec {
     /// Whether its connections are secured; `None`: as all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsMode>,
-}
-
-/// A host, and where its keys are. The keys themselves are never in a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostSpec {
-    /// Its NQN.
-    pub nqn: String,
-    /// File with its key for authentication.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dhchap_key: Option<String>,
-    /// File with the key by which the target proves who it is to this host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dhchap_ctrl_key: Option<String>,
 }
 
 fn is_false(value: &bool) -> bool {

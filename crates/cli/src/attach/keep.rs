@@ -1,6 +1,5 @@
 //! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
 
-use super::snapshot::Observed;
 use crate::control::{Call, Refusal, socket};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{DeviceEntry, Registration};
@@ -17,12 +16,11 @@ use roadtrain_reactor::pulse::Pulse;
 use roadtrain_reactor::recorded::Recorded;
 use serde_json::json;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 /// How often is looked for changes.
 const POLL: Duration = Duration::from_secs(1);
@@ -119,16 +117,9 @@ impl Kept {
             .map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
     }
 
-    /// Answers HTTP at `address` from now on.
-    ///
-    /// # Errors
-    /// It cannot be listened on.
-    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
-        let server = roadtrain_manage::metrics::serve(address, Observed(Arc::downgrade(self)));
-        let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
-        info!("metrics at http://{}/", server.address());
+    /// Keeps what answers HTTP until the attachment ends.
+    pub(super) fn keep_http(&self, server: roadtrain_manage::http::Server) {
         *self.http.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
-        Ok(())
     }
 
     /// For asking whether all reactors make turns.

@@ -1,21 +1,24 @@
 //! All counters of an attachment at a moment.
 
 use super::keep::Kept;
+use crate::failure::{Failure, Outcome};
 use crate::status::report::{Inside, LinkReport, PathState, Report};
 use roadtrain_host_engine::{LaneReading, PathReport};
-use roadtrain_manage::metrics::Source;
+use roadtrain_manage::metrics::{self, Source};
 use roadtrain_reactor::metrics::{
     AttachmentSample, Io, Kind, LaneSample, LinkSample, NamespaceSample, PathSample, ReactorSample,
     Snapshot, bounds, name_in_file,
 };
-use std::sync::Weak;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tracing::info;
 
 /// A reactor that has not made a turn for so long hangs.
 const TURN_LIMIT: Duration = Duration::from_secs(2);
 
 /// An attachment as others see it over HTTP.
-pub(super) struct Observed(pub(super) Weak<Kept>);
+struct Observed(Weak<Kept>);
 
 impl Source for Observed {
     fn snapshot(&self) -> Snapshot {
@@ -31,6 +34,18 @@ impl Source for Observed {
 }
 
 impl Kept {
+    /// Answers HTTP at `address` from now on.
+    ///
+    /// # Errors
+    /// It cannot be listened on.
+    pub(super) fn show_at(self: &Arc<Self>, address: SocketAddr) -> Outcome {
+        let server = metrics::serve(address, Observed(Arc::downgrade(self)));
+        let server = server.map_err(|e| Failure::failed(format!("--metrics {address}: {e}")))?;
+        info!("metrics at http://{}/", server.address());
+        self.keep_http(server);
+        Ok(())
+    }
+
     /// All counters.
     pub(super) fn snapshot(&self) -> Snapshot {
         let (report, view) = (self.report(), self.view());

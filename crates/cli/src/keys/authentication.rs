@@ -2,7 +2,6 @@
 
 use super::file;
 use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
-use crate::config::HostSpec;
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
@@ -10,6 +9,20 @@ use roadtrain_proto::security::dhchap::{Keys, Offer};
 use roadtrain_target_proto::Authentication;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// A host, and where its keys are. The keys themselves are never in a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Its NQN.
+    pub nqn: String,
+    /// File with its key for authentication.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhchap_key: Option<String>,
+    /// File with the key by which the target proves who it is to this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhchap_ctrl_key: Option<String>,
+}
 
 /// Whom a target asks for authentication, and what may be negotiated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,6 @@
 //! Devices: what blocks are kept in, exported or not. SPDK calls them bdevs.
 
-use super::lvstore::VolumeOf;
-use super::rbd::RbdOf;
+use super::place::{RbdOf, VolumeOf};
 use crate::volumes::Uuid;
 use roadtrain_store::{OpenError, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};

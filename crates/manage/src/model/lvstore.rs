@@ -1,5 +1,6 @@
 //! Stores of volumes in the model: each volume is a device, whose name is its UUID.
 
+use super::place::VolumeOf;
 use super::{Device, DeviceKind, Model};
 use crate::volumes::{Store, Uuid, Volume};
 use roadtrain_store::{OpenError, StoreKind, StoreSpec, open};
@@ -46,29 +47,6 @@ pub struct LvStoreSpec {
     pub device: Option<String>,
     /// Octets of a block of its volumes.
     pub lba: u32,
-}
-
-/// One volume of a store, as what a device is.
-#[derive(Clone)]
-pub struct VolumeOf {
-    /// Its store.
-    pub store: Arc<Store>,
-    /// The volume.
-    pub uuid: Uuid,
-}
-
-impl PartialEq for VolumeOf {
-    fn eq(&self, other: &VolumeOf) -> bool {
-        self.uuid == other.uuid
-    }
-}
-
-impl Eq for VolumeOf {}
-
-impl std::fmt::Debug for VolumeOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("VolumeOf").field(&self.uuid).finish()
-    }
 }
 
 impl std::fmt::Debug for LvStore {

@@ -6,6 +6,7 @@ mod file;
 mod key;
 mod limits;
 mod lvstore;
+mod place;
 mod rbd;
 mod referral;
 mod subsystem;
@@ -15,8 +16,8 @@ pub use file::{StateError, load, read, save};
 pub use key::{HostKeys, Key, KeyFileError, KeyKind, KeySpec};
 pub use limits::Limits;
 pub(crate) use limits::MIB;
-pub use lvstore::{Base, LvStore, LvStoreSpec, VolumeOf};
-pub use rbd::{RbdAccess, RbdCluster, RbdOf};
+pub use lvstore::{Base, LvStore, LvStoreSpec};
+pub use place::{RbdAccess, RbdCluster, RbdOf, VolumeOf};
 pub use referral::ReferralSpec;
 pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 

@@ -2,9 +2,7 @@
 
 use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
-use super::message::{Methods, Params};
-use super::methods;
-use crate::bursts::{Bursts, Weight};
+use crate::bursts::Bursts;
 use crate::metrics::{Managed, StoreSample};
 use crate::model::{self, Device, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
@@ -13,14 +11,13 @@ use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_store::Resize;
 use roadtrain_target_engine::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_target_proto::TargetConfig;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use tracing::{debug, error, info};
+use tracing::error;
 
 /// Between two looks at stores for metrics: what is free is asked of the file system, for each volume.
 const STORES_LOOK: Duration = Duration::from_secs(10);
@@ -71,14 +68,14 @@ pub struct Manager {
     turn: Mutex<()>,
     /// The log level as RPC has set it last.
     log_level: Mutex<Option<&'static str>>,
-    calls: CallCounts,
+    pub(super) calls: CallCounts,
     /// Stores as metrics show them, and when they were looked at.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
     /// Another process goes on with what it had.
     is_released: AtomicBool,
     /// What callers may cause often, in the log.
-    bursts: Bursts,
+    pub(super) bursts: Bursts,
 }
 
 /// What was let go, and may be in use by a request yet.
@@ -319,50 +316,6 @@ impl Manager {
                 path.display()
             ))),
         }
-    }
-}
-
-/// Somebody who calls: `peer` in the log.
-#[derive(Clone, Copy)]
-pub struct Caller<'a> {
-    /// Whom they call.
-    pub manager: &'a Manager,
-    /// Who they are.
-    pub peer: &'a str,
-}
-
-impl Caller<'_> {
-    /// Logs what they may do often.
-    pub fn tell(&self, weight: Weight, what: &str, detail: &str) {
-        self.manager.bursts.tell(weight, &format!("RPC: {what}"), self.peer, detail);
-    }
-}
-
-impl Methods for Caller<'_> {
-    fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
-        let Some(method) = methods::find(name) else {
-            self.tell(Weight::Info, "an unknown method", name);
-            return Err(RpcError::method(""));
-        };
-        let (peer, began) = (self.peer, Instant::now());
-        let result = (method.run)(self.manager, params);
-        let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
-        self.manager.calls.count(method.name, code, began.elapsed());
-        match &result {
-            Ok(_) if method.changes => info!("RPC: {name} from {peer}"),
-            Ok(_) => debug!("RPC: {name} from {peer}"),
-            Err(error) => {
-                self.tell(Weight::Info, &format!("{name} refused ({code})"), &error.message);
-            }
-        }
-        result
-    }
-
-    fn refused(&self, error: &RpcError, octets: &[u8]) {
-        const SHOWN: usize = 80;
-        let begin = String::from_utf8_lossy(&octets[..octets.len().min(SHOWN)]);
-        let what = format!("what is no request ({})", error.code);
-        self.tell(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
 }
 

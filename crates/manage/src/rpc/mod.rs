@@ -1,6 +1,7 @@
 //! JSON-RPC management in the language of SPDK's clients: framing and requests without sockets, the table of methods,
 //! and the ways in, a Unix socket and HTTP.
 
+mod caller;
 mod calls;
 pub mod client;
 mod described;
@@ -12,7 +13,8 @@ pub mod methods;
 mod unix;
 mod web;
 
+pub use caller::Caller;
 pub use error::{Rpc, RpcError};
-pub use manager::{Caller, Files, LetGo, Manager, Plane, Psks};
+pub use manager::{Files, LetGo, Manager, Plane, Psks};
 pub use unix::UnixServer;
 pub use web::{Credentials, router};

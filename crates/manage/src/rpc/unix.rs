@@ -1,7 +1,8 @@
 //! The Unix socket: who has it is root here.
 
+use super::caller::Caller;
 use super::framing::Framer;
-use super::manager::{Caller, Manager};
+use super::manager::Manager;
 use super::message::{self, Answered};
 use crate::bursts::Weight;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};

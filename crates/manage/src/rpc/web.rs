@@ -1,7 +1,8 @@
 //! JSON-RPC over HTTP: POST with Basic authentication.
 
+use super::caller::Caller;
 use super::framing::{Framer, REQUEST_BYTES_MAX};
-use super::manager::{Caller, Manager};
+use super::manager::Manager;
 use super::message::{self, Answered};
 use crate::bursts::Weight;
 use crate::http::Connection;

@@ -15,11 +15,10 @@
 //! |---|---|
 //! | `store` | a store: opening it, who may do what at the same time |
 //! | `operations` | what is done to volumes |
-//! | `background` | what follows an answer: files go, inflated volumes get their space |
+//! | `store/background` | what follows an answer: files go, inflated volumes get their space |
 //! | `figures` | what volumes hold, each shared octet once |
 //! | `home` | the files: each change of them is a step that tests can stop at |
 
-mod background;
 mod contents;
 mod copy;
 mod error;

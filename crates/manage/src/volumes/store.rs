@@ -1,13 +1,15 @@
 //! A store: opening it, and who may do what to it at the same time.
 
+mod background;
+
 use super::VolumeError;
-use super::background::Background;
 use super::contents::{CLUSTER_BYTES, Contents, Volume};
 use super::copy::Progress;
 use super::figures::{self, Held};
 use super::gate::{Gate, Open};
 use super::home::Home;
 use super::uuid::Uuid;
+use background::Background;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,10 @@
 use super::*;
 use crate::model::DeviceKind;
+use crate::rpc::Caller;
 use crate::rpc::message;
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_target_engine::ServerConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,10 +1,12 @@
 //! Devices.
 
-use super::{Method, Params, change, device_params, look, qos};
-use crate::model::{Device, DeviceKind, Limits, new_uuid, parse_uuid, show_uuid};
+use super::devices::{
+    Named, add, block_size_of, delete, files_devices, find, is_called, refused, resize,
+    show_limits, uuid_of, view,
+};
+use super::{Method, Params, change, device_params, look};
+use crate::model::{Device, DeviceKind};
 use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_store::OpenError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -27,8 +29,6 @@ pub(super) const METHODS: &[Method] = &[
     change("bdev_uring_rescan", "As bdev_aio_rescan.", uring_rescan),
 ];
 
-/// Longest name.
-const NAME_BYTES_MAX: usize = 255;
 /// Longest wait for a device that may come.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
@@ -53,12 +53,6 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         }
         thread::sleep(LOOK);
     }
-}
-
-/// Whether a device has that name, alias or UUID.
-fn is_called(view: &Value, name: &str) -> bool {
-    let aliases = view["aliases"].as_array().into_iter().flatten();
-    view["name"] == name || view["uuid"] == name || aliases.into_iter().any(|alias| alias == name)
 }
 
 /// Devices as they are shown: the configuration file's first.
@@ -89,7 +83,7 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         let names = (device.name.as_str(), &device.aliases[..], device.product());
         let mut view = view(names, &device.uuid, shape, is_claimed, specific);
         if let Some(limits) = model.limits.get(&device.name) {
-            view["assigned_rate_limits"] = qos::show(limits);
+            view["assigned_rate_limits"] = show_limits(limits);
         }
         view
     });
@@ -100,51 +94,6 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
-fn files_devices(manager: &Manager) -> Vec<Value> {
-    let (seen, _) = manager.server().view();
-    let own = seen.subsystems.iter().filter(|subsystem| subsystem.listeners.is_none());
-    let all =
-        own.flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&subsystem.nqn, one)));
-    all.map(|(nqn, namespace)| {
-        let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
-        let shape = (1 << namespace.lba_shift, namespace.blocks, namespace.read_only);
-        let name = name_in_file(nqn, namespace.nsid);
-        view((&name, &[], "Namespace of the configuration file"), &uuid, shape, true, json!({}))
-    })
-    .collect()
-}
-
-fn view(
-    (name, aliases, product): (&str, &[String], &str),
-    uuid: &[u8; 16],
-    (block_size, blocks, read_only): (u32, u64, bool),
-    is_claimed: bool,
-    specific: Value,
-) -> Value {
-    let uuid = show_uuid(uuid);
-    let own = (name != uuid).then(|| uuid.clone());
-    let aliases: Vec<&String> = aliases.iter().chain(&own).collect();
-    let writes = !read_only;
-    let mut view = json!({
-        "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
-        "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
-        "assigned_rate_limits": qos::show(&Limits::default()),
-        "claimed": is_claimed, "zoned": false, "driver_specific": specific,
-        "supported_io_types": {
-            "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
-            "nvme_admin": false, "nvme_io": false, "nvme_io_md": false, "write_zeroes": writes,
-            "zcopy": false, "get_zone_info": false, "zone_management": false, "zone_append": false,
-            "compare": true, "compare_and_write": writes, "abort": true, "seek_hole": false,
-            "seek_data": false, "copy": false, "nvme_iov_md": false,
-        },
-    });
-    if is_claimed {
-        view["claim_type"] = "exclusive_write".into();
-    }
-    view
-}
-
-/// What methods that make devices of no file take. Metadata and protection are not there.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
@@ -220,59 +169,6 @@ fn create(manager: &Manager, new: New, kind: DeviceKind) -> Rpc<Value> {
     })
 }
 
-/// As given, or a new one.
-pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
-    match given {
-        Some(text) => parse_uuid(text).ok_or_else(|| RpcError::decode(format!("uuid {text:?}"))),
-        None => new_uuid().map_err(RpcError::internal),
-    }
-}
-
-/// Adds a device; one without a name gets one.
-pub(super) fn add(
-    manager: &Manager,
-    name: Option<String>,
-    uuid: [u8; 16],
-    open: impl FnOnce(String) -> Rpc<Device>,
-) -> Rpc<Value> {
-    let is_of_file = |name: &str| files_devices(manager).iter().any(|view| is_called(view, name));
-    let text = show_uuid(&uuid);
-    if is_of_file(&text) || name.as_deref().is_some_and(is_of_file) {
-        return Err(RpcError::exists("the configuration file has such a device"));
-    }
-    manager.change(RpcError::internal, |model| {
-        let free =
-            || (0_u32..).map(|n| format!("Malloc{n}")).find(|one| model.device(one).is_none());
-        let name = name.or_else(free).unwrap_or_default();
-        let is_odd = |c: char| c.is_control();
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(is_odd) {
-            return Err(RpcError::invalid(format!(
-                "name {name:?}: use 1 to {NAME_BYTES_MAX} octets"
-            )));
-        }
-        if model.device(&name).is_some() {
-            return Err(RpcError::exists(name));
-        }
-        if model.device(&text).is_some() {
-            return Err(RpcError::exists(format!("uuid {text}")));
-        }
-        let device = open(name.clone())?;
-        model.devices.push(Arc::new(device));
-        Ok(json!(name))
-    })
-}
-
-/// Why a store cannot be had.
-pub(super) fn refused(error: &OpenError) -> RpcError {
-    match error {
-        OpenError::InUse { .. } => RpcError::busy(error),
-        OpenError::Memory { .. } => RpcError::new(-12, "Cannot allocate memory", error),
-        OpenError::Permission { .. } => RpcError::new(-13, "Permission denied", error),
-        OpenError::NotFound { .. } | OpenError::SizeMissing { .. } => RpcError::no_file(error),
-        _ => RpcError::invalid(error),
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Aio {
@@ -319,21 +215,6 @@ fn uring(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         .map_err(|error| if error.code == -5 { error } else { unable(error) })
 }
 
-/// 0 and nothing are the default.
-pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
-    match given.unwrap_or(0) {
-        0 => Ok(512),
-        size @ (512 | 4096) => Ok(size),
-        size => Err(RpcError::invalid(format!("block_size {size}: use 512 or 4096"))),
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Named {
-    name: String,
-}
-
 fn malloc_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| *kind == DeviceKind::Malloc)
 }
@@ -348,42 +229,6 @@ fn aio_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 
 fn uring_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| matches!(kind, DeviceKind::Uring(_)))
-}
-
-/// The device of that name, if it is of that kind.
-pub(super) fn find(
-    manager: &Manager,
-    name: &str,
-    is_it: fn(&DeviceKind) -> bool,
-) -> Rpc<Arc<Device>> {
-    if files_devices(manager).iter().any(|view| is_called(view, name)) {
-        let what = format!("{name} is of the configuration file: change it there and send SIGHUP");
-        return Err(RpcError::not_permitted(what));
-    }
-    let model = manager.model();
-    let found = model.device(name).filter(|device| is_it(&device.kind));
-    found.cloned().ok_or_else(|| RpcError::no_device(name))
-}
-
-pub(super) fn delete(
-    manager: &Manager,
-    params: Params<'_>,
-    is_it: fn(&DeviceKind) -> bool,
-) -> Rpc<Value> {
-    let Named { name } = device_params(&params)?;
-    find(manager, &name, is_it)?;
-    manager.change(RpcError::internal, |model| {
-        let device = model.device(&name).filter(|device| is_it(&device.kind));
-        let name = device.ok_or_else(|| RpcError::no_device(&name))?.name.clone();
-        if let Some(lvstore) = model.lvstore_on(&name) {
-            return Err(RpcError::busy(format!(
-                "it has the store {}: delete that first",
-                lvstore.name
-            )));
-        }
-        drop(model.remove_device(&name));
-        Ok(json!(true))
-    })
 }
 
 fn null_resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -410,13 +255,4 @@ fn uring_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Uring(_)))?;
     resize(manager, &device, None)
-}
-
-/// Gives a device a size, or that of its file, and tells hosts.
-pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
-    let store = &device.store;
-    let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
-    store.stage(&mut resize).map_err(|error| refused(&error))?;
-    manager.resize(device, &resize)?;
-    Ok(json!(true))
 }

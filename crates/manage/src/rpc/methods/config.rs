@@ -5,7 +5,7 @@ use crate::model::{
     Base, Device, DeviceKind, HostKeys, KeySpec, Limits, LvStore, Model, SubsystemSpec, VolumeOf,
     show_uuid,
 };
-use crate::rpc::methods::{place, qos, rbd};
+use crate::rpc::methods::{devices, place, qos, rbd};
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn limits_call(name: &str, limits: &Limits) -> Value {
     if !limits.is_of_spdk() {
         return call(qos::OF_DEVICE, json!({"name": name, "limits": limits}));
     }
-    let mut params = qos::show(limits);
+    let mut params = devices::show_limits(limits);
     params["name"] = name.into();
     call("bdev_set_qos_limit", params)
 }

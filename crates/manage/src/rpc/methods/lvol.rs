@@ -232,7 +232,7 @@ fn resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let _turn = RESIZES.lock().unwrap_or_else(PoisonError::into_inner);
     lvstore.store.resize(uuid, bytes).map_err(|error| refused(&error))?;
     // Its file is that long by now, so this is what a look at it finds.
-    super::bdev::resize(manager, &device, None)
+    super::devices::resize(manager, &device, None)
 }
 
 fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {

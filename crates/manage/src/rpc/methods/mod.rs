@@ -2,6 +2,7 @@
 
 mod bdev;
 mod config;
+mod devices;
 mod host;
 mod keyring;
 mod look;

@@ -1,7 +1,8 @@
 //! Limits on what a device, or a host, may do in a second: in SPDK's words, and with all that there is in our own.
 
+use super::devices::find;
 use super::subsystem::edit;
-use super::{Method, Params, bdev, change, device_params, params_of};
+use super::{Method, Params, change, device_params, params_of};
 use crate::model::{Limits, MIB};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_wire::fabrics::is_nqn;
@@ -38,7 +39,7 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         w_mbytes_per_sec: Option<u64>,
     }
     let asked: Asked = device_params(&params)?;
-    let device = bdev::find(manager, &asked.name, |_| true)?;
+    let device = find(manager, &asked.name, |_| true)?;
     let mbytes = [asked.rw_mbytes_per_sec, asked.r_mbytes_per_sec, asked.w_mbytes_per_sec];
     if asked.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
@@ -81,7 +82,7 @@ fn set_of_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         limits: Limits,
     }
     let Asked { name, limits } = params_of(&params)?;
-    let device = bdev::find(manager, &name, |_| true)?;
+    let device = find(manager, &name, |_| true)?;
     change_device(manager, &device.name, |place| *place = limits)
 }
 
@@ -103,14 +104,5 @@ fn set_of_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         subsystem.host_limits.insert(host, limits);
         subsystem.host_limits.retain(|_, limits| limits.is_limited());
         Ok(json!(true))
-    })
-}
-
-/// As `bdev_get_bdevs` shows them, and as SPDK's call takes them. What it cannot say is shown as the next larger number.
-pub(super) fn show(limits: &Limits) -> Value {
-    json!({
-        "rw_ios_per_sec": limits.iops, "rw_mbytes_per_sec": limits.bandwidth.div_ceil(MIB),
-        "r_mbytes_per_sec": limits.read_bandwidth.div_ceil(MIB),
-        "w_mbytes_per_sec": limits.write_bandwidth.div_ceil(MIB),
     })
 }

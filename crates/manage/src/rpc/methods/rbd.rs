@@ -1,6 +1,6 @@
 //! Images of Ceph clusters.
 
-use super::bdev::{add, block_size_of, delete, find, refused, resize, uuid_of};
+use super::devices::{add, block_size_of, delete, find, refused, resize, uuid_of};
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind, Model, RbdAccess, RbdCluster, RbdOf};
 use crate::rpc::{Manager, Rpc, RpcError};

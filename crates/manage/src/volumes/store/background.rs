@@ -1,8 +1,8 @@
 //! What follows an answer: files of deleted volumes go, and inflated volumes get space of their own.
 
-use super::contents::Volume;
-use super::store::{Claim, Shared, State};
-use super::uuid::Uuid;
+use super::{Claim, Shared, State};
+use crate::volumes::contents::Volume;
+use crate::volumes::uuid::Uuid;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
@@ -18,31 +18,31 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is to be done, and by whom.
 #[derive(Default)]
-pub(super) struct Background {
+pub(in crate::volumes) struct Background {
     /// Files to remove, with the octets that their end gives back.
     leaving: VecDeque<(Uuid, u64)>,
     /// Is inflated just now; `false`: from its begin again.
     inflating: Option<(Uuid, bool)>,
     /// Could not be inflated, which was said.
     failed: BTreeSet<Uuid>,
-    pub(super) worker: Option<JoinHandle<()>>,
+    pub(in crate::volumes) worker: Option<JoinHandle<()>>,
     is_running: bool,
     /// Files are removed yet, and nothing else is begun.
-    pub(super) stop: bool,
+    pub(in crate::volumes) stop: bool,
 }
 
 impl Background {
     /// Octets that will be free.
-    pub(super) fn leaving(&self) -> u64 {
+    pub(in crate::volumes) fn leaving(&self) -> u64 {
         self.leaving.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    pub(super) fn remove(&mut self, uuid: Uuid, bytes: u64) {
+    pub(in crate::volumes) fn remove(&mut self, uuid: Uuid, bytes: u64) {
         self.leaving.push_back((uuid, bytes));
     }
 
     /// A volume is inflated from its begin.
-    pub(super) fn again(&mut self, uuid: Uuid) {
+    pub(in crate::volumes) fn again(&mut self, uuid: Uuid) {
         self.failed.remove(&uuid);
         if let Some((which, valid)) = &mut self.inflating {
             *valid &= *which != uuid;
@@ -71,7 +71,7 @@ struct Inflation {
 
 impl Shared {
     /// Has a thread do what is to be done.
-    pub(super) fn wake(self: &Arc<Shared>, state: &mut State) {
+    pub(in crate::volumes) fn wake(self: &Arc<Shared>, state: &mut State) {
         if state.background.is_running || !state.has_work() {
             return;
         }

@@ -1,0 +1,190 @@
+//! Devices of every kind: looked up, added, removed, resized and shown.
+
+use super::{Params, device_params};
+use crate::model::{Device, DeviceKind, Limits, MIB, new_uuid, parse_uuid, show_uuid};
+use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_reactor::metrics::name_in_file;
+use roadtrain_store::OpenError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Tells whether a device has that name, alias or UUID.
+pub(super) fn is_called(view: &Value, name: &str) -> bool {
+    let aliases = view["aliases"].as_array().into_iter().flatten();
+    view["name"] == name || view["uuid"] == name || aliases.into_iter().any(|alias| alias == name)
+}
+
+/// Devices of the configuration file, as they are shown.
+pub(super) fn files_devices(manager: &Manager) -> Vec<Value> {
+    let (seen, _) = manager.server().view();
+    let own = seen.subsystems.iter().filter(|subsystem| subsystem.listeners.is_none());
+    let all =
+        own.flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&subsystem.nqn, one)));
+    all.map(|(nqn, namespace)| {
+        let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
+        let shape = (1 << namespace.lba_shift, namespace.blocks, namespace.read_only);
+        let name = name_in_file(nqn, namespace.nsid);
+        view((&name, &[], "Namespace of the configuration file"), &uuid, shape, true, json!({}))
+    })
+    .collect()
+}
+
+/// As given, or a new one.
+pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
+    match given {
+        Some(text) => parse_uuid(text).ok_or_else(|| RpcError::decode(format!("uuid {text:?}"))),
+        None => new_uuid().map_err(RpcError::internal),
+    }
+}
+
+/// Adds a device; one without a name gets one.
+pub(super) fn add(
+    manager: &Manager,
+    name: Option<String>,
+    uuid: [u8; 16],
+    open: impl FnOnce(String) -> Rpc<Device>,
+) -> Rpc<Value> {
+    let is_of_file = |name: &str| files_devices(manager).iter().any(|view| is_called(view, name));
+    let text = show_uuid(&uuid);
+    if is_of_file(&text) || name.as_deref().is_some_and(is_of_file) {
+        return Err(RpcError::exists("the configuration file has such a device"));
+    }
+    manager.change(RpcError::internal, |model| {
+        let free =
+            || (0_u32..).map(|n| format!("Malloc{n}")).find(|one| model.device(one).is_none());
+        let name = name.or_else(free).unwrap_or_default();
+        let is_odd = |c: char| c.is_control();
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(is_odd) {
+            return Err(RpcError::invalid(format!(
+                "name {name:?}: use 1 to {NAME_BYTES_MAX} octets"
+            )));
+        }
+        if model.device(&name).is_some() {
+            return Err(RpcError::exists(name));
+        }
+        if model.device(&text).is_some() {
+            return Err(RpcError::exists(format!("uuid {text}")));
+        }
+        let device = open(name.clone())?;
+        model.devices.push(Arc::new(device));
+        Ok(json!(name))
+    })
+}
+
+/// Why a store cannot be had.
+pub(super) fn refused(error: &OpenError) -> RpcError {
+    match error {
+        OpenError::InUse { .. } => RpcError::busy(error),
+        OpenError::Memory { .. } => RpcError::new(-12, "Cannot allocate memory", error),
+        OpenError::Permission { .. } => RpcError::new(-13, "Permission denied", error),
+        OpenError::NotFound { .. } | OpenError::SizeMissing { .. } => RpcError::no_file(error),
+        _ => RpcError::invalid(error),
+    }
+}
+
+/// 0 and nothing are the default.
+pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
+    match given.unwrap_or(0) {
+        0 => Ok(512),
+        size @ (512 | 4096) => Ok(size),
+        size => Err(RpcError::invalid(format!("block_size {size}: use 512 or 4096"))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+/// The device of that name, if it is of that kind.
+pub(super) fn find(
+    manager: &Manager,
+    name: &str,
+    is_it: fn(&DeviceKind) -> bool,
+) -> Rpc<Arc<Device>> {
+    if files_devices(manager).iter().any(|view| is_called(view, name)) {
+        let what = format!("{name} is of the configuration file: change it there and send SIGHUP");
+        return Err(RpcError::not_permitted(what));
+    }
+    let model = manager.model();
+    let found = model.device(name).filter(|device| is_it(&device.kind));
+    found.cloned().ok_or_else(|| RpcError::no_device(name))
+}
+
+/// Removes the device of that name, if it is of that kind.
+pub(super) fn delete(
+    manager: &Manager,
+    params: Params<'_>,
+    is_it: fn(&DeviceKind) -> bool,
+) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    find(manager, &name, is_it)?;
+    manager.change(RpcError::internal, |model| {
+        let device = model.device(&name).filter(|device| is_it(&device.kind));
+        let name = device.ok_or_else(|| RpcError::no_device(&name))?.name.clone();
+        if let Some(lvstore) = model.lvstore_on(&name) {
+            return Err(RpcError::busy(format!(
+                "it has the store {}: delete that first",
+                lvstore.name
+            )));
+        }
+        drop(model.remove_device(&name));
+        Ok(json!(true))
+    })
+}
+
+/// Gives a device a size, or that of its file, and tells hosts.
+pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
+    let store = &device.store;
+    let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
+    store.stage(&mut resize).map_err(|error| refused(&error))?;
+    manager.resize(device, &resize)?;
+    Ok(json!(true))
+}
+
+/// A device as it is shown.
+pub(super) fn view(
+    (name, aliases, product): (&str, &[String], &str),
+    uuid: &[u8; 16],
+    (block_size, blocks, read_only): (u32, u64, bool),
+    is_claimed: bool,
+    specific: Value,
+) -> Value {
+    let uuid = show_uuid(uuid);
+    let own = (name != uuid).then(|| uuid.clone());
+    let aliases: Vec<&String> = aliases.iter().chain(&own).collect();
+    let writes = !read_only;
+    let mut view = json!({
+        "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
+        "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
+        "assigned_rate_limits": show_limits(&Limits::default()),
+        "claimed": is_claimed, "zoned": false, "driver_specific": specific,
+        "supported_io_types": {
+            "read": true, "write": writes, "unmap": writes, "flush": true, "reset": true,
+            "nvme_admin": false, "nvme_io": false, "nvme_io_md": false, "write_zeroes": writes,
+            "zcopy": false, "get_zone_info": false, "zone_management": false, "zone_append": false,
+            "compare": true, "compare_and_write": writes, "abort": true, "seek_hole": false,
+            "seek_data": false, "copy": false, "nvme_iov_md": false,
+        },
+    });
+    if is_claimed {
+        view["claim_type"] = "exclusive_write".into();
+    }
+    view
+}
+
+/// What methods that make devices of no file take. Metadata and protection are not there.
+
+/// As `bdev_get_bdevs` shows them, and as SPDK's call takes them. What it cannot say is shown as the next larger number.
+pub(super) fn show_limits(limits: &Limits) -> Value {
+    json!({
+        "rw_ios_per_sec": limits.iops, "rw_mbytes_per_sec": limits.bandwidth.div_ceil(MIB),
+        "r_mbytes_per_sec": limits.read_bandwidth.div_ceil(MIB),
+        "w_mbytes_per_sec": limits.write_bandwidth.div_ceil(MIB),
+    })
+}
