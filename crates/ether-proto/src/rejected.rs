@@ -1,7 +1,6 @@
 //! What was dropped of a lane's frames, by reason, and what a lane cannot go on after.
 
 use core::fmt;
-use core::ops::{Add, AddAssign};
 
 /// A record that breaks the protocol. Its frame was acknowledged, so its sender does not send it again: the request that
 /// it is of would never end. So the lane ends instead, with [`Reason::Broken`](roadtrain_wire::ether::setup::Reason).
@@ -27,75 +26,53 @@ impl fmt::Display for Broken {
     }
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Frames and records that made no sense and were dropped. `duplicates`, `beyond`, `late` and `repeated` are
-        /// normal after losses; the others say that the peer, or a forger of its frames, breaks the protocol. A record of
-        /// such a reason ends the lane ([`Broken`]), but for one that is larger than MDTS.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Rejected {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Rejected {
-            /// Each reason's name and count.
-            #[must_use]
-            pub fn by_reason(&self) -> [(&'static str, u64); [$(stringify!($name)),*].len()] {
-                [$((stringify!($name), self.$name)),*]
-            }
-        }
-
-        impl Add for Rejected {
-            type Output = Rejected;
-            fn add(mut self, other: Rejected) -> Rejected {
-                self += other;
-                self
-            }
-        }
-
-        impl AddAssign for Rejected {
-            fn add_assign(&mut self, other: Rejected) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
+roadtrain_proto::counters! {
+    /// Frames and records that made no sense and were dropped. `duplicates`, `beyond`, `late` and `repeated` are
+    /// normal after losses; the others say that the peer, or a forger of its frames, breaks the protocol. A record of
+    /// such a reason ends the lane ([`Broken`]), but for one that is larger than MDTS.
+    pub struct Rejected {
+        /// Frames of a type that no lane carries.
+        types,
+        /// Frames with another token, or of no link of the lane.
+        foreign,
+        /// In the clear, in a lane that is sealed.
+        clear,
+        /// Sealed by nobody who has the lane's keys, or altered since; ends of the lane without its proof.
+        forged,
+        /// Sealed frames that came again, and acknowledgements that came late.
+        replayed,
+        /// Cargo without a number.
+        unnumbered,
+        /// Frames whose SEQ has arrived before, or is before BASE of a later frame.
+        duplicates,
+        /// Frames whose SEQ is beyond the window.
+        beyond,
+        /// Frames whose BASE is after SEQ, or too far ahead.
+        absurd,
+        /// Records that cannot be read, or that this end never gets.
+        records,
+        /// Slots beyond the queue.
+        slots,
+        /// Of a request that is complete, or older than the slot's.
+        late,
+        /// Commands and pieces that have arrived before.
+        repeated,
+        /// A new request in a slot whose last one has not been answered, or out of turn.
+        busy,
+        /// Places outside of the damq, or other than the request's.
+        places,
+        /// OFFSET, INDEX, PIECES, OCTETS or LENGTH that do not fit each other, or the request.
+        shapes,
+        /// Data for a request that has none in this direction.
+        directions,
+        /// Completions of commands that were not sent, or that name another command.
+        unexpected,
+    }
 }
 
-counters! {
-    /// Frames of a type that no lane carries.
-    types,
-    /// Frames with another token, or of no link of the lane.
-    foreign,
-    /// In the clear, in a lane that is sealed.
-    clear,
-    /// Sealed by nobody who has the lane's keys, or altered since; ends of the lane without its proof.
-    forged,
-    /// Sealed frames that came again, and acknowledgements that came late.
-    replayed,
-    /// Cargo without a number.
-    unnumbered,
-    /// Frames whose SEQ has arrived before, or is before BASE of a later frame.
-    duplicates,
-    /// Frames whose SEQ is beyond the window.
-    beyond,
-    /// Frames whose BASE is after SEQ, or too far ahead.
-    absurd,
-    /// Records that cannot be read, or that this end never gets.
-    records,
-    /// Slots beyond the queue.
-    slots,
-    /// Of a request that is complete, or older than the slot's.
-    late,
-    /// Commands and pieces that have arrived before.
-    repeated,
-    /// A new request in a slot whose last one has not been answered, or out of turn.
-    busy,
-    /// Places outside of the damq, or other than the request's.
-    places,
-    /// OFFSET, INDEX, PIECES, OCTETS or LENGTH that do not fit each other, or the request.
-    shapes,
-    /// Data for a request that has none in this direction.
-    directions,
-    /// Completions of commands that were not sent, or that name another command.
-    unexpected,
+impl Rejected {
+    /// Each reason's name and count.
+    pub fn by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        Self::NAMES.into_iter().zip(self.to_array())
+    }
 }

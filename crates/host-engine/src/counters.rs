@@ -2,7 +2,7 @@
 
 use super::api::{Completion, Op};
 use roadtrain_reactor::metrics::{
-    BatchCells, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
+    BatchCells, Batching, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
 };
 use roadtrain_wire::ana::AnaState;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -47,7 +47,7 @@ impl ReactorCounters {
         };
         let latencies =
             vec![latency("read", &io.read_latency), latency("write", &io.write_latency)];
-        let batching = self.batching.read();
+        let batching = Batching::from_array(self.batching.read());
         (ReactorSample { batching, latencies, ..self.cells.sample(reactor) }, io)
     }
 }

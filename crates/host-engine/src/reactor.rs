@@ -553,7 +553,7 @@ impl Reactor {
         let first = all.next().unwrap_or_default(); // most often there is no other
         let stats = all.fold(first, |sum, lane| sum + lane);
         let sends = stats.sends + self.shared.ports.calls();
-        self.own.batching.write(&LaneStats { sends, ..stats });
+        self.own.batching.write(LaneStats { sends, ..stats }.batching().to_array());
         let mut errors = self.errors;
         for (index, &number) in self.lanes.indices().zip(&self.numbers) {
             let Some(lane) = self.lanes.get(index) else { continue };

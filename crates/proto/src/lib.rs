@@ -27,6 +27,7 @@ pub mod caravan;
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
 pub mod costs;
+mod counters;
 pub mod custody;
 pub mod cut;
 pub mod digest;

@@ -46,25 +46,17 @@ pub struct Counting {
     pub counted: Counted,
 }
 
-/// Attempts to count.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counted {
-    /// Increments that are done.
-    pub done: u64,
-    /// Outcomes that were not known.
-    pub unknown: u64,
-    /// Of these, increments that were done.
-    pub resolved: u64,
-    /// Attempts that another increment was ahead of.
-    pub refused: u64,
-}
-
-impl core::ops::AddAssign for Counted {
-    fn add_assign(&mut self, other: Counted) {
-        self.done += other.done;
-        self.unknown += other.unknown;
-        self.resolved += other.resolved;
-        self.refused += other.refused;
+roadtrain_proto::counters! {
+    /// Attempts to count.
+    pub struct Counted {
+        /// Increments that are done.
+        done,
+        /// Outcomes that were not known.
+        unknown,
+        /// Of these, increments that were done.
+        resolved,
+        /// Attempts that another increment was ahead of.
+        refused,
     }
 }
 

@@ -16,7 +16,7 @@ use roadtrain_target_proto::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 
 /// Stores that may be behind the namespace that changes: 1 to that number.
 pub const STORES: u8 = 3;
@@ -145,31 +145,21 @@ enum Kind {
     },
 }
 
-/// What has become of the requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    /// Submitted.
-    pub submitted: u64,
-    /// Succeeded.
-    pub succeeded: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Completions with a status that permits another try.
-    pub repeated: u64,
-    /// Flushes that have failed for good.
-    pub lost: u64,
-    /// Reads of blocks that are marked.
-    pub unreadable: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.submitted += other.submitted;
-        self.succeeded += other.succeeded;
-        self.failed += other.failed;
-        self.repeated += other.repeated;
-        self.lost += other.lost;
-        self.unreadable += other.unreadable;
+roadtrain_proto::counters! {
+    /// What has become of the requests.
+    pub struct Tally {
+        /// Submitted.
+        submitted,
+        /// Succeeded.
+        succeeded,
+        /// Failed.
+        failed,
+        /// Completions with a status that permits another try.
+        repeated,
+        /// Flushes that have failed for good.
+        lost,
+        /// Reads of blocks that are marked.
+        unreadable,
     }
 }
 

@@ -32,25 +32,17 @@ const ADMIN_ENTRIES: u32 = 32;
 /// A host that keeps a buffer for so long while others wait for one loses its connection.
 const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// What was met before Connects were answered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fence {
-    /// Lanes that had not noticed that their hosts had lost them.
-    pub swept: u64,
-    /// Connects refused as commands of lost connections were on the disk.
-    pub busy: u64,
-    /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
-    pub asked: u64,
-    /// See there.
-    pub gone: u64,
-}
-
-impl core::ops::AddAssign for Fence {
-    fn add_assign(&mut self, other: Fence) {
-        self.swept += other.swept;
-        self.busy += other.busy;
-        self.asked += other.asked;
-        self.gone += other.gone;
+roadtrain_proto::counters! {
+    /// What was met before Connects were answered.
+    pub struct Fence {
+        /// Lanes that had not noticed that their hosts had lost them.
+        swept,
+        /// Connects refused as commands of lost connections were on the disk.
+        busy,
+        /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
+        asked,
+        /// See there.
+        gone,
     }
 }
 

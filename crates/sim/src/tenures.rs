@@ -70,28 +70,19 @@ pub struct Tenures {
     pub held: Held,
 }
 
-/// What tenures came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Held {
-    /// Tenures.
-    pub tenures: u64,
-    /// Times that a block was written in a later tenure than before.
-    pub written: u64,
-    /// Writes that were executed, as far as their hosts know.
-    pub writes: u64,
-    /// Writes that were refused.
-    pub refused: u64,
-    /// Writes of which nobody knows.
-    pub unknown: u64,
-}
-
-impl core::ops::AddAssign for Held {
-    fn add_assign(&mut self, other: Held) {
-        self.tenures += other.tenures;
-        self.written += other.written;
-        self.writes += other.writes;
-        self.refused += other.refused;
-        self.unknown += other.unknown;
+roadtrain_proto::counters! {
+    /// What tenures came to.
+    pub struct Held {
+        /// Tenures.
+        tenures,
+        /// Times that a block was written in a later tenure than before.
+        written,
+        /// Writes that were executed, as far as their hosts know.
+        writes,
+        /// Writes that were refused.
+        refused,
+        /// Writes of which nobody knows.
+        unknown,
     }
 }
 

@@ -20,25 +20,17 @@ pub struct Wire {
     why: TlsEnds,
 }
 
-/// Why ends of connections were over.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TlsEnds {
-    /// What came cannot be.
-    pub refused: u64,
-    /// The peer has refused what we sent.
-    pub alerted: u64,
-    /// Keys were used up.
-    pub used_up: u64,
-    /// The peer has ended it in order.
-    pub closed: u64,
-}
-
-impl core::ops::AddAssign for TlsEnds {
-    fn add_assign(&mut self, other: TlsEnds) {
-        self.refused += other.refused;
-        self.alerted += other.alerted;
-        self.used_up += other.used_up;
-        self.closed += other.closed;
+roadtrain_proto::counters! {
+    /// Why ends of connections were over.
+    pub struct TlsEnds {
+        /// What came cannot be.
+        refused,
+        /// The peer has refused what we sent.
+        alerted,
+        /// Keys were used up.
+        used_up,
+        /// The peer has ended it in order.
+        closed,
     }
 }
 

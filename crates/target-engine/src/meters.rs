@@ -81,7 +81,7 @@ impl LaneCells {
 
     /// What it has counted on the reactor where it is.
     fn here(&self) -> Batching {
-        self.batching.read() - *lock(&self.before)
+        Batching::from_array(self.batching.read()) - *lock(&self.before)
     }
 }
 
@@ -236,7 +236,7 @@ impl Meters {
         let mut lanes = lock(&self.lanes);
         let from = lane.reactor.get() as usize;
         lanes.past[from] = lanes.past[from] + lane.here();
-        *lock(&lane.before) = lane.batching.read();
+        *lock(&lane.before) = Batching::from_array(lane.batching.read());
         lane.reactor.set(to as u64);
     }
 
@@ -385,7 +385,7 @@ impl Meters {
                 reactor: cells.reactor.get() as usize,
                 auth: lock(&cells.auth).clone(),
                 io,
-                batching: cells.batching.read(),
+                batching: Batching::from_array(cells.batching.read()),
                 reconnects: 0,
             }
         };

@@ -2,7 +2,6 @@
 
 use super::latency::{BUCKETS, Latency, bucket};
 use super::snapshot::{Batching, Io, StatusCount};
-use crate::stats::LaneStats;
 use roadtrain_wire::sqe::opcode;
 use roadtrain_wire::status::Status;
 use std::array;
@@ -246,48 +245,29 @@ fn status_name(code: u32) -> String {
     status.name().map_or_else(|| format!("{code:#05x}"), str::to_owned)
 }
 
-/// How a lane sends and receives, stored once a turn.
-#[derive(Debug, Default)]
-pub struct BatchCells([Counter; 11]);
+/// Counters as one thread publishes them, once a turn, and anybody reads them.
+#[derive(Debug)]
+pub struct Cells<const N: usize>([Counter; N]);
 
-impl BatchCells {
-    /// Stores the counts of a lane.
+/// How a lane sends and receives.
+pub type BatchCells = Cells<{ Batching::NAMES.len() }>;
+
+impl<const N: usize> Default for Cells<N> {
+    fn default() -> Self {
+        Cells(array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl<const N: usize> Cells<N> {
+    /// Publishes the counts.
     #[inline]
-    pub fn write(&self, stats: &LaneStats) {
-        let counts = [
-            stats.requests,
-            stats.data_bytes,
-            stats.caravans,
-            stats.caravan_requests,
-            stats.caravan_bytes,
-            stats.sends,
-            stats.receives,
-            stats.doorbells_size,
-            stats.doorbells_timer,
-            stats.doorbells_urgent,
-            stats.doorbells_drained,
-        ];
-        for (cell, count) in self.0.iter().zip(counts) {
-            cell.set(count);
-        }
+    pub fn write(&self, counts: [u64; N]) {
+        self.0.iter().zip(counts).for_each(|(cell, count)| cell.set(count));
     }
 
     /// Reads them, from any thread.
-    pub fn read(&self) -> Batching {
-        let count = |at: usize| self.0[at].get();
-        Batching {
-            requests: count(0),
-            data_bytes: count(1),
-            caravans: count(2),
-            caravan_requests: count(3),
-            caravan_bytes: count(4),
-            sends: count(5),
-            receives: count(6),
-            doorbells_size: count(7),
-            doorbells_timer: count(8),
-            doorbells_urgent: count(9),
-            doorbells_drained: count(10),
-        }
+    pub fn read(&self) -> [u64; N] {
+        array::from_fn(|at| self.0[at].get())
     }
 }
 

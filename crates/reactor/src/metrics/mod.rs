@@ -8,7 +8,7 @@ mod latency;
 mod reactor;
 mod snapshot;
 
-pub use cells::{BatchCells, Counter, Done, Ended, IoCells, Statuses};
+pub use cells::{BatchCells, Cells, Counter, Done, Ended, IoCells, Statuses};
 pub use latency::{BUCKETS, Latency, bounds};
 pub use reactor::{Counted, ReactorCells};
 pub use snapshot::{

@@ -115,62 +115,32 @@ impl std::ops::AddAssign<&Io> for Io {
     }
 }
 
-/// How requests travel together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Batching {
-    /// Requests answered, admin commands among them.
-    pub requests: u64,
-    /// Octets of their data.
-    pub data_bytes: u64,
-    /// Caravans sent.
-    pub caravans: u64,
-    /// Requests (responses) in them.
-    pub caravan_requests: u64,
-    /// Octets in them.
-    pub caravan_bytes: u64,
-    /// Send system calls.
-    pub sends: u64,
-    /// Receive system calls.
-    pub receives: u64,
-    /// Doorbells because enough had gathered.
-    pub doorbells_size: u64,
-    /// Doorbells because time was over.
-    pub doorbells_timer: u64,
-    /// Doorbells of urgent requests.
-    pub doorbells_urgent: u64,
-    /// Doorbells because nothing more was ready.
-    pub doorbells_drained: u64,
-}
-
-impl Batching {
-    fn zip(self, o: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Batching {
-            requests: f(self.requests, o.requests),
-            data_bytes: f(self.data_bytes, o.data_bytes),
-            caravans: f(self.caravans, o.caravans),
-            caravan_requests: f(self.caravan_requests, o.caravan_requests),
-            caravan_bytes: f(self.caravan_bytes, o.caravan_bytes),
-            sends: f(self.sends, o.sends),
-            receives: f(self.receives, o.receives),
-            doorbells_size: f(self.doorbells_size, o.doorbells_size),
-            doorbells_timer: f(self.doorbells_timer, o.doorbells_timer),
-            doorbells_urgent: f(self.doorbells_urgent, o.doorbells_urgent),
-            doorbells_drained: f(self.doorbells_drained, o.doorbells_drained),
-        }
-    }
-}
-
-impl std::ops::Add for Batching {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        self.zip(other, u64::wrapping_add)
-    }
-}
-
-impl std::ops::Sub for Batching {
-    type Output = Self;
-    fn sub(self, earlier: Self) -> Self {
-        self.zip(earlier, u64::wrapping_sub)
+roadtrain_proto::counters! {
+    /// How requests travel together.
+    #[derive(Serialize, Deserialize)]
+    pub struct Batching {
+        /// Requests answered, admin commands among them.
+        requests,
+        /// Octets of their data.
+        data_bytes,
+        /// Caravans sent.
+        caravans,
+        /// Requests (responses) in them.
+        caravan_requests,
+        /// Octets in them.
+        caravan_bytes,
+        /// Send system calls.
+        sends,
+        /// Receive system calls.
+        receives,
+        /// Doorbells because enough had gathered.
+        doorbells_size,
+        /// Doorbells because time was over.
+        doorbells_timer,
+        /// Doorbells of urgent requests.
+        doorbells_urgent,
+        /// Doorbells because nothing more was ready.
+        doorbells_drained,
     }
 }
 

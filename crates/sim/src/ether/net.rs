@@ -93,28 +93,19 @@ impl Manners {
     }
 }
 
-/// What has become of frames.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fates {
-    /// Sent.
-    pub sent: u64,
-    /// Lost, or sent without carrier.
-    pub lost: u64,
-    /// Dropped because the queue, or the receiver's ring, was full.
-    pub dropped: u64,
-    /// Arrived twice.
-    pub repeated: u64,
-    /// Damaged.
-    pub damaged: u64,
-}
-
-impl core::ops::AddAssign for Fates {
-    fn add_assign(&mut self, other: Fates) {
-        self.sent += other.sent;
-        self.lost += other.lost;
-        self.dropped += other.dropped;
-        self.repeated += other.repeated;
-        self.damaged += other.damaged;
+roadtrain_proto::counters! {
+    /// What has become of frames.
+    pub struct Fates {
+        /// Sent.
+        sent,
+        /// Lost, or sent without carrier.
+        lost,
+        /// Dropped because the queue, or the receiver's ring, was full.
+        dropped,
+        /// Arrived twice.
+        repeated,
+        /// Damaged.
+        damaged,
     }
 }
 

@@ -233,7 +233,7 @@ impl Meter {
     pub(super) fn end_turn(&self, in_flight: u32, stats: impl FnOnce() -> LaneStats) {
         if let Some(Account { cells, .. }) = &self.account {
             cells.io.set_in_flight(in_flight);
-            cells.batching.write(&stats());
+            cells.batching.write(stats().batching().to_array());
         }
     }
 

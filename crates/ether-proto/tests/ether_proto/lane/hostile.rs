@@ -96,7 +96,7 @@ fn completion(slot: u16, generation: u32, pieces: u16) -> Vec<u8> {
 
 /// The one reason that was counted, once, since `before`.
 fn reason(before: Rejected, after: Rejected) -> &'static str {
-    let pairs = after.by_reason().into_iter().zip(before.by_reason());
+    let pairs = after.by_reason().zip(before.by_reason());
     let changed: Vec<_> = pairs.filter(|(after, before)| after.1 != before.1).collect();
     assert_eq!(changed.len(), 1, "{changed:?}");
     let (after, before) = changed[0];

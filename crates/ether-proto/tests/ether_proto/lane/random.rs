@@ -77,7 +77,7 @@ proptest! {
             // Late and repeated records are what lost acknowledgements leave behind.
             let lost = rejected.duplicates + rejected.beyond;
             let normal = rejected.late + rejected.repeated + lost;
-            let all: u64 = rejected.by_reason().iter().map(|&(_, count)| count).sum();
+            let all: u64 = rejected.by_reason().map(|(_, count)| count).sum();
             prop_assert_eq!(all, normal, "{:?}", rejected);
         }
         prop_assert_eq!(world.host.in_flight() + world.target.in_flight(), 0);
