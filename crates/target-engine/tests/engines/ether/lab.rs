@@ -1,7 +1,7 @@
 //! Interfaces between host and target.
 
 use crate::skipped::{skipped_test, this_test};
-use roadtrain_host_engine::{EtherAddress, HostConfig};
+use roadtrain_host_engine::{Client, EtherAddress, HostConfig, HostError, LinkError};
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{EtherConfig, Export, Server, ServerConfig, Subsystem};
 use roadtrain_target_proto::Authentication;
@@ -90,6 +90,19 @@ impl Lab {
         let mut config = HostConfig::new(self.address(), NQN, HOST_NQN, [7; 16]);
         config.reconnect_delay = Duration::from_millis(20);
         config
+    }
+
+    /// Connects, also to a target whose answer a busy machine keeps for longer than a host looks for it.
+    pub(crate) fn connect(&self, config: HostConfig) -> Client {
+        let deadline = Instant::now() + LONG;
+        loop {
+            match Client::connect(config.clone()) {
+                Ok(client) => return client,
+                Err(HostError::Unreachable { source: LinkError::Nobody, .. })
+                    if Instant::now() < deadline => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// Plugs a link's cable in, or pulls it, at the target.

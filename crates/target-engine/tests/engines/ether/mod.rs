@@ -57,7 +57,7 @@ fn targets_are_found_and_used_over_all_links() {
         });
         assert!(found.iter().all(|o| o.nqn == NQN && o.endpoint == found[0].endpoint));
 
-        let client = Client::connect(lab.host()).unwrap();
+        let client = lab.connect(lab.host());
         exchange(&client, 1);
         assert_eq!(client.view().link().state, LinkState::Connected);
         lab.eventually("both links carry frames", || {
@@ -74,7 +74,7 @@ fn targets_are_found_and_used_over_all_links() {
 fn requests_go_on_over_another_link() {
     in_lab(2, |lab| {
         let _server = lab.serve();
-        let client = Client::connect(patient(lab)).unwrap();
+        let client = lab.connect(patient(lab));
         exchange(&client, 1);
         for link in [0, 1] {
             lab.set_up(link, false);
@@ -99,7 +99,7 @@ fn a_link_that_comes_later_joins_the_lanes() {
     in_lab(2, |lab| {
         lab.set_up(1, false);
         let _server = lab.serve();
-        let client = Client::connect(HostConfig { lanes: 2, ..patient(lab) }).unwrap();
+        let client = lab.connect(HostConfig { lanes: 2, ..patient(lab) });
         lab.eventually("the lanes have a link", || {
             exchange(&client, 1);
             client.view().paths().len() == 2
@@ -124,7 +124,7 @@ fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
     in_lab(1, |lab| {
         let _server = lab.serve();
         let config = HostConfig { keep_alive: Duration::from_secs(1), ..lab.host() };
-        let client = Client::connect(config).unwrap();
+        let client = lab.connect(config);
         client.write(1, 0, pattern(7), false).expect("written");
         let _others = [lab.serve(), lab.serve(), lab.serve()];
         lab.set_up(0, false);
@@ -141,7 +141,7 @@ fn hosts_stay_with_their_target_beside_others_of_the_same_name() {
 fn requests_survive_a_restarted_target() {
     in_lab(1, |lab| {
         let server = lab.serve();
-        let client = Client::connect(patient(lab)).unwrap();
+        let client = lab.connect(patient(lab));
         exchange(&client, 1);
         drop(server);
         let _server = lab.serve();
@@ -157,7 +157,7 @@ fn requests_fail_when_the_target_stays_away() {
         let mut config = lab.host();
         config.controller_loss_timeout = Some(Duration::from_millis(200));
         config.keep_alive = Duration::from_secs(1);
-        let client = Client::connect(config).unwrap();
+        let client = lab.connect(config);
         exchange(&client, 1);
         drop(server);
         assert!(client.read(1, 0, Buffer::alloc(BLOCK)).is_err());
@@ -174,7 +174,7 @@ fn a_request_without_answer_is_not_waited_for() {
         let (size, service) = (16 << 20, Duration::from_secs(8));
         let _server = lab.serve_from(StoreKind::Ssd { size, service, parallel: 1 });
         let config = HostConfig { io_timeout: Some(Duration::from_millis(500)), ..lab.host() };
-        let client = Client::connect(config).unwrap();
+        let client = lab.connect(config);
         let (done, ended) = channel();
         let request = Request {
             op: Op::Read,
@@ -224,7 +224,7 @@ fn lanes_are_made_anew_when_their_keys_are_used_up() {
         address.seal_limits = Limits { frames: 300, ..Limits::HOST };
         let config = HostConfig::new(address, NQN, HOST_NQN, [7; 16]);
         let config = HostConfig { keys, keep_alive: SILENCE, io_timeout: None, ..config };
-        let client = Client::connect(config).unwrap();
+        let client = lab.connect(config);
         let begun = Instant::now();
         (0..16).for_each(|seed| exchange(&client, seed));
         let reconnects = client.stats().reconnects;
