@@ -108,7 +108,8 @@ fn a_peer_that_is_not_listened_to_is_not_ended() {
     completed.sort_by_key(|&(cid, _)| cid);
     assert!(matches!(completed, [(2, a), (3, b)] if a.is_success() && b.is_success()));
     holder.assert_ends();
-    reserved.into_iter().for_each(Peer::assert_ends);
+    // Their time may not be over yet, and nobody waits any more.
+    drop(reserved);
     drop(victim);
     harness.assert_healthy();
 }
