@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::framing::{Framer, REQUEST_BYTES_MAX, Unframed};
 use roadtrain_manage::rpc::message::{Methods, Params, answer};
 use roadtrain_manage::rpc::{Caller, Files, Manager, Plane, Psks, Rpc, RpcError};
+use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 

@@ -5,13 +5,13 @@
 
 use crate::floor::Random;
 use anyhow::Context;
-use roadtrain_system::buffer::Buffer;
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
-use roadtrain_reactor::spin::Waiting;
-use roadtrain_store::{StoreKind, StoreSpec};
-use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
-use roadtrain_reactor::tuning;
 use roadtrain_proto::time::Instant;
+use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::tuning;
+use roadtrain_store::{StoreKind, StoreSpec};
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_engine::{Export, Server, ServerConfig, Subsystem};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Sender, channel};

@@ -99,7 +99,7 @@ impl HostLane {
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
         let Some(mut link) = self.link.take() else { return };
         link.end(shared);
-        self.past = self.past + link.stats();
+        self.past += link.stats();
         self.past.reconnects += 1;
         drop(link);
         self.requests.core.detach();
@@ -118,7 +118,7 @@ impl HostLane {
     pub(crate) fn part(&mut self, shared: &mut Shared) {
         if let Some(mut link) = self.link.take() {
             link.part(shared);
-            self.past = self.past + link.stats();
+            self.past += link.stats();
         }
     }
 

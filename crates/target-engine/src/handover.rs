@@ -36,8 +36,8 @@ pub enum HandOverError {
 }
 
 impl Server {
-    /// The sockets that take connections, for [`Inherited::sockets`]. Whoever has them can take connections, too: not
-    /// before [`Server::hand_over`] is done.
+    /// The sockets that take connections, for [`Inherited::sockets`](super::Inherited::sockets). Whoever has them can
+    /// take connections, too: not before [`Server::hand_over`] is done.
     #[must_use]
     pub fn share_sockets(&self) -> Vec<TcpListener> {
         self.ask(Order::Sockets).flatten().collect()

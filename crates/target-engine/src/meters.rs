@@ -235,7 +235,7 @@ impl Meters {
     pub(crate) fn moved(&self, lane: &LaneCells, to: usize) {
         let mut lanes = lock(&self.lanes);
         let from = lane.reactor.get() as usize;
-        lanes.past[from] = lanes.past[from] + lane.here();
+        lanes.past[from] += lane.here();
         *lock(&lane.before) = Batching::from_array(lane.batching.read());
         lane.reactor.set(to as u64);
     }
@@ -245,7 +245,7 @@ impl Meters {
         let mut lanes = lock(&self.lanes);
         let Some(cells) = lanes.live.remove(&number) else { return };
         let reactor = cells.reactor.get() as usize;
-        lanes.past[reactor] = lanes.past[reactor] + cells.here();
+        lanes.past[reactor] += cells.here();
         let key = (cells.nqn.clone(), cells.host_nqn.clone());
         let host = lanes.host(key.clone());
         *host.losses.entry(why).or_default() += 1;
@@ -328,7 +328,7 @@ impl Meters {
         let mut batching = lanes.past.clone();
         for lane in lanes.live.values() {
             let sum = &mut batching[lane.reactor.get() as usize];
-            *sum = *sum + lane.here();
+            *sum += lane.here();
         }
         drop(lanes);
         let samples = self.reactors.iter().enumerate().zip(batching).zip(latencies);

@@ -2,14 +2,14 @@
 
 use super::contestant::MIB;
 use anyhow::Context;
+use roadtrain_front::disk::DiskInfo;
+use roadtrain_front::fuse::{FuseService, Uring};
 use roadtrain_host_engine::{
     Completion, Front, Interest, LaneId, Op, ReactorInfo, Request, RingCommand, Turn,
 };
-use roadtrain_system::ring::Ring;
-use roadtrain_reactor::stats::LaneStats;
-use roadtrain_front::disk::DiskInfo;
-use roadtrain_front::fuse::{FuseService, Uring};
 use roadtrain_proto::time::Instant;
+use roadtrain_reactor::stats::LaneStats;
+use roadtrain_system::ring::Ring;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::io;

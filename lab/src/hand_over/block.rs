@@ -1,11 +1,11 @@
 //! The thread that executes commands for reactors which only receive and send.
 
 use super::store::Done;
+use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::{Inbox, Outbox, mailbox};
 use roadtrain_system::ring::{Ring, UserData};
-use roadtrain_store::{Completion, Completions, Executor, Op, RING_KIND, Store, Token};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

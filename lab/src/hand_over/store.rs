@@ -2,10 +2,10 @@
 
 use super::Mode;
 use super::block::Block;
-use roadtrain_system::buffer::Buffer;
 use roadtrain_store::{
     Completion, Completions, Geometry, InPlace, Io, Op, OpenError, Store, Then, Token,
 };
+use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 use super::*;
-use roadtrain_system::buffer::Buffer;
 use roadtrain_host_engine::{Class, Client, HostConfig, Op, Request};
 use roadtrain_store::conformance;
+use roadtrain_system::buffer::Buffer;
 use std::fs::File;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};

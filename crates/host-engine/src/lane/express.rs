@@ -49,7 +49,7 @@ impl HostLane {
         shared.completions.extend(express.requests.take_held_back(shared.now));
         let mut stats = express.stats();
         stats.reconnects = 0; // counted for the lane
-        self.past = self.past + stats;
+        self.past += stats;
         self.requests.absorb(express.requests);
     }
 }

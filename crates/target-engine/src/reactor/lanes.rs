@@ -282,7 +282,7 @@ impl Lanes {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
-        self.past = self.past + lane.stats();
+        self.past += lane.stats();
         self.hosts.forget(lane);
         self.table.forget_polls(&mut self.shared.ring, index);
         if let Some(lane) = self.table.get_mut(index) {

@@ -43,7 +43,7 @@ pub(super) fn attachment(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
 fn sum(reactors: &[ReactorSample]) -> ReactorSample {
     let mut sum = ReactorSample::default();
     for reactor in reactors {
-        sum.batching = sum.batching + reactor.batching;
+        sum.batching += reactor.batching;
         let longest = sum.caravan_sizes.len().max(reactor.caravan_sizes.len());
         sum.caravan_sizes.resize(longest, 0);
         for (sum, count) in sum.caravan_sizes.iter_mut().zip(&reactor.caravan_sizes) {

@@ -94,6 +94,7 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
+/// Parameters of methods that make devices of no file. Metadata and protection are not there.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {

@@ -178,8 +178,6 @@ pub(super) fn view(
     view
 }
 
-/// What methods that make devices of no file take. Metadata and protection are not there.
-
 /// As `bdev_get_bdevs` shows them, and as SPDK's call takes them. What it cannot say is shown as the next larger number.
 pub(super) fn show_limits(limits: &Limits) -> Value {
     json!({
