@@ -65,6 +65,11 @@ share() {
     ln -s "$folder" share
 }
 
+# is_broken_from_outside FOLDER: the emulator ran an instruction that the guest's kernel was changing on another processor
+is_broken_from_outside() {
+    grep -qs 'Oops: int3' "$1/console.log" && echo 'the emulator ran a half changed instruction of the guest'
+}
+
 # guest [-e NAME=VALUE]... SCRIPT: runs it in the guest and ends with its status. $port and $nqn are known to it as PORT
 # and NQN.
 guest() {
