@@ -291,6 +291,7 @@ run_one() {
             echo "again   $name ($seconds s): $(is_broken_from_outside "$work")"
             give_back_ports
             rm -rf "$work"
+            before_test "$name"
             run_one "$1" again
             return
         fi
