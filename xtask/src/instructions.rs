@@ -66,7 +66,7 @@ fn expectation(line: &str) -> Result<Option<(String, u64)>> {
     Ok(Some((what.into(), number.parse()?)))
 }
 
-/// The tests of the engine, as the release profile says: incremental units inline otherwise than whole ones, so the
+/// Tests of the target's engine, built as the release profile says: incremental units inline otherwise than whole ones, so the
 /// environment does not choose.
 fn build(root: &Path) -> Result<String> {
     let arguments = ["test", "--release", "-p", "roadtrain-target-engine", "--lib", "--no-run"];

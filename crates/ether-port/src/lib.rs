@@ -7,7 +7,6 @@
 //! | `sealing` | the cipher of sealed frames, where they are opened to, and when to speak of those that were dropped |
 
 pub mod carrier;
-mod digest;
 pub mod port;
 mod sealing;
 #[cfg(test)]

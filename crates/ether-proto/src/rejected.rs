@@ -53,7 +53,7 @@ roadtrain_proto::counters! {
         records,
         /// Slots beyond the queue.
         slots,
-        /// Of a request that is complete, or older than the slot's.
+        /// Pieces of a request that is complete, or older than the slot's.
         late,
         /// Commands and pieces that have arrived before.
         repeated,

@@ -9,7 +9,7 @@ const IPV6_NETWORK_BITS: u32 = 64;
 /// a host has as many addresses as it likes. On a link everybody is in the same network: there the address counts.
 #[must_use]
 pub fn of(address: IpAddr) -> IpAddr {
-    // Whether it comes by a socket for both versions makes no difference.
+    // A socket for both versions shows IPv4 addresses as IPv6.
     match address.to_canonical() {
         IpAddr::V6(ip) if !ip.is_unicast_link_local() && !ip.is_loopback() => {
             Ipv6Addr::from_bits(ip.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS).into()

@@ -1,6 +1,5 @@
 //! A caravan as one gather send: header octets and payload where it lies.
 
-use crate::digest;
 use crate::stream::Stream;
 use crate::tuning::GATHER_IOV_MAX;
 use roadtrain_proto::caravan::Caravan;
@@ -176,7 +175,7 @@ impl<F: FnMut(u16, u32, u32) -> Option<*const u8>> Caravan for GatherWriter<'_, 
         if digest {
             // SAFETY: as above.
             let data = unsafe { std::slice::from_raw_parts(data, length) };
-            self.gather.header(4).copy_from_slice(&digest::crc32c(data).to_le_bytes());
+            self.gather.header(4).copy_from_slice(&crc_fast::crc32_iscsi(data).to_le_bytes());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What host and target build their reactors from: a loop over one io_uring, and the connections that it serves.
+//! Parts of the reactors of both ends: a loop over one io_uring, and the connections that it serves.
 //!
 //! ```text
 //!         +-> check the ring: sockets, stores, mailbox, listeners, timers     every turn, or every 16th if busy
@@ -23,11 +23,10 @@
 //! | [`metrics`], [`stats`], [`recorded`] | counters, what an observer sees of them, recorded requests |
 //! | [`pulse`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
 //!
-//! Nothing here knows of commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
+//! Nothing here sends or executes commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
 
 pub mod clients;
 pub mod connection;
-pub mod digest;
 pub mod event;
 pub mod gather;
 pub mod handshakes;

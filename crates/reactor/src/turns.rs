@@ -23,7 +23,7 @@ const LANES_MAX: usize = 16;
 
 /// Where lanes receive. It is the reactor's, so that an idle connection holds no memory.
 pub struct RxBuffers {
-    /// Of all other lanes.
+    /// Used by all other lanes.
     pub own: RxBuffer,
     /// Of latency-critical lanes while another lane is in its turn.
     pub express: RxBuffer,

@@ -53,7 +53,7 @@ roadtrain_proto::counters! {
         done,
         /// Outcomes that were not known.
         unknown,
-        /// Of these, increments that were done.
+        /// Increments that were done among these.
         resolved,
         /// Attempts that another increment was ahead of.
         refused,

@@ -96,7 +96,7 @@ pub struct Summary {
     pub refused: u64,
     /// Lanes that their hosts gave up because nothing but an echo came.
     pub silent: u64,
-    /// What has become of frames.
+    /// Fates of frames.
     pub fates: Fates,
     /// Moments at which something happened.
     pub moments: u64,

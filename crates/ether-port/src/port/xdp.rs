@@ -406,7 +406,7 @@ impl XdpPort {
         let frame = self.queues[0].umem.slot(slot);
         header.body.set((octets - head) as u16);
         if header.flags.get() & flags::CRC != 0 {
-            header.bcrc.set(crate::digest::crc32c(&frame[head..octets]));
+            header.bcrc.set(crc_fast::crc32_iscsi(&frame[head..octets]));
         }
         set_hcrc(&mut header);
         let behind = shape.write_header(frame, destination);

@@ -44,7 +44,7 @@ pub struct RbdCluster {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RbdAccess {
-    /// Whose rights we have, without `client.`; `None`: admin.
+    /// Name of the Ceph client, without `client.`; `None`: admin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The cluster's configuration file; `None`: Ceph's own.
@@ -78,7 +78,7 @@ pub struct RbdOf {
 }
 
 impl RbdOf {
-    /// What is opened.
+    /// The store that it is opened as.
     #[cfg(feature = "rbd")]
     pub(super) fn store(&self) -> Result<StoreKind, OpenError> {
         let RbdAccess { id, conf, keyring } = self.access.clone();

@@ -262,7 +262,7 @@ impl<const N: usize> Cells<N> {
     /// Publishes the counts.
     #[inline]
     pub fn write(&self, counts: [u64; N]) {
-        self.0.iter().zip(counts).for_each(|(cell, count)| cell.set(count));
+        self.0.iter().zip(&counts).for_each(|(cell, count)| cell.set(*count));
     }
 
     /// Reads them, from any thread.

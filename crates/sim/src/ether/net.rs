@@ -94,7 +94,7 @@ impl Manners {
 }
 
 roadtrain_proto::counters! {
-    /// What has become of frames.
+    /// Fates of frames.
     pub struct Fates {
         /// Sent.
         sent,
@@ -136,7 +136,7 @@ pub struct Net {
     ring_frames: usize,
     /// What somebody has seen who listens.
     tape: VecDeque<Seen>,
-    /// What has become of frames.
+    /// Fates of frames.
     pub fates: Fates,
 }
 
