@@ -31,13 +31,14 @@ impl Manifest {
     ///
     /// # Panics
     /// When a payload lies outside of its slot's data.
-    pub fn octets<'a>(&self, mut data: impl FnMut(u16) -> &'a [u8]) -> Vec<u8> {
+    pub fn octets<D: AsRef<[u8]>>(&self, mut data: impl FnMut(u16) -> D) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.parts {
             match *part {
                 Part::Header(ref header) => out.extend_from_slice(header),
                 Part::Payload { slot, offset, length, digest } => {
-                    let payload = &data(slot)[offset as usize..][..length as usize];
+                    let data = data(slot);
+                    let payload = &data.as_ref()[offset as usize..][..length as usize];
                     out.extend_from_slice(payload);
                     if digest {
                         let crc = crc32_iscsi(payload);

@@ -10,6 +10,7 @@ use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution::{Data, Payload};
 use roadtrain_target_proto::qpair::{Qpair, RxEvent};
 use roadtrain_wire::status::Status;
+use std::borrow::Cow;
 
 /// The target's end of a connection.
 pub struct Connection {
@@ -44,6 +45,16 @@ impl Connection {
 
     /// Puts what comes next into its place, if it is placed and there is one, or before the queue pair.
     fn offer(&mut self, hold: &mut Hold<'_>) {
+        // A part of a block that was offered already comes before what is received next.
+        let is_aligned = self.placed && self.at == self.offered.len();
+        let whole = self.qpair.wanted_whole(self.input.len()).filter(|_| is_aligned);
+        if let Some((slot, offset, length)) = whole
+            && let Data::InPlace(place) = hold.execution.data_mut(slot)
+        {
+            let data: Vec<u8> = self.input.drain(..length as usize).collect();
+            hold.disk.put(place.offset + u64::from(offset), &data);
+            return self.qpair.placed(&data);
+        }
         let wanted = self.qpair.wanted().filter(|_| self.placed);
         if let Some((slot, offset, length)) = wanted
             && let Data::Buffer(buffer) = hold.execution.data_mut(slot)
@@ -86,9 +97,15 @@ impl TargetEnd for Connection {
                     Event::Command(slot, sqe, payload)
                 }
                 Some(RxEvent::Data { slot, offset, start, length }) => {
-                    if let Data::Buffer(buffer) = hold.execution.data_mut(slot) {
-                        let data = &self.offered[start..start + length as usize];
-                        buffer[offset as usize..][..data.len()].copy_from_slice(data);
+                    let data = &self.offered[start..start + length as usize];
+                    match hold.execution.data_mut(slot) {
+                        Data::Buffer(buffer) => {
+                            buffer[offset as usize..][..data.len()].copy_from_slice(data);
+                        }
+                        Data::InPlace(place) => {
+                            hold.disk.put(place.offset + u64::from(offset), data);
+                        }
+                        _ => {}
                     }
                     continue;
                 }
@@ -119,8 +136,9 @@ impl TargetEnd for Connection {
                 break;
             }
             self.outbox = caravan.octets(|slot| match hold.execution.data(slot) {
-                Data::Buffer(buffer) => buffer,
-                _ => &[],
+                Data::Buffer(buffer) => Cow::Borrowed(&buffer[..]),
+                Data::InPlace(place) => Cow::Owned(hold.disk.bytes(place.offset, place.length)),
+                _ => Cow::Borrowed(&[][..]),
             });
         }
         assert!(!self.qpair.has_tx(), "released work is left behind");

@@ -116,6 +116,16 @@ impl Cell {
     }
 }
 
+/// First block and number of blocks.
+fn blocks_of(offset: u64, bytes: usize) -> (usize, usize) {
+    let offset = offset as usize;
+    assert!(
+        offset.is_multiple_of(BLOCK_BYTES) && bytes.is_multiple_of(BLOCK_BYTES),
+        "whole blocks"
+    );
+    (offset / BLOCK_BYTES, bytes / BLOCK_BYTES)
+}
+
 /// How long commands take and how often they fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
@@ -244,6 +254,7 @@ impl Storage {
 }
 
 /// The storage, as one process has it.
+#[derive(Clone)]
 pub struct SimDisk {
     storage: Rc<RefCell<Storage>>,
     process: u8,
@@ -311,6 +322,27 @@ impl SimDisk {
     #[must_use]
     pub fn content(&self, lba: u64) -> Vec<u8> {
         self.storage.borrow().cells[lba as usize].now().clone()
+    }
+
+    /// Bytes as they are now, where the storage is memory that is lent.
+    #[must_use]
+    pub fn bytes(&self, offset: u64, length: u32) -> Vec<u8> {
+        let (first, blocks) = blocks_of(offset, length as usize);
+        let storage = self.storage.borrow();
+        storage.cells[first..][..blocks].iter().flat_map(|cell| cell.now().clone()).collect()
+    }
+
+    /// Changes blocks at once, where the storage is memory that is lent.
+    ///
+    /// # Panics
+    /// These are not whole blocks: a connection that ends here would leave one half written.
+    pub fn put(&self, offset: u64, octets: &[u8]) {
+        let (first, _) = blocks_of(offset, octets.len());
+        let Storage { cells, serial, .. } = &mut *self.storage.borrow_mut();
+        for (cell, content) in cells[first..].iter_mut().zip(octets.chunks(BLOCK_BYTES)) {
+            *serial += 1;
+            cell.cached.push((*serial, content.to_vec()));
+        }
     }
 
     /// When the next command of this process ends.

@@ -79,8 +79,9 @@ impl Exclusion {
         (opened, self.locks.unlock(lock).into_iter().map(|(_, command)| command).collect())
     }
 
-    /// The next command that is alone by now.
-    pub(crate) fn next_alone(&mut self) -> Option<u64> {
-        self.alone.pop_front()
+    /// The next of these commands that is alone by now.
+    pub(crate) fn next_alone(&mut self, is_one: impl Fn(u64) -> bool) -> Option<u64> {
+        let at = self.alone.iter().position(|&command| is_one(command))?;
+        self.alone.remove(at)
     }
 }

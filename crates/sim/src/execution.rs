@@ -6,12 +6,13 @@ use crate::marks_file::MarksFile;
 use crate::network::ConnId;
 use crate::plan::{Plan, Sabotage};
 use crate::pool::{Buffer, Pool};
-use crate::reserving::Reserving;
+use crate::process::Process;
 use crate::rng::Rng;
-use crate::transport::TargetEnd;
+use crate::transport::{Hold, TargetEnd};
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::NamespaceTable;
 use roadtrain_target_proto::buffer_shares::BufferShares;
 use roadtrain_target_proto::execution::{
     self, Environment, FusedOutcome, Job, Outcome, Step, Task,
@@ -21,8 +22,7 @@ use roadtrain_target_proto::rate::{RateLimit, Rates};
 use roadtrain_target_proto::reservations::{Access, Group};
 use roadtrain_target_proto::session::Session;
 use roadtrain_target_proto::stability::{Epoch, Flushed, Mark, Stability, Ticket, User, Wake};
-use roadtrain_target_proto::uncorrectable::{self, Change, Extents, Marks, Place};
-use roadtrain_target_proto::{NamespaceTable, Target as Control};
+use roadtrain_target_proto::uncorrectable::{self, Change, Extents, Marks};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::cell::{Cell, RefCell};
@@ -47,23 +47,30 @@ pub struct Namespace {
     pub mark: Option<Arc<Mark>>,
     /// Whose epochs are noted.
     pub stability: Rc<RefCell<Stability<u64>>>,
+    /// Storage that lends its memory.
+    pub memory: Option<SimDisk>,
 }
 
 /// Blocks that cannot be read, by numbers of commands that wait for a change.
 type MarksOf = Marks<u64>;
 
-/// No store has memory that it lends.
+/// Place in the memory that the storage lends, in bytes.
 #[derive(Clone, Copy)]
-pub enum Nowhere {}
+pub struct Place {
+    /// From the namespace's start.
+    pub offset: u64,
+    /// Of the command.
+    pub length: u32,
+}
 
-impl execution::Place for Nowhere {
+impl execution::Place for Place {
     fn length(&self) -> u32 {
-        match *self {}
+        self.length
     }
 }
 
 impl execution::Namespace for Namespace {
-    type Place = Nowhere;
+    type Place = Place;
 
     fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -73,8 +80,14 @@ impl execution::Namespace for Namespace {
         None
     }
 
-    fn in_place(&self, _command: &IoCommand) -> Option<Nowhere> {
-        None
+    fn in_place(&self, command: &IoCommand) -> Option<Place> {
+        self.memory.as_ref()?;
+        match *command {
+            IoCommand::Read { offset, length, .. } | IoCommand::Write { offset, length, .. } => {
+                Some(Place { offset, length })
+            }
+            _ => None,
+        }
     }
 
     fn refuses(&self, group: Group) -> bool {
@@ -98,7 +111,7 @@ impl execution::Namespace for Namespace {
         which(self) == which(other)
     }
 
-    /// Nothing moves in place.
+    /// Nobody marks blocks where the storage lends its memory.
     fn is_marked(&self, _command: &IoCommand) -> bool {
         false
     }
@@ -107,8 +120,9 @@ impl execution::Namespace for Namespace {
         false
     }
 
-    fn put(&self, place: Nowhere, _from: u32, _octets: &[u8]) {
-        match place {}
+    fn put(&self, place: Place, from: u32, octets: &[u8]) {
+        let memory = self.memory.as_ref().expect("it has lent the place");
+        memory.put(place.offset + u64::from(from), octets);
     }
 
     fn epoch(&self) -> Option<Epoch> {
@@ -167,6 +181,7 @@ impl execution::Store for Flushes {
 
 /// A command, until it is answered.
 struct Entry {
+    reactor: usize,
     conn: ConnId,
     slot: u16,
     /// Octets of its buffer.
@@ -190,10 +205,8 @@ pub struct Stores {
     pub disk: SimDisk,
     /// As does this.
     marks_file: MarksFile,
-    /// The buffers.
-    pub pool: Pool,
-    /// How much of it may wait for hosts.
-    pub shares: BufferShares,
+    /// Buffers of each reactor, and the shares of them that may wait for hosts.
+    pub buffers: Vec<(Pool, BufferShares)>,
     /// Which store the namespaces have that are not on the disk: another one each time the process dies.
     pub extra_store: u8,
     /// Power losses so far: the write verifier.
@@ -207,8 +220,6 @@ pub struct Stores {
     pub(crate) is_limited: bool,
     entries: BTreeMap<u64, Entry>,
     entry_last: u64,
-    /// Commands about reservations, and fences.
-    pub(crate) reserving: Reserving,
     /// By the disk's number.
     parts: BTreeMap<u64, Part>,
     /// Commands that are alone with their blocks.
@@ -225,8 +236,7 @@ impl Stores {
         Stores {
             disk,
             marks_file,
-            pool: Pool::new(plan.pool_bytes),
-            shares: BufferShares::new(plan.pool_bytes),
+            buffers: buffers(plan),
             extra_store: 1,
             boots: 0,
             stability: flushes.stability.clone(),
@@ -235,7 +245,6 @@ impl Stores {
             is_limited: plan.rates.is_limited(),
             entries: BTreeMap::new(),
             entry_last: 0,
-            reserving: Reserving::default(),
             parts: BTreeMap::new(),
             exclusion: Exclusion::default(),
             plan: plan.clone(),
@@ -250,10 +259,25 @@ impl Stores {
         self.limit = Rc::new(RateLimit::new(rates));
     }
 
-    /// Commands under way, and those that wait for the control plane.
+    /// Commands under way.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        self.entries.len() + self.reserving.waiting()
+        self.entries.len()
+    }
+
+    /// Memory that the storage lends, if it does.
+    pub(crate) fn memory(&self) -> Option<SimDisk> {
+        self.plan.lends_memory.then(|| self.disk.clone())
+    }
+
+    /// Data of commands in execution of a reactor's lane.
+    pub(crate) fn hold<'a>(&'a mut self, reactor: usize, execution: &'a mut Execution) -> Hold<'a> {
+        Hold { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
+    }
+
+    /// The buffers of a reactor.
+    pub(crate) fn pool(&mut self, reactor: usize) -> &mut Pool {
+        &mut self.buffers[reactor].0
     }
 
     /// Nothing more of a connection's commands is begun.
@@ -262,13 +286,14 @@ impl Stores {
         own.for_each(|entry| entry.task.cancel());
     }
 
-    /// Octets that are the target's, or not where they should be: lanes hold `buffered` of them.
+    /// Checks the bytes of a reactor's buffers: its lanes hold `buffered` of them.
     ///
     /// # Errors
     /// What does not hold.
-    pub fn check(&self, buffered: usize) -> Result<(), String> {
-        let in_store: usize = self.entries.values().map(|entry| entry.bytes).sum();
-        self.pool.check(buffered + in_store)
+    pub fn check(&self, reactor: usize, buffered: usize) -> Result<(), String> {
+        let own = self.entries.values().filter(|entry| entry.reactor == reactor);
+        let in_store: usize = own.map(|entry| entry.bytes).sum();
+        self.buffers[reactor].0.check(buffered + in_store)
     }
 
     /// The process ends: nothing is remembered but the disk.
@@ -283,11 +308,9 @@ impl Stores {
         self.entries.clear();
         self.parts.clear();
         self.exclusion = Exclusion::default();
-        self.reserving = Reserving::default();
         self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
-        self.pool = Pool::new(self.plan.pool_bytes);
-        self.shares = BufferShares::new(self.plan.pool_bytes);
+        self.buffers = buffers(&self.plan);
         self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
     }
 
@@ -347,7 +370,7 @@ impl Stores {
     fn start(
         &mut self,
         now: Instant,
-        (conn, slot): (ConnId, u16),
+        (reactor, conn, slot): (usize, ConnId, u16),
         bytes: usize,
         task: Result<Task<Rc<Flushes>, Buffer>, Outcome<Buffer>>,
     ) -> Option<Outcome<Buffer>> {
@@ -357,7 +380,7 @@ impl Stores {
         };
         self.flushes.now.set(now);
         self.entry_last += 1;
-        self.entries.insert(self.entry_last, Entry { conn, slot, bytes, task });
+        self.entries.insert(self.entry_last, Entry { reactor, conn, slot, bytes, task });
         self.begin(self.entry_last).map(|(_, _, outcome)| outcome)
     }
 
@@ -470,10 +493,12 @@ impl Stores {
         self.exclusion.close(entry, under_way);
     }
 
-    /// The next command that is alone with its blocks by now, and its number.
-    pub(crate) fn next_alone(&mut self) -> Option<(u64, ConnId, u16)> {
+    /// The next command of a reactor that is alone with its blocks by now, and its number.
+    pub(crate) fn next_alone(&mut self, reactor: usize) -> Option<(u64, ConnId, u16)> {
+        let entries = &self.entries;
+        let is_of = |number| entries.get(&number).is_none_or(|entry| entry.reactor == reactor);
         loop {
-            let number = self.exclusion.next_alone()?;
+            let number = self.exclusion.next_alone(is_of)?;
             if let Some(entry) = self.entries.get(&number) {
                 return Some((number, entry.conn, entry.slot));
             }
@@ -487,13 +512,19 @@ impl Stores {
     }
 }
 
+/// Buffers of the reactors of a process that begins.
+fn buffers(plan: &Plan) -> Vec<(Pool, BufferShares)> {
+    let new = |_| (Pool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
+    (0..plan.reactors.count).map(new).collect()
+}
+
 /// Of a process that begins, with the marks that it has found.
 fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
     Rc::new(Flushes {
         now: Cell::default(),
         stability: Rc::default(),
         woken: RefCell::default(),
-        marks: RefCell::new(Marks::new(Place::File, marks)),
+        marks: RefCell::new(Marks::new(uncorrectable::Place::File, marks)),
         forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
     })
 }
@@ -501,13 +532,14 @@ fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
 /// What a connection's commands are executed with.
 pub struct Env<'a, E> {
     pub(crate) now: Instant,
+    pub(crate) reactor: usize,
     pub(crate) conn: ConnId,
     pub(crate) end: &'a mut E,
     pub(crate) session: &'a mut Session,
     pub(crate) namespaces: &'a HashMap<u32, Rc<Namespace>>,
     pub(crate) refused: &'a Option<NamespaceTable>,
     pub(crate) stores: &'a mut Stores,
-    pub(crate) control: &'a mut Control,
+    pub(crate) process: &'a mut Process<E>,
 }
 
 impl<E> Env<'_, E> {
@@ -545,12 +577,12 @@ impl<E> Env<'_, E> {
         }
         let place = (self.stores.flushes.clone(), &namespace.geometry);
         let task = Task::compare_and_write(commands, place, buffers);
-        self.stores.start(self.now, (self.conn, slot), bytes, task)
+        self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
     }
 
     fn flush(&mut self, slot: u16) -> Option<Outcome<Buffer>> {
         let task = Task::flush_all(vec![self.stores.flushes.clone()], self.session.user().cloned());
-        self.stores.start(self.now, (self.conn, slot), 0, task)
+        self.stores.start(self.now, (self.reactor, self.conn, slot), 0, task)
     }
 }
 
@@ -569,7 +601,7 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
         self.end.keeps_order()
     }
 
-    /// Nothing is written in place.
+    /// Nobody wants to be alone with blocks where the storage lends its memory.
     fn is_closed(&self, _namespace: &Namespace, _command: &IoCommand) -> bool {
         false
     }
@@ -583,19 +615,19 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn take(&mut self, bytes: u32) -> Option<Buffer> {
-        self.stores.pool.take(bytes)
+        self.stores.pool(self.reactor).take(bytes)
     }
 
     fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
-        self.stores.pool.take_reserved(bytes)
+        self.stores.pool(self.reactor).take_reserved(bytes)
     }
 
     fn make(&mut self, bytes: u32) -> Buffer {
-        self.stores.pool.make(bytes)
+        self.stores.pool(self.reactor).make(bytes)
     }
 
     fn give(&mut self, buffer: Buffer) {
-        self.stores.pool.give(buffer);
+        self.stores.pool(self.reactor).give(buffer);
     }
 
     fn respond(&mut self, slot: u16, status: Status, result: u64) {
@@ -632,8 +664,7 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
 
     fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
         let cntlid = self.ids().map_or(0, |(cntlid, _)| cntlid);
-        let token = self.stores.reserving.ask(self.conn, slot);
-        self.control.reserve(cntlid, sqe, data, token);
+        self.process.reserve(cntlid, sqe, data, (self.reactor, (self.conn, slot)));
     }
 
     fn has_data_digest(&self) -> bool {
@@ -664,7 +695,7 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len);
         let place = (self.stores.flushes.clone(), &namespace.geometry);
         let task = Task::execute(&command, place, buffer, self.session.user());
-        self.stores.start(self.now, (self.conn, slot), bytes, task)
+        self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
     }
 
     /// The disk is not to be hurried: only what has not begun ends by that.
@@ -675,11 +706,11 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn quiesce(&mut self) -> bool {
-        self.ids().is_none_or(|(cntlid, _)| self.control.quiesce(cntlid))
+        self.ids().is_none_or(|(cntlid, _)| self.process.quiesce(cntlid))
     }
 
     fn quiesced(&mut self) {
-        self.ids().into_iter().for_each(|(cntlid, qid)| self.control.quiesced(cntlid, qid));
+        self.session.queue().into_iter().for_each(|own| self.process.quiesced(own));
     }
 
     fn shut_down(&mut self, flushed: Result<(), Status>) {
@@ -689,7 +720,7 @@ impl<E: TargetEnd> Environment<Namespace, Buffer> for Env<'_, E> {
     }
 
     fn aborted(&mut self, id: u32, aborted: bool) {
-        self.ids().into_iter().for_each(|(cntlid, _)| self.control.aborted(cntlid, id, aborted));
+        self.ids().into_iter().for_each(|(cntlid, _)| self.process.aborted(cntlid, id, aborted));
     }
 }
 

@@ -23,12 +23,15 @@
 //! The same holds for a failed write to a marked block: the mark is in force, but the next start may find it cleared. So no
 //! such read that shows the mark rules out the write, nor a discard behind it, whose zeroes are then under the mark.
 
-use crate::disk::Stamp;
+use crate::disk::{Stamp, block};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// What a block shows that cannot be read: no write has it.
 pub const MARK: Stamp = Stamp::MAX;
+
+/// What a block shows that a read and a write move at the same time, where storage lends its memory.
+pub const MIXTURE: Stamp = Stamp::MAX - 1;
 
 /// Counts events: orders what happens at the same instant.
 type Tick = u64;
@@ -439,6 +442,18 @@ impl History {
         }
     }
 
+    /// True if the bytes of a block that request `id` has read are a mixture of contents that it may show.
+    #[must_use]
+    pub fn is_mixture(&self, id: u64, lba: u64, octets: &[u8]) -> bool {
+        let Some((_, Pending::Read { lbas, allowed, .. })) = self.pending.get(&id) else {
+            return false;
+        };
+        let Some(allowed) = allowed.get((lba - lbas.start) as usize) else { return false };
+        let blocks: Vec<_> = allowed.iter().map(|stamp| block(*stamp, lba)).collect();
+        let is_of_one = |(at, byte): (usize, &u8)| blocks.iter().any(|block| block[at] == *byte);
+        octets.iter().enumerate().all(is_of_one)
+    }
+
     /// Whose request `id` is.
     #[must_use]
     pub fn is_of(&self, id: u64, host: u8) -> bool {
@@ -478,6 +493,9 @@ impl History {
                     blocks.for_each(|(lba, before)| self.settle(id, lba, &before));
                 }
                 for ((lba, allowed), &stamp) in lbas.zip(allowed).zip(read) {
+                    if stamp == MIXTURE {
+                        continue;
+                    }
                     if !allowed.contains(&stamp) {
                         return Err(format!(
                             "block {lba} shows {stamp:#x}, which is none of {allowed:x?}"

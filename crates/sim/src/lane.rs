@@ -5,17 +5,19 @@ use crate::execution::{Env, Execution, Namespace, Stores};
 use crate::network::{Arrival, ConnId, Lost};
 use crate::plan::{Plan, Sabotage};
 use crate::pool::{Buffer, Pool};
-use crate::transport::{Event, Hold, TargetEnd, Transport};
+use crate::process::Process;
+use crate::transport::{Event, TargetEnd, Transport};
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::security::{FrameSecret, SealUse, SecuredAs};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::NamespaceTable;
 use roadtrain_target_proto::execution::Environment;
+use roadtrain_target_proto::moves::Placement;
 use roadtrain_target_proto::service::{self, Driver, Port};
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_target_proto::stability::Mark;
-use roadtrain_target_proto::{NamespaceTable, Target as Control};
 use roadtrain_wire::cross_reset::IMMEDIATE;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
@@ -28,6 +30,10 @@ const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420)
 
 /// A connection.
 pub struct Lane<E> {
+    /// The reactor that has it.
+    pub reactor: usize,
+    /// Relation to this reactor.
+    pub placement: Placement,
     /// Its end.
     pub end: E,
     /// What may be done.
@@ -47,12 +53,14 @@ pub struct Lane<E> {
 
 impl<E: TargetEnd> Lane<E> {
     /// A connection just accepted.
-    pub fn new(plan: &Plan, end: E, secured_as: Option<SecuredAs>) -> Self {
+    pub fn new(plan: &Plan, reactor: usize, end: E, secured_as: Option<SecuredAs>) -> Self {
         let seals = if plan.ether.seals { SealUse::Required } else { SealUse::Off };
         let secures = secured_as.is_some();
         let mut session = Session::new(Settings { secures, seals, ..Settings::default() });
         secured_as.into_iter().for_each(|secured_as| session.secured(secured_as));
         Lane {
+            reactor,
+            placement: Placement::default(),
             end,
             session,
             execution: Execution::default(),
@@ -65,7 +73,8 @@ impl<E: TargetEnd> Lane<E> {
     }
 
     /// The namespaces of its subsystem are others.
-    pub fn refresh(&mut self, stores: &Stores, control: &mut Control) {
+    pub fn refresh(&mut self, stores: &Stores, process: &mut Process<E>) {
+        let control = &mut process.control;
         let connected = self.session.queue();
         let table = connected.and_then(|own| control.namespaces_for(&own.subnqn, own.cntlid));
         let table = table.as_deref();
@@ -75,8 +84,9 @@ impl<E: TargetEnd> Lane<E> {
             let access = access.and_then(|(nqn, host)| control.access(nqn, nsid, *host));
             let (geometry, mark) = (*geometry, self.mark.clone().filter(|_| nsid == 1));
             let stability = stores.stability.clone();
+            let memory = stores.memory().filter(|_| nsid == 1);
             let limit = (nsid == 1 && stores.is_limited).then(|| stores.limit.clone());
-            (nsid, Rc::new(Namespace { nsid, geometry, access, limit, mark, stability }))
+            (nsid, Rc::new(Namespace { nsid, geometry, access, limit, mark, stability, memory }))
         };
         let usable = table.filter(|table| table.is_usable());
         self.namespaces =
@@ -90,21 +100,28 @@ impl<E: TargetEnd> Lane<E> {
         now: Instant,
         conn: ConnId,
         stores: &'a mut Stores,
-        control: &'a mut Control,
+        process: &'a mut Process<E>,
     ) -> (&'a mut Execution, Env<'a, E>) {
-        let Lane { end, session, execution, namespaces, refused, .. } = self;
-        (execution, Env { now, conn, end, session, namespaces, refused, stores, control })
+        let Lane { reactor, end, session, execution, namespaces, refused, .. } = self;
+        let reactor = *reactor;
+        let env = Env { now, reactor, conn, end, session, namespaces, refused, stores, process };
+        (execution, env)
     }
 
     /// Whether it takes what arrives: not while it waits for a buffer, or for its host to take answers.
     pub fn listens(&self) -> bool {
         let is_deaf = self.execution.unsent() >= self.unsent_max && self.end.is_blocked();
-        !self.execution.is_stalled() && !is_deaf
+        !self.execution.is_stalled() && !is_deaf && !self.placement.is_leaving
     }
 
     /// Takes what has arrived; [`Lane::handle`] looks at it.
-    pub fn receive(&mut self, now: Instant, arrival: Arrival, pool: &mut Pool) -> Result<(), Lost> {
-        self.end.take(now, arrival, &mut Hold { execution: &mut self.execution, pool })
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        stores: &mut Stores,
+    ) -> Result<(), Lost> {
+        self.end.take(now, arrival, &mut stores.hold(self.reactor, &mut self.execution))
     }
 
     /// Handles what has arrived, as far as that is possible now, or until an admin command is to be executed
@@ -114,13 +131,13 @@ impl<E: TargetEnd> Lane<E> {
         now: Instant,
         conn: ConnId,
         stores: &mut Stores,
-        control: &mut Control,
+        process: &mut Process<E>,
     ) -> Result<Option<u16>, Lost> {
         while !self.execution.is_stalled() {
-            let mut hold = Hold { execution: &mut self.execution, pool: &mut stores.pool };
+            let mut hold = stores.hold(self.reactor, &mut self.execution);
             let Some(event) = self.end.poll(now, &mut hold)? else { break };
             let skips = matches!(&event, Event::Command(_, sqe, _) if self.skips(sqe));
-            let (execution, mut env) = self.parts(now, conn, stores, control);
+            let (execution, mut env) = self.parts(now, conn, stores, process);
             let admin = match event {
                 Event::Initialized => {
                     self.session.initialized();
@@ -141,7 +158,7 @@ impl<E: TargetEnd> Lane<E> {
                 Event::DataDone(slot, intact) => execution.data_done(&mut env, slot, intact),
             };
             if let Some(slot) = admin.filter(|_| skips) {
-                let (execution, mut env) = self.parts(now, conn, stores, control);
+                let (execution, mut env) = self.parts(now, conn, stores, process);
                 let buffer = execution.take_admin(slot).and_then(|(_, buffer)| buffer);
                 let completion = Some((Status::SUCCESS, IMMEDIATE.into()));
                 execution.answer(&mut env, slot, completion, buffer, &[]);
@@ -162,9 +179,33 @@ impl<E: TargetEnd> Lane<E> {
         self.session.queue().map(|connected| (connected.cntlid, connected.qid))
     }
 
+    /// Leaves its reactor: the buffers of its commands go back, and their bytes come along.
+    pub fn pack(&mut self, pool: &mut Pool) {
+        self.execution.replace_buffers(|buffer| pool.detach(buffer));
+        self.execution.leave_share();
+    }
+
+    /// Comes to a reactor: buffers of its commands are of this one's pool, if there are any.
+    pub fn unpack(&mut self, reactor: usize, stores: &mut Stores, process: &mut Process<E>) {
+        self.reactor = reactor;
+        let (pool, shares) = &mut stores.buffers[reactor];
+        self.execution.replace_buffers(|buffer| pool.attach(buffer));
+        if let Some(connected) = self.session.queue() {
+            self.execution.set_share(shares.join(&connected.hostnqn));
+        }
+        self.placement.arrive();
+        self.refresh(stores, process);
+    }
+
     /// Sends what may be sent.
-    pub fn send(&mut self, now: Instant, conn: ConnId, network: &mut E::Network, pool: &mut Pool) {
-        let mut hold = Hold { execution: &mut self.execution, pool };
+    pub fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        network: &mut E::Network,
+        stores: &mut Stores,
+    ) {
+        let mut hold = stores.hold(self.reactor, &mut self.execution);
         self.end.end_turn(now, conn, network, &mut hold);
     }
 }
@@ -175,7 +216,7 @@ pub(crate) struct Lent<'a, T: Transport> {
     pub(crate) conn: ConnId,
     pub(crate) lane: &'a mut Lane<T::Target>,
     pub(crate) stores: &'a mut Stores,
-    pub(crate) commands: Commands<'a, ConnId, T>,
+    pub(crate) commands: Commands<'a, T::Target, T>,
 }
 
 impl<'a, T: Transport> service::Lane for Lent<'a, T> {
@@ -193,7 +234,7 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
     }
 
     fn parts(&mut self) -> (&mut Execution, impl Environment<Namespace, Buffer>) {
-        self.lane.parts(self.now, self.conn, self.stores, self.commands.control)
+        self.lane.parts(self.now, self.conn, self.stores, self.commands.process)
     }
 
     fn control(&mut self) -> (&mut Session, impl Driver<Connection = ConnId>) {
@@ -218,13 +259,13 @@ impl<'a, T: Transport> service::Lane for Lent<'a, T> {
         if let Some(connected) = lane.session.queue().filter(|connected| connected.qid > 0) {
             let user = connected.user();
             lane.mark = Some(stores.stability.borrow_mut().enter(*now, &user));
-            lane.execution.set_share(stores.shares.join(&connected.hostnqn));
+            lane.execution.set_share(stores.buffers[lane.reactor].1.join(&connected.hostnqn));
         }
         self.refresh();
     }
 
     fn refresh(&mut self) {
-        self.lane.refresh(self.stores, self.commands.control);
+        self.lane.refresh(self.stores, self.commands.process);
     }
 
     /// The network ends it, as it knows in which way.

@@ -50,7 +50,9 @@ pub mod network;
 pub mod paths;
 pub mod plan;
 pub mod pool;
-pub mod reserving;
+pub mod process;
+pub mod reactor;
+
 pub mod rng;
 pub mod runs;
 pub mod scenario;

@@ -2,7 +2,7 @@
 
 use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
-use crate::history::{History, MARK};
+use crate::history::{History, MARK, MIXTURE};
 use crate::rng::Rng;
 use crate::tenures::{Tenures, What};
 use roadtrain_host_proto::bringup::NamespaceInfo;
@@ -178,6 +178,8 @@ pub struct Load {
     pub classes: bool,
     /// Requests of 100 that mark blocks.
     pub marks_percent: u64,
+    /// Reads may show mixtures of what is written at the same time.
+    pub may_mix: bool,
     /// The judge of what is read.
     pub history: History,
     /// Counts.
@@ -200,6 +202,7 @@ impl Load {
             tenures,
             classes,
             marks_percent,
+            may_mix: false,
             history,
             tally,
         }
@@ -434,8 +437,12 @@ impl Load {
             _ if !status.is_success() => self.fail(token, &kind, status),
             Kind::Read { lbas, .. } => {
                 let blocks = buffer.chunks_exact(BLOCK_BYTES);
-                let stamps: Option<Vec<Stamp>> =
-                    lbas.zip(blocks).map(|(lba, octets)| stamp_of(octets, lba)).collect();
+                let mixture = |lba, octets: &[u8]| {
+                    let is_one = self.may_mix && self.history.is_mixture(token, lba, octets);
+                    is_one.then_some(MIXTURE)
+                };
+                let stamp = |(lba, octets)| stamp_of(octets, lba).or_else(|| mixture(lba, octets));
+                let stamps: Option<Vec<Stamp>> = lbas.zip(blocks).map(stamp).collect();
                 self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
             }
             Kind::Write { .. } | Kind::Mark | Kind::Flush => self.history.end(token, &[]),

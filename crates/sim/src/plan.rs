@@ -242,6 +242,23 @@ impl Fault {
     }
 }
 
+/// Reactors of a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Reactors {
+    /// How many.
+    pub count: usize,
+    /// Longest time for which one leaves a message in its inbox, where there are several.
+    pub inbox_delay_us: u64,
+    /// Moves of lanes to another one that begin in a second.
+    pub moves: u32,
+}
+
+impl Default for Reactors {
+    fn default() -> Self {
+        Reactors { count: 1, inbox_delay_us: 0, moves: 0 }
+    }
+}
+
 /// Everything a seed decides.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -249,6 +266,10 @@ pub struct Plan {
     pub hosts: u8,
     /// Targets that serve the namespace from one disk. At first a host's path leads to the target of its number.
     pub targets: u8,
+    /// Reactors of each target.
+    pub reactors: Reactors,
+    /// The storage is memory that is lent: data of reads and writes moves in place.
+    pub lends_memory: bool,
     /// Paths of each host. Nobody kills hosts with several.
     pub paths: u8,
     /// Lanes of a host.
@@ -359,6 +380,10 @@ pub enum Sabotage {
     SameVerifier,
     /// It forgets the answer to one command of a hundred.
     ForgottenCommand,
+    /// Its reactors do not send events after lanes that have moved.
+    LostEvents,
+    /// Who takes a reservation waits for one reactor only.
+    OneReactor,
 }
 
 impl Sabotage {
@@ -482,6 +507,8 @@ impl Plan {
             ether: Settings::default(),
             express: None,
             targets: 1,
+            reactors: Reactors::default(),
+            lends_memory: false,
             paths: 1,
             faults: faults(rng, chaos, host.digests),
             dice,

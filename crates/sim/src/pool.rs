@@ -15,6 +15,7 @@ enum Origin {
     Reserve,
     Connection,
     Lent,
+    Detached,
 }
 
 /// Octets where the host has placed them: who drops them has given them back.
@@ -129,13 +130,28 @@ impl Pool {
         }
     }
 
+    /// Takes a buffer back, and returns its bytes in one that is no pool's.
+    pub(crate) fn detach(&mut self, buffer: Buffer) -> Buffer {
+        let own = Buffer { octets: buffer.octets.clone(), origin: Origin::Detached, _lent: None };
+        self.give(buffer);
+        own
+    }
+
+    /// Takes the bytes of a buffer that is no pool's: into one of the budget, while it lasts.
+    pub(crate) fn attach(&mut self, buffer: Buffer) -> Buffer {
+        let bytes = buffer.len() as u32;
+        let mut own = self.take(bytes).unwrap_or_else(|| self.make(bytes));
+        own.octets = buffer.octets;
+        own
+    }
+
     /// Takes a buffer back.
     pub fn give(&mut self, buffer: Buffer) {
         match buffer.origin {
             Origin::Budget => self.taken -= buffer.len(),
             Origin::Reserve => self.reserved -= 1,
             Origin::Connection => {}
-            Origin::Lent => return,
+            Origin::Lent | Origin::Detached => return,
         }
         self.out -= buffer.len();
     }

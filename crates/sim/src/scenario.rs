@@ -1,8 +1,10 @@
 //! Plans with a purpose: what each changes about a seed's plan. Tests run some seeds of each, the program as many as it
 //! is told.
 
+mod reactors;
 mod targets;
 
+pub use reactors::reactors;
 pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets};
 
 use crate::network::End;
@@ -16,7 +18,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 36] = [
+pub const ALL: [(&str, Scenario); 37] = [
     ("drawn", drawn),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -53,6 +55,7 @@ pub const ALL: [(&str, Scenario); 36] = [
     ("failing-fast", failing_fast),
     ("moving", moving),
     ("standing-still", standing_still),
+    ("reactors", reactors),
 ];
 
 /// `count` faults and no others, all over the run.

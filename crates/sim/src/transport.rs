@@ -2,6 +2,7 @@
 //! the same over both.
 
 use crate::commands::Ends;
+use crate::disk::SimDisk;
 use crate::execution::Execution;
 use crate::host::Host;
 use crate::load::Request;
@@ -122,7 +123,7 @@ pub trait Transport: Sized {
     fn listen(&mut self, _id: ConnId, _end: End, _listens: bool) {}
 }
 
-impl<T: Transport> Ends<ConnId> for T {
+impl<T: Transport> Ends for T {
     fn is_lost(&self, now: Instant, connection: ConnId) -> bool {
         self.is_closed(now, connection, End::Target)
     }
@@ -185,6 +186,8 @@ pub struct Hold<'a> {
     pub execution: &'a mut Execution,
     /// The buffers.
     pub pool: &'a mut Pool,
+    /// Storage that may lend its memory.
+    pub disk: &'a SimDisk,
 }
 
 /// The target's end of a connection.

@@ -8,8 +8,9 @@ use crate::load::{Load, Tally};
 use crate::network::End;
 use crate::paths::Paths;
 use crate::plan::{Fault, Plan};
+use crate::reactor::Counts;
 use crate::rng::Rng;
-use crate::target::{Fence, Target};
+use crate::target::Target;
 use crate::tenures::{Held, Tenures};
 use crate::transport::Transport;
 use crate::wire::TlsEnds;
@@ -76,14 +77,8 @@ pub struct Summary {
     pub held: Held,
     /// The host's past.
     pub past: Past,
-    /// Queues that the target closed because it heard nothing of the host.
-    pub expired: u64,
-    /// What connections of lost associations meant for Connects.
-    pub fence: Fence,
-    /// Turns at whose end connections waited for buffers.
-    pub starved: u64,
-    /// Connections that the target ended as they kept buffers that others waited for.
-    pub overdue: u64,
+    /// Events that the targets' reactors have counted.
+    pub target: Counts,
     /// Lanes over Ethernet that were made.
     pub made: u64,
     /// Octets that were no frame, or of no lane.
@@ -108,10 +103,7 @@ impl core::ops::AddAssign for Summary {
         self.counted += other.counted;
         self.held += other.held;
         self.past += other.past;
-        self.expired += other.expired;
-        self.fence += other.fence;
-        self.starved += other.starved;
-        self.overdue += other.overdue;
+        self.target += other.target;
         self.made += other.made;
         self.foreign += other.foreign;
         self.refused += other.refused;
@@ -133,6 +125,7 @@ fn load(plan: &Plan, rng: Rng) -> Load {
     let mut load = Load::new(blocks, counting, rng);
     load.classes = plan.express_rules().is_some();
     load.marks_percent = plan.marks_percent;
+    load.may_mix = plan.lends_memory;
     load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
     if plan.manners.losing_percent > 0 {
         load.history.expect_losses();
@@ -219,10 +212,7 @@ impl<T: Transport> World<T> {
             ..Summary::default()
         };
         for target in &self.targets {
-            summary.expired += target.expired;
-            summary.fence += target.fence;
-            summary.starved += target.starved;
-            summary.overdue += target.overdue;
+            summary.target += target.counts();
         }
         self.network.count(&mut summary);
         summary

@@ -18,13 +18,15 @@ use super::open_store::OpenStore;
 use super::order::Order;
 use super::powers::Powers;
 use super::rates::HostLimits;
-use super::reserving::{Reserving, Saver};
+use super::reserving::Saver;
 use super::stores::{Open, Stores};
+use super::tasks::Owner;
 use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::security::{GeneratedPsks, TlsHosts};
 use roadtrain_system::mailbox::Outbox;
 use roadtrain_system::platform;
 use roadtrain_target_proto::presence::Presences;
+use roadtrain_target_proto::reservations::Pending;
 use roadtrain_target_proto::{
     ConfigError, Connected, ControllerView, Description, Limits, Listener, Operation, Target,
     TargetConfig, TargetEvent,
@@ -49,7 +51,8 @@ pub(super) struct State {
     pub(super) target: Target,
     pub(super) stores: Stores,
     presences: Presences<RawFd>,
-    reserving: Reserving,
+    /// Commands about reservations: the reactor that has each, and its owner there.
+    pending: Pending<(usize, Owner)>,
     host_limits: HostLimits,
 }
 
@@ -92,11 +95,11 @@ impl Control {
     ) -> io::Result<Arc<Self>> {
         let (resized, inbox) = channel::<Weak<OpenStore>>();
         reservations::restore(&mut target, &stores);
-        let (presences, reserving) = (Presences::default(), Reserving::default());
+        let (presences, pending) = (Presences::default(), Pending::default());
         let mut host_limits = HostLimits::default();
         host_limits.follow(target.config());
         let control = Arc::new_cyclic(|weak| Control {
-            state: Mutex::new(State { target, stores, presences, reserving, host_limits }),
+            state: Mutex::new(State { target, stores, presences, pending, host_limits }),
             exports: Mutex::new(exports),
             resized,
             powers: Mutex::new(None),

@@ -16,7 +16,7 @@ use super::order::Newcomer;
 use super::tasks::Tasks;
 use super::tickets::Ticket;
 use crate::flushes::Unflushed;
-use crate::tasks::Outcome;
+pub(super) use admin::Lent;
 use data::{Execution, Payload};
 use flow::LaneFlow;
 pub(super) use flow::Parcel;
@@ -36,7 +36,6 @@ use roadtrain_target_proto::qpair::Config;
 use roadtrain_target_proto::service;
 use roadtrain_target_proto::session::{Session, Settings};
 use roadtrain_wire::sqe::Sqe;
-use roadtrain_wire::status::Status;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,39 +200,6 @@ impl TargetLane {
         }
     }
 
-    /// A store is done with a command; nothing comes of that when the lane has ended.
-    pub(super) fn finish(&mut self, shared: &mut Shared, slot: u16, outcome: Outcome) {
-        let (execution, mut env) = self.parts(shared);
-        if let admin @ Some(_) = execution.finish(&mut env, slot, outcome) {
-            // A shutdown, now that all is flushed; Property Set never ends a connection.
-            let answered = self.run_admin(shared, admin);
-            debug_assert!(answered.is_ok(), "{answered:?}");
-        }
-    }
-
-    /// The control plane has ended a command about reservations.
-    pub(super) fn reserved(
-        &mut self,
-        shared: &mut Shared,
-        slot: u16,
-        (status, report): (Status, &[u8]),
-    ) {
-        let (execution, mut env) = self.parts(shared);
-        execution.reserved(&mut env, slot, status, report);
-    }
-
-    /// Access to a namespace was taken away from some hosts: slots of commands for which the answer to that has to wait.
-    pub(super) fn fence(&mut self, shared: &mut Shared, aborts: bool) -> Vec<u16> {
-        let (execution, mut env) = self.parts(shared);
-        execution.fence(&mut env, aborts)
-    }
-
-    /// Whether a pair that was to be alone with its blocks, and is now, is still to be carried out.
-    pub(super) fn admits(&mut self, shared: &mut Shared, slot: u16) -> Result<(), Status> {
-        let (execution, mut env) = self.parts(shared);
-        execution.admits(&mut env, slot)
-    }
-
     /// Goes on with what waits for buffers, as far as there are some. `true` when the lane received nothing until
     /// now because of that, and may again.
     pub(super) fn feed(
@@ -275,24 +241,15 @@ impl TargetLane {
             })
     }
 
-    /// An error when a command has had a buffer for `limit` because of the peer.
-    pub(super) fn check_transfers(&self, now: Instant, limit: Duration) -> Result<(), LaneError> {
-        let Some(what) = self.execution.overdue(now, limit) else { return Ok(()) };
-        // What it does not take would otherwise stay with the kernel.
+    /// Its connection is reset when it closes.
+    pub(super) fn reset_on_close(&self) {
         self.transport.reset_on_close();
-        Err(LaneError::Overdue(what, limit))
     }
 
     /// The namespaces have changed.
     pub(super) fn refresh(&mut self, control: &Control) {
         self.namespaces = control.table(self.session.queue());
         self.meter.set_namespaces(&self.namespaces);
-    }
-
-    /// The namespaces have changed: commands that wait for their time wait as long as they have to by now.
-    pub(super) fn review(&mut self, shared: &mut Shared) {
-        let (execution, mut env) = self.parts(shared);
-        execution.review(&mut env);
     }
 
     /// Whether its host stays awake.

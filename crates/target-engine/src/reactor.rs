@@ -11,7 +11,7 @@ mod frames;
 mod hosts;
 mod lanes;
 mod moves;
-mod reservations;
+mod rules;
 mod timers;
 
 use super::control::Control;
@@ -44,6 +44,7 @@ use roadtrain_system::ring::{Ring, RingCqe, UserData};
 use roadtrain_target_proto::buffer_shares::BufferShares;
 use roadtrain_target_proto::pauses::PauseDetector;
 use roadtrain_target_proto::qpair::Config as QpairConfig;
+use roadtrain_target_proto::service::{self, Rules};
 use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -140,10 +141,15 @@ impl Reactor {
         let pauses = PauseDetector::new(shared.now);
         Ok(Reactor {
             core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
-            lanes: Lanes::new(shared, hosts, parts.qpair, parts.connect_timeout),
+            lanes: Lanes::new(
+                shared,
+                hosts,
+                parts.qpair,
+                Rules::new(parts.connect_timeout, parts.transfer_timeout),
+            ),
             frames,
             listeners: Listeners::new(parts.tickets, parts.handshakes, meters),
-            timers: Timers::new(parts.transfer_timeout, parts.buffer_idle),
+            timers: Timers::new(parts.buffer_idle),
             moves: Moves::default(),
             peers: Peers { number: parts.number, all: parts.peers, balance: parts.balance },
             pauses,
@@ -229,7 +235,8 @@ impl roadtrain_reactor::Reactor for Reactor {
     fn set_now(&mut self, now: Instant) {
         self.lanes.shared.now = now;
         if let Some(pause) = self.pauses.begin_turn(now) {
-            self.lanes.check_after_pause(pause);
+            self.lanes.shared.control.expire_due(now);
+            service::check_after_pause(&mut self.lanes, pause);
         }
     }
 
@@ -265,20 +272,19 @@ impl roadtrain_reactor::Reactor for Reactor {
             Order::Request(request) => frames.take_request(lanes, &request),
             Order::Event(event) => {
                 moves.pass_on(peers, &event);
-                lanes.handle_event(&event);
+                service::handle_event(lanes, &event);
             }
-            Order::Fence(turn, aborts) => lanes.fence(turn, aborts),
-            Order::Reserved(owner, status, report) => lanes.reserved(owner, status, &report),
-            Order::Sweep(hostnqn) => {
-                moves.pass_sweep_on(peers, &hostnqn);
-                lanes.sweep(&hostnqn);
+            Order::Fence(turn, aborts) => service::fence(lanes, turn, aborts),
+            Order::Reserved(owner, status, report) => {
+                service::reserved(lanes, owner, status, &report);
             }
+            Order::Sweep(hostnqn) => _ = service::close_stale(lanes, &hostnqn),
             Order::Arrive(lane) => lanes.arrive(lane),
             Order::Departed(ticket) => moves.departed(peers, ticket),
             Order::Passed(ticket, event) => lanes.passed(ticket, &event),
             Order::Settle(ticket) => lanes.settle(ticket),
             Order::Ask(hostnqn) => frames::ask(lanes, &hostnqn),
-            Order::Settled => lanes.connect_again(),
+            Order::Settled => service::try_again(lanes),
             Order::Completed(completion) => match completion.into_late() {
                 Ok(buffer) => buffer.into_iter().for_each(|buffer| pool.give(buffer)),
                 Err(completion) => {
@@ -344,8 +350,10 @@ impl roadtrain_reactor::Reactor for Reactor {
             core.waits.worked();
         }
         // After all that has come is heard: nobody is ended whose Connect is here.
-        lanes.check_newcomers();
-        timers.check_transfers(lanes);
+        service::close_newcomers(lanes);
+        if lanes.table.count(List::Starved) > 0 {
+            service::close_overdue(lanes);
+        }
         lanes.feed_starved(&mut rx.own);
         timers.check_pool(lanes);
         moves.check(lanes, peers, core.waits.spun());

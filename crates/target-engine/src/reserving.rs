@@ -1,14 +1,9 @@
-//! Reservations beside the reactors: which commands wait for the control plane, who has fenced, and a thread that saves.
+//! A thread that saves reservations.
 
 use super::kept_file::write;
 use super::open_store::OpenStore;
-use super::order::Order;
-use super::tasks::Owner;
 use roadtrain_store::Custody;
-use roadtrain_system::mailbox::Outbox;
 use roadtrain_target_proto::TurnOf;
-use roadtrain_wire::status::Status;
-use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,69 +60,5 @@ impl Saver {
     pub(super) fn finish(self) {
         drop(self.jobs);
         let _ = self.thread.join(); // a panic was reported
-    }
-}
-
-/// What reactors and the control plane wait for.
-#[derive(Default)]
-pub(super) struct Reserving {
-    last: u64,
-    /// Commands that are not answered: the reactor that has each, and whose it is there.
-    asked: HashMap<u64, (usize, Owner)>,
-    /// So many reactors have not fenced.
-    fences: BTreeMap<TurnOf, usize>,
-}
-
-impl Reserving {
-    /// A command of that reactor waits: its token.
-    pub(super) fn ask(&mut self, reactor: usize, owner: Owner) -> u64 {
-        self.last += 1;
-        self.asked.insert(self.last, (reactor, owner));
-        self.last
-    }
-
-    /// Answers it.
-    pub(super) fn answer(
-        &mut self,
-        reactors: &[Outbox<Order>],
-        token: u64,
-        status: Status,
-        report: Arc<[u8]>,
-    ) {
-        let Some((reactor, owner)) = self.asked.remove(&token) else { return };
-        if let Some(reactor) = reactors.get(reactor) {
-            reactor.send(Order::Reserved(owner, status, report));
-        }
-    }
-
-    /// So many reactors are to fence.
-    pub(super) fn begin(&mut self, turn: TurnOf, reactors: usize) {
-        self.fences.insert(turn, reactors);
-    }
-
-    /// One has. Whether all have.
-    pub(super) fn fenced(&mut self, turn: &TurnOf) -> bool {
-        let Some(left) = self.fences.get_mut(turn) else { return false };
-        *left = left.saturating_sub(1);
-        let is_over = *left == 0;
-        if is_over {
-            self.fences.remove(turn);
-        }
-        is_over
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fence_is_over_when_all_have_fenced() {
-        let turn = |number| TurnOf { nqn: "nqn.2025-01.io.example:a".into(), nsid: 1, number };
-        let mut reserving = Reserving::default();
-        reserving.begin(turn(1), 2);
-        reserving.begin(turn(2), 1);
-        assert!(!reserving.fenced(&turn(1)) && reserving.fenced(&turn(2)));
-        assert!(reserving.fenced(&turn(1)) && !reserving.fenced(&turn(1)));
     }
 }

@@ -20,7 +20,7 @@
 //! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, ranges for one command, marked blocks |
 //! | [`stability`] | hosts that receive the error of a failed flush |
 //! | [`buffer_shares`], [`rate`] | limits on buffers that wait for hosts, and on commands in a second |
-//! | [`flows`], [`pauses`] | the reactor of a connection; targets that stood still |
+//! | [`flows`], [`moves`], [`pauses`] | the reactor of a connection, and the way to another one; targets that stood still |
 //! | [`gateways`] | gateways of a group, and which one serves an image |
 //!
 //! An *authenticating* connection stays in that state until its host has proved its name, and holds nothing until then
@@ -53,6 +53,7 @@ pub mod execution;
 pub mod flows;
 pub mod gateways;
 pub mod io;
+pub mod moves;
 pub mod pauses;
 pub mod presence;
 pub mod qpair;

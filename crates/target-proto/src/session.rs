@@ -471,10 +471,10 @@ impl Session {
         AfterPause { cancels, closes }
     }
 
-    /// True if its host has closed the connection and connects again under this name: nothing more of it is executed.
+    /// True if a queue was granted to the host of this name.
     #[must_use]
-    pub fn is_stale(&self, hostnqn: &str, is_hung_up: impl FnOnce() -> bool) -> bool {
-        self.presence().is_some_and(|presence| *presence.hostnqn == *hostnqn) && is_hung_up()
+    pub fn is_of(&self, hostnqn: &str) -> bool {
+        self.presence().is_some_and(|presence| *presence.hostnqn == *hostnqn)
     }
 
     /// Its controller, as stores know it.
@@ -610,6 +610,12 @@ pub struct Newcomers<C> {
     timeout: Duration,
     /// Since when each is there, or seems to be: it was given back the time in which it waited for us.
     by_age: VecDeque<(Instant, C)>,
+}
+
+impl<C> Default for Newcomers<C> {
+    fn default() -> Self {
+        Newcomers { timeout: Duration::ZERO, by_age: VecDeque::new() }
+    }
 }
 
 /// While something is computed for a newcomer its time is looked at no more often than this.

@@ -1,6 +1,7 @@
 //! Several targets that serve one disk: one stands still, an address leads to another one than before, a write stays in
 //! the store for longer than a keep-alive timeout, and hosts fail requests that may still be executed.
 
+use super::reactors;
 use crate::plan::{Fault, Plan};
 use crate::rng::Rng;
 use core::time::Duration;
@@ -13,11 +14,13 @@ const SOON: Duration = Duration::from_millis(3);
 /// One of so many drawn seeds has several targets.
 const SHARE: u64 = 5;
 
-/// A seed's plan as it was drawn: some have several targets.
+/// A seed's plan as it was drawn: some have several targets, some several reactors.
 pub fn drawn(plan: &mut Plan) {
-    if plan.dice.clone().below(SHARE) == 0 {
+    let mut dice = plan.dice.clone();
+    if dice.below(SHARE) == 0 {
         targets(plan);
     }
+    reactors::maybe(plan, &mut dice);
 }
 
 /// How long what goes wrong lasts at most. Nothing covers a write that stays in the store for longer than the quiet time

@@ -26,8 +26,8 @@ fn what_a_killed_host_has_sent_does_not_come_behind_its_successor() {
     sum.at_least([
         (sum.past.kills, 300),
         (sum.tally.succeeded, 5_000),
-        (sum.fence.asked, 100),
-        (sum.fence.gone, 100),
+        (sum.target.asked, 100),
+        (sum.target.gone, 100),
     ]);
 }
 
@@ -46,7 +46,7 @@ fn commands_of_killed_hosts_are_waited_for() {
     let Some(sum) = sum_of_seeds(60, |seed| run_changed(seed, killing_at_the_store)) else {
         return;
     };
-    sum.at_least([(sum.fence.gone, 100), (sum.tally.succeeded, 5_000)]);
+    sum.at_least([(sum.target.gone, 100), (sum.tally.succeeded, 5_000)]);
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn commands_that_are_not_answered_are_aborted() {
 #[test]
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
     let Some(sum) = sum_of("pausing", Lanes::Ethernet, 60) else { return };
-    sum.at_least([(sum.expired, 1), (sum.past.retries, 100)]);
+    sum.at_least([(sum.target.expired, 1), (sum.past.retries, 100)]);
 }
 
 #[test]
 fn silence_on_all_links_is_survived() {
     let Some(sum) = sum_of("half-open", Lanes::Ethernet, 60) else { return };
-    sum.at_least([(sum.expired, 10), (sum.tally.succeeded, 1_000)]);
+    sum.at_least([(sum.target.expired, 10), (sum.tally.succeeded, 1_000)]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
 #[test]
 fn buffers_that_are_few_are_waited_for() {
     let Some(sum) = sum_of("starving", Lanes::Ethernet, 60) else { return };
-    sum.at_least([(sum.starved, 1000), (sum.tally.succeeded, 3_000)]);
+    sum.at_least([(sum.target.starved, 1000), (sum.tally.succeeded, 3_000)]);
 }
 
 #[test]

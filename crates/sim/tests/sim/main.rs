@@ -11,6 +11,7 @@ mod express;
 mod gateways;
 mod marking;
 mod paths;
+mod reactors;
 mod seeds;
 mod taking;
 mod target_faults;

@@ -19,7 +19,7 @@ fn every_seed_ends_well() {
         (sum.past.retries, 1000),
         (sum.past.associations, 1000),
         (sum.past.events, 50),
-        (sum.expired, 10),
+        (sum.target.expired, 10),
         (sum.past.kills, 300),
     ]);
 }
@@ -167,7 +167,11 @@ fn what_comes_behind_a_successor_is_found() {
 #[test]
 fn buffers_that_are_few_are_waited_for() {
     let Some(sum) = sum_of("starving", Lanes::Tcp, 40) else { return };
-    sum.at_least([(sum.starved, 10_000), (sum.overdue, 5), (sum.tally.succeeded, 10_000)]);
+    sum.at_least([
+        (sum.target.starved, 10_000),
+        (sum.target.overdue, 5),
+        (sum.tally.succeeded, 10_000),
+    ]);
 }
 
 /// Connections fall silent one after the other, and no end of any is heard of.
@@ -199,7 +203,7 @@ fn requests_do_not_go_to_another_namespace() {
 #[test]
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
     let Some(sum) = sum_of("pausing", Lanes::Tcp, 60) else { return };
-    sum.at_least([(sum.expired, 10), (sum.tally.succeeded, 5_000)]);
+    sum.at_least([(sum.target.expired, 10), (sum.tally.succeeded, 5_000)]);
 }
 
 #[test]

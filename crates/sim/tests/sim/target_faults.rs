@@ -13,7 +13,11 @@ fn nothing_overtakes_what_a_stalled_store_still_has() {
     let Some(sum) = sum_of("stalling", Lanes::Tcp, 150) else {
         return;
     };
-    sum.at_least([(sum.tally.succeeded, 10_000), (sum.past.retries, 1_000), (sum.fence.busy, 100)]);
+    sum.at_least([
+        (sum.tally.succeeded, 10_000),
+        (sum.past.retries, 1_000),
+        (sum.target.busy, 100),
+    ]);
 }
 
 /// The judge sees what is wrong about a target that lets hosts in too early.
@@ -34,7 +38,7 @@ fn a_target_that_does_not_wait_for_its_store_is_found() {
 #[test]
 fn lanes_that_are_not_read_are_swept() {
     let Some(sum) = sum_of("unread", Lanes::Tcp, 150) else { return };
-    sum.at_least([(sum.fence.swept, 50), (sum.tally.succeeded, 10_000)]);
+    sum.at_least([(sum.target.swept, 50), (sum.tally.succeeded, 10_000)]);
 }
 
 /// Hosts lose their connections while the target does not read them, and the target hears nothing of it: it ends them

@@ -12,7 +12,7 @@ use std::ops::Range;
 fn hosts_of_several_targets_end_well() {
     let Some(sum) = sum_of("targets", Lanes::Tcp, 200) else { return };
     sum.at_least([
-        (sum.expired, 100),
+        (sum.target.expired, 100),
         (sum.past.moved, 200),
         (sum.past.surrenders, 50),
         (sum.past.detached, 20),
@@ -41,7 +41,7 @@ fn another_target_at_the_address_proves_nothing() {
 #[test]
 fn a_target_that_stood_still_executes_nothing_old() {
     let Some(sum) = sum_of("standing-still", Lanes::Tcp, 60) else { return };
-    sum.at_least([(sum.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
+    sum.at_least([(sum.target.expired, 60), (sum.past.moved, 200), (sum.tally.succeeded, 5_000)]);
 }
 
 /// A process writes, detaches without an answer, and then the power fails.

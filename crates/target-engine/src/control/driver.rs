@@ -1,6 +1,6 @@
 //! Driver of [`roadtrain_target_proto::service`]: its lock, random bytes, worker and log.
 
-use super::{Control, Order, State};
+use super::{Control, State};
 use roadtrain_proto::security::dhchap::{Group, Work};
 use roadtrain_proto::security::{GeneratedPsk, Hash, Secret};
 use roadtrain_proto::time::Instant;
@@ -41,16 +41,7 @@ impl Driver for Commands<'_> {
         let mut state = self.control.lock();
         let State { target, presences, .. } = &mut *state;
         let (result, message) = call(Plane { target, presences, any_lost: &any_hung_up });
-        match message {
-            Some(Broadcast::CloseStale(host)) => {
-                self.control.broadcast(|| Order::Sweep(host.as_str().into()));
-            }
-            Some(Broadcast::Probe(host)) => {
-                self.control.broadcast(|| Order::Ask(host.as_str().into()));
-            }
-            Some(Broadcast::TryAgain) => self.control.broadcast(|| Order::Settled),
-            None => {}
-        }
+        self.control.send(message);
         self.control.publish(state);
         result
     }

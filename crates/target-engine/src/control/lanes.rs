@@ -4,6 +4,7 @@ use super::{Control, State};
 use crate::order::Order;
 use roadtrain_target_proto::Connected;
 use roadtrain_target_proto::presence::Presence;
+use roadtrain_target_proto::service::{self, Broadcast};
 
 impl Control {
     /// What has become of a command that its host has aborted.
@@ -17,10 +18,8 @@ impl Control {
     /// is to be tried again at [`Order::Settled`].
     pub(crate) fn quiesce(&self, connected: &Connected) -> bool {
         let mut state = self.lock();
-        let is_quiet = state.target.quiesce(connected.cntlid);
-        if !is_quiet {
-            state.presences.wait();
-        }
+        let State { target, presences, .. } = &mut *state;
+        let is_quiet = service::quiesce(target, presences, connected.cntlid);
         self.publish(state);
         is_quiet
     }
@@ -28,21 +27,29 @@ impl Control {
     /// A lane of a controller that shuts down has no command in a store any more.
     pub(crate) fn quiesced(&self, connected: &Connected) {
         let mut state = self.lock();
-        state.target.quiesced(connected.cntlid, connected.qid);
-        self.settle(&mut state);
+        let State { target, presences, .. } = &mut *state;
+        let message = service::quiesced(target, presences, connected);
+        self.send(message);
+        self.publish(state);
     }
 
     /// The host has a lane that it was asked for, at [`Order::Ask`].
     pub(crate) fn answered(&self, presence: &Presence) {
         let mut state = self.lock();
-        state.presences.answered(presence);
-        self.settle(&mut state);
+        let message = service::answered(&mut state.presences, presence);
+        self.send(message);
+        self.publish(state);
     }
 
-    /// Lets Connects that wait try again: perhaps they waited for this.
-    fn settle(&self, state: &mut State) {
-        if state.presences.settled() {
-            self.broadcast(|| Order::Settled);
+    /// Sends the message to all reactors.
+    pub(super) fn send(&self, message: Option<Broadcast>) {
+        match message {
+            Some(Broadcast::CloseStale(host)) => {
+                self.broadcast(|| Order::Sweep(host.as_str().into()));
+            }
+            Some(Broadcast::Probe(host)) => self.broadcast(|| Order::Ask(host.as_str().into())),
+            Some(Broadcast::TryAgain) => self.broadcast(|| Order::Settled),
+            None => {}
         }
     }
 }

@@ -30,7 +30,7 @@ impl Control {
         (reactor, owner): (usize, Owner),
     ) {
         let mut state = self.lock();
-        let token = state.reserving.ask(reactor, owner);
+        let token = state.pending.enter((reactor, owner));
         // There is no controller 0: the command hears that its own is gone.
         state.target.reserve(cntlid.unwrap_or(0), sqe, data, token);
         self.publish(state);
@@ -39,7 +39,7 @@ impl Control {
     /// A reactor executes nothing more of what was forbidden.
     pub(crate) fn fenced(&self, turn: &TurnOf) {
         let mut state = self.lock();
-        if state.reserving.fenced(turn) {
+        if state.pending.fenced(turn) {
             state.target.fenced(turn);
         }
         self.publish(state);
@@ -55,14 +55,18 @@ impl Control {
     /// The next event for all reactors; what is for one, or for nobody, is done.
     pub(super) fn next_event(&self, state: &mut State) -> Option<TargetEvent> {
         loop {
-            let State { target, stores, presences, reserving, .. } = &mut *state;
+            let State { target, stores, presences, pending, .. } = &mut *state;
             let reactors = self.reactors.get().map_or(&[][..], Vec::as_slice);
             match presences.next_event(target)? {
                 TargetEvent::Reserved { token, status, report } => {
-                    reserving.answer(reactors, token, status, report);
+                    if let Some((reactor, owner)) = pending.take(token)
+                        && let Some(reactor) = reactors.get(reactor)
+                    {
+                        reactor.send(Order::Reserved(owner, status, report));
+                    }
                 }
                 TargetEvent::Fence { turn, aborts } => {
-                    reserving.begin(turn.clone(), reactors.len());
+                    pending.begin(turn.clone(), reactors.len());
                     self.broadcast(|| Order::Fence(turn.clone(), aborts));
                 }
                 TargetEvent::Save { turn, image } => {

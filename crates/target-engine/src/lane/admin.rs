@@ -112,7 +112,7 @@ impl TargetLane {
     }
 
     /// Executes an admin or fabrics command, if there is one that is to be executed now.
-    pub(super) fn run_admin(
+    pub(crate) fn run_admin(
         &mut self,
         shared: &mut Shared,
         slot: Option<u16>,
@@ -125,15 +125,6 @@ impl TargetLane {
             return Err(LaneError::Ended(why_ended(&self.session)));
         }
         Ok(())
-    }
-
-    /// Executes commands again that were postponed; `true` if there were any.
-    pub(crate) fn connect_again(&mut self, shared: &mut Shared) -> Result<bool, LaneError> {
-        let has_any = self.session.has_postponed();
-        for slot in service::take_postponed(&mut self.lend(shared)) {
-            self.run_admin(shared, Some(slot))?;
-        }
-        Ok(has_any)
     }
 }
 

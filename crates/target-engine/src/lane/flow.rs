@@ -5,7 +5,7 @@ use crate::order::LanePlace;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{packets_core, packets_napi_id};
 use roadtrain_target_proto::flows::{self, Flow};
-use roadtrain_target_proto::session::State;
+use roadtrain_target_proto::moves::Placement;
 
 /// Looks that are kept between two reports.
 const SEEN_MAX: usize = 16;
@@ -21,10 +21,8 @@ pub(crate) struct LaneFlow {
     work: u64,
     /// How often it has moved.
     pub(crate) moves: u32,
-    /// It is to go to another reactor, and receives nothing more.
-    pub(crate) is_leaving: bool,
-    /// It has come from another reactor, which may still know something for it.
-    pub(crate) is_arriving: bool,
+    /// Relation to its reactor.
+    pub(crate) placement: Placement,
 }
 
 impl TargetLane {
@@ -44,12 +42,11 @@ impl TargetLane {
         let id = self.ticket.as_ref().filter(|_| !self.session.is_ended())?.number;
         let stats = self.stats();
         let work = stats.requests + stats.data_bytes / 8192 + stats.sends + stats.receives;
-        let is_io = self.session.queue().is_some_and(|connected| connected.qid > 0);
+        let is_movable = self.flow.placement.is_movable(&self.session);
         let flow = &mut self.flow;
         flow.packets = flows::packets_core(own, &flow.seen).or(flow.packets);
         flow.seen.clear();
         let done = work.wrapping_sub(std::mem::replace(&mut flow.work, work));
-        let is_movable = is_io && self.session.state() == State::Live && !flow.is_arriving;
         Some(Flow { id, work: done, packets: flow.packets, is_movable })
     }
 
@@ -67,8 +64,7 @@ impl TargetLane {
 
     /// Whether nothing of it is with this reactor's store or in its socket's way.
     pub(crate) fn can_leave(&self) -> bool {
-        let is_live = self.session.state() == State::Live;
-        is_live && self.session.in_store() == 0 && !self.is_blocked() && !self.flow.is_arriving
+        self.flow.placement.may_move_now(&self.session) && !self.is_blocked()
     }
 }
 
@@ -106,8 +102,7 @@ impl Parcel {
             }
         });
         lane.join_share(shared);
-        lane.flow.is_leaving = false;
-        lane.flow.is_arriving = true;
+        lane.flow.placement.arrive();
         lane.flow.moves += 1;
         lane.refresh(&shared.control);
         lane.meter.moved(&shared.meters, shared.number);

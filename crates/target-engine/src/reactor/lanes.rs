@@ -13,14 +13,12 @@ use roadtrain_system::clock;
 
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::TargetEvent;
 use roadtrain_target_proto::qpair::Config as QpairConfig;
-use roadtrain_target_proto::service::{self, Effect};
-use roadtrain_target_proto::session::{AfterPause, Newcomers};
-use roadtrain_target_proto::{CloseReason, TargetEvent, TurnOf};
+use roadtrain_target_proto::service::{self, Rules};
 use roadtrain_wire::status::Status;
 use std::any::Any;
 use std::os::fd::RawFd;
-use std::time::Duration;
 use tracing::{debug, info, warn};
 
 pub(super) struct Lanes {
@@ -30,8 +28,8 @@ pub(super) struct Lanes {
     pub(super) qpair: QpairConfig,
     /// Lanes that waited for buffers gave some back when they had sent, which others may wait for.
     pub(super) has_fed: bool,
-    /// Connections that have to become some controller's in time: place and its use.
-    pub(super) newcomers: Newcomers<(u32, u32)>,
+    /// State of the rules for all lanes, which have an index and a use of it.
+    pub(super) rules: Rules<(u32, u32)>,
     /// No more of them come.
     pub(super) stopping: bool,
     /// That will be so soon.
@@ -40,8 +38,6 @@ pub(super) struct Lanes {
     pub(super) arrived: u64,
     /// Of lanes that have ended.
     past: LaneStats,
-    /// Reservations that have taken access away, each with the commands in stores that it waits for.
-    pub(super) fences: Vec<(TurnOf, Vec<Owner>)>,
 }
 
 impl Lanes {
@@ -49,7 +45,7 @@ impl Lanes {
         shared: Shared,
         hosts: Hosts,
         qpair: QpairConfig,
-        connect_timeout: Duration,
+        rules: Rules<(u32, u32)>,
     ) -> Self {
         Lanes {
             table: Table::default(),
@@ -57,12 +53,11 @@ impl Lanes {
             hosts,
             qpair,
             has_fed: false,
-            newcomers: Newcomers::new(connect_timeout),
+            rules,
             stopping: false,
             departing: false,
             arrived: 0,
             past: LaneStats::default(),
-            fences: Vec::new(),
         }
     }
 
@@ -99,23 +94,15 @@ impl Lanes {
     /// Tells a lane that a command of it has ended; `false` when its connection is over.
     fn answer(&mut self, ((index, generation), slot): Owner, outcome: Outcome) -> bool {
         debug_assert_eq!(self.table.generation(index), generation, "a lane outlives its tasks");
-        if !self.fences.is_empty() {
-            self.leave_fences(((index, generation), slot));
-        }
-        let Some(lane) = self.table.get_mut(index) else { return false };
-        lane.finish(&mut self.shared, slot, outcome);
-        if lane.session.is_ended() {
-            self.vacate(index);
-            return false;
-        }
+        let is_live = service::finish(self, ((index, generation), slot), outcome);
         // A full caravan leaves now: the host goes on while the rest is answered.
-        self.use_lane(index, TargetLane::flush).is_some()
+        is_live && self.use_lane(index, TargetLane::flush).is_some()
     }
 
     /// A new lane takes its place.
     pub(super) fn occupy(&mut self, index: u32, lane: TargetLane) {
         debug!(peer = %lane.peer, "connected");
-        self.newcomers.enter(clock::now(), (index, self.table.generation(index)));
+        self.rules.newcomers.enter(clock::now(), (index, self.table.generation(index)));
         self.table.put(index, lane);
     }
 
@@ -132,7 +119,7 @@ impl Lanes {
         for _ in 0..self.table.count(List::Ready) {
             let Some(index) = self.table.next(List::Ready) else { break };
             let Some(lane) = self.table.get_mut(index) else { continue };
-            if lane.flow.is_leaving {
+            if lane.flow.placement.is_leaving {
                 continue; // it receives elsewhere, or is made ready when it stays
             }
             lane.hear_load(&mut self.shared);
@@ -271,14 +258,14 @@ impl Lanes {
                 }
                 // A TermReq that blames the host leaves before the connection does.
                 let _ = lane.end_turn(&mut self.shared);
-                self.close(index, error.reason());
+                self.end(index, error.reason());
                 None
             }
         }
     }
 
     /// Ends a lane: its connection now, the lane when the store is done with its commands.
-    fn close(&mut self, index: u32, why: &'static str) {
+    pub(super) fn end(&mut self, index: u32, why: &'static str) {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
@@ -300,35 +287,10 @@ impl Lanes {
         }
     }
 
-    /// Ends lanes that their host has lost, before they execute more of what it sent over them.
-    pub(super) fn sweep(&mut self, hostnqn: &str) {
-        for index in self.table.indices() {
-            self.use_lane(index, |lane, _| {
-                match lane.session.is_stale(hostnqn, || lane.is_hung_up()) {
-                    true => Err(LaneError::Ended("ended by the host, which connects again")),
-                    false => Ok(()),
-                }
-            });
-        }
-    }
-
-    pub(super) fn connect_again(&mut self) {
-        for index in self.table.indices() {
-            if self.use_lane(index, TargetLane::connect_again) == Some(true) {
-                self.end_turn(index);
-                self.table.note(List::Idle, index);
-            }
-        }
-    }
-
-    pub(super) fn handle_event(&mut self, event: &TargetEvent) {
-        self.table.indices().for_each(|index| self.hear(index, event));
-    }
-
     /// Something that happened before the lane of that ticket came here.
     pub(super) fn passed(&mut self, ticket: u64, event: &TargetEvent) {
         if let Some(index) = self.index_of(ticket) {
-            self.hear(index, event);
+            service::handle_event_of(self, (index, self.table.generation(index)), event);
         }
     }
 
@@ -336,7 +298,7 @@ impl Lanes {
     pub(super) fn settle(&mut self, ticket: u64) {
         let index = self.index_of(ticket);
         if let Some(lane) = index.and_then(|index| self.table.get_mut(index)) {
-            lane.flow.is_arriving = false;
+            lane.flow.placement.is_arriving = false;
         }
     }
 
@@ -356,60 +318,10 @@ impl Lanes {
         let lane = parcel.unpack(id, &mut self.shared);
         self.table.put(id.0, lane);
         if self.stopping {
-            return self.close(id.0, "stopped");
+            return self.end(id.0, "stopped");
         }
-        self.end_expired(id.0, Duration::ZERO);
-        // Perhaps access was taken away while it was on its way: nothing of it is in a store.
-        self.use_lane(id.0, |lane, shared| Ok(lane.fence(shared, false)));
-        self.use_lane(id.0, |lane, shared| {
-            lane.review(shared);
-            Ok(())
-        });
-        // What its commands waited for may have been told to all while it was on its way.
-        self.use_lane(id.0, TargetLane::connect_again);
+        service::arrived(self, id);
         self.set_ready(id.0);
-        self.end_turn(id.0);
-    }
-
-    /// The thread may have stood still: ends lanes whose keep-alive timers have expired meanwhile. Nothing more of what
-    /// they have received is executed.
-    #[cold]
-    pub(super) fn check_after_pause(&mut self, pause: Duration) {
-        self.shared.control.expire_due(self.shared.now);
-        self.table.indices().for_each(|index| self.end_expired(index, pause));
-    }
-
-    /// Ends the lane if its controller's keep-alive timer has expired.
-    fn end_expired(&mut self, index: u32, pause: Duration) {
-        let Some(lane) = self.table.get(index) else { return };
-        let AfterPause { cancels, closes } = lane.session.after_pause(pause);
-        let queue = lane.session.queue().map(|connected| (connected.cntlid, connected.qid));
-        if cancels {
-            let id = (index, self.table.generation(index));
-            self.shared.tasks.cancel_all(&mut self.shared.ring, id);
-        }
-        if let Some((cntlid, qid)) = queue.filter(|_| closes) {
-            let reason = CloseReason::KeepAliveExpired;
-            self.hear(index, &TargetEvent::Close { cntlid, qid, reason });
-        }
-    }
-
-    /// Tells a lane of an event, if it concerns that.
-    fn hear(&mut self, index: u32, event: &TargetEvent) {
-        let Some(lane) = self.table.get_mut(index).filter(|l| !l.session.is_ended()) else {
-            return;
-        };
-        match service::apply(&mut lane.lend(&mut self.shared), event) {
-            Effect::Nothing => {}
-            Effect::EndsTurn => {
-                self.end_turn(index);
-                self.table.note(List::Idle, index);
-            }
-            Effect::Closes(reason) => {
-                info!(peer = %lane.peer, ?reason, "queue closed");
-                self.close(index, reason.name());
-            }
-        }
     }
 
     pub(super) fn adopt(&mut self, newcomer: Newcomer) {
@@ -433,21 +345,6 @@ impl Lanes {
         }
     }
 
-    /// Ends connections that have not connected a queue in time: nobody else would ever end them.
-    pub(super) fn check_newcomers(&mut self) {
-        loop {
-            let Lanes { table, newcomers, shared, .. } = self;
-            let take_spared = |(index, generation)| match table.generation(index) == generation {
-                true => table.get_mut(index)?.session.take_spared(shared.now),
-                false => None,
-            };
-            let Some((index, _)) = newcomers.overdue(shared.now, take_spared) else { return };
-            self.use_lane(index, |_, _| -> Result<(), _> {
-                Err(LaneError::Ended("no queue connected in time"))
-            });
-        }
-    }
-
     /// What a store has answered, if a command has ended by that.
     pub(super) fn ended(&mut self, ended: Option<Ended>) {
         if let Some((owner, outcome)) = ended {
@@ -458,10 +355,8 @@ impl Lanes {
     /// An operation that wants to be alone with a range is told how far that is. By then it may be forbidden.
     pub(super) fn granted(&mut self, index: u32, grant: Grant) {
         let admitted = match self.shared.tasks.owner(index) {
-            Some(((lane, generation), slot)) if self.table.generation(lane) == generation => self
-                .use_lane(lane, |lane, shared| Ok(lane.admits(shared, slot)))
-                .unwrap_or(Err(Status::ABORTED_SQ_DELETION)),
-            _ => Err(Status::ABORTED_SQ_DELETION), // nobody hears of it
+            Some((lane, slot)) => service::admits(self, lane, slot),
+            None => Err(Status::ABORTED_SQ_DELETION),
         };
         let Shared { tasks, ring, .. } = &mut self.shared;
         let ended = tasks.granted(ring, (index, grant), admitted);
@@ -492,7 +387,7 @@ impl Lanes {
     }
 
     pub(super) fn close_all(&mut self) {
-        self.table.indices().for_each(|index| self.close(index, "stopped"));
+        self.table.indices().for_each(|index| self.end(index, "stopped"));
     }
 
     /// The sum of the lanes' counters.
@@ -524,7 +419,7 @@ impl Pollable for TargetLane {
     }
 
     fn listens(&self) -> bool {
-        !self.is_stalled() && !self.is_deaf() && !self.flow.is_leaving
+        !self.is_stalled() && !self.is_deaf() && !self.flow.placement.is_leaving
     }
 
     fn is_blocked(&self) -> bool {

@@ -1,19 +1,5 @@
-//! Lanes that move to another reactor: what is told to [`Flows`], which decides it, and how it is done.
-//!
-//! ```text
-//! from here                        control's lock               there
-//! receives nothing more
-//! nothing in a store, nothing
-//! that the socket has no room for
-//! takes its buffers back
-//! sends the lane -----------------> in one order with ---------> takes it, looks its namespaces up
-//! sends itself a mark               all events
-//! passes on what of before
-//! the mark concerns the lane -----------------------------------> hears it
-//! comes to the mark ---------------------------------------------> may send it on
-//! ```
-//!
-//! So each event reaches the lane once: by the one reactor or by the other.
+//! Lanes that move to another reactor: reports to [`Flows`], which decides, and the steps of a move
+//! ([`roadtrain_target_proto::moves`]).
 
 use super::Peers;
 use super::lanes::Lanes;
@@ -24,6 +10,7 @@ use roadtrain_reactor::tuning;
 use roadtrain_system::platform::CoreLoads;
 use roadtrain_target_proto::TargetEvent;
 use roadtrain_target_proto::flows::{Flows, Move, REPORT_EVERY, WHOLE};
+use roadtrain_target_proto::moves::Departures;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::debug;
@@ -91,14 +78,6 @@ struct Leaving {
     until: Instant,
 }
 
-/// A lane that has gone, and of which there may still be something in the inbox.
-struct Departed {
-    ticket: u64,
-    queue: (u16, u16),
-    hostnqn: Arc<str>,
-    to: usize,
-}
-
 /// What a reactor has to do with moves.
 #[derive(Default)]
 pub(super) struct Moves {
@@ -110,7 +89,7 @@ pub(super) struct Moves {
     /// Where looking goes on.
     next: u32,
     leaving: Vec<Leaving>,
-    departed: Vec<Departed>,
+    departures: Departures,
 }
 
 impl Peers {
@@ -188,8 +167,10 @@ impl Moves {
     /// A lane is to go: it receives nothing more.
     fn begin(&mut self, lanes: &mut Lanes, ticket: u64, to: usize) {
         let Some(index) = lanes.index_of(ticket) else { return };
-        if let Some(lane) = lanes.table.get_mut(index).filter(|lane| !lane.flow.is_leaving) {
-            lane.flow.is_leaving = true;
+        if let Some(lane) =
+            lanes.table.get_mut(index).filter(|lane| !lane.flow.placement.is_leaving)
+        {
+            lane.flow.placement.is_leaving = true;
             let place = (index, lanes.table.generation(index));
             let until = lanes.shared.now + LEAVE_WAIT;
             self.leaving.push(Leaving { place, to, until });
@@ -207,11 +188,11 @@ impl Moves {
                 continue;
             }
             if lane.can_leave() {
-                self.departed.extend(hand_over(lanes, peers, index, leaving.to));
+                hand_over(lanes, peers, index, (leaving.to, &mut self.departures));
             } else if now < leaving.until {
                 self.leaving.push(leaving);
             } else {
-                lane.flow.is_leaving = false;
+                lane.flow.placement.is_leaving = false;
                 let ticket = lane.ticket.as_ref().map(|ticket| ticket.number);
                 ticket.into_iter().for_each(|ticket| peers.balance().flows.stayed(ticket));
                 lanes.set_ready(index);
@@ -219,49 +200,33 @@ impl Moves {
         }
     }
 
-    /// An event of before a lane left goes after it.
+    /// Sends an event after lanes that have left since.
     pub(super) fn pass_on(&self, peers: &Peers, event: &TargetEvent) {
-        for departed in &self.departed {
-            let concerns = match event {
-                // Of an admin queue, which stays.
-                TargetEvent::Completion { .. } | TargetEvent::EventCompletion { .. } => false,
-                TargetEvent::NamespacesChanged { .. } => false, // looked up there
-                // They are no reactor's; a lane is fenced when it comes.
-                TargetEvent::Save { .. }
-                | TargetEvent::Fence { .. }
-                | TargetEvent::Reserved { .. } => false,
-                TargetEvent::Close { cntlid, qid, .. }
-                | TargetEvent::Abort { cntlid, qid, .. }
-                | TargetEvent::Quiesce { cntlid, qid } => departed.queue == (*cntlid, *qid),
-            };
-            if concerns {
-                peers.all[departed.to].send(Order::Passed(departed.ticket, event.clone()));
-            }
+        for (to, ticket) in self.departures.followed_by(event) {
+            peers.all[to].send(Order::Passed(ticket, event.clone()));
         }
     }
 
-    /// The same of the host's return.
-    pub(super) fn pass_sweep_on(&self, peers: &Peers, hostnqn: &Arc<str>) {
-        for departed in self.departed.iter().filter(|departed| departed.hostnqn == *hostnqn) {
-            peers.all[departed.to].send(Order::Sweep(hostnqn.clone()));
-        }
-    }
-
-    /// Everything of before the lane left has been taken from the inbox.
+    /// All events from before the lane left have been taken from the inbox.
     pub(super) fn departed(&mut self, peers: &Peers, ticket: u64) {
-        for departed in self.departed.extract_if(.., |departed| departed.ticket == ticket) {
-            peers.all[departed.to].send(Order::Settle(ticket));
+        if let Some(to) = self.departures.settle(ticket) {
+            peers.all[to].send(Order::Settle(ticket));
         }
     }
 }
 
 /// Sends a lane to another reactor.
-fn hand_over(lanes: &mut Lanes, peers: &Peers, index: u32, to: usize) -> Option<Departed> {
+fn hand_over(
+    lanes: &mut Lanes,
+    peers: &Peers,
+    index: u32,
+    (to, departures): (usize, &mut Departures),
+) -> Option<()> {
     let lane = lanes.table.get_mut(index)?;
     let ticket = lane.ticket.as_ref()?.number;
-    let connected = lane.session.queue()?;
-    let queue = (connected.cntlid, connected.qid);
-    let hostnqn = lane.session.presence()?.hostnqn.clone();
+    if !departures.leave(ticket, &lane.session, to) {
+        return None;
+    }
     lanes.table.forget_polls(&mut lanes.shared.ring, index);
     let lane = lanes.table.take_if(index, |_| true)?;
     debug!(peer = %lane.peer, from = peers.number, to, "goes to another reactor");
@@ -271,5 +236,5 @@ fn hand_over(lanes: &mut Lanes, peers: &Peers, index: u32, to: usize) -> Option<
         peers.all[to].send(Order::Arrive(Box::new(parcel)));
         peers.all[peers.number].send(Order::Departed(ticket));
     });
-    Some(Departed { ticket, queue, hostnqn, to })
+    Some(())
 }

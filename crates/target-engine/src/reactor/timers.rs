@@ -9,35 +9,26 @@ use std::time::Duration;
 const KEEP_ALIVE_CHECK: Duration = Duration::from_millis(50);
 /// Shortest time between two tries of listeners that pause.
 const ACCEPT_CHECK: Duration = Duration::from_millis(500);
-/// Looks for buffers held too long within the time that they may be held.
-const TRANSFER_CHECKS: u32 = 8;
-/// Shortest time between two of them.
-const TRANSFER_CHECK_MIN: Duration = Duration::from_millis(1);
 
 pub(super) struct Timers {
     keep_alive_at: Instant,
     accepts_at: Instant,
-    transfer_timeout: Duration,
-    /// When buffers held too long are looked for at the earliest.
-    transfers_at: Instant,
     pub(super) buffer_idle: Duration,
     /// When the pool's memory goes back unless the pool is used before.
     trim_at: Option<Instant>,
 }
 
 impl Timers {
-    pub(super) fn new(transfer_timeout: Duration, buffer_idle: Duration) -> Self {
-        let [keep_alive_at, accepts_at, transfers_at] = [Instant::default(); 3];
-        let trim_at = None;
-        Timers { keep_alive_at, accepts_at, transfer_timeout, transfers_at, buffer_idle, trim_at }
+    pub(super) fn new(buffer_idle: Duration) -> Self {
+        let [keep_alive_at, accepts_at] = [Instant::default(); 2];
+        Timers { keep_alive_at, accepts_at, buffer_idle, trim_at: None }
     }
 
     /// The first that is due of what concerns all lanes.
     pub(super) fn deadline(&self, lanes: &Lanes) -> Option<Instant> {
-        let newcomer = lanes.newcomers.deadline();
-        let transfers = (lanes.table.count(List::Starved) > 0).then_some(self.transfers_at);
+        let rules = lanes.rules.deadline(lanes.table.count(List::Starved) > 0);
         let due = lanes.shared.tasks.next_due();
-        [newcomer, transfers, due, self.trim_at].into_iter().flatten().min()
+        [rules, due, self.trim_at].into_iter().flatten().min()
     }
 
     /// When keep-alive timers, and listeners that pause, are to be checked.
@@ -73,21 +64,6 @@ impl Timers {
         } else if self.trim_at.is_some_and(|at| at <= now) {
             self.trim_at = None;
             pool.trim();
-        }
-    }
-
-    /// While lanes wait for buffers: ends others whose peers keep theirs by doing nothing.
-    #[inline]
-    pub(super) fn check_transfers(&mut self, lanes: &mut Lanes) {
-        if lanes.table.count(List::Starved) == 0 || lanes.shared.now < self.transfers_at {
-            return;
-        }
-        let limit = self.transfer_timeout;
-        self.transfers_at = lanes.shared.now + (limit / TRANSFER_CHECKS).max(TRANSFER_CHECK_MIN);
-        for index in lanes.table.indices() {
-            if lanes.table.noted(List::Starved).any(|starved| starved != index) {
-                lanes.use_lane(index, |lane, shared| lane.check_transfers(shared.now, limit));
-            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod control;
 mod group;
 mod image;
 mod notices;
+mod pending;
 mod report;
 mod state;
 mod turns;
@@ -29,6 +30,7 @@ pub use access::Access;
 pub use command::Command;
 pub use group::Group;
 pub use image::parse as parse_image;
+pub use pending::Pending;
 pub use state::{Change, HostId, REGISTRANTS_MAX, Registrant, Reservation, State};
 
 pub(super) use control::data_bytes;

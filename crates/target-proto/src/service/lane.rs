@@ -1,8 +1,8 @@
 //! Admin commands and events of one lane: what they do to its session and to the commands in execution.
 
-use super::{Broadcast, Command, Driver, Plane, Port, execute, grant_claim};
+use super::plane::try_again;
+use super::{Command, Driver, Plane, Port, execute, grant_claim};
 use crate::execution::{Environment, Execution, Namespace};
-use crate::presence::Presences;
 use crate::session::Session;
 use crate::{CloseReason, ConnectRefused, Connected, TargetEvent};
 use core::ops::DerefMut;
@@ -215,11 +215,6 @@ pub fn leave<D: Driver>(driver: &mut D, session: Session) {
             ((), try_again(presences))
         });
     }
-}
-
-/// Message by which postponed commands are executed again, if any waits.
-fn try_again<C: Copy>(presences: &mut Presences<C>) -> Option<Broadcast> {
-    presences.settled().then_some(Broadcast::TryAgain)
 }
 
 /// Steps at the end of a lane's turn, before it sends.

@@ -14,17 +14,23 @@
 mod authenticate;
 mod connect;
 mod lane;
+mod plane;
+mod reactor;
 mod reply;
 
 pub use lane::{
     CommandsOf, Effect, Lane, after_sending, apply, before_sending, close, grant, leave, run_admin,
     take_postponed,
 };
+pub use plane::{Plane, answered, quiesce, quiesced};
+pub use reactor::{
+    Closing, Reactor, Rules, admits, arrived, check_after_pause, close_newcomers, close_overdue,
+    close_stale, fence, finish, handle_event, handle_event_of, reserved, try_again,
+};
 pub use reply::Reply;
 
 use super::session::{Request, Session, State};
-use super::{ConnectRefused, Connected, Outcome, Target};
-use crate::presence::Presences;
+use super::{ConnectRefused, Connected, Outcome};
 use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_proto::security::dhchap::{Group, Work};
@@ -86,16 +92,6 @@ pub enum Note<'a> {
     Reauthenticated(&'a Connected, (Hash, Group)),
     /// The host has made a PSK, to connect again with TLS.
     GeneratedPsk(&'a Connected, (Hash, Group)),
-}
-
-/// The control plane while it is locked.
-pub struct Plane<'a, C> {
-    /// Subsystems and controllers.
-    pub target: &'a mut Target,
-    /// Connections of every host.
-    pub presences: &'a mut Presences<C>,
-    /// True if the host has ended one of these connections, though bytes that it sent before may be unread.
-    pub any_lost: &'a dyn Fn(&[C]) -> bool,
 }
 
 /// Control plane, random bytes and a worker for the commands of one connection.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::Target;
+use crate::presence::Presences;
 use crate::{NamespaceConfig, SubsystemConfig, TargetConfig};
 use core::net::Ipv4Addr;
 use roadtrain_proto::security::SecuredAs;

@@ -230,7 +230,7 @@ impl TargetEnd {
             }
             let commands = &self.commands;
             out.push(caravan.octets(|slot| match &commands[usize::from(slot)] {
-                Some((_, data)) => data,
+                Some((_, data)) => &data[..],
                 None => &[],
             }));
             self.qpair.sent(|slot, _, _| self.commands[usize::from(slot)] = None);

@@ -256,7 +256,7 @@ impl Frames {
             lanes.table.generation(index) == generation
                 && lane.is_some_and(|l| l.session.is_newcomer() && l.ether().is_some())
         };
-        let mut newcomers = lanes.newcomers.iter().filter(is_newcomer);
+        let mut newcomers = lanes.rules.newcomers.iter().filter(is_newcomer);
         let Some((since, (oldest, _))) = newcomers.next() else { return true };
         if newcomers.count() + 1 < NEWCOMERS_MAX {
             return true;

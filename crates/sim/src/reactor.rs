@@ -1,0 +1,534 @@
+//! A reactor of a simulated target: its lanes, and their turns. The rules for its lanes are the product's
+//! ([`roadtrain_target_proto::service`]).
+
+use crate::commands::Commands;
+use crate::execution::{Ended, Stores};
+use crate::lane::{Lane, Lent};
+use crate::network::{ConnId, End, Lost};
+use crate::plan::{Plan, Sabotage};
+use crate::pool::Buffer;
+use crate::process::{Message, Process};
+use crate::rng::Rng;
+use crate::transport::{TargetEnd, Transport};
+use core::time::Duration;
+use roadtrain_ether_proto::target_queue::Asked;
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::execution::Fed;
+use roadtrain_target_proto::moves::Departures;
+use roadtrain_target_proto::pauses::PauseDetector;
+use roadtrain_target_proto::service::{self, Broadcast, Closing, Rules};
+use roadtrain_target_proto::{CloseReason, ConnectRefused, TurnOf};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Longest time of a connection without a queue.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A host that keeps a buffer for so long while others wait for one loses its connection.
+const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
+/// Longest time for which a lane receives nothing because it is to move.
+const LEAVE_WAIT: Duration = Duration::from_millis(2);
+
+roadtrain_proto::counters! {
+    /// Events that runs count.
+    pub struct Counts {
+        /// Lanes that had not noticed that their hosts had lost them.
+        swept,
+        /// Connects refused as commands of lost connections were on the disk.
+        busy,
+        /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
+        asked,
+        /// See there.
+        gone,
+        /// Queues closed because the keep alive timer ran out.
+        expired,
+        /// Turns at whose end connections waited for buffers.
+        starved,
+        /// Connections ended as they kept buffers that others waited for.
+        overdue,
+        /// Lanes that have moved to another reactor.
+        moved,
+    }
+}
+
+/// A reactor.
+pub struct Reactor<T: Transport> {
+    number: usize,
+    /// Lanes whose connections are open.
+    pub lanes: BTreeMap<ConnId, Lane<T::Target>>,
+    /// Lanes whose connections are over, while commands of them are on the disk.
+    pub ended: BTreeMap<ConnId, Lane<T::Target>>,
+    rules: Rules<ConnId>,
+    pauses: PauseDetector,
+    /// Its thread does not run before.
+    pub paused_until: Instant,
+    /// It has had no turn since it was paused.
+    is_paused: bool,
+    /// Commands that the disk has ended.
+    finished: VecDeque<Ended>,
+    departures: Departures,
+    /// Lanes that are to move, the reactors to which they move, and the times at which they stay.
+    leaving: Vec<(ConnId, usize, Instant)>,
+    /// Events that it has counted.
+    pub counts: Counts,
+}
+
+impl<T: Transport> Reactor<T> {
+    /// A reactor of a process that begins.
+    #[must_use]
+    pub fn new(now: Instant, number: usize) -> Self {
+        Reactor {
+            number,
+            lanes: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            rules: Rules::new(CONNECT_TIMEOUT, TRANSFER_TIMEOUT),
+            pauses: PauseDetector::new(now),
+            paused_until: now,
+            is_paused: false,
+            finished: VecDeque::new(),
+            departures: Departures::default(),
+            leaving: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Lanes, also those whose connections are over.
+    pub fn all(&self) -> impl Iterator<Item = &Lane<T::Target>> {
+        self.lanes.values().chain(self.ended.values())
+    }
+
+    /// True if the lane is here.
+    #[must_use]
+    pub fn has(&self, conn: ConnId) -> bool {
+        self.lanes.contains_key(&conn) || self.ended.contains_key(&conn)
+    }
+
+    /// The disk has ended a command of one of its lanes.
+    pub fn ended(&mut self, ended: Ended) {
+        self.finished.push_back(ended);
+    }
+
+    /// Commands that the disk has ended, and that are not finished.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.finished.len()
+    }
+
+    /// Bytes of their buffers.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
+        let buffers = self.finished.iter().flat_map(|(_, _, outcome)| {
+            let fused = outcome.fused.as_ref().and_then(|fused| fused.buffer.as_ref());
+            outcome.buffer.iter().chain(fused)
+        });
+        buffers.map(|buffer| buffer.len()).sum()
+    }
+
+    fn starving(&self) -> impl Iterator<Item = ConnId> {
+        let starved = self.lanes.iter().filter(|(_, lane)| lane.execution.is_starved());
+        starved.map(|(&conn, _)| conn)
+    }
+
+    /// Time at which something is due.
+    pub fn next_at(&mut self) -> Option<Instant> {
+        let starves = self.starving().next().is_some();
+        let finished = (!self.finished.is_empty()).then_some(Instant(0));
+        let aborts = self.lanes.values().filter_map(|lane| lane.execution.deadline()).min();
+        let timers = self.lanes.values_mut().filter_map(|lane| lane.end.deadline()).min();
+        let leaving = self.leaving.iter().map(|(_, _, until)| *until).min();
+        let paused = self.is_paused.then_some(self.paused_until);
+        let others = [finished, paused, aborts, timers, leaving, self.rules.deadline(starves)];
+        others.into_iter().flatten().min().map(|at| at.max(self.paused_until))
+    }
+}
+
+/// A reactor in its turn.
+pub(crate) struct Turn<'a, T: Transport> {
+    /// Time of this turn.
+    pub(crate) now: Instant,
+    /// What its target is like.
+    pub(crate) plan: &'a Plan,
+    /// Connections.
+    pub(crate) network: &'a mut T,
+    /// The reactor.
+    pub(crate) reactor: &'a mut Reactor<T>,
+    /// The control plane.
+    pub(crate) process: &'a mut Process<T::Target>,
+    /// The disk and the buffers.
+    pub(crate) stores: &'a mut Stores,
+    /// Settings of connections are drawn from it.
+    pub(crate) rng: &'a mut Rng,
+}
+
+impl<T: Transport> Turn<'_, T> {
+    /// One turn: everything that has arrived or ended by now.
+    pub(crate) fn run(&mut self) {
+        if let Some(pause) = self.reactor.pauses.begin_turn(self.now)
+            && self.plan.sabotage != Some(Sabotage::LateCheck)
+        {
+            self.check_timers();
+            service::check_after_pause(self, pause);
+        }
+        self.reactor.is_paused = false;
+        self.take_messages();
+        for conn in self.connections() {
+            self.receive(conn);
+        }
+        while let Some((conn, slot, outcome)) = self.reactor.finished.pop_front() {
+            service::finish(self, (conn, slot), outcome);
+        }
+        self.go_on_alone();
+        self.feed();
+        service::close_newcomers(self);
+        self.close_gone();
+        if self.reactor.number == 0 {
+            self.check_timers();
+        }
+        self.take_messages();
+        self.end_turns();
+        self.close_overdue();
+        // The turns of lanes end Aborts and lanes: events for the control plane.
+        while self.take_messages() {
+            self.end_turns();
+        }
+        self.move_lanes();
+    }
+
+    fn connections(&self) -> Vec<ConnId> {
+        self.reactor.lanes.keys().copied().collect()
+    }
+
+    fn check_timers(&mut self) {
+        self.process.control.handle_timeout(self.now);
+        self.process.publish();
+    }
+
+    /// Takes messages whose time has come: `true` if there were any.
+    pub(crate) fn take_messages(&mut self) -> bool {
+        let mut has_any = false;
+        while let Some(message) = self.process.inboxes[self.reactor.number].take(self.now) {
+            has_any = true;
+            self.obey(message);
+        }
+        has_any
+    }
+
+    fn obey(&mut self, message: Message<T::Target>) {
+        match message {
+            Message::Adopt(conn) => self.adopt(conn),
+            Message::Event(event) => {
+                let after = self.reactor.departures.followed_by(&event);
+                let after = after.filter(|_| self.plan.sabotage != Some(Sabotage::LostEvents));
+                for (to, ticket) in after.collect::<Vec<_>>() {
+                    self.process.send(to, Message::Passed(ticket, event.clone()));
+                }
+                service::handle_event(self, &event);
+            }
+            Message::Fence(turn, aborts) => {
+                service::fence(self, turn.clone(), aborts);
+                if self.plan.sabotage == Some(Sabotage::NoWait) {
+                    self.process.fenced(&turn, true);
+                }
+            }
+            Message::Reserved(command, status, report) => {
+                service::reserved(self, command, status, &report);
+            }
+            Message::Broadcast(Broadcast::CloseStale(host)) => {
+                self.reactor.counts.swept += service::close_stale(self, &host);
+            }
+            Message::Broadcast(Broadcast::Probe(host)) => self.probe(&host),
+            Message::Broadcast(Broadcast::TryAgain) => service::try_again(self),
+            Message::Arrive(conn, lane) => self.arrive(conn, *lane),
+            Message::Departed(ticket) => {
+                if let Some(to) = self.reactor.departures.settle(ticket) {
+                    self.process.send(to, Message::Settle(ticket));
+                }
+            }
+            Message::Passed(ticket, event) => {
+                service::handle_event_of(self, ConnId(ticket as u32), &event);
+            }
+            Message::Settle(ticket) => {
+                let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
+                lane.into_iter().for_each(|lane| lane.placement.is_arriving = false);
+            }
+        }
+    }
+
+    fn adopt(&mut self, conn: ConnId) {
+        let end = self.network.target_end(self.now, conn, self.plan, self.rng);
+        let secured_as = self.network.secured_as(conn);
+        let lane = Lane::new(self.plan, self.reactor.number, end, secured_as);
+        self.reactor.lanes.insert(conn, lane);
+        self.reactor.rules.newcomers.enter(self.now, conn);
+        self.network.listen(conn, End::Target, true);
+    }
+
+    fn receive(&mut self, conn: ConnId) {
+        while let Some(lane) = self.reactor.lanes.get_mut(&conn).filter(|lane| lane.listens()) {
+            let Some(arrival) = self.network.receive(self.now, conn, End::Target) else { return };
+            if lane.receive(self.now, arrival, self.stores).is_err() {
+                return self.end(conn, true);
+            }
+            if lane.end.has_host_answered()
+                && let Some(presence) = lane.session.presence()
+            {
+                self.process.answered(presence);
+            }
+            self.handle(conn);
+        }
+    }
+
+    /// Handles what a connection has received.
+    fn handle(&mut self, conn: ConnId) {
+        while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
+            match lane.handle(self.now, conn, self.stores, self.process) {
+                Ok(Some(slot)) => self.admin(conn, slot),
+                Ok(None) => match self.grant(conn) {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(_) => self.end(conn, true),
+                },
+                Err(Lost) => self.end(conn, true),
+            }
+        }
+    }
+
+    /// Grants the host of a connection the queue that it has claimed, if it may have it. An error ends the connection.
+    fn grant(&mut self, conn: ConnId) -> Result<bool, ConnectRefused> {
+        self.lend_live(conn).map_or(Ok(false), |mut lane| service::grant(&mut lane))
+    }
+
+    /// Buffers may have come back: connections that wait for one go on, in turn.
+    fn feed(&mut self) {
+        for conn in self.reactor.starving().collect::<Vec<_>>() {
+            while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
+                let (execution, mut env) = lane.parts(self.now, conn, self.stores, self.process);
+                match execution.feed(&mut env) {
+                    Some(Fed::Receiving) => self.handle(conn),
+                    Some(Fed::Admin(slot)) => self.admin(conn, slot),
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Commands that wanted to be alone with their blocks, and are by now, go on if they are still admitted.
+    fn go_on_alone(&mut self) {
+        while let Some((number, conn, slot)) = self.stores.next_alone(self.reactor.number) {
+            let admitted = service::admits(self, conn, slot);
+            if let Some((conn, slot, outcome)) = self.stores.excluded(number, admitted) {
+                service::finish(self, (conn, slot), outcome);
+            }
+        }
+    }
+
+    fn close_overdue(&mut self) {
+        if self.reactor.starving().next().is_some() {
+            self.reactor.counts.starved += 1;
+            self.reactor.counts.overdue += service::close_overdue(self);
+        }
+    }
+
+    /// Executes an admin or fabrics command.
+    fn admin(&mut self, conn: ConnId, slot: u16) {
+        if self.plan.sabotage == Some(Sabotage::NoFence) {
+            self.process.presences = Default::default();
+        }
+        let lent = self.lend_live(conn);
+        if let Some(Ok(true)) = lent.map(|mut lane| service::run_admin(&mut lane, slot)) {
+            self.end(conn, true);
+        }
+    }
+
+    /// Sends what lanes have to send, and ends those whose connections have ended.
+    fn end_turns(&mut self) {
+        for conn in self.connections() {
+            self.end_lane_turn(conn);
+        }
+        let has_ended =
+            |(&conn, lane): (&ConnId, &mut Lane<T::Target>)| lane.end.ends().then_some(conn);
+        let ended: Vec<ConnId> = self.reactor.lanes.iter_mut().filter_map(has_ended).collect();
+        ended.into_iter().for_each(|conn| self.end(conn, true));
+    }
+
+    fn end_lane_turn(&mut self, conn: ConnId) {
+        self.lend_live(conn).iter_mut().for_each(service::before_sending);
+        let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
+        lane.send(self.now, conn, self.network, self.stores);
+        self.network.listen(conn, End::Target, lane.listens());
+        let lent = self.lend_live(conn);
+        if lent.is_some_and(|mut lane| service::after_sending(&mut lane).is_err()) {
+            self.end(conn, true);
+        }
+    }
+
+    /// The connection is over; with `orderly` a TermReq may still be on its way.
+    pub(crate) fn end(&mut self, conn: ConnId, orderly: bool) {
+        let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
+        let mut hold = self.stores.hold(self.reactor.number, &mut lane.execution);
+        lane.end.close(self.now, conn, self.network, &mut hold, orderly);
+        if let (Some(user), Some(mark)) = (lane.session.user(), lane.mark.take()) {
+            self.stores.stability.borrow_mut().leave(self.now, user, &mark);
+        }
+        if self.plan.sabotage == Some(Sabotage::NoDrain) {
+            let presence = lane.session.presence();
+            presence.iter().for_each(|presence| self.process.presences.leave(presence));
+        }
+        self.lend_live(conn).iter_mut().for_each(service::close);
+        let ended = self.reactor.lanes.remove(&conn).map(|lane| (conn, lane));
+        self.reactor.ended.extend(ended);
+        service::Reactor::vacate(self, conn);
+    }
+
+    /// Ends lanes whose hosts were asked for them and have not answered.
+    fn close_gone(&mut self) {
+        let is_gone = |(_, lane): &(&ConnId, &Lane<T::Target>)| lane.end.is_host_gone(self.now);
+        let gone = self.reactor.lanes.iter().filter(is_gone).map(|(&conn, _)| conn);
+        let gone: Vec<ConnId> = gone.collect();
+        self.reactor.counts.gone += gone.len() as u64;
+        gone.into_iter().for_each(|conn| self.end(conn, false));
+    }
+
+    /// Asks a host for its lanes.
+    fn probe(&mut self, host: &str) {
+        for lane in self.reactor.lanes.values_mut().filter(|lane| lane.session.is_of(host)) {
+            let Some(presence) = lane.session.presence() else { continue };
+            match lane.end.ask_host(self.now) {
+                Asked::Harmless => self.process.answered(presence),
+                Asked::Now => self.reactor.counts.asked += 1,
+                Asked::Already => {}
+            }
+        }
+    }
+
+    /// A lane whose connection is open, for the service.
+    fn lend_live(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
+        let lane = self.reactor.lanes.get_mut(&conn)?;
+        let commands = Commands { network: &*self.network, process: &mut *self.process };
+        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+    }
+
+    /// Its thread waits for a core until then: nothing is read meanwhile.
+    pub(crate) fn pause(&mut self, until: Instant) {
+        (self.reactor.paused_until, self.reactor.is_paused) = (until, true);
+        for conn in self.connections() {
+            self.network.listen(conn, End::Target, false);
+        }
+    }
+
+    /// A lane is to move: it receives nothing more.
+    pub(crate) fn begin_move(&mut self, conn: ConnId, to: usize) {
+        let Some(lane) = self.reactor.lanes.get_mut(&conn) else { return };
+        if lane.placement.is_movable(&lane.session) && !lane.placement.is_leaving {
+            lane.placement.is_leaving = true;
+            self.network.listen(conn, End::Target, false);
+            self.reactor.leaving.push((conn, to, self.now + LEAVE_WAIT));
+        }
+    }
+
+    /// Lanes leave that can, and stay that could not in time.
+    fn move_lanes(&mut self) {
+        for (conn, to, until) in core::mem::take(&mut self.reactor.leaving) {
+            let Some(lane) = self.reactor.lanes.get_mut(&conn) else { continue };
+            let ticket = u64::from(conn.0);
+            if lane.placement.may_move_now(&lane.session)
+                && !lane.end.is_blocked()
+                && self.reactor.departures.leave(ticket, &lane.session, to)
+            {
+                self.hand_over(conn, to);
+            } else if self.now < until {
+                self.reactor.leaving.push((conn, to, until));
+            } else {
+                lane.placement.is_leaving = false;
+                self.network.listen(conn, End::Target, lane.listens());
+            }
+        }
+    }
+
+    fn hand_over(&mut self, conn: ConnId, to: usize) {
+        let number = self.reactor.number;
+        let Some(mut lane) = self.reactor.lanes.remove(&conn) else { return };
+        lane.pack(self.stores.pool(number));
+        self.process.send(to, Message::Arrive(conn, Box::new(lane)));
+        self.process.send(number, Message::Departed(conn.0.into()));
+        self.reactor.counts.moved += 1;
+    }
+
+    fn arrive(&mut self, conn: ConnId, mut lane: Lane<T::Target>) {
+        lane.unpack(self.reactor.number, self.stores, self.process);
+        self.reactor.lanes.insert(conn, lane);
+        service::arrived(self, conn);
+        if let Some(lane) = self.reactor.lanes.get(&conn) {
+            self.network.listen(conn, End::Target, lane.listens());
+            self.handle(conn);
+        }
+    }
+}
+
+impl<T: Transport> service::Reactor for Turn<'_, T> {
+    type Id = ConnId;
+    type Buffer = Buffer;
+    type Lane<'b>
+        = Lent<'b, T>
+    where
+        Self: 'b;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn rules(&mut self) -> &mut Rules<ConnId> {
+        &mut self.reactor.rules
+    }
+
+    fn for_each(&mut self, mut call: impl FnMut(&mut Self, ConnId)) {
+        let all = self.reactor.lanes.keys().chain(self.reactor.ended.keys());
+        for conn in all.copied().collect::<Vec<_>>() {
+            call(self, conn);
+        }
+    }
+
+    fn lend(&mut self, conn: ConnId) -> Option<Lent<'_, T>> {
+        let Reactor { lanes, ended, .. } = &mut *self.reactor;
+        let lane = lanes.get_mut(&conn).or_else(|| ended.get_mut(&conn))?;
+        let commands = Commands { network: &*self.network, process: &mut *self.process };
+        Some(Lent { now: self.now, conn, lane, stores: &mut *self.stores, commands })
+    }
+
+    fn run_admin(&mut self, conn: ConnId, slot: u16) {
+        self.admin(conn, slot);
+    }
+
+    /// All lanes that are open send at the end of the reactor's turn.
+    fn end_turn(&mut self, _: ConnId) {}
+
+    fn close(&mut self, conn: ConnId, closing: Closing) {
+        let is_expired = closing == Closing::ByControl(CloseReason::KeepAliveExpired);
+        self.reactor.counts.expired += u64::from(is_expired);
+        self.end(conn, false);
+    }
+
+    fn vacate(&mut self, conn: ConnId) {
+        let ended = &mut self.reactor.ended;
+        if ended.get(&conn).is_some_and(|lane| lane.session.is_gone())
+            && let Some(lane) = ended.remove(&conn)
+        {
+            let commands = Commands { network: &*self.network, process: &mut *self.process };
+            service::leave(&mut { commands }, lane.session);
+        }
+    }
+
+    fn cancel_all(&mut self, conn: ConnId) {
+        self.stores.cancel_all(conn);
+    }
+
+    fn is_hung_up(&mut self, conn: ConnId) -> bool {
+        self.network.is_closed(self.now, conn, End::Target)
+    }
+
+    fn do_others_starve(&mut self, conn: ConnId) -> bool {
+        self.reactor.starving().any(|starved| starved != conn)
+    }
+
+    fn fenced(&mut self, turn: &TurnOf) {
+        self.process.fenced(turn, self.plan.sabotage == Some(Sabotage::OneReactor));
+    }
+}

@@ -1,0 +1,86 @@
+//! The reactor as the rules for all its lanes see it.
+
+use super::lanes::Lanes;
+use crate::lane::{LaneError, Lent};
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::List;
+use roadtrain_system::buffer::Buffer;
+use roadtrain_target_proto::TurnOf;
+use roadtrain_target_proto::service::{Closing, Reactor, Rules};
+use tracing::info;
+
+impl Reactor for Lanes {
+    type Id = (u32, u32);
+    type Buffer = Buffer;
+    type Lane<'a> = Lent<'a>;
+
+    fn now(&self) -> Instant {
+        self.shared.now
+    }
+
+    fn rules(&mut self) -> &mut Rules<(u32, u32)> {
+        &mut self.rules
+    }
+
+    fn for_each(&mut self, mut call: impl FnMut(&mut Self, (u32, u32))) {
+        for index in self.table.indices() {
+            if self.table.get(index).is_some() {
+                call(self, (index, self.table.generation(index)));
+            }
+        }
+    }
+
+    fn lend(&mut self, (index, generation): (u32, u32)) -> Option<Lent<'_>> {
+        let is_current = self.table.generation(index) == generation;
+        let lane = self.table.get_mut(index).filter(|_| is_current)?;
+        Some(lane.lend(&mut self.shared))
+    }
+
+    fn run_admin(&mut self, (index, _): (u32, u32), slot: u16) {
+        self.use_lane(index, |lane, shared| lane.run_admin(shared, Some(slot)));
+    }
+
+    fn end_turn(&mut self, (index, _): (u32, u32)) {
+        Lanes::end_turn(self, index);
+        self.table.note(List::Idle, index);
+    }
+
+    fn close(&mut self, (index, _): (u32, u32), closing: Closing) {
+        let error = match closing {
+            Closing::ByControl(reason) => {
+                let peer = self.table.get(index).map(|lane| &*lane.peer);
+                info!(peer, ?reason, "queue closed");
+                return self.end(index, reason.name());
+            }
+            Closing::Stale => LaneError::Ended("ended by the host, which connects again"),
+            Closing::Unconnected => LaneError::Ended("no queue connected in time"),
+            Closing::Overdue(what, limit) => {
+                let lane = self.table.get(index);
+                // Bytes that the host does not take would otherwise stay with the kernel.
+                lane.into_iter().for_each(|lane| lane.reset_on_close());
+                LaneError::Overdue(what, limit)
+            }
+        };
+        self.use_lane(index, |_, _| Err::<(), _>(error));
+    }
+
+    fn vacate(&mut self, (index, _): (u32, u32)) {
+        Lanes::vacate(self, index);
+    }
+
+    fn cancel_all(&mut self, id: (u32, u32)) {
+        self.shared.tasks.cancel_all(&mut self.shared.ring, id);
+    }
+
+    fn is_hung_up(&mut self, (index, _): (u32, u32)) -> bool {
+        self.table.get(index).is_some_and(|lane| lane.is_hung_up())
+    }
+
+    fn do_others_starve(&mut self, (index, _): (u32, u32)) -> bool {
+        self.table.noted(List::Starved).any(|starved| starved != index)
+    }
+
+    fn fenced(&mut self, turn: &TurnOf) {
+        self.shared.control.fenced(turn);
+    }
+}

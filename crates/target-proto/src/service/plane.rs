@@ -1,0 +1,45 @@
+//! The control plane while it is locked, and what lanes report to it.
+
+use super::Broadcast;
+use crate::presence::{Presence, Presences};
+use crate::{Connected, Target};
+
+/// The control plane while it is locked. `C` identifies a connection that can end on its own.
+pub struct Plane<'a, C> {
+    /// Subsystems and controllers.
+    pub target: &'a mut Target,
+    /// Connections of every host.
+    pub presences: &'a mut Presences<C>,
+    /// True if the host has ended one of these connections, though bytes that it sent before may be unread.
+    pub any_lost: &'a dyn Fn(&[C]) -> bool,
+}
+
+/// The controller shuts down. `false`: commands of it are in a store, and the one that shuts it down is to be postponed.
+pub fn quiesce<C: Copy>(target: &mut Target, presences: &mut Presences<C>, cntlid: u16) -> bool {
+    let is_quiet = target.quiesce(cntlid);
+    if !is_quiet {
+        presences.wait();
+    }
+    is_quiet
+}
+
+/// No command of a lane whose controller shuts down is in a store any more.
+pub fn quiesced<C: Copy>(
+    target: &mut Target,
+    presences: &mut Presences<C>,
+    connected: &Connected,
+) -> Option<Broadcast> {
+    target.quiesced(connected.cntlid, connected.qid);
+    try_again(presences)
+}
+
+/// The host has a lane that it was queried for ([`Broadcast::Probe`]).
+pub fn answered<C: Copy>(presences: &mut Presences<C>, presence: &Presence) -> Option<Broadcast> {
+    presences.answered(presence);
+    try_again(presences)
+}
+
+/// Message by which postponed commands are executed again, if any waits.
+pub(super) fn try_again<C: Copy>(presences: &mut Presences<C>) -> Option<Broadcast> {
+    presences.settled().then_some(Broadcast::TryAgain)
+}
