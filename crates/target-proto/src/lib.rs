@@ -15,7 +15,7 @@
 //! | [`session`], [`state`] | PDUs and commands that may come in each state of a connection |
 //! | [`execution`] | each command's checks, buffer, data, store and answer |
 //! | [`io`] | I/O commands checked against their namespace |
-//! | [`service`] | order of checks of a Connect, authentication, the grant, events, the end of a lane |
+//! | [`service`] | order of checks of a Connect, authentication, the grant, events, the end of a lane; rules of a reactor for its lanes |
 //! | [`presence`] | connections of a host that are left, and the Connect that waits for their end |
 //! | [`reservations`], [`exclusion`], [`uncorrectable`] | access of hosts, ranges for one command, marked blocks |
 //! | [`stability`] | hosts that receive the error of a failed flush |

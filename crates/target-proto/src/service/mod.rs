@@ -1,8 +1,9 @@
-//! Execution of a connection's admin and fabrics commands, from admission to answer.
+//! Execution of a connection's admin and fabrics commands, from admission to answer, and rules of a reactor for its lanes.
 //!
 //! [`run_admin`], [`grant`] and [`apply`] decide; a [`Lane`] lends them the connection, and a [`Driver`] the control plane,
-//! random bytes and a worker that computes. The engine and the simulator drive the same code: a check that is added here
-//! is simulated as well.
+//! random bytes and a worker that computes. [`handle_event`], [`fence`], [`close_stale`], [`try_again`] and others decide
+//! for all lanes of a [`Reactor`]. The engine and the simulator drive the same code: a check that is added here is
+//! simulated as well.
 //!
 //! ```text
 //! refused by the state -----------------------------------------------> status
