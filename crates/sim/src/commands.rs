@@ -1,6 +1,6 @@
 //! Driver of [`roadtrain_target_proto::service`] in the simulation: what it computes takes no time.
 
-use crate::network::ConnId;
+use crate::ends::ConnId;
 use crate::process::Process;
 use core::time::Duration;
 use roadtrain_proto::security::GeneratedPsk;
@@ -16,18 +16,18 @@ pub(crate) trait Ends {
 }
 
 /// Control plane for the commands of one connection.
-pub(crate) struct Commands<'a, E, N> {
+pub(crate) struct Commands<'a, L, N> {
     pub(crate) network: &'a N,
-    pub(crate) process: &'a mut Process<E>,
+    pub(crate) process: &'a mut Process<L>,
 }
 
-impl<E, N> Commands<'_, E, N> {
-    pub(crate) fn reborrow(&mut self) -> Commands<'_, E, N> {
+impl<L, N> Commands<'_, L, N> {
+    pub(crate) fn reborrow(&mut self) -> Commands<'_, L, N> {
         Commands { network: self.network, process: self.process }
     }
 }
 
-impl<E, N: Ends> Driver for Commands<'_, E, N> {
+impl<L, N: Ends> Driver for Commands<'_, L, N> {
     type Connection = ConnId;
 
     fn control<R>(&mut self, call: impl FnOnce(Plane<'_, ConnId>) -> (R, Option<Broadcast>)) -> R {

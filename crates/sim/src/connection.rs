@@ -1,6 +1,7 @@
 //! The target's end of a TCP connection: queue pair, received octets, and the caravan under way.
 
-use crate::network::{Arrival, ConnId, End, Lost, Network};
+use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::network::Network;
 use crate::plan::Plan;
 use crate::transport::{Event, Hold, TargetEnd};
 use crate::wire::Wire;

@@ -7,7 +7,7 @@
 //! is counted and not accounted for.
 
 use crate::disk::BLOCK_BYTES;
-use crate::load::Request;
+use crate::request::Request;
 use crate::rng::Rng;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_proto::policy::Urgency;

@@ -5,13 +5,12 @@ mod express;
 mod lane;
 mod moves;
 
+use crate::ends::Lost;
 use crate::load::Load;
-use crate::network::Lost;
 use crate::plan::{NQN, Plan, Sabotage, host_nqn};
 use crate::rng::Rng;
+use crate::summary::Past;
 use crate::transport::{HostEnd, Opening, Transport};
-use core::iter::Sum;
-use core::ops::AddAssign;
 use core::time::Duration;
 use express::Express;
 use lane::Lane;
@@ -36,76 +35,6 @@ const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
 const PATH: PathId = PathId(0);
 
 pub(crate) use moves::exchange;
-
-/// What a host has been through.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Past {
-    /// Associations that were complete.
-    pub associations: u64,
-    /// Requests submitted again.
-    pub retries: u64,
-    /// Commands aborted because they were not answered in time.
-    pub aborts: u64,
-    /// Times its requests were failed.
-    pub surrenders: u64,
-    /// Asynchronous events.
-    pub events: u64,
-    /// Times its process was killed.
-    pub kills: u64,
-    /// Times it was detached.
-    pub detached: u64,
-    /// Requests that went to another path.
-    pub moved: u64,
-    /// Times when what a lost path had could go to others.
-    pub released: u64,
-    /// Controllers that it has lost and had the target end.
-    pub fenced: u64,
-    /// The same, over another path.
-    pub helped: u64,
-    /// Reconnects that found acknowledged writes lost.
-    pub writes_lost: u64,
-    /// The longest time for which what was sent over a path that was lost had to wait.
-    pub longest_hold: Duration,
-    /// Express connections that were closed in order.
-    pub expresses: u64,
-    /// Express connections that were not to be had.
-    pub expresses_refused: u64,
-    /// Requests that took one.
-    pub expressed: u64,
-    /// Of those, what had not ended when its connection was lost.
-    pub express_lost: u64,
-}
-
-impl AddAssign for Past {
-    fn add_assign(&mut self, other: Past) {
-        self.associations += other.associations;
-        self.retries += other.retries;
-        self.aborts += other.aborts;
-        self.surrenders += other.surrenders;
-        self.events += other.events;
-        self.kills += other.kills;
-        self.detached += other.detached;
-        self.moved += other.moved;
-        self.released += other.released;
-        self.fenced += other.fenced;
-        self.helped += other.helped;
-        self.writes_lost += other.writes_lost;
-        self.longest_hold = self.longest_hold.max(other.longest_hold);
-        self.expresses += other.expresses;
-        self.expresses_refused += other.expresses_refused;
-        self.expressed += other.expressed;
-        self.express_lost += other.express_lost;
-    }
-}
-
-impl Sum for Past {
-    fn sum<I: Iterator<Item = Past>>(pasts: I) -> Past {
-        pasts.fold(Past::default(), |mut sum, past| {
-            sum += past;
-            sum
-        })
-    }
-}
 
 /// How far a host is that detaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! A lane of the target: a connection's end, what may be done over it, and the commands in execution.
 
 use crate::commands::Commands;
-use crate::execution::{Env, Execution, Namespace, Stores};
-use crate::network::{Arrival, ConnId, Lost};
+use crate::ends::{Arrival, ConnId, Lost};
+use crate::environment::Env;
+use crate::execution::{Execution, Namespace};
 use crate::plan::{Plan, Sabotage};
 use crate::pool::{Buffer, Pool};
 use crate::process::Process;
+use crate::stores::Stores;
 use crate::transport::{Event, TargetEnd, Transport};
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -73,7 +75,7 @@ impl<E: TargetEnd> Lane<E> {
     }
 
     /// The namespaces of its subsystem are others.
-    pub fn refresh(&mut self, stores: &Stores, process: &mut Process<E>) {
+    pub fn refresh(&mut self, stores: &Stores, process: &mut Process<Lane<E>>) {
         let control = &mut process.control;
         let connected = self.session.queue();
         let table = connected.and_then(|own| control.namespaces_for(&own.subnqn, own.cntlid));
@@ -100,8 +102,8 @@ impl<E: TargetEnd> Lane<E> {
         now: Instant,
         conn: ConnId,
         stores: &'a mut Stores,
-        process: &'a mut Process<E>,
-    ) -> (&'a mut Execution, Env<'a, E>) {
+        process: &'a mut Process<Lane<E>>,
+    ) -> (&'a mut Execution, Env<'a, E, Lane<E>>) {
         let Lane { reactor, end, session, execution, namespaces, refused, .. } = self;
         let reactor = *reactor;
         let env = Env { now, reactor, conn, end, session, namespaces, refused, stores, process };
@@ -131,7 +133,7 @@ impl<E: TargetEnd> Lane<E> {
         now: Instant,
         conn: ConnId,
         stores: &mut Stores,
-        process: &mut Process<E>,
+        process: &mut Process<Lane<E>>,
     ) -> Result<Option<u16>, Lost> {
         while !self.execution.is_stalled() {
             let mut hold = stores.hold(self.reactor, &mut self.execution);
@@ -186,7 +188,7 @@ impl<E: TargetEnd> Lane<E> {
     }
 
     /// Comes to a reactor: buffers of its commands are of this one's pool, if there are any.
-    pub fn unpack(&mut self, reactor: usize, stores: &mut Stores, process: &mut Process<E>) {
+    pub fn unpack(&mut self, reactor: usize, stores: &mut Stores, process: &mut Process<Lane<E>>) {
         self.reactor = reactor;
         let (pool, shares) = &mut stores.buffers[reactor];
         self.execution.replace_buffers(|buffer| pool.attach(buffer));
@@ -216,7 +218,7 @@ pub(crate) struct Lent<'a, T: Transport> {
     pub(crate) conn: ConnId,
     pub(crate) lane: &'a mut Lane<T::Target>,
     pub(crate) stores: &'a mut Stores,
-    pub(crate) commands: Commands<'a, T::Target, T>,
+    pub(crate) commands: Commands<'a, Lane<T::Target>, T>,
 }
 
 impl<'a, T: Transport> service::Lane for Lent<'a, T> {

@@ -35,9 +35,12 @@ mod commands;
 pub mod connection;
 pub mod counting;
 pub mod disk;
+pub mod ends;
+pub mod environment;
 pub mod ether;
 mod exclusion;
 pub mod execution;
+pub mod faults;
 pub mod forger;
 pub mod gateways;
 pub mod history;
@@ -52,23 +55,27 @@ pub mod plan;
 pub mod pool;
 pub mod process;
 pub mod reactor;
-
+pub mod request;
 pub mod rng;
 pub mod runs;
 pub mod scenario;
 pub mod secure;
+pub mod stores;
+pub mod summary;
 pub mod target;
 mod target_config;
+mod tcp;
 pub mod tenures;
 pub mod transport;
 pub mod wire;
 pub mod world;
 
+use faults::Faults;
 use network::Network;
 use plan::Plan;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use transport::Transport;
-use world::{Failure, Summary, World};
+use summary::Summary;
+use world::{Failure, World};
 
 /// The run of a seed.
 ///
@@ -87,7 +94,7 @@ pub fn run_changed(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary,
 }
 
 /// The same over one network or the other.
-fn run_over<T: Transport>(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
+fn run_over<T: Faults>(seed: u64, change: impl FnOnce(&mut Plan)) -> Result<Summary, Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| World::<T>::new(seed, change).run()));
     result.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))
 }

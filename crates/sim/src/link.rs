@@ -1,9 +1,10 @@
 //! A host's connection: queue pair, received octets, the caravan under way, and the commands' data.
 
 use crate::disk::BLOCK_BYTES;
-use crate::load::Request;
-use crate::network::{Arrival, ConnId, End, Lost, Network};
+use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::network::Network;
 use crate::plan::Plan;
+use crate::request::Request;
 use crate::transport::{Completed, HostEnd, Opening};
 use crate::wire::Wire;
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};

@@ -3,14 +3,11 @@
 use crate::counting::Counting;
 use crate::disk::{BLOCK_BYTES, Stamp, block, stamp_of};
 use crate::history::{History, MARK, MIXTURE};
+use crate::request::Request;
 use crate::rng::Rng;
 use crate::tenures::{Tenures, What};
 use roadtrain_host_proto::bringup::NamespaceInfo;
-use roadtrain_host_proto::express::Traffic;
-use roadtrain_host_proto::old_commands::BlockRange;
 use roadtrain_host_proto::qpair::Data;
-use roadtrain_host_proto::requests::Addressed;
-use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::policy::{Class, Urgency};
 use roadtrain_target_proto::NamespaceId;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
@@ -32,86 +29,6 @@ const FAILURES: [Status; 5] = [
     Status::HOST_ABORTED,
     Status::ABORT_REQUESTED,
 ];
-
-/// A request that a lane has taken.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Its number, in order of submission.
-    pub token: u64,
-    /// Its command.
-    pub sqe: Sqe,
-    /// The first command of a Compare and Write, of which the other one is the second.
-    pub compare: Option<Sqe>,
-    /// Its data.
-    pub data: Data,
-    /// Its buffer.
-    pub buffer: Vec<u8>,
-    /// Whether it waits for company.
-    pub urgency: Urgency,
-    /// It does not say what blocks it changes, which is wrong.
-    pub hides_blocks: bool,
-}
-
-impl Addressed for Request {
-    fn nsid(&self) -> u32 {
-        self.sqe.nsid.get()
-    }
-
-    fn traffic(&self) -> Traffic {
-        self.traffic()
-    }
-
-    fn may_repeat(&self) -> bool {
-        self.compare.is_none()
-    }
-
-    fn has_effect(&self) -> bool {
-        !matches!(self.sqe.opcode, opcode::READ | opcode::COMPARE | opcode::FLUSH)
-    }
-
-    fn changes(&self) -> BlockRange {
-        match self.sqe.opcode {
-            _ if self.hides_blocks => {
-                BlockRange { nsid: self.nsid(), first: self.token, count: 1 } // nobody else's
-            }
-            opcode::DATASET_MANAGEMENT | opcode::COPY => BlockRange::all(self.nsid()),
-            _ => {
-                let count = u64::from(self.sqe.cdw12.get() & 0xffff) + 1;
-                BlockRange { nsid: self.nsid(), first: self.sqe.slba(), count }
-            }
-        }
-    }
-    fn durability(&self) -> Durability {
-        let is_forced = self.sqe.cdw12.get() & cdw12::FUA != 0;
-        match self.sqe.opcode {
-            opcode::FLUSH => Durability::Flush,
-            opcode::READ | opcode::COMPARE | opcode::WRITE_UNCORRECTABLE => Durability::Unchanged,
-            _ if is_forced => Durability::Unchanged,
-            _ => Durability::NeedsFlush,
-        }
-    }
-}
-
-impl Request {
-    /// What it is to others on its lane.
-    pub fn traffic(&self) -> Traffic {
-        let class = Class::from_dsm(self.sqe.cdw13.get()).unwrap_or_default();
-        // Its buffer may be with its command.
-        let octets = ((self.sqe.cdw12.get() & 0xffff) + 1) * BLOCK_BYTES as u32;
-        match self.sqe.opcode {
-            opcode::READ => match Traffic::of(class, octets) {
-                Traffic::Plain => Traffic::Critical, // so that express connections have something to do
-                other => other,
-            },
-            // A namespace of the simulation has no large writes: any is bulk that is not latency-critical.
-            opcode::WRITE => match class {
-                Class::Latency => Traffic::Critical,
-                Class::Bulk | Class::Normal => Traffic::Bulk(octets),
-            },
-            _ => Traffic::Plain,
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Kind {

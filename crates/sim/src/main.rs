@@ -4,7 +4,8 @@
 use clap::Parser;
 use roadtrain_sim::runs::{Lanes, Runs, first_seed};
 use roadtrain_sim::scenario;
-use roadtrain_sim::world::{Failure, Summary};
+use roadtrain_sim::summary::Summary;
+use roadtrain_sim::world::Failure;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Mutex;

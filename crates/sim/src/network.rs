@@ -1,64 +1,16 @@
 //! Connections over a network that splits what is sent at any octet, delays it, holds it back, and resets
 //! connections with any part of it lost. What arrives, arrives in order: TCP has seen to that.
 
-use crate::connection::Connection as TargetConnection;
+use crate::ends::{Arrival, ConnId, End};
 use crate::forger;
-use crate::host::Host;
-use crate::link::Link;
-use crate::plan::{Fault, NQN, Plan, host_nqn};
 use crate::rng::Rng;
-use crate::target::Target;
-use crate::transport::{Opening, Transport};
-use crate::wire::TlsEnds;
-use crate::world::Summary;
+use crate::secure::TlsEnds;
 use core::time::Duration;
-use roadtrain_host_proto::qpair::Config;
-use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_proto::security::SecuredAs;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
 /// More octets than the set-up of a connection has in either direction.
 const SET_UP_OCTETS: usize = 2048;
-
-/// A connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConnId(pub u32);
-
-/// An end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It has connected.
-    Host,
-    /// It has accepted.
-    Target,
-}
-
-impl End {
-    /// The other end.
-    #[must_use]
-    pub fn peer(self) -> End {
-        match self {
-            End::Host => End::Target,
-            End::Target => End::Host,
-        }
-    }
-}
-
-/// What arrives at an end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// A new connection (at the target).
-    Accept,
-    /// Octets.
-    Octets(Vec<u8>),
-    /// The connection is over: closed or reset.
-    Closed,
-}
-
-/// The connection is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
 
 /// How the network behaves.
 #[derive(Clone, Copy, Debug)]
@@ -169,28 +121,58 @@ pub struct Network {
     /// Connections have TLS: somebody on the wire knows their records.
     is_secured: bool,
     /// How often octets under way were changed.
-    forged: u64,
+    pub forged: u64,
     /// Why ends of connections with TLS were over.
     pub tls: TlsEnds,
 }
 
 impl Network {
-    /// A network without connections.
+    /// A network without connections. Address by address, `routes` are the targets that these lead to.
     #[must_use]
-    pub fn new(weather: Weather, rng: Rng) -> Self {
+    pub fn new(
+        weather: Weather,
+        (routes, targets): (Vec<u8>, u8),
+        is_secured: bool,
+        rng: Rng,
+    ) -> Self {
         Network {
             weather,
             rng,
             connections: BTreeMap::new(),
             next_id: 0,
             held_until: Instant::default(),
-            routes: Vec::new(),
-            paused_until: Vec::new(),
+            routes,
+            paused_until: vec![Instant(0); targets.into()],
             ledger: BTreeMap::new(),
             leaving: None,
-            is_secured: false,
+            is_secured,
             forged: 0,
             tls: TlsEnds::default(),
+        }
+    }
+
+    /// The target that an address leads to now.
+    #[must_use]
+    pub fn route(&self, address: u8) -> u8 {
+        self.routes[usize::from(address)]
+    }
+
+    /// From now on an address leads to another target.
+    pub fn set_route(&mut self, address: u8, target: u8) {
+        let route = self.routes.get_mut(usize::from(address));
+        route.into_iter().for_each(|route| *route = target);
+    }
+
+    /// A target takes nothing before `until`.
+    pub fn pause(&mut self, target: u8, until: Instant) {
+        self.paused_until[usize::from(target)] = until;
+    }
+
+    /// Both ends are about to have a turn: senders that were blocked try again without a wake-up.
+    pub fn begin_turn(&mut self) {
+        for connection in self.connections.values_mut() {
+            connection.to_host.writable_at = None;
+            connection.to_target.writable_at = None;
         }
     }
 
@@ -347,6 +329,19 @@ impl Network {
                 if (*at).max(self.held_until) <= now)
     }
 
+    /// True if the host still has the connection.
+    #[must_use]
+    pub fn has_host(&self, id: ConnId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| !connection.to_host.dead)
+    }
+
+    /// The host that has opened a connection with TLS.
+    #[must_use]
+    pub fn secured_host(&self, id: ConnId) -> Option<[u8; 16]> {
+        let connection = self.connections.get(&id).filter(|_| self.is_secured)?;
+        Some(connection.hostid)
+    }
+
     /// From now on `end` reads what arrives, or does not.
     pub fn listen(&mut self, id: ConnId, end: End, listens: bool) {
         if let Some(connection) = self.connections.get_mut(&id) {
@@ -425,6 +420,11 @@ impl Network {
         is_next
     }
 
+    /// An end is to leave a connection.
+    pub fn leave(&mut self, id: ConnId, end: End) {
+        self.leaving = Some((id, end));
+    }
+
     /// Whether an end is to leave a connection now.
     pub fn leaves(&mut self, id: ConnId, end: End) -> bool {
         self.leaving.take_if(|leaving| *leaving == (id, end)).is_some()
@@ -438,13 +438,14 @@ impl Network {
     }
 
     /// Every connection that there is.
-    fn each(&mut self, mut change: impl FnMut(&mut Self, ConnId)) {
+    pub fn each(&mut self, mut change: impl FnMut(&mut Self, ConnId)) {
         let conns: Vec<ConnId> = self.connections.keys().copied().collect();
         conns.into_iter().for_each(|conn| change(self, conn));
     }
 
     /// When something arrives, or a blocked sender may go on.
-    fn next_moment(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn next_moment(&self) -> Option<Instant> {
         let moment = |connection: &Connection| {
             let [host, target] =
                 [End::Host, End::Target].map(|end| self.held_until(connection.target, end));
@@ -460,154 +461,5 @@ impl Network {
     fn held_until(&self, target: u8, end: End) -> Instant {
         let paused = self.paused_until.get(usize::from(target)).filter(|_| end == End::Target);
         self.held_until.max(paused.copied().unwrap_or_default())
-    }
-}
-
-impl Transport for Network {
-    type Host = Link;
-    type Target = TargetConnection;
-
-    fn plan(rng: &mut Rng) -> Plan {
-        Plan::new(rng)
-    }
-
-    fn new(plan: &Plan, rng: Rng) -> Self {
-        let targets = plan.targets;
-        Network {
-            is_secured: plan.tls,
-            routes: (0..plan.hosts * plan.paths).map(|path| path % plan.paths % targets).collect(),
-            paused_until: vec![Instant(0); targets.into()],
-            ..Network::new(plan.weather, rng)
-        }
-    }
-
-    fn route(&self, address: u8) -> u8 {
-        self.routes[usize::from(address)]
-    }
-
-    fn pause(&mut self, target: u8, until: Instant) {
-        self.paused_until[usize::from(target)] = until;
-    }
-
-    fn next_at(&self, _: End) -> Option<Instant> {
-        self.next_moment()
-    }
-
-    /// Blocked senders will see for themselves.
-    fn begin_turn(&mut self) {
-        for connection in self.connections.values_mut() {
-            connection.to_host.writable_at = None;
-            connection.to_target.writable_at = None;
-        }
-    }
-
-    fn strike(
-        &mut self,
-        now: Instant,
-        fault: &Fault,
-        hosts: &mut [Host<Self>],
-        _: &mut [Target<Self>],
-    ) {
-        match *fault {
-            Fault::Reroute { path, target } => {
-                let route = self.routes.get_mut(usize::from(path));
-                route.into_iter().for_each(|route| *route = target);
-                return;
-            }
-            Fault::Hold { time } => return self.hold(now + time),
-            Fault::Corrupt => return self.corrupt(),
-            Fault::Forge => return self.forge(),
-            Fault::Unread { time } => {
-                return self.each(|network, conn| network.stall(conn, End::Target, now + time));
-            }
-            Fault::Silence { path, .. } | Fault::Isolate { path, .. } => {
-                let Some(host) = hosts.get_mut(usize::from(path)) else { return };
-                let until = now + fault.time();
-                let ids: Vec<ConnId> = host.links().map(|link| link.id()).collect();
-                if matches!(fault, Fault::Isolate { .. }) {
-                    host.isolate(until);
-                    ids.into_iter().for_each(|id| self.reset_one(now, id, End::Host));
-                } else {
-                    ids.into_iter().for_each(|id| self.stall(id, End::Target, until));
-                }
-                return;
-            }
-            Fault::Partition => {
-                return self.each(|network, conn| network.reset_one(now, conn, End::Host));
-            }
-            _ => {}
-        }
-        let chosen = match fault {
-            Fault::Reset
-            | Fault::Leave(_)
-            | Fault::Stall { .. }
-            | Fault::Swallow
-            | Fault::ResetOne { .. } => self.any(),
-            _ => None,
-        };
-        let Some(conn) = chosen else { return };
-        match *fault {
-            Fault::Stall { end, time } => self.stall(conn, end, now + time),
-            Fault::Swallow => self.swallow(now, conn),
-            Fault::ResetOne { end } => self.reset_one(now, conn, end),
-            Fault::Leave(end) => self.leaving = Some((conn, end)),
-            _ => self.reset(now, conn),
-        }
-    }
-
-    fn count(&self, summary: &mut Summary) {
-        (summary.forged, summary.tls) = (self.forged, self.tls);
-    }
-
-    fn has_host(&self, conn: ConnId) -> bool {
-        self.connections.get(&conn).is_some_and(|connection| !connection.to_host.dead)
-    }
-
-    fn open(&mut self, now: Instant, plan: &Plan, queue: Opening, rng: &mut Rng) -> Link {
-        let in_capsule_bytes = if queue.qid == 0 { 0 } else { plan.host.in_capsule_bytes };
-        let config = Config {
-            queue_entries: queue.entries,
-            in_capsule_bytes,
-            policy: PolicyConfig::none(),
-            ..plan.host
-        };
-        let placed = rng.chance(plan.placed_percent);
-        Link::new((now, queue), config, self, plan, placed)
-    }
-
-    fn accept(&mut self, now: Instant, target: u8) -> Option<ConnId> {
-        Network::accept(self, now, target)
-    }
-
-    fn target_end(
-        &mut self,
-        _now: Instant,
-        id: ConnId,
-        plan: &Plan,
-        rng: &mut Rng,
-    ) -> TargetConnection {
-        TargetConnection::new(plan, id, rng.chance(plan.placed_percent))
-    }
-
-    fn secured_as(&self, id: ConnId) -> Option<SecuredAs> {
-        let connection = self.connections.get(&id).filter(|_| self.is_secured)?;
-        let hostnqn = host_nqn(connection.hostid);
-        Some(SecuredAs { hostnqn, subnqn: NQN.into(), by_generated: false })
-    }
-
-    fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
-        Network::receive(self, now, id, end)
-    }
-
-    fn close(&mut self, now: Instant, id: ConnId, end: End, orderly: bool) {
-        Network::close(self, now, id, end, orderly);
-    }
-
-    fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
-        Network::is_closed(self, now, id, end)
-    }
-
-    fn listen(&mut self, id: ConnId, end: End, listens: bool) {
-        Network::listen(self, id, end, listens);
     }
 }

@@ -2,8 +2,9 @@
 //! another one as `roadtrain_host_proto::paths` says.
 
 use crate::host::{Host, exchange};
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::plan::{Plan, Sabotage};
+use crate::request::Request;
 use crate::transport::Transport;
 use roadtrain_host_proto::paths::{Choice, PathPolicy, Selector};
 use roadtrain_host_proto::requests::{Addressed, Moved};

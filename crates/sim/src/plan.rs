@@ -1,8 +1,9 @@
 //! What a seed stands for: settings of both ends, the network, the disk, the load and the faults.
 
 use crate::disk::Manners;
-use crate::ether::plan::Settings;
-use crate::network::{End, Weather};
+use crate::ends::End;
+use crate::ether::settings::Settings;
+use crate::network::Weather;
 use crate::rng::Rng;
 use crate::secure::Security;
 use core::num::NonZeroU64;

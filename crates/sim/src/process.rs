@@ -3,8 +3,7 @@
 //! All calls of a moment happen one after the other, as behind the engine's lock: what a call leaves is sent to all
 //! inboxes before another call is made. Each reactor takes its messages in this order, but in its own time.
 
-use crate::lane::Lane;
-use crate::network::ConnId;
+use crate::ends::ConnId;
 use crate::plan::{Plan, Reactors};
 use crate::rng::Rng;
 use core::time::Duration;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 pub type Owner = (ConnId, u16);
 
 /// Message to a reactor.
-pub enum Message<E> {
+pub enum Message<L> {
     /// A connection has come.
     Adopt(ConnId),
     /// An event of the control plane.
@@ -34,7 +33,7 @@ pub enum Message<E> {
     /// For the lanes of a host, or for postponed commands.
     Broadcast(Broadcast),
     /// A lane comes from another reactor.
-    Arrive(ConnId, Box<Lane<E>>),
+    Arrive(ConnId, Box<L>),
     /// A lane has left, and so has every event from before.
     Departed(u64),
     /// An event from before the lane of this ticket came.
@@ -44,15 +43,15 @@ pub enum Message<E> {
 }
 
 /// Messages to a reactor, with the times at which it takes them.
-pub struct Inbox<E> {
-    messages: VecDeque<(Instant, Message<E>)>,
+pub struct Inbox<L> {
+    messages: VecDeque<(Instant, Message<L>)>,
     /// Longest time between two messages that the reactor takes.
     delay_us: u64,
     rng: Rng,
 }
 
-impl<E> Inbox<E> {
-    fn send(&mut self, now: Instant, message: Message<E>) {
+impl<L> Inbox<L> {
+    fn send(&mut self, now: Instant, message: Message<L>) {
         let delay = match self.delay_us {
             0 => Duration::ZERO,
             longest => self.rng.micros(0, longest),
@@ -62,7 +61,7 @@ impl<E> Inbox<E> {
     }
 
     /// The next message, if its time has come.
-    pub fn take(&mut self, now: Instant) -> Option<Message<E>> {
+    pub fn take(&mut self, now: Instant) -> Option<Message<L>> {
         self.messages.pop_front_if(|(at, _)| *at <= now).map(|(_, message)| message)
     }
 
@@ -73,7 +72,7 @@ impl<E> Inbox<E> {
     }
 
     /// Lanes that are on their way.
-    pub fn lanes(&self) -> impl Iterator<Item = (ConnId, &Lane<E>)> {
+    pub fn lanes(&self) -> impl Iterator<Item = (ConnId, &L)> {
         self.messages.iter().filter_map(|(_, message)| match message {
             Message::Arrive(conn, lane) => Some((*conn, &**lane)),
             _ => None,
@@ -82,7 +81,7 @@ impl<E> Inbox<E> {
 }
 
 /// The control plane and the inboxes.
-pub struct Process<E> {
+pub struct Process<L> {
     /// Time of this moment.
     pub now: Instant,
     /// Subsystems and controllers.
@@ -92,7 +91,7 @@ pub struct Process<E> {
     /// Commands about reservations: the reactor that has each, and its owner there.
     pending: Pending<(usize, Owner)>,
     /// By reactor.
-    pub inboxes: Vec<Inbox<E>>,
+    pub inboxes: Vec<Inbox<L>>,
     /// Bytes of authentications.
     pub rng: Rng,
     /// Numbers that no host can guess.
@@ -101,7 +100,7 @@ pub struct Process<E> {
     pub busy: u64,
 }
 
-impl<E> Process<E> {
+impl<L> Process<L> {
     /// A process that begins. Its reactors take messages at once if there is one of them.
     #[must_use]
     pub fn new(plan: &Plan, control: Control, (rng, numbers): (Rng, Rng)) -> Self {
@@ -130,7 +129,7 @@ impl<E> Process<E> {
     }
 
     /// Sends a message to a reactor.
-    pub fn send(&mut self, reactor: usize, message: Message<E>) {
+    pub fn send(&mut self, reactor: usize, message: Message<L>) {
         self.publish();
         self.inboxes[reactor].send(self.now, message);
     }
@@ -164,7 +163,7 @@ impl<E> Process<E> {
         }
     }
 
-    fn send_all(&mut self, message: impl Fn() -> Message<E>) {
+    fn send_all(&mut self, message: impl Fn() -> Message<L>) {
         let now = self.now;
         self.inboxes.iter_mut().for_each(|inbox| inbox.send(now, message()));
     }

@@ -2,13 +2,14 @@
 //! ([`roadtrain_target_proto::service`]).
 
 use crate::commands::Commands;
-use crate::execution::{Ended, Stores};
+use crate::ends::{ConnId, End, Lost};
 use crate::lane::{Lane, Lent};
-use crate::network::{ConnId, End, Lost};
 use crate::plan::{Plan, Sabotage};
 use crate::pool::Buffer;
 use crate::process::{Message, Process};
 use crate::rng::Rng;
+use crate::stores::{Ended, Stores};
+use crate::summary::Counts;
 use crate::transport::{TargetEnd, Transport};
 use core::time::Duration;
 use roadtrain_ether_proto::target_queue::Asked;
@@ -26,28 +27,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TRANSFER_TIMEOUT: Duration = Duration::from_millis(80);
 /// Longest time for which a lane receives nothing because it is to move.
 const LEAVE_WAIT: Duration = Duration::from_millis(2);
-
-roadtrain_proto::counters! {
-    /// Events that runs count.
-    pub struct Counts {
-        /// Lanes that had not noticed that their hosts had lost them.
-        swept,
-        /// Connects refused as commands of lost connections were on the disk.
-        busy,
-        /// Lanes whose hosts were asked for them, and those whose hosts have not answered.
-        asked,
-        /// See there.
-        gone,
-        /// Queues closed because the keep alive timer ran out.
-        expired,
-        /// Turns at whose end connections waited for buffers.
-        starved,
-        /// Connections ended as they kept buffers that others waited for.
-        overdue,
-        /// Lanes that have moved to another reactor.
-        moved,
-    }
-}
 
 /// A reactor.
 pub struct Reactor<T: Transport> {
@@ -151,7 +130,7 @@ pub(crate) struct Turn<'a, T: Transport> {
     /// The reactor.
     pub(crate) reactor: &'a mut Reactor<T>,
     /// The control plane.
-    pub(crate) process: &'a mut Process<T::Target>,
+    pub(crate) process: &'a mut Process<Lane<T::Target>>,
     /// The disk and the buffers.
     pub(crate) stores: &'a mut Stores,
     /// Settings of connections are drawn from it.
@@ -211,7 +190,7 @@ impl<T: Transport> Turn<'_, T> {
         has_any
     }
 
-    fn obey(&mut self, message: Message<T::Target>) {
+    fn obey(&mut self, message: Message<Lane<T::Target>>) {
         match message {
             Message::Adopt(conn) => self.adopt(conn),
             Message::Event(event) => {

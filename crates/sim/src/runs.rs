@@ -1,7 +1,8 @@
 //! Runs of named scenarios: tests run some seeds of each, the program many.
 
 use crate::scenario::{ALL, Scenario, mixing};
-use crate::world::{Failure, Summary};
+use crate::summary::Summary;
+use crate::world::Failure;
 
 /// Scenarios without an effect of their own over Ethernet.
 const TCP_ONLY: [&str; 16] = [

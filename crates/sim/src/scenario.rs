@@ -7,7 +7,7 @@ mod targets;
 pub use reactors::reactors;
 pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets};
 
-use crate::network::End;
+use crate::ends::End;
 use crate::plan::{Fault, Plan, Sabotage};
 use core::time::Duration;
 use roadtrain_host_proto::express::Rules;

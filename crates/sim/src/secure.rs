@@ -2,7 +2,7 @@
 //! that say more than data. The handshake is left out, as its library draws its own random numbers: both ends derive
 //! what it would have made from the connection's number.
 
-use crate::network::{ConnId, End};
+use crate::ends::{ConnId, End};
 use crate::rng::Rng;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
@@ -23,6 +23,32 @@ const PADDED_BYTES: usize = 200;
 thread_local! {
     static SCRATCH: RefCell<[Vec<u8>; 3]> =
         RefCell::new([vec![0; SEALED_BYTES], vec![0; RECEIVED_BYTES], vec![0; RECEIVED_BYTES]]);
+}
+
+roadtrain_proto::counters! {
+    /// Why ends of connections were over.
+    pub struct TlsEnds {
+        /// What came cannot be.
+        refused,
+        /// The peer has refused what we sent.
+        alerted,
+        /// Keys were used up.
+        used_up,
+        /// The peer has ended it in order.
+        closed,
+    }
+}
+
+impl TlsEnds {
+    pub(crate) fn of(received: &Result<bool, Error>) -> Self {
+        let (refused, alerted, used_up, closed) = match received {
+            Ok(goes_on) => (0, 0, 0, u64::from(!goes_on)),
+            Err(Error::UsedUp) => (0, 0, 1, 0),
+            Err(Error::Alert(_)) => (0, 1, 0, 0),
+            Err(_) => (1, 0, 0, 0),
+        };
+        TlsEnds { refused, alerted, used_up, closed }
+    }
 }
 
 /// How connections are secured.

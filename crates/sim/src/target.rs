@@ -1,13 +1,14 @@
 //! The simulated target: the real control plane, service and queue pairs, on a simulated network and disk.
 
 use crate::disk::SimDisk;
-use crate::execution::Stores;
+use crate::ends::{ConnId, End};
 use crate::lane::Lane;
-use crate::network::{ConnId, End};
 use crate::plan::{NQN, Plan, Sabotage};
 use crate::process::{Message, Process};
-use crate::reactor::{Counts, Reactor, Turn};
+use crate::reactor::{Reactor, Turn};
 use crate::rng::Rng;
+use crate::stores::Stores;
+use crate::summary::Counts;
 use crate::target_config::{control, extra};
 use crate::transport::{TargetEnd, Transport};
 use roadtrain_proto::time::Instant;
@@ -20,7 +21,7 @@ const ADMIN_ENTRIES: u32 = 32;
 pub struct Target<T: Transport> {
     number: u8,
     plan: Plan,
-    process: Process<T::Target>,
+    process: Process<Lane<T::Target>>,
     reactors: Vec<Reactor<T>>,
     /// The disk, commands under way there, and the buffers.
     pub stores: Stores,

@@ -7,7 +7,7 @@
 //! acquires again, and nobody releases what it holds, which would let everybody in.
 
 use crate::disk::BLOCK_BYTES;
-use crate::load::Request;
+use crate::request::Request;
 use crate::rng::Rng;
 use core::ops::Range;
 use roadtrain_host_proto::qpair::Data;

@@ -3,15 +3,13 @@
 
 use crate::commands::Ends;
 use crate::disk::SimDisk;
+use crate::ends::{Arrival, ConnId, End, Lost};
 use crate::execution::Execution;
-use crate::host::Host;
-use crate::load::Request;
-use crate::network::{Arrival, ConnId, End, Lost};
-use crate::plan::{Fault, Plan};
+use crate::plan::Plan;
 use crate::pool::{Buffer, Pool};
+use crate::request::Request;
 use crate::rng::Rng;
-use crate::target::Target;
-use crate::world::Summary;
+use crate::summary::Summary;
 use roadtrain_ether_proto::target_queue::Asked;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_host_proto::requests::Queue;
@@ -70,17 +68,6 @@ pub trait Transport: Sized {
     }
     /// An end takes what has arrived.
     fn sort(&mut self, _now: Instant, _end: End) {}
-    /// A fault that is the network's.
-    fn strike(
-        &mut self,
-        now: Instant,
-        fault: &Fault,
-        hosts: &mut [Host<Self>],
-        targets: &mut [Target<Self>],
-    );
-    /// Faults may be over.
-    fn relieve(&mut self, _now: Instant, _hosts: &mut [Host<Self>], _targets: &mut [Target<Self>]) {
-    }
     /// From now on the network does no harm.
     fn behave(&mut self, _now: Instant) {}
     /// The target's process is another one, and not there before.

@@ -3,11 +3,11 @@
 //! What an end hears is compared with what its peer has said: it is the beginning of that, whatever happens between
 //! them.
 
-use crate::network::{ConnId, End, Network};
+use crate::ends::{ConnId, End};
+use crate::network::Network;
 use crate::plan::Plan;
-use crate::secure::Secured;
+use crate::secure::{Secured, TlsEnds};
 use roadtrain_proto::time::Instant;
-use roadtrain_tls::Error;
 
 /// An end of a connection.
 pub struct Wire {
@@ -18,32 +18,6 @@ pub struct Wire {
     heard: Vec<u8>,
     life: Life,
     why: TlsEnds,
-}
-
-roadtrain_proto::counters! {
-    /// Why ends of connections were over.
-    pub struct TlsEnds {
-        /// What came cannot be.
-        refused,
-        /// The peer has refused what we sent.
-        alerted,
-        /// Keys were used up.
-        used_up,
-        /// The peer has ended it in order.
-        closed,
-    }
-}
-
-impl TlsEnds {
-    fn of(received: &Result<bool, Error>) -> Self {
-        let (refused, alerted, used_up, closed) = match received {
-            Ok(goes_on) => (0, 0, 0, u64::from(!goes_on)),
-            Err(Error::UsedUp) => (0, 0, 1, 0),
-            Err(Error::Alert(_)) => (0, 1, 0, 0),
-            Err(_) => (1, 0, 0, 0),
-        };
-        TlsEnds { refused, alerted, used_up, closed }
-    }
 }
 
 /// What becomes of a connection because of what came, or of keys that are used up.

@@ -1,19 +1,17 @@
 //! The simulation itself: moments in order, both ends' turns, faults, and the judgement at the end.
 
-use crate::counting::{Counted, Counting};
+use crate::counting::Counting;
 use crate::disk::SimDisk;
-use crate::ether::net::Fates;
-use crate::host::{Host, Past};
-use crate::load::{Load, Tally};
-use crate::network::End;
+use crate::ends::End;
+use crate::faults::Faults;
+use crate::host::Host;
+use crate::load::Load;
 use crate::paths::Paths;
 use crate::plan::{Fault, Plan};
-use crate::reactor::Counts;
 use crate::rng::Rng;
+use crate::summary::{Past, Summary};
 use crate::target::Target;
-use crate::tenures::{Held, Tenures};
-use crate::transport::Transport;
-use crate::wire::TlsEnds;
+use crate::tenures::Tenures;
 use core::any::Any;
 use core::fmt;
 use core::time::Duration;
@@ -66,55 +64,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a run went through.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Summary {
-    /// Requests.
-    pub tally: Tally,
-    /// Counters that hosts increment.
-    pub counted: Counted,
-    /// Tenures of hosts that take the namespace from one another.
-    pub held: Held,
-    /// The host's past.
-    pub past: Past,
-    /// Events that the targets' reactors have counted.
-    pub target: Counts,
-    /// Lanes over Ethernet that were made.
-    pub made: u64,
-    /// Octets that were no frame, or of no lane.
-    pub foreign: u64,
-    /// How often octets under way were changed.
-    pub forged: u64,
-    /// Why ends of connections with TLS were over.
-    pub tls: TlsEnds,
-    /// Frames that sealed lanes have refused.
-    pub refused: u64,
-    /// Lanes that their hosts gave up because nothing but an echo came.
-    pub silent: u64,
-    /// Fates of frames.
-    pub fates: Fates,
-    /// Moments at which something happened.
-    pub moments: u64,
-}
-
-impl core::ops::AddAssign for Summary {
-    fn add_assign(&mut self, other: Summary) {
-        self.tally += other.tally;
-        self.counted += other.counted;
-        self.held += other.held;
-        self.past += other.past;
-        self.target += other.target;
-        self.made += other.made;
-        self.foreign += other.foreign;
-        self.refused += other.refused;
-        self.silent += other.silent;
-        self.fates += other.fates;
-        self.forged += other.forged;
-        self.tls += other.tls;
-        self.moments += other.moments;
-    }
-}
-
 /// The load of a run.
 fn load(plan: &Plan, rng: Rng) -> Load {
     let shared = plan.blocks - plan.counters;
@@ -137,7 +86,7 @@ fn load(plan: &Plan, rng: Rng) -> Load {
 }
 
 /// A run.
-pub struct World<T: Transport> {
+pub struct World<T: Faults> {
     seed: u64,
     plan: Plan,
     now: Instant,
@@ -156,7 +105,7 @@ pub struct World<T: Transport> {
     moments: u64,
 }
 
-impl<T: Transport> World<T> {
+impl<T: Faults> World<T> {
     /// The world of a seed; `change` may depart from its plan.
     #[must_use]
     pub fn new(seed: u64, change: impl FnOnce(&mut Plan)) -> Self {

@@ -1,9 +1,10 @@
-//! What happens to links and interfaces.
+//! Faults of links and interfaces.
 
 use super::forger;
-use super::setup::Ether;
+use super::setup::{Ether, Relief};
+use crate::ends::End;
+use crate::faults::Faults;
 use crate::host::Host;
-use crate::network::End;
 use crate::plan::Fault;
 use crate::target::Target;
 use core::time::Duration;
@@ -13,13 +14,6 @@ use roadtrain_proto::time::Instant;
 
 /// As long the end of a lane is lost that only one end hears of.
 const UNHEARD: Duration = Duration::from_millis(1);
-
-/// What happens when a fault is over.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Relief {
-    Mend { link: u8, told: bool },
-    Widen(End),
-}
 
 /// All hosts, and the target.
 struct Ends<'a> {
@@ -48,7 +42,23 @@ impl Ends<'_> {
     }
 }
 
-pub(super) fn strike(
+impl Faults for Ether {
+    fn strike(
+        &mut self,
+        now: Instant,
+        fault: &Fault,
+        hosts: &mut [Host<Ether>],
+        targets: &mut [Target<Ether>],
+    ) {
+        strike(self, now, fault, hosts, &mut targets[0]);
+    }
+
+    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Ether>], targets: &mut [Target<Ether>]) {
+        relieve(self, now, hosts, &mut targets[0]);
+    }
+}
+
+fn strike(
     network: &mut Ether,
     now: Instant,
     fault: &Fault,
@@ -124,7 +134,7 @@ fn deafen(network: &mut Ether, to: End, until: Instant) {
     }
 }
 
-pub(super) fn relieve(
+fn relieve(
     network: &mut Ether,
     now: Instant,
     hosts: &mut [Host<Ether>],

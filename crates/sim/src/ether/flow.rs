@@ -1,10 +1,11 @@
 //! What a lane carries in a second, over links of a given kind: requests of one size, so many always under
 //! way, a target that answers at once. A TCP connection may share the first link.
 
-use super::net::{Net, Packet};
-use super::plan::{LinkPlan, piece_bytes};
+use super::net::Net;
+use super::packet::Packet;
+use super::settings::{LinkPlan, piece_bytes};
 use super::tcp::Connection;
-use crate::network::End;
+use crate::ends::End;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_ether_proto::Packing;

@@ -2,7 +2,7 @@
 //! changed, and random ones. The tokens of frames that it has not seen it cannot know.
 
 use super::net::{Net, Seen};
-use crate::network::End;
+use crate::ends::End;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;

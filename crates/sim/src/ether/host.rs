@@ -1,12 +1,12 @@
 //! A host's end of a lane.
 
 use super::cipher::{SimSeal, sealed};
-use super::plan::Sending;
+use super::settings::Sending;
 use super::setup::Ether;
-use crate::load::Request;
-use crate::network::{Arrival, ConnId, End, Lost};
+use crate::ends::{Arrival, ConnId, End, Lost};
 use crate::plan::NQN;
-use crate::transport::{Completed, HostEnd, Transport};
+use crate::request::Request;
+use crate::transport::{Completed, HostEnd};
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::host_queue::{Config, Qpair, RxEvent};
@@ -209,14 +209,14 @@ impl HostEnd for HostLink {
         assert!(!qpair.end.has_tx(now), "what may leave is left behind");
     }
 
-    fn close(&mut self, now: Instant, network: &mut Ether, orderly: bool) {
+    fn close(&mut self, now: Instant, network: &mut Ether, _orderly: bool) {
         self.qpair.iter_mut().for_each(|qpair| qpair.end.leave(Reason::Done));
         self.end_turn(now, network);
-        network.close(now, self.id, End::Host, orderly);
+        network.close(self.id, End::Host);
     }
 
     /// Nothing says that it is over.
-    fn kill(&mut self, now: Instant, network: &mut Ether) {
-        network.close(now, self.id, End::Host, false);
+    fn kill(&mut self, _now: Instant, network: &mut Ether) {
+        network.close(self.id, End::Host);
     }
 }

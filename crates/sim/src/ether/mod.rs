@@ -18,13 +18,17 @@ pub mod flow;
 mod forger;
 pub mod host;
 pub mod net;
+pub mod packet;
 pub mod plan;
+pub mod settings;
 pub mod setup;
 pub mod target;
 pub mod tcp;
+mod transport;
 
 use crate::plan::Plan;
-use crate::world::{Failure, Summary};
+use crate::summary::Summary;
+use crate::world::Failure;
 use setup::Ether;
 
 /// The run of a seed.

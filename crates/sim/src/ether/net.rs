@@ -1,8 +1,8 @@
 //! Links between a host and a target. On their way frames are lost, repeated, damaged, overtaken and
 //! delayed, wait in a queue that is full at times, and a link may be cut.
 
-use super::tcp::Segment;
-use crate::network::End;
+use super::packet::Packet;
+use crate::ends::End;
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_ether_proto::frame_writer::MemoryFrame;
@@ -10,30 +10,6 @@ use roadtrain_proto::time::Instant;
 use roadtrain_wire::ether::{FRAME_HEADER_BYTES, FrameHeader, FrameType, flags};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Preamble, Ethernet's header and check sequence, and the gap between frames.
-pub const ETHERNET_OCTETS: u64 = 8 + 14 + 4 + 12;
-
-/// What a link carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packet {
-    /// A frame of ours: header and body.
-    Frame(Vec<u8>),
-    /// A segment of a TCP connection that uses the link as well.
-    Segment(Segment),
-}
-
-impl Packet {
-    /// Octets of time that it takes on the link.
-    #[must_use]
-    pub fn octets(&self) -> u64 {
-        let payload = match self {
-            Packet::Frame(octets) => octets.len().max(46) as u64,
-            Packet::Segment(segment) => segment.octets(),
-        };
-        payload + ETHERNET_OCTETS
-    }
-}
 
 /// Frames of the past that are remembered.
 const TAPE_FRAMES: usize = 4000;

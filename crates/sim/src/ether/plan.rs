@@ -1,74 +1,18 @@
-//! What a seed stands for: links, both ends' settings, the disk, the load and the faults.
+//! Plan of a seed: links, both ends' settings, the disk, the load and the faults.
 
 use super::net::Manners;
-use crate::network::End;
+use super::settings::{LinkPlan, Sending, Settings, piece_bytes};
+use crate::ends::End;
 use crate::plan::{Fault, Plan, policy};
 use crate::rng::Rng;
 use core::time::Duration;
 use roadtrain_ether_proto::Packing;
-use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
-use roadtrain_wire::ether::{DATA_RECORD_BYTES, FRAME_HEADER_BYTES, PAGE_BYTES, TAG_BYTES};
 
 /// A command of the control plane is given up after that: later than a target gives up to ask a host for its lanes.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands are aborted after one of these.
 const IO_TIMEOUTS: [Duration; 2] = [Duration::from_millis(60), Duration::from_millis(300)];
-
-/// A link.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkPlan {
-    /// Largest frame: header and body.
-    pub frame_bytes: u16,
-    /// To the host, to the target.
-    pub ways: [Manners; 2],
-}
-
-/// One end's manner of sending.
-#[derive(Clone, Copy, Debug)]
-pub struct Sending {
-    /// When.
-    pub policy: PolicyConfig,
-    /// What goes together.
-    pub packing: Packing,
-    /// Frames of one send.
-    pub frames_per_send: usize,
-}
-
-/// What a seed decides about lanes and their links.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Pages of a lane's damq.
-    pub pages: u32,
-    /// PIECE.
-    pub piece_bytes: u16,
-    /// Bodies have check sums.
-    pub body_crc: bool,
-    /// Frames are sealed, and hosts authenticate for that.
-    pub seals: bool,
-    /// The host's manner.
-    pub host: Sending,
-    /// The target's manner.
-    pub target: Sending,
-    /// The links.
-    pub links: Vec<LinkPlan>,
-    /// Frames that a receiver who does not look has room for.
-    pub ring_frames: usize,
-}
-
-/// What a piece may be so that frames of all these links carry it.
-#[must_use]
-pub fn piece_bytes(links: &[LinkPlan]) -> u16 {
-    let smallest = links.iter().map(|link| usize::from(link.frame_bytes)).min().unwrap_or(0);
-    let body = smallest.saturating_sub(FRAME_HEADER_BYTES + DATA_RECORD_BYTES + TAG_BYTES) & !7;
-    body.min(PAGE_BYTES) as u16
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        Sending { policy: PolicyConfig::none(), packing: Packing::default(), frames_per_send: 1 }
-    }
-}
 
 fn sending(rng: &mut Rng) -> Sending {
     let packing = Packing { requests: rng.chance(80), pieces: rng.chance(80) };

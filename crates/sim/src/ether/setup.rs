@@ -2,17 +2,12 @@
 //! Leave before others are made). That a host finds its target and joins is by word of mouth, which takes its time and
 //! needs a link.
 
-use super::faults::{self, Relief};
-use super::host::HostLink;
-use super::net::{Net, Packet};
-use super::target::TargetLink;
-use crate::host::Host;
-use crate::network::{Arrival, ConnId, End, Lost};
-use crate::plan::{Fault, NQN, Plan, Sabotage};
+use super::net::Net;
+use super::packet::Packet;
+use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::plan::{NQN, Plan, Sabotage};
 use crate::rng::Rng;
-use crate::target::Target;
-use crate::transport::{Opening, Transport};
-use crate::world::Summary;
+use crate::transport::Opening;
 use core::time::Duration;
 use roadtrain_ether_proto::channel::{ChannelConfig, WINDOW};
 use roadtrain_ether_proto::fence::{EarlierLane, Fence, FenceState, Route};
@@ -95,6 +90,13 @@ impl Lane {
             End::Target => self.target.as_mut(),
         }
     }
+}
+
+/// Relief when a fault is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Relief {
+    Mend { link: u8, told: bool },
+    Widen(End),
 }
 
 /// The links, and the lanes over them.
@@ -295,15 +297,10 @@ impl Ether {
     }
 }
 
-impl Transport for Ether {
-    type Host = HostLink;
-    type Target = TargetLink;
-
-    fn plan(rng: &mut Rng) -> Plan {
-        super::plan::plan(rng)
-    }
-
-    fn new(plan: &Plan, mut rng: Rng) -> Self {
+/// Calls of [`crate::transport::Transport`].
+impl Ether {
+    /// The network of a run.
+    pub(super) fn new(plan: &Plan, mut rng: Rng) -> Self {
         let ways: Vec<_> = plan.ether.links.iter().map(|link| link.ways).collect();
         Ether {
             net: Net::new(&ways, plan.ether.ring_frames, rng.fork()),
@@ -324,7 +321,8 @@ impl Transport for Ether {
         }
     }
 
-    fn next_at(&self, end: End) -> Option<Instant> {
+    /// Time at which something is due at an end.
+    pub(super) fn next_at(&self, end: End) -> Option<Instant> {
         let words = self.lanes.values().flat_map(|lane| {
             let is_mine = lane.target.is_some() == (end == End::Host);
             let side = if end == End::Host { Some(&lane.host) } else { lane.target.as_ref() };
@@ -344,12 +342,13 @@ impl Transport for Ether {
         reliefs.chain(due).min()
     }
 
-    fn stalled_until(&self, end: End) -> Instant {
+    /// An end does nothing before.
+    pub(super) fn stalled_until(&self, end: End) -> Instant {
         self.stalled_until[usize::from(end == End::Target)]
     }
 
-    /// It goes to its lanes.
-    fn sort(&mut self, now: Instant, end: End) {
+    /// Sorts packets that have arrived at an end by lanes.
+    pub(super) fn sort(&mut self, now: Instant, end: End) {
         for (link, packet) in self.net.receive(now, end) {
             let Packet::Frame(octets) = packet else { continue };
             let Ok((header, kind, body)) = parse(&octets) else {
@@ -374,39 +373,19 @@ impl Transport for Ether {
         }
     }
 
-    fn strike(
-        &mut self,
-        now: Instant,
-        fault: &Fault,
-        hosts: &mut [Host<Self>],
-        targets: &mut [Target<Self>],
-    ) {
-        faults::strike(self, now, fault, hosts, &mut targets[0]);
-    }
-
-    fn relieve(&mut self, now: Instant, hosts: &mut [Host<Self>], targets: &mut [Target<Self>]) {
-        faults::relieve(self, now, hosts, &mut targets[0]);
-    }
-
-    fn behave(&mut self, now: Instant) {
-        self.net.behave(now);
-    }
-
-    fn silence(&mut self, until: Instant) {
+    /// The target's process is another one, and not there before.
+    pub(super) fn silence(&mut self, until: Instant) {
         self.silent_until = until;
         self.endpoint = u128::from(self.rng.bits()).to_le_bytes();
     }
 
-    fn has_host(&self, id: ConnId) -> bool {
+    /// True if the host still has the lane.
+    pub(super) fn has_host(&self, id: ConnId) -> bool {
         self.lanes.get(&id).is_some_and(|lane| lane.host.is_there)
     }
 
-    fn count(&self, summary: &mut Summary) {
-        (summary.made, summary.foreign, summary.fates) = (self.made, self.foreign, self.net.fates);
-        (summary.refused, summary.silent) = (self.refused, self.silent);
-    }
-
-    fn open(&mut self, now: Instant, _: &Plan, queue: Opening, _: &mut Rng) -> HostLink {
+    /// A host makes a lane.
+    pub(super) fn open(&mut self, now: Instant, queue: Opening) -> ConnId {
         self.last += 1;
         let id = ConnId(self.last);
         let host = Side::new(&mut self.rng, self.plan.ether.links.len(), WINDOW as u16);
@@ -422,10 +401,11 @@ impl Transport for Ether {
         let (target, proof) = (None, None);
         let lane = Lane { hostid, entries, endpoint, before, host, target, proof, word_at };
         self.lanes.insert(id, lane);
-        HostLink::new(id, qid == 0)
+        id
     }
 
-    fn accept(&mut self, now: Instant, _target: u8) -> Option<ConnId> {
+    /// The next lane that its host has joined.
+    pub(super) fn accept(&mut self, now: Instant) -> Option<ConnId> {
         let has_carrier = self.has_carrier();
         let is_due =
             |lane: &Lane| lane.target.is_none() && lane.word_at.is_some_and(|at| at <= now);
@@ -451,11 +431,8 @@ impl Transport for Ether {
         None
     }
 
-    fn target_end(&mut self, now: Instant, id: ConnId, _: &Plan, _: &mut Rng) -> TargetLink {
-        TargetLink::new(now, id, self)
-    }
-
-    fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
+    /// Takes a frame that has arrived at `end`.
+    pub(super) fn receive(&mut self, now: Instant, id: ConnId, end: End) -> Option<Arrival> {
         let side = self.lanes.get_mut(&id)?.side(end)?;
         if side.is_over(now) {
             return (!std::mem::replace(&mut side.has_heard, true)).then_some(Arrival::Closed);
@@ -463,7 +440,8 @@ impl Transport for Ether {
         side.arrived.pop_front().map(Arrival::Octets)
     }
 
-    fn close(&mut self, _now: Instant, id: ConnId, end: End, _orderly: bool) {
+    /// `end` is done with the lane.
+    pub(super) fn close(&mut self, id: ConnId, end: End) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if let Some(side) = lane.side(end) {
             side.is_there = false;
@@ -473,24 +451,28 @@ impl Transport for Ether {
         }
     }
 
-    fn keep(&mut self, hostid: [u8; 16], end: &HostLink) {
-        let Some(qpair) = &end.qpair else { return };
-        let endpoint = self.lanes.get(&end.id).map_or(self.endpoint, |lane| lane.endpoint);
+    /// Commands may come over a host's lane: what it leaves behind must end before the host makes others.
+    pub(super) fn keep<R: Copy>(
+        &mut self,
+        hostid: [u8; 16],
+        id: ConnId,
+        links: &Links<R>,
+        proofs: Option<Proofs>,
+    ) {
+        let endpoint = self.lanes.get(&id).map_or(self.endpoint, |lane| lane.endpoint);
         let routes = (0..self.net.links()).map(|link| (link, route(link.into())));
-        let lane = EarlierLane::new(endpoint, NQN.into(), &qpair.end.links, routes);
-        let lane = lane.sealed(qpair.end.proofs());
+        let lane = EarlierLane::new(endpoint, NQN.into(), links, routes);
+        let lane = lane.sealed(proofs);
         self.fences.entry(hostid).or_default().add(lane);
     }
 
-    fn forget(&mut self, hostid: [u8; 16]) {
+    /// Forgets what a host's process knew that is gone.
+    pub(super) fn forget(&mut self, hostid: [u8; 16]) {
         self.fences.remove(&hostid);
     }
 
-    fn proof(_: ConnId) -> Option<ConnId> {
-        None
-    }
-
-    fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
+    /// True if the end of the lane has arrived at `end`.
+    pub(super) fn is_closed(&self, now: Instant, id: ConnId, end: End) -> bool {
         let Some(lane) = self.lanes.get(&id) else { return true };
         match end {
             End::Host => lane.host.is_over(now),

@@ -2,10 +2,10 @@
 
 use super::cipher::{SimSeal, sealed};
 use super::host::DATA_BYTES_MAX;
-use super::plan::Sending;
+use super::settings::Sending;
 use super::setup::Ether;
-use crate::network::{Arrival, ConnId, End, Lost};
-use crate::transport::{Event, Hold, TargetEnd, Transport};
+use crate::ends::{Arrival, ConnId, End, Lost};
+use crate::transport::{Event, Hold, TargetEnd};
 use roadtrain_ether_proto::frame_writer::MemoryWriter;
 use roadtrain_ether_proto::target_queue::{Asked, Config, Qpair, RxEvent};
 use roadtrain_proto::policy::Class;
@@ -157,11 +157,11 @@ impl TargetEnd for TargetLink {
         id: ConnId,
         network: &mut Ether,
         hold: &mut Hold<'_>,
-        orderly: bool,
+        _orderly: bool,
     ) {
         self.qpair.end.leave(Reason::Shutdown);
         self.end_turn(now, id, network, hold);
-        network.close(now, id, End::Target, orderly);
+        network.close(id, End::Target);
     }
 
     fn is_blocked(&self) -> bool {

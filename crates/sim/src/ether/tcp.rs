@@ -1,47 +1,16 @@
 //! A TCP connection with endless data that shares a link: enough of one to be a fair neighbour. CUBIC with
 //! Reno's growth as its least (RFC 9438), selective acknowledgement, fast retransmit, time-outs.
 
-use super::net::{Net, Packet};
-use crate::network::End;
+use super::net::Net;
+use super::packet::{Packet, Segment};
+use crate::ends::End;
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// IP and TCP headers with timestamps.
-const HEADER_OCTETS: u64 = 52;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 const TIMEOUT_MIN: Duration = Duration::from_millis(200);
-
-/// A segment, numbered as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Data.
-    Data {
-        /// Its number.
-        number: u64,
-        /// Octets of data.
-        octets: u64,
-    },
-    /// Of the segment `number`, and of all before `before`.
-    Ack {
-        /// The segment that it answers.
-        number: u64,
-        /// All before this one have arrived.
-        before: u64,
-    },
-}
-
-impl Segment {
-    /// Octets on the link.
-    #[must_use]
-    pub fn octets(&self) -> u64 {
-        match self {
-            Segment::Data { octets, .. } => octets + HEADER_OCTETS,
-            Segment::Ack { .. } => HEADER_OCTETS,
-        }
-    }
-}
 
 /// A connection that sends from one end to the other.
 pub struct Connection {

@@ -2,8 +2,8 @@
 
 use super::lane::Lane;
 use super::{Host, PATH};
+use crate::ends::Lost;
 use crate::load::Load;
-use crate::network::Lost;
 use crate::plan::Sabotage;
 use crate::transport::{HostEnd, Transport};
 use roadtrain_host_proto::express::Wish;

@@ -1,8 +1,9 @@
 //! A lane of the simulated host: requests, and the connection they take when there is one.
 
-use crate::load::{Load, Request};
-use crate::network::Lost;
+use crate::ends::Lost;
+use crate::load::Load;
 use crate::plan::Plan;
+use crate::request::Request;
 use crate::transport::HostEnd;
 use roadtrain_host_proto::express::Express;
 use roadtrain_host_proto::old_commands::LaneGuard;

@@ -2,7 +2,8 @@
 
 use super::lane::Lane;
 use super::{Host, PATH, rules};
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::request::Request;
 use crate::transport::{HostEnd, Transport};
 use roadtrain_host_proto::association::{Association, Beside, Config};
 use roadtrain_host_proto::express::Traffic;

@@ -3,8 +3,8 @@
 use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
+use roadtrain_sim::ends::End;
 use roadtrain_sim::ether::{run, run_changed};
-use roadtrain_sim::network::End;
 use roadtrain_sim::plan::{Fault, Plan, Sabotage};
 use roadtrain_sim::runs::Lanes;
 

@@ -5,7 +5,7 @@ use crate::cases::examples;
 use core::time::Duration;
 use roadtrain_sim::ether::flow::{Flow, Outcome};
 use roadtrain_sim::ether::net::Manners;
-use roadtrain_sim::ether::plan::LinkPlan;
+use roadtrain_sim::ether::settings::LinkPlan;
 
 /// A gigabit link, 50 us long, with a queue of 256 KB.
 const GOOD: fn() -> Manners = || Manners::good(50, Some(1000), 256_000);

@@ -2,7 +2,8 @@
 
 use crate::cases::is_thorough;
 use roadtrain_sim::runs::{Lanes, Runs, first_seed, number};
-use roadtrain_sim::world::{Failure, Summary};
+use roadtrain_sim::summary::Summary;
+use roadtrain_sim::world::Failure;
 use std::fmt::Debug;
 use std::ops::{AddAssign, Deref};
 

@@ -1,0 +1,202 @@
+//! Environment of a connection's commands: its end answers them, and the stores execute them.
+
+use crate::ends::ConnId;
+use crate::execution::Namespace;
+use crate::pool::Buffer;
+use crate::process::Process;
+use crate::stores::Stores;
+use crate::transport::TargetEnd;
+use roadtrain_proto::policy::Class;
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::NamespaceTable;
+use roadtrain_target_proto::execution::{Environment, FusedOutcome, Job, Outcome, Task};
+use roadtrain_target_proto::io::IoCommand;
+use roadtrain_target_proto::session::Session;
+use roadtrain_wire::sqe::Sqe;
+use roadtrain_wire::status::Status;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Environment of a connection's commands.
+pub struct Env<'a, E, L> {
+    pub(crate) now: Instant,
+    pub(crate) reactor: usize,
+    pub(crate) conn: ConnId,
+    pub(crate) end: &'a mut E,
+    pub(crate) session: &'a mut Session,
+    pub(crate) namespaces: &'a HashMap<u32, Rc<Namespace>>,
+    pub(crate) refused: &'a Option<NamespaceTable>,
+    pub(crate) stores: &'a mut Stores,
+    pub(crate) process: &'a mut Process<L>,
+}
+
+impl<E, L> Env<'_, E, L> {
+    /// Controller and queue.
+    fn ids(&self) -> Option<(u16, u16)> {
+        self.session.queue().map(|connected| (connected.cntlid, connected.qid))
+    }
+
+    /// True if the answer to a command is lost.
+    fn forgets(&mut self) -> bool {
+        self.ids().is_some_and(|(_, qid)| qid > 0) && self.stores.forgets()
+    }
+
+    fn compare_and_write(
+        &mut self,
+        slot: u16,
+        commands: (&IoCommand, &IoCommand),
+        namespace: &Namespace,
+        buffers: (Buffer, Buffer),
+    ) -> Option<Outcome<Buffer>> {
+        let bytes = buffers.0.len() + buffers.1.len();
+        if let Some(status) = self.stores.refusal(self.now) {
+            let (expected, data) = buffers;
+            let fused = FusedOutcome { compared: false, buffer: Some(data) };
+            let (buffer, fused) = (Some(expected), Some(Box::new(fused)));
+            return Some(Outcome { result: Err(status), buffer, copied: 0, fused });
+        }
+        let place = (self.stores.flushes(), &namespace.geometry);
+        let task = Task::compare_and_write(commands, place, buffers);
+        self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
+    }
+
+    fn flush(&mut self, slot: u16) -> Option<Outcome<Buffer>> {
+        let task = Task::flush_all(vec![self.stores.flushes()], self.session.user().cloned());
+        self.stores.start(self.now, (self.reactor, self.conn, slot), 0, task)
+    }
+}
+
+impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
+    const BUFFER_BYTES_MAX: u32 = 1 << 20;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn session(&mut self) -> &mut Session {
+        self.session
+    }
+
+    fn keeps_order(&mut self) -> bool {
+        self.end.keeps_order()
+    }
+
+    /// Nobody wants to be alone with blocks where the storage lends its memory.
+    fn is_closed(&self, _namespace: &Namespace, _command: &IoCommand) -> bool {
+        false
+    }
+
+    fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {
+        self.namespaces.get(&nsid).cloned()
+    }
+
+    fn refusal(&self, nsid: u32) -> Option<Status> {
+        self.refused.as_ref()?.refusal(nsid)
+    }
+
+    fn take(&mut self, bytes: u32) -> Option<Buffer> {
+        self.stores.pool(self.reactor).take(bytes)
+    }
+
+    fn take_reserved(&mut self, bytes: u32) -> Option<Buffer> {
+        self.stores.pool(self.reactor).take_reserved(bytes)
+    }
+
+    fn make(&mut self, bytes: u32) -> Buffer {
+        self.stores.pool(self.reactor).make(bytes)
+    }
+
+    fn give(&mut self, buffer: Buffer) {
+        self.stores.pool(self.reactor).give(buffer);
+    }
+
+    fn respond(&mut self, slot: u16, status: Status, result: u64) {
+        if !self.forgets() {
+            self.end.respond(self.now, slot, status, result);
+        }
+    }
+
+    fn respond_with_data(&mut self, slot: u16, bytes: u32, result: u64) {
+        if !self.forgets() {
+            self.end.respond_with_data(self.now, slot, bytes, result);
+        }
+    }
+
+    fn request_data(&mut self, slot: u16, bytes: u32) {
+        self.end.request_data(self.now, slot, bytes);
+    }
+
+    fn set_class(&mut self, slot: u16, class: Class) {
+        self.end.set_class(slot, class);
+    }
+
+    fn deliver_whole(&mut self, slot: u16, block_bytes: u32) {
+        self.end.deliver_whole(slot, block_bytes);
+    }
+
+    fn unanswered(&mut self, cid: u16) -> Option<(u16, bool)> {
+        self.end.unanswered(cid)
+    }
+
+    fn awaits_data(&mut self, slot: u16) -> bool {
+        self.end.awaits_data(slot)
+    }
+
+    fn reserve(&mut self, slot: u16, sqe: &Sqe, data: &[u8]) {
+        let cntlid = self.ids().map_or(0, |(cntlid, _)| cntlid);
+        self.process.reserve(cntlid, sqe, data, (self.reactor, (self.conn, slot)));
+    }
+
+    fn has_data_digest(&self) -> bool {
+        self.end.has_data_digest()
+    }
+
+    fn set_in_store(&mut self, commands: u32) {
+        self.end.set_in_store(commands);
+    }
+
+    fn start(&mut self, slot: u16, job: Job<'_, Namespace, Buffer>) -> Option<Outcome<Buffer>> {
+        if let Job::CompareAndWrite { compare, write, namespace, buffers } = job {
+            return self.compare_and_write(slot, (&compare, &write), namespace, buffers);
+        }
+        if let Job::LookUp { wanted, mut buffer } = job {
+            // The disk does not know.
+            buffer.iter_mut().for_each(|buffer| wanted.call_allocated(buffer));
+            return Some(Outcome::new(Ok(()), buffer));
+        }
+        let Job::Execute { command, namespace, mut buffer } = job else { return self.flush(slot) };
+        if let Some(status) = self.stores.refusal(self.now) {
+            return Some(Outcome::new(Err(status), buffer));
+        }
+        if namespace.nsid != 1 {
+            buffer.iter_mut().for_each(|buffer| buffer.fill(self.stores.extra_store));
+            return Some(Outcome::new(Ok(()), buffer));
+        }
+        let bytes = buffer.as_deref().map_or(0, <[u8]>::len);
+        let place = (self.stores.flushes(), &namespace.geometry);
+        let task = Task::execute(&command, place, buffer, self.session.user());
+        self.stores.start(self.now, (self.reactor, self.conn, slot), bytes, task)
+    }
+
+    fn cancel(&mut self, slot: u16) -> bool {
+        self.stores.cancel(self.conn, slot)
+    }
+
+    fn quiesce(&mut self) -> bool {
+        self.ids().is_none_or(|(cntlid, _)| self.process.quiesce(cntlid))
+    }
+
+    fn quiesced(&mut self) {
+        self.session.queue().into_iter().for_each(|own| self.process.quiesced(own));
+    }
+
+    fn shut_down(&mut self, flushed: Result<(), Status>) {
+        if let (Ok(()), Some(user)) = (flushed, self.session.user()) {
+            self.stores.stability.borrow_mut().part(self.now, user);
+        }
+    }
+
+    fn aborted(&mut self, id: u32, aborted: bool) {
+        self.ids().into_iter().for_each(|(cntlid, _)| self.process.aborted(cntlid, id, aborted));
+    }
+}

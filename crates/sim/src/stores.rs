@@ -1,0 +1,473 @@
+//! Stores of a simulated target: a disk that takes its time, commands under way there, and few buffers.
+
+use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
+use crate::ends::ConnId;
+use crate::exclusion::Exclusion;
+use crate::execution::Execution;
+use crate::marks_file::MarksFile;
+use crate::plan::{Plan, Sabotage};
+use crate::pool::{Buffer, Pool};
+use crate::rng::Rng;
+use crate::transport::Hold;
+use roadtrain_proto::op::{ByteRange, Op};
+use roadtrain_proto::time::Instant;
+use roadtrain_target_proto::buffer_shares::BufferShares;
+use roadtrain_target_proto::execution::{self, Outcome, Step, Task};
+use roadtrain_target_proto::rate::{RateLimit, Rates};
+use roadtrain_target_proto::stability::{Epoch, Flushed, Stability, Ticket, User, Wake};
+use roadtrain_target_proto::uncorrectable::{self, Change, Extents, Marks};
+use roadtrain_wire::status::Status;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Blocks that cannot be read, by numbers of commands that wait for a change.
+type MarksOf = Marks<u64>;
+
+/// Flushes of the disk, which all commands share, and marks on it.
+pub(crate) struct Flushes {
+    now: Cell<Instant>,
+    stability: Rc<RefCell<Stability<u64>>>,
+    /// Who waited for a flush.
+    woken: RefCell<Vec<(u64, Wake)>>,
+    marks: RefCell<MarksOf>,
+    /// Who did not flush itself is not told of a failure.
+    forgets: bool,
+}
+
+impl execution::Flushes for Flushes {
+    fn epoch(&self) -> Epoch {
+        self.stability.borrow().epoch()
+    }
+
+    fn begin(&self, user: &User) -> Ticket {
+        self.stability.borrow_mut().begin(self.now.get(), user)
+    }
+
+    fn ended(&self, flushed: Flushed) {
+        self.woken.borrow_mut().extend(self.stability.borrow_mut().ended(flushed));
+    }
+
+    fn settle(&self, ticket: Ticket, flushed: Flushed) -> bool {
+        self.stability.borrow_mut().settle(self.now.get(), ticket, flushed) || self.forgets
+    }
+}
+
+impl execution::Store for Flushes {
+    type Flushes = Flushes;
+
+    fn flushes(&self) -> Option<&Flushes> {
+        Some(self)
+    }
+
+    fn is_marked(&self, range: &ByteRange) -> bool {
+        self.marks.borrow().is_marked(range)
+    }
+
+    fn is_to_clear(&self, range: &ByteRange) -> bool {
+        self.marks.borrow().is_to_clear(range)
+    }
+}
+
+/// A command, until it is answered.
+struct Entry {
+    reactor: usize,
+    conn: ConnId,
+    slot: u16,
+    /// Octets of its buffer.
+    bytes: usize,
+    task: Task<Rc<Flushes>, Buffer>,
+}
+
+/// A part of a command that the disk has.
+struct Part {
+    entry: u64,
+    op: Op,
+    buffer: Option<Buffer>,
+}
+
+/// A command that a store has ended.
+pub type Ended = (ConnId, u16, Outcome<Buffer>);
+
+/// The disk, what is under way there, and the buffers.
+pub struct Stores {
+    /// It outlives the target's process.
+    pub disk: SimDisk,
+    /// As does this.
+    marks_file: MarksFile,
+    /// Buffers of each reactor, and the shares of them that may wait for hosts.
+    pub buffers: Vec<(Pool, BufferShares)>,
+    /// Store of the namespaces that are not on the disk: another one each time the process dies.
+    pub extra_store: u8,
+    /// Power losses so far: the write verifier.
+    pub boots: u64,
+    /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
+    pub stability: Rc<RefCell<Stability<u64>>>,
+    flushes: Rc<Flushes>,
+    /// Limit of the namespace in use, and how much of it is used.
+    pub(crate) limit: Rc<RateLimit>,
+    /// True if it is limited now.
+    pub(crate) is_limited: bool,
+    entries: BTreeMap<u64, Entry>,
+    entry_last: u64,
+    /// By the disk's number.
+    parts: BTreeMap<u64, Part>,
+    /// Commands that are alone with their blocks.
+    exclusion: Exclusion,
+    plan: Plan,
+    rng: Rng,
+}
+
+impl Stores {
+    pub(crate) fn new(plan: &Plan, disk: SimDisk, rng: Rng) -> Self {
+        let flushes = flushes(plan, Extents::default());
+        // Aside: the rest of a seed's run stays what it was.
+        let marks_file = MarksFile::new(rng.clone().fork());
+        Stores {
+            disk,
+            marks_file,
+            buffers: buffers(plan),
+            extra_store: 1,
+            boots: 0,
+            stability: flushes.stability.clone(),
+            flushes,
+            limit: Rc::new(RateLimit::new(&plan.rates)),
+            is_limited: plan.rates.is_limited(),
+            entries: BTreeMap::new(),
+            entry_last: 0,
+            parts: BTreeMap::new(),
+            exclusion: Exclusion::default(),
+            plan: plan.clone(),
+            rng,
+        }
+    }
+
+    /// The namespace in use is limited, or not any more; hosts hear nothing of it.
+    pub(crate) fn change_limit(&mut self, rates: &Rates) {
+        self.is_limited = !self.is_limited;
+        let rates = if self.is_limited { rates } else { &Rates::UNLIMITED };
+        self.limit = Rc::new(RateLimit::new(rates));
+    }
+
+    /// Commands under way.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Memory that the storage lends, if it does.
+    pub(crate) fn memory(&self) -> Option<SimDisk> {
+        self.plan.lends_memory.then(|| self.disk.clone())
+    }
+
+    /// Data of commands in execution of a reactor's lane.
+    pub(crate) fn hold<'a>(&'a mut self, reactor: usize, execution: &'a mut Execution) -> Hold<'a> {
+        Hold { execution, pool: &mut self.buffers[reactor].0, disk: &self.disk }
+    }
+
+    /// The buffers of a reactor.
+    pub(crate) fn pool(&mut self, reactor: usize) -> &mut Pool {
+        &mut self.buffers[reactor].0
+    }
+
+    /// Nothing more of a connection's commands is begun.
+    pub(crate) fn cancel_all(&mut self, conn: ConnId) {
+        let own = self.entries.values_mut().filter(|entry| entry.conn == conn);
+        own.for_each(|entry| entry.task.cancel());
+    }
+
+    /// Checks the bytes of a reactor's buffers: its lanes hold `buffered` of them.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&self, reactor: usize, buffered: usize) -> Result<(), String> {
+        let own = self.entries.values().filter(|entry| entry.reactor == reactor);
+        let in_store: usize = own.map(|entry| entry.bytes).sum();
+        self.buffers[reactor].0.check(buffered + in_store)
+    }
+
+    /// The process ends: nothing is remembered but the disk.
+    pub(crate) fn crash(&mut self, now: Instant, power_loss: bool) {
+        // What has not ended by now ends with the process.
+        self.disk.advance(now);
+        self.disk.abandon();
+        if power_loss {
+            self.disk.lose_power();
+            self.boots += u64::from(self.plan.sabotage != Some(Sabotage::SameVerifier));
+        }
+        self.entries.clear();
+        self.parts.clear();
+        self.exclusion = Exclusion::default();
+        self.flushes = flushes(&self.plan, self.marks_file.crash());
+        self.stability = self.flushes.stability.clone();
+        self.buffers = buffers(&self.plan);
+        self.extra_store = self.rng.between(1, crate::load::STORES.into()) as u8;
+    }
+
+    /// When the next operation ends.
+    #[must_use]
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        self.disk.next_at().into_iter().chain(self.marks_file.next_at()).min()
+    }
+
+    /// Advances to `now`: commands that have ended by then.
+    pub(crate) fn advance(&mut self, now: Instant) -> Vec<Ended> {
+        self.flushes.now.set(now);
+        let mut ended = Vec::new();
+        for Done { task, result, lost, is_unforced } in self.disk.advance(now) {
+            let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
+            let mut is_equal = true;
+            if let (Ok(data), Some(buffer)) = (&result, &mut buffer)
+                && !data.is_empty()
+            {
+                match op {
+                    Op::Compare { .. } => is_equal = **buffer == **data,
+                    _ => buffer.copy_from_slice(data),
+                }
+            }
+            let result = match result {
+                Ok(_) if is_equal => Ok(()),
+                Ok(_) => Err(Status::COMPARE_FAILURE.dnr()),
+                Err(()) => Err(match op {
+                    Op::Flush if lost => Status::WRITE_FAULT.dnr(),
+                    Op::Flush => Status::ABORT_REQUESTED, // it has lost nothing
+                    _ => Status::INTERNAL_ERROR,
+                }),
+            };
+            ended.extend(self.end_part(entry, result, buffer, is_unforced));
+            self.wake(&mut ended);
+        }
+        self.end_save(now, &mut ended);
+        ended
+    }
+
+    /// Commands go on for whose flush another one has ended.
+    fn wake(&mut self, ended: &mut Vec<Ended>) {
+        loop {
+            let woken = self.flushes.woken.take();
+            if woken.is_empty() {
+                return;
+            }
+            for (entry, wake) in woken {
+                let Some(Entry { task, .. }) = self.entries.get_mut(&entry) else { continue };
+                let step = task.woken(wake);
+                ended.extend(self.take(entry, step));
+            }
+        }
+    }
+
+    /// Flushes that all its commands share.
+    pub(crate) fn flushes(&self) -> Rc<Flushes> {
+        self.flushes.clone()
+    }
+
+    /// True if the answer to a command is lost, which is wrong.
+    pub(crate) fn forgets(&mut self) -> bool {
+        self.plan.sabotage == Some(Sabotage::ForgottenCommand) && self.rng.chance(1)
+    }
+
+    /// Answer to commands while the target does no I/O.
+    pub(crate) fn refusal(&self, now: Instant) -> Option<Status> {
+        let mut refusals = self.plan.refusals.iter();
+        refusals.find(|(times, _)| times.contains(&now)).map(|(_, status)| *status)
+    }
+
+    /// Cancels a command, if the disk has it. It is not to be hurried: only what has not begun ends by that.
+    pub(crate) fn cancel(&mut self, conn: ConnId, slot: u16) -> bool {
+        let is_it = |entry: &&mut Entry| (entry.conn, entry.slot) == (conn, slot);
+        let entry = self.entries.values_mut().find(is_it);
+        entry.map(|entry| entry.task.cancel()).is_some()
+    }
+
+    /// Starts a command, or says at once what has become of it.
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        (reactor, conn, slot): (usize, ConnId, u16),
+        bytes: usize,
+        task: Result<Task<Rc<Flushes>, Buffer>, Outcome<Buffer>>,
+    ) -> Option<Outcome<Buffer>> {
+        let task = match task {
+            Ok(task) => task,
+            Err(outcome) => return Some(outcome),
+        };
+        self.flushes.now.set(now);
+        self.entry_last += 1;
+        self.entries.insert(self.entry_last, Entry { reactor, conn, slot, bytes, task });
+        self.begin(self.entry_last).map(|(_, _, outcome)| outcome)
+    }
+
+    /// Begins the next part of a command.
+    fn begin(&mut self, entry: u64) -> Option<Ended> {
+        let task = &mut self.entries.get_mut(&entry)?.task;
+        let step = task.begin(|flushes| flushes.stability.borrow_mut().join(entry));
+        self.take(entry, step)
+    }
+
+    /// Does what a command wants.
+    fn take(&mut self, entry: u64, step: Step<Buffer>) -> Option<Ended> {
+        match step {
+            Step::Submit(Op::Flush, _) if self.plan.sabotage == Some(Sabotage::IdleFlush) => {
+                self.end_part(entry, Ok(()), None, false)
+            }
+            Step::Submit(op, buffer) => {
+                let (op, buffer) = self.exclusion.hold_back(entry, (op, buffer))?;
+                let work = work(&op, buffer.as_deref().unwrap_or_default());
+                let work = sabotaged(work, self.plan.sabotage);
+                let task = self.disk.start(self.flushes.now.get(), work);
+                self.parts.insert(task, Part { entry, op, buffer });
+                None
+            }
+            Step::Wait => None,
+            Step::Mark(change) => self.mark(entry, change),
+            Step::Exclude(range) => {
+                if self.plan.sabotage == Some(Sabotage::NotAlone) {
+                    self.exclusion.pretend(entry);
+                } else if self.exclusion.ask(entry, range) {
+                    self.close(entry);
+                }
+                None
+            }
+            Step::Ended(result) => self.end_part(entry, result, None, false),
+        }
+    }
+
+    /// A command changes the marks.
+    fn mark(&mut self, entry: u64, change: Change) -> Option<Ended> {
+        let mut steps = Vec::new();
+        self.flushes.marks.borrow_mut().submit(change, entry, &mut steps);
+        let answer = self.save_marks(steps).pop();
+        let is_early =
+            self.plan.sabotage == Some(Sabotage::EarlyMark) && matches!(change, Change::Mark(_));
+        let answer = answer.or_else(|| is_early.then_some((entry, Ok(()))));
+        answer.and_then(|(entry, result)| self.end_part(entry, result, None, false))
+    }
+
+    /// A save of marks may have ended.
+    fn end_save(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+        while let Some(is_saved) = self.marks_file.advance(now) {
+            let mut steps = Vec::new();
+            self.flushes.marks.borrow_mut().saved(is_saved, &mut steps);
+            for (entry, result) in self.save_marks(steps) {
+                ended.extend(self.end_part(entry, result, None, false));
+                self.wake(ended);
+            }
+        }
+    }
+
+    /// Does what follows from a change of marks; commands that are answered.
+    fn save_marks(
+        &mut self,
+        steps: Vec<uncorrectable::Step<u64>>,
+    ) -> Vec<(u64, Result<(), Status>)> {
+        let mut answers = Vec::new();
+        for step in steps {
+            match step {
+                uncorrectable::Step::Save(image) => {
+                    self.marks_file.save(self.flushes.now.get(), &image);
+                }
+                uncorrectable::Step::Answer(entry, result) => answers.push((entry, result)),
+            }
+        }
+        answers
+    }
+
+    fn end_part(
+        &mut self,
+        number: u64,
+        result: Result<(), Status>,
+        buffer: Option<Buffer>,
+        is_unforced: bool,
+    ) -> Option<Ended> {
+        let Entry { conn, slot, task, .. } = self.entries.get_mut(&number)?;
+        let whose = (*conn, *slot);
+        self.exclusion.ended(number);
+        let Some(outcome) = task.ended(result, buffer, is_unforced) else {
+            return self.begin(number);
+        };
+        self.entries.remove(&number);
+        let (opened, next) = self.exclusion.release(number);
+        for (entry, op, buffer) in opened {
+            let ended = self.take(entry, Step::Submit(op, buffer));
+            debug_assert!(ended.is_none(), "the disk takes its time");
+        }
+        next.into_iter().for_each(|entry| self.close(entry));
+        Some((whose.0, whose.1, outcome))
+    }
+
+    /// No other command has a part of the blocks that one wants to be alone with.
+    fn close(&mut self, entry: u64) {
+        let Some(range) = self.exclusion.range(entry) else { return };
+        let changes = |part: &&Part| {
+            let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
+            part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
+        };
+        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
+        self.exclusion.close(entry, under_way);
+    }
+
+    /// The next command of a reactor that is alone with its blocks by now, and its number.
+    pub(crate) fn next_alone(&mut self, reactor: usize) -> Option<(u64, ConnId, u16)> {
+        let entries = &self.entries;
+        let is_of = |number| entries.get(&number).is_none_or(|entry| entry.reactor == reactor);
+        loop {
+            let number = self.exclusion.next_alone(is_of)?;
+            if let Some(entry) = self.entries.get(&number) {
+                return Some((number, entry.conn, entry.slot));
+            }
+        }
+    }
+
+    /// A command is alone with its blocks: it goes on, if it is still `admitted`.
+    pub(crate) fn excluded(&mut self, number: u64, admitted: Result<(), Status>) -> Option<Ended> {
+        self.entries.get_mut(&number)?.task.excluded(admitted);
+        self.begin(number)
+    }
+}
+
+/// Buffers of the reactors of a process that begins.
+fn buffers(plan: &Plan) -> Vec<(Pool, BufferShares)> {
+    let new = |_| (Pool::new(plan.pool_bytes), BufferShares::new(plan.pool_bytes));
+    (0..plan.reactors.count).map(new).collect()
+}
+
+/// Flushes of a process that begins, with the marks that it has found.
+fn flushes(plan: &Plan, marks: Extents) -> Rc<Flushes> {
+    Rc::new(Flushes {
+        now: Cell::default(),
+        stability: Rc::default(),
+        woken: RefCell::default(),
+        marks: RefCell::new(Marks::new(uncorrectable::Place::File, marks)),
+        forgets: plan.sabotage == Some(Sabotage::UntoldFailure),
+    })
+}
+
+fn sabotaged(work: Work, sabotage: Option<Sabotage>) -> Work {
+    match (work, sabotage) {
+        (Work::Write { slba, data, .. }, Some(Sabotage::IgnoredFua)) => {
+            Work::Write { slba, data, fua: false }
+        }
+        (Work::Write { slba, mut data, fua }, Some(Sabotage::TornBlock)) => {
+            data[BLOCK_BYTES / 2..BLOCK_BYTES].fill(0);
+            Work::Write { slba, data, fua }
+        }
+        (work, _) => work,
+    }
+}
+
+/// Work of the disk for an operation with `data`.
+fn work(op: &Op, data: &[u8]) -> Work {
+    let lba = |offset: u64| offset / BLOCK_BYTES as u64;
+    match *op {
+        Op::Read { offset } | Op::Compare { offset } => {
+            Work::Read { slba: lba(offset), blocks: lba(data.len() as u64) }
+        }
+        Op::Write { offset, fua } => Work::Write { slba: lba(offset), data: data.to_vec(), fua },
+        Op::WriteZeroes { range, .. } | Op::Discard { range } => {
+            let (slba, data) = (lba(range.offset), vec![0; range.len as usize]);
+            Work::Write { slba, data, fua: false }
+        }
+        Op::Flush => Work::Flush,
+        Op::ReadInPlace { .. } | Op::LookUp { .. } => unreachable!("no host asks for it"),
+    }
+}
