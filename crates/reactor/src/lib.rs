@@ -14,6 +14,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | `beside` | one loop for two reactors on one thread |
 //! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |
 //! | `table` | the lanes of a reactor: their uses, their polls, the lists of those that have something to do |
 //! | [`event`] | completions in the ring |
@@ -25,6 +26,7 @@
 //!
 //! Nothing here sends or executes commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
 
+mod beside;
 pub mod clients;
 pub mod connection;
 pub mod event;
@@ -48,5 +50,6 @@ pub mod tuning;
 mod turns;
 pub mod waits;
 
+pub use beside::run_beside;
 pub use table::{List, Pollable, Table};
 pub use turns::{Core, Reactor, RxBuffers, begin, finish, run, step};

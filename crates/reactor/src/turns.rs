@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Busy turns between two checks of the ring.
-const TURNS_PER_CHECK: u32 = 16;
+pub(crate) const TURNS_PER_CHECK: u32 = 16;
 
 /// Most lanes that are checked directly while it is not told to spin: each takes a system call.
 const LANES_MAX: usize = 16;
@@ -172,7 +172,7 @@ fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
 }
 
 /// There is nothing to do: whether to look again at once, and until when to sleep otherwise.
-fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
+pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
     let expects = reactor.expects();
     if reactor.core().0.waits.wants_reading() {
         let stats = reactor.stats();
@@ -211,21 +211,25 @@ pub fn finish<R: Reactor>(
 
 fn handle_completions<R: Reactor>(reactor: &mut R) {
     while let Some(cqe) = reactor.core().1.next_completion() {
-        reactor.core().0.waits.worked();
-        let data = UserData::unpack(cqe.user_data);
-        if data.kind != event::INBOX {
-            reactor.completed(&data, cqe);
-            continue;
-        }
-        reactor.core().0.inbox.acknowledge();
-        while let Some(message) = reactor.core().0.inbox.take() {
-            reactor.obey(message);
-        }
-        poll_inbox(reactor);
+        handle_completion(reactor, cqe);
     }
 }
 
-fn poll_inbox<R: Reactor>(reactor: &mut R) {
+#[inline]
+pub(crate) fn handle_completion<R: Reactor>(reactor: &mut R, cqe: RingCqe) {
+    reactor.core().0.waits.worked();
+    let data = UserData::unpack(cqe.user_data);
+    if data.kind != event::INBOX {
+        return reactor.completed(&data, cqe);
+    }
+    reactor.core().0.inbox.acknowledge();
+    while let Some(message) = reactor.core().0.inbox.take() {
+        reactor.obey(message);
+    }
+    poll_inbox(reactor);
+}
+
+pub(crate) fn poll_inbox<R: Reactor>(reactor: &mut R) {
     let (core, ring) = reactor.core();
     event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
 }

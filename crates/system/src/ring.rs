@@ -30,11 +30,26 @@ pub type RingSqe = io_uring::squeue::Entry;
 pub struct RingCqe {
     /// As given with the entry.
     pub user_data: u64,
+    /// Role of the ring when it got the entry.
+    pub role: Role,
     /// What the system call would have returned; errors are negative errno.
     pub result: i32,
     /// `IORING_CQE_F_*`.
     pub flags: u32,
 }
+
+/// One of two users of a ring. Entries carry it in the highest bit of their user data, which users leave 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// The only one, mostly.
+    #[default]
+    First,
+    /// Another one on the same thread.
+    Second,
+}
+
+/// Bit of the second role in the user data of entries.
+const SECOND: u64 = 1 << 63;
 
 /// What a reactor packs into an entry's `user_data`: what kind of thing completed, where it is, and
 /// whether it is still the one that was meant.
@@ -71,6 +86,8 @@ impl UserData {
 /// An io_uring that belongs to the thread that made it.
 pub struct Ring {
     queue: Entries,
+    /// Bits of the role in the user data of entries.
+    role: u64,
     alarms: Alarms,
     /// The kernel accepts entries from the creating thread only.
     not_send: PhantomData<*const ()>,
@@ -110,7 +127,13 @@ impl Ring {
     }
 
     fn of(queue: Entries) -> Ring {
-        Ring { queue, alarms: Alarms::default(), not_send: PhantomData }
+        Ring { queue, role: 0, alarms: Alarms::default(), not_send: PhantomData }
+    }
+
+    /// Entries are of this role from now on.
+    #[inline]
+    pub fn set_role(&mut self, role: Role) {
+        self.role = if role == Role::Second { SECOND } else { 0 };
     }
 
     /// Queues an entry for the next submission. When the queue is full the kernel gets it now; what
@@ -119,6 +142,18 @@ impl Ring {
     /// # Safety
     /// Everything the entry points to must stay valid until its completion was reaped.
     pub unsafe fn push(&mut self, sqe: &RingSqe) {
+        if self.role != 0 {
+            let user_data = sqe.get_user_data() | self.role;
+            // SAFETY: passed on to our caller.
+            return unsafe { self.push_entry(&sqe.clone().user_data(user_data)) };
+        }
+        // SAFETY: passed on to our caller.
+        unsafe { self.push_entry(sqe) };
+    }
+
+    /// # Safety
+    /// As [`Ring::push`].
+    unsafe fn push_entry(&mut self, sqe: &RingSqe) {
         match &mut self.queue {
             // SAFETY: passed on to our caller.
             Entries::Narrow(queue) => unsafe { queue.push(sqe) },
@@ -136,7 +171,7 @@ impl Ring {
     pub unsafe fn command(&mut self, command: &RingCommand, user_data: u64) -> bool {
         let Entries::Wide(queue) = &mut self.queue else { return false };
         // SAFETY: passed on to our caller.
-        unsafe { queue.push(&command.entry(user_data)) };
+        unsafe { queue.push(&command.entry(user_data | self.role)) };
         true
     }
 
@@ -152,14 +187,14 @@ impl Ring {
     /// Ends the poll that was added with `target`: it completes with `-ECANCELED`, this with 0 or,
     /// if it had completed already, `-ENOENT`.
     pub fn poll_remove(&mut self, target: u64, user_data: u64) {
-        let sqe = opcode::PollRemove::new(target).build();
+        let sqe = opcode::PollRemove::new(target | self.role).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
 
     /// Asks to stop the request with user data `target`, which completes in any case.
     pub fn cancel(&mut self, target: u64, user_data: u64) {
-        let sqe = opcode::AsyncCancel::new(target).build();
+        let sqe = opcode::AsyncCancel::new(target | self.role).build();
         // SAFETY: points to nothing.
         unsafe { self.push(&sqe.user_data(user_data)) };
     }
@@ -196,8 +231,12 @@ impl Ring {
     #[inline]
     pub fn next_completion(&mut self) -> Option<RingCqe> {
         loop {
-            let completion = with!(self, queue => queue.next_completion())?;
+            let mut completion = with!(self, queue => queue.next_completion())?;
             if completion.user_data != alarm::USER_DATA {
+                if completion.user_data & SECOND != 0 {
+                    completion.user_data &= !SECOND;
+                    completion.role = Role::Second;
+                }
                 return Some(completion);
             }
             self.alarms.rung();

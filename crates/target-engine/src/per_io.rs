@@ -1,15 +1,20 @@
 //! Both ends of a lane turned by one thread, so that nothing depends on time: how many requests leave together, how
 //! many turns they take. `cargo xtask instructions` runs this under callgrind.
 
+use crate::order::Order;
 use crate::{Export, HandTarget, ServerConfig, Subsystem};
 use roadtrain_host_engine::{
     Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
 };
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::stats::LaneStats;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 const NQN: &str = "nqn.2024-01.test:disk";
@@ -209,4 +214,49 @@ fn a_lane_beside_a_busy_one_is_heard() {
         "{} answers in {rounds} rounds",
         loads.lanes[1].done
     );
+}
+
+/// Stops when its load is done and the target has answered another thread.
+struct Stopping {
+    load: Load,
+    ios: u32,
+    answer: Receiver<LaneStats>,
+}
+
+impl Front for Stopping {
+    fn turn(&mut self, turn: &mut dyn Turn) {
+        while let Some(completion) = turn.next_completion() {
+            self.load.take(completion);
+        }
+        self.load.submit(turn, 0);
+        let is_last = |stats: LaneStats| stats.requests >= u64::from(self.ios);
+        if self.answer.try_recv().is_ok_and(is_last) {
+            turn.stop();
+        }
+    }
+}
+
+/// A host and a target on one thread, whose loop sleeps while neither has anything to do. Both rings wake it.
+#[test]
+fn a_host_and_a_target_share_one_loop() {
+    const IOS: u32 = 3200;
+    for (op, depth) in [(Op::Read, 1), (Op::Write, 1), (Op::Read, 32), (Op::Write, 32)] {
+        let (mut host, mut target) = connected(1, 33);
+        let (orders, (reply, answer)) = (target.orders(), sync_channel(1));
+        let mut front = Stopping { load: Load::new(op, depth, IOS), ios: IOS, answer };
+        // Its last answer comes when all is done and both sleep.
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = done.clone();
+        let asking = std::thread::spawn(move || {
+            while !is_done.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+                orders.send(Order::Stats(reply.clone()));
+            }
+        });
+        target.run_beside(&mut host, &mut front);
+        done.store(true, Relaxed);
+        asking.join().unwrap();
+        assert_eq!((front.load.done, front.load.left), (IOS, 0));
+        assert!(target.sleeps() > 0, "it has never slept");
+    }
 }

@@ -108,6 +108,16 @@ impl HandHost {
         self.reactor.lanes.iter().filter_map(|lane| lane.fd()).collect()
     }
 
+    /// Turns in one loop with another reactor of this thread, in its ring, until the front stops this one.
+    pub fn run_beside(
+        &mut self,
+        front: &mut dyn Front,
+        other: (&mut impl roadtrain_reactor::Reactor, &mut RxBuffers),
+    ) {
+        let mut running = Running { reactor: &mut self.reactor, front };
+        roadtrain_reactor::run_beside(other, (&mut running, &mut self.rx)).unwrap();
+    }
+
     /// One turn.
     pub fn step(&mut self, front: &mut dyn Front) {
         self.turns = self.turns.wrapping_add(1);

@@ -1,6 +1,6 @@
 //! The kernel's two queues for entries of one size, and what they did not take.
 
-use super::RingCqe;
+use super::{RingCqe, Role};
 use io_uring::squeue::EntryMarker;
 use io_uring::{IoUring, cqueue, types};
 use std::collections::VecDeque;
@@ -98,7 +98,8 @@ impl<S: EntryMarker> Queue<S> {
 impl From<cqueue::Entry> for RingCqe {
     #[inline]
     fn from(cqe: cqueue::Entry) -> Self {
-        RingCqe { user_data: cqe.user_data(), result: cqe.result(), flags: cqe.flags() }
+        let role = Role::First;
+        RingCqe { user_data: cqe.user_data(), role, result: cqe.result(), flags: cqe.flags() }
     }
 }
 

@@ -151,3 +151,34 @@ fn narrow_entries_carry_no_command() {
     // SAFETY: points to nothing.
     assert!(!unsafe { ring.command(&command, 1) });
 }
+
+#[test]
+fn completions_say_for_which_role_their_entries_were() {
+    let mut ring = Ring::new(4).unwrap();
+    ring.nop(7);
+    ring.set_role(Role::Second);
+    ring.nop(7);
+    ring.set_role(Role::First);
+    ring.nop(8);
+    ring.submit_and_wait(3, None).unwrap();
+    let completions = std::iter::from_fn(|| ring.next_completion());
+    let mut roles: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role)).collect();
+    roles.sort_by_key(|&(user_data, role)| (user_data, role == Role::Second));
+    assert_eq!(roles, [(7, Role::First), (7, Role::Second), (8, Role::First)]);
+}
+
+/// A poll is found by the user data that its role gave it.
+#[test]
+fn a_role_ends_its_own_poll() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let mut ring = Ring::new(4).unwrap();
+    ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
+    ring.set_role(Role::Second);
+    ring.poll_add(reader.as_fd(), libc::POLLIN, 7);
+    ring.poll_remove(7, 8);
+    ring.submit_and_wait(2, None).unwrap();
+    let completions = std::iter::from_fn(|| ring.next_completion());
+    let ended: Vec<_> = completions.map(|cqe| (cqe.user_data, cqe.role, cqe.result)).collect();
+    assert_eq!(ended.len(), 2, "the other role's poll stays: {ended:?}");
+    assert!(ended.contains(&(7, Role::Second, -libc::ECANCELED)), "{ended:?}");
+}

@@ -5,13 +5,15 @@ use crate::control::Control;
 use crate::ether::EtherPorts;
 use crate::listeners::{self, Opened};
 use crate::meters::Meters;
+use crate::order::Order;
 use crate::stores::Stores;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
+use roadtrain_host_engine::{Front, HandHost};
 use roadtrain_reactor::spin::Waiting;
 use roadtrain_reactor::{RxBuffers, waits::Waits};
 use roadtrain_system::clock;
-use roadtrain_system::mailbox::mailbox;
+use roadtrain_system::mailbox::{Outbox, mailbox};
 use roadtrain_target_proto::qpair::Config as QpairConfig;
 use roadtrain_target_proto::{Target, TargetConfig};
 use std::net::SocketAddr;
@@ -85,6 +87,21 @@ impl HandTarget {
     /// Its connections.
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         self.reactor.lanes.table.iter().filter_map(|lane| lane.fd()).collect()
+    }
+
+    /// Turns in one loop with a host of this thread, until the front stops that.
+    pub(crate) fn run_beside(&mut self, host: &mut HandHost, front: &mut dyn Front) {
+        host.run_beside(front, (&mut self.reactor, &mut self.rx));
+    }
+
+    /// Sends it messages.
+    pub(crate) fn orders(&self) -> Outbox<Order> {
+        self.reactor.peers.all[0].clone()
+    }
+
+    /// Times that it has slept.
+    pub(crate) fn sleeps(&self) -> u64 {
+        self.reactor.core.waits.sleeps
     }
 
     /// One turn.

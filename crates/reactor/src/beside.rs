@@ -1,0 +1,134 @@
+//! Two reactors on one thread, for example a target's and a host's: one loop turns both, and they share one ring.
+//!
+//! ```text
+//!         +-> check the ring: each completion goes to the reactor whose role its entry had
+//!         |        v
+//!         |   turn the first, turn the second
+//!         |        v
+//!         +-- anything left to do for either?  no: spin, or io_uring_enter: sleeps until news or the next deadline
+//! ```
+//!
+//! A reactor finds its ring where it keeps it, so the ring is with the reactor that acts. The other one keeps a ring
+//! meanwhile that is not used. Nothing crosses between threads, and nothing is called virtually.
+
+use crate::turns::{Reactor, RxBuffers, TURNS_PER_CHECK, handle_completion, poll_inbox, spins};
+use roadtrain_proto::time::Instant;
+use roadtrain_system::clock;
+use roadtrain_system::ring::Role;
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+/// Turns two reactors in the ring of the first one until either is over. Both have [begun](crate::begin), on this thread;
+/// the second one has nothing in its own ring but the poll of its inbox, and gets that back at the end.
+///
+/// # Errors
+/// The ring fails.
+pub fn run_beside<A: Reactor, B: Reactor>(
+    (first, first_rx): (&mut A, &mut RxBuffers),
+    (second, second_rx): (&mut B, &mut RxBuffers),
+) -> io::Result<()> {
+    let mut both = Both { first, second };
+    both.with_second(poll_inbox);
+    let mut turns = 0u32;
+    while !both.first.is_over() && !both.second.is_over() {
+        turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(TURNS_PER_CHECK) || !both.are_all_busy() {
+            both.check_ring()?;
+        }
+        both.set_now(clock::now());
+        both.first.turn(first_rx);
+        both.with_second(|second| second.turn(second_rx));
+    }
+    Ok(())
+}
+
+/// Two reactors; the ring in use is with the first one between two calls.
+struct Both<'a, A, B> {
+    first: &'a mut A,
+    second: &'a mut B,
+}
+
+impl<A: Reactor, B: Reactor> Both<'_, A, B> {
+    /// Calls the second one while it has the ring.
+    fn with_second<T>(&mut self, call: impl FnOnce(&mut B) -> T) -> T {
+        self.swap_rings();
+        self.second.core().1.set_role(Role::Second);
+        let result = call(self.second);
+        self.second.core().1.set_role(Role::First);
+        self.swap_rings();
+        result
+    }
+
+    fn swap_rings(&mut self) {
+        mem::swap(self.first.core().1, self.second.core().1);
+    }
+
+    fn are_all_busy(&self) -> bool {
+        self.first.is_all_busy() && self.second.is_all_busy()
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.first.set_now(now);
+        self.with_second(|second| second.set_now(now));
+    }
+
+    /// Submits to the ring, sleeps if there is nothing to do, and handles what has completed.
+    fn check_ring(&mut self) -> io::Result<()> {
+        let (work, work_too) = (self.first.has_work(), self.second.has_work());
+        if work || work_too {
+            self.poll_lanes(work, work_too);
+            return self.submit();
+        }
+        let (is_spinning, due) = spins(self.first);
+        let (is_spinning_too, due_too) = self.with_second(spins);
+        if is_spinning || is_spinning_too {
+            self.submit()?;
+            self.first.check_lanes();
+            self.with_second(B::check_lanes);
+            return Ok(());
+        }
+        self.poll_lanes(false, false);
+        self.sleep(due.into_iter().chain(due_too).min())
+    }
+
+    fn poll_lanes(&mut self, work: bool, work_too: bool) {
+        self.first.poll_lanes(work);
+        self.with_second(|second| second.poll_lanes(work_too));
+    }
+
+    /// Submits without a wait, and handles what has completed.
+    fn submit(&mut self) -> io::Result<()> {
+        self.first.core().1.submit_and_wait(0, None)?;
+        self.handle_completions();
+        Ok(())
+    }
+
+    /// Sleeps until something completes, or until `due`.
+    fn sleep(&mut self, due: Option<Instant>) -> io::Result<()> {
+        let timeout = due.map(|due| due.since(clock::now()));
+        if timeout == Some(Duration::ZERO) {
+            return self.submit();
+        }
+        self.first.poll_ports();
+        self.with_second(B::poll_ports);
+        let (core, ring) = self.first.core();
+        let waits_too = &mut self.second.core().0.waits;
+        waits_too.sleep(|| core.waits.sleep(|| ring.submit_and_sleep(timeout)))?;
+        let now = clock::now();
+        self.first.core().0.waits.woke(now);
+        self.second.core().0.waits.woke(now);
+        self.set_now(now); // for what has completed
+        self.handle_completions();
+        Ok(())
+    }
+
+    fn handle_completions(&mut self) {
+        while let Some(cqe) = self.first.core().1.next_completion() {
+            match cqe.role {
+                Role::First => handle_completion(self.first, cqe),
+                Role::Second => self.with_second(|second| handle_completion(second, cqe)),
+            }
+        }
+    }
+}
