@@ -5,29 +5,14 @@ use super::control::Target;
 use super::controller::NOT_ABORTED;
 use super::discovery::Discovery;
 use super::kind::supported_opcodes;
-use super::lba_status::{self, LookUp};
+use super::outcome::Outcome;
 use super::target_event::TargetEvent;
-use super::{fabrics, features, identify, log_page};
+use super::{fabrics, features, identify, lba_status, log_page};
 use roadtrain_proto::error::CommandError;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe, opcode};
 use roadtrain_wire::status::Status;
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Answer with this; data, if any, only with success.
-    Complete { status: Status, result: u64 },
-    /// An Asynchronous Event Request, an Abort or a Cross-Controller Reset was taken: a
-    /// [`TargetEvent::Completion`] will answer it, maybe at once.
-    Pending,
-    /// A Get LBA Status was taken: the lane has the namespace's store looked at, and answers it.
-    LookUp(LookUp),
-    /// Disconnect: answer with success, then close the connection; the controller knows the queue no
-    /// more.
-    Disconnected,
-}
 
 impl Target {
     /// A command on the admin queue of `cntlid`. `data_in` is its data from the host, in the capsule

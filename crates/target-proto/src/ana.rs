@@ -1,18 +1,10 @@
 //! How good the paths to a target's namespaces are (asymmetric namespace access, NVMe Base 2.1, section 8.1.1): a state
 //! for each listener, which a controller has from the one that its admin queue has come in at.
 //!
-//! Each namespace is a group of its own: another target may have the blocks of some, as [`NamespaceConfig::ana`] says.
+//! Each namespace is a group of its own: another target may have the blocks of some, as `NamespaceConfig::ana` says.
 //! What hosts see is the worse of both.
-//!
-//! [`NamespaceConfig::ana`]: super::NamespaceConfig::ana
 
-use super::config::Listener;
-use super::control::Target;
-use super::controller::Controller;
-use super::events::Notice;
-use super::kind::ControllerKind;
-use super::listen;
-use super::target_event::TargetEvent;
+use super::listen::{Listener, plain};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub use roadtrain_wire::ana::AnaState;
@@ -64,10 +56,6 @@ impl fmt::Display for AnaListener {
             AnaListener::Ether => f.write_str("ether"),
         }
     }
-}
-
-pub(super) fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// The states of listeners; those that are not named are optimized.
@@ -151,7 +139,7 @@ impl AnaOfController {
     }
 
     /// The way has another state: whether that is news. What was lost persistently stays lost.
-    fn becomes(&mut self, state: AnaState) -> bool {
+    pub(super) fn becomes(&mut self, state: AnaState) -> bool {
         let is_news = self.state != state && self.state != AnaState::PersistentLoss;
         if is_news {
             (self.state, self.changes) = (state, self.changes + 1);
@@ -162,67 +150,6 @@ impl AnaOfController {
     /// Whether the use and capacity of a namespace with that state are unknown here.
     pub(super) fn hides_capacity(&self, own: AnaState) -> bool {
         matches!(self.state.or_worse(own), AnaState::Inaccessible | AnaState::PersistentLoss)
-    }
-}
-
-impl Target {
-    /// The state of a controller that comes in at `local`.
-    pub(super) fn ana_at(&self, local: SocketAddr) -> AnaState {
-        if self.is_leaving() { AnaState::Inaccessible } else { self.config.ana.at(local) }
-    }
-
-    /// The same for a subsystem, which may say more about the listener.
-    pub(super) fn ana_of(&self, nqn: &str, local: SocketAddr) -> AnaState {
-        let subsystem = self.subsystems.get(nqn);
-        let listeners = subsystem.and_then(|subsystem| subsystem.listeners.as_ref());
-        let own = listen::way(listeners, &self.config.listeners, local).unwrap_or_default();
-        self.ana_at(local).or_worse(own)
-    }
-
-    /// Tells the hosts of controllers whose way has another state now.
-    pub(super) fn update_ana(&mut self) {
-        let mut changed = BTreeSet::new();
-        let states: Vec<_> =
-            self.controllers.values().map(|c| self.ana_of(&c.subnqn, c.local)).collect();
-        for (controller, state) in self.controllers.values_mut().zip(states) {
-            if controller.kind == ControllerKind::Io && controller.ana.becomes(state) {
-                controller.events.raise(Notice::AnaChange);
-                controller.pump(&mut self.outbox);
-                changed.insert(controller.subnqn.clone());
-            }
-        }
-        self.outbox.extend(changed.into_iter().map(|nqn| TargetEvent::NamespacesChanged { nqn }));
-    }
-
-    /// The target is about to end: no namespace is in reach here from now on, and no discovery log has its entries;
-    /// hosts are told.
-    pub fn depart(&mut self) {
-        if !std::mem::replace(&mut self.departing, true) {
-            self.discovery_changed();
-        }
-        self.update_ana();
-    }
-
-    /// Another process is about to go on at the same addresses: no namespace is in reach here from now on, which hosts are
-    /// told. Discovery logs stay as they are.
-    pub fn hand_over(&mut self) {
-        self.handing_over = true;
-        self.update_ana();
-    }
-
-    /// Whether it departs, or hands over: it does not begin to serve anything.
-    #[must_use]
-    pub fn is_leaving(&self) -> bool {
-        self.departing || self.handing_over
-    }
-
-    /// Whether every host that wanted to hear of it has read the ANA log since its way has changed last, and the
-    /// discovery log since that has.
-    #[must_use]
-    pub fn is_departure_known(&self) -> bool {
-        let notices = [Notice::AnaChange, Notice::DiscoveryLog];
-        let knows = |c: &Controller| !notices.iter().any(|&notice| c.events.is_unread(notice));
-        self.controllers.values().all(knows)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Authentication of hosts: who has to, with which keys, and the commands that carry its messages.
 
-use super::connect::Connected;
-use super::grant::Carrier;
-use super::target_event::CloseReason;
+use super::carrier::Carrier;
 use roadtrain_proto::security::dhchap::{
     Concatenation, Controller, Group, Keys, Offer, Parties, Progress, Random, State, Work,
 };
@@ -10,7 +8,7 @@ use roadtrain_proto::security::{
     DhchapKey, FrameSecret, GeneratedPsk, Hash, SealUse, Secret, TlsHosts,
 };
 use roadtrain_wire::auth::{Explanation, RECEIVE_BYTES};
-use roadtrain_wire::fabrics::{self, fctype};
+use roadtrain_wire::fabrics::{self, DISCOVERY_NQN, fctype};
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +84,33 @@ impl Authentication {
             Carrier::Securable if qid == 0 => Concatenation::Offered,
             _ => Concatenation::Refused,
         }
+    }
+
+    /// True if a host has a key for authentication anywhere.
+    pub(super) fn knows(&self, hostnqn: &str) -> bool {
+        let mut at = self.keys_at.values();
+        self.keys.contains_key(hostnqn) || at.any(|hosts| hosts.contains_key(hostnqn))
+    }
+
+    /// True if the queue is there for nothing but to make a PSK, and somebody could.
+    pub(super) fn makes_psk(&self, carrier: Carrier, qid: u16, subnqn: &str) -> bool {
+        let has_keys = !self.keys.is_empty() || self.keys_at.contains_key(subnqn);
+        has_keys && self.concatenation(carrier, qid, subnqn) == Concatenation::Required
+    }
+
+    /// True if a host has to prove by TLS that it is the one it says. It need not where it proves that by another key,
+    /// nor to look which listeners have TLS.
+    pub(super) fn needs_tls(
+        &self,
+        tls_hosts: &TlsHosts,
+        carrier: Carrier,
+        (hostnqn, subnqn): (&str, &str),
+    ) -> bool {
+        let proves_itself = self.has_key(hostnqn, subnqn);
+        carrier == Carrier::Securable
+            && tls_hosts.has(hostnqn, subnqn)
+            && !proves_itself
+            && subnqn != DISCOVERY_NQN
     }
 
     /// Whether a host that was authenticated with what `self` says would be with `next`, too.
@@ -267,68 +292,5 @@ impl Authenticator {
     fn answered(&mut self) -> Reaction {
         self.waits = None;
         Reaction::Answer(Status::SUCCESS)
-    }
-}
-
-impl super::Target {
-    /// What the host of a queue is asked for by now.
-    #[must_use]
-    pub fn asked(&self, connected: &Connected) -> Option<Asked> {
-        let is_discovery = connected.kind == super::ControllerKind::Discovery;
-        let concatenation = Concatenation::Refused;
-        let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
-        self.config.authentication.asks(hostnqn, subnqn, is_discovery, concatenation)
-    }
-
-    /// True if a host has the same keys as when it connected this queue.
-    #[must_use]
-    pub fn has_keys_of(&self, connected: &Connected) -> bool {
-        let keys = |asked: Option<&Asked>| {
-            asked.map(|asked| (asked.parties.clone(), asked.former.clone()))
-        };
-        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_ref())
-    }
-}
-
-/// Keys of hosts that go.
-impl super::Target {
-    /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
-    /// that were secured and are not any controller's yet, and plain ones of hosts that have to use TLS now.
-    pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
-        let had = std::mem::replace(&mut self.tls_hosts, hosts);
-        let have = self.tls_hosts.clone();
-        self.end_hosts(|host, subnqn| had.has(host, subnqn) && !have.has(host, subnqn));
-        let (authentication, listeners) =
-            (self.config.authentication.clone(), self.config.listeners.clone());
-        self.host_ids.retain(|host| authentication.knows(host) || have.knows(host));
-        self.end_unadmitted(&authentication, &listeners);
-    }
-
-    /// Ends the controllers of hosts that have a key now, and none in `next`.
-    pub(super) fn end_keyless(&mut self, next: &Authentication) {
-        let had = &self.config.authentication;
-        let ended = self.controllers_of(|host, subnqn| {
-            had.has_key(host, subnqn) && !next.has_key(host, subnqn)
-        });
-        self.end(ended);
-        self.host_ids.retain(|host| next.knows(host) || self.tls_hosts.knows(host));
-    }
-
-    fn end_hosts(&mut self, is_gone: impl Fn(&str, &str) -> bool) {
-        let ended = self.controllers_of(is_gone);
-        self.end(ended);
-    }
-
-    /// The controllers of such hosts at such subsystems.
-    fn controllers_of(&self, is_meant: impl Fn(&str, &str) -> bool) -> Vec<u16> {
-        let all = self.controllers.values();
-        let meant = all.filter(|one| is_meant(&one.hostnqn, &one.subnqn));
-        meant.map(|one| one.cntlid).collect()
-    }
-
-    fn end(&mut self, ended: Vec<u16>) {
-        for cntlid in ended {
-            self.drop_controller(cntlid, CloseReason::KeyRemoved);
-        }
     }
 }

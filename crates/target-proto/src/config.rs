@@ -2,8 +2,9 @@
 
 use super::ana::{AnaState, AnaStates};
 use super::authentication::Authentication;
+use super::config_error::{ConfigError, Place};
 use super::identity::{self, NamespaceId};
-use super::operations::{ConfigError, Place};
+use super::listen::{Listener, TlsUse};
 use super::rate::Rates;
 use core::net::SocketAddr;
 use roadtrain_proto::block_limits::{BLOCKS_MAX, BlockLimits};
@@ -169,51 +170,6 @@ impl Limits {
     pub fn transfer_bytes_max(&self) -> u32 {
         4096 << self.mdts
     }
-}
-
-/// Whether a listener's connections are secured by TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum TlsUse {
-    /// They are not.
-    #[default]
-    Off,
-    /// Those that begin with TLS are.
-    Allowed,
-    /// All are; others are refused.
-    Required,
-}
-
-/// An address the target listens on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// Port identifier in discovery log entries.
-    pub portid: u16,
-    /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached. In what somebody
-    /// asks for, port 0 is one that the system chooses.
-    pub address: SocketAddr,
-    /// Whether connections are secured there.
-    pub tls: TlsUse,
-    /// Only subsystems that name the address can be reached there ([`SubsystemConfig::listeners`]).
-    pub named_only: bool,
-}
-
-impl Listener {
-    /// Whether both are one, which may ask for something else.
-    #[must_use]
-    pub fn is_same_place(&self, other: &Self) -> bool {
-        (self.portid, self.address) == (other.portid, other.address)
-    }
-}
-
-/// A port on Ethernet that the target is reached at without TCP (docs/reference/ethernet.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameListener {
-    /// MAC address.
-    pub address: [u8; 6],
-    /// EtherType of its frames.
-    pub ethertype: u16,
-    /// VLAN whose tag its frames carry.
-    pub vlan: Option<u16>,
 }
 
 /// An NVM subsystem.

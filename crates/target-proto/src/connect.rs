@@ -1,14 +1,14 @@
 //! Connect: checks, and the controllers that come of it (NVMe Base 2.1, section 6.3).
 
 use super::authentication::Asked;
+use super::carrier::Carrier;
+use super::connected::{
+    Claim, ConnectRefused, Connected, Names, bad_cntlid, no_controller_left, quoted, show_name,
+};
 use super::control::Target;
-use super::controller::ControllerShared;
-use super::grant::{Carrier, Claim};
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::listen;
-use super::stability::User;
-use core::mem::offset_of;
 use core::net::SocketAddr;
 use core::time::Duration;
 use roadtrain_proto::policy::Class;
@@ -16,112 +16,15 @@ use roadtrain_proto::security::dhchap::{Concatenation, context_of};
 use roadtrain_proto::security::{Channel, SecuredAs};
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::fabrics::{
-    AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, NQN_BYTES_MAX,
-    cattr, parse_nqn,
+    AUTHREQ_ASCR, AUTHREQ_ATR, CNTLID_DYNAMIC, Connect, ConnectData, DISCOVERY_NQN, cattr,
+    parse_nqn,
 };
 use roadtrain_wire::sqe::{FLAG_SGL, Sqe};
 use roadtrain_wire::status::Status;
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
-use std::sync::Arc;
-use thiserror::Error;
 
 const OCTET_QID: u8 = 42;
 const OCTET_SQSIZE: u8 = 44;
-
-/// A queue as its Connect has named it. It exists from [`Target::grant`] on.
-#[derive(Clone, Debug)]
-pub struct Connected {
-    pub cntlid: u16,
-    /// The queue: 0 is the admin queue.
-    pub qid: u16,
-    /// Entries of the submission queue.
-    pub entries: u16,
-    /// Whether completions carry SQHD; when not, it is FFFFh in the answer to Connect.
-    pub sq_flow_control: bool,
-    /// Class of the queue's commands, unless they or their namespace say otherwise.
-    pub class: Class,
-    pub kind: ControllerKind,
-    /// The controller's keep-alive timeout; zero when it has none.
-    pub keep_alive: Duration,
-    /// NQN of the subsystem.
-    pub subnqn: Arc<str>,
-    /// NQN of the host.
-    pub hostnqn: Arc<str>,
-    pub hostid: [u8; 16],
-    /// The HOSTID that the Connect of an I/O queue has named, where that is not the controller's; only the first time.
-    pub other_hostid: Option<[u8; 16]>,
-    /// What lanes and control plane share.
-    pub shared: Arc<ControllerShared>,
-    /// What the host has to prove before the queue executes commands.
-    pub asked: Option<Asked>,
-    /// What was said so far: part of what the keys of sealed frames are derived of.
-    pub context: [u8; 32],
-    /// DW0 of the completion.
-    pub result: u32,
-    /// What it is granted after the proof.
-    pub(super) claim: Claim,
-}
-
-impl Connected {
-    /// The controller as stores know it.
-    #[must_use]
-    pub fn user(&self) -> User {
-        User { cntlid: self.cntlid, hostid: self.hostid, hostnqn: self.hostnqn.clone() }
-    }
-}
-
-/// Why a queue was not connected: what to answer, and what to tell whoever looks after the target.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{field} {value}: {status}")]
-pub struct ConnectRefused {
-    /// Status of the completion, Do Not Retry included.
-    pub status: Status,
-    /// DW0 of the completion: which parameter is wrong (IPO, IATTR).
-    pub result: u32,
-    /// Name of the field that is to blame.
-    pub field: &'static str,
-    /// Its value, fit for a log whatever the host has sent.
-    pub value: String,
-}
-
-impl ConnectRefused {
-    /// `status`, blaming a field that the completion does not name.
-    pub(super) fn new(status: Status, field: &'static str, value: impl ToString) -> Self {
-        ConnectRefused { status: status.dnr(), result: 0, field, value: value.to_string() }
-    }
-
-    /// Connect Invalid Parameters, blaming `octet` of the command.
-    fn command(octet: u8, field: &'static str, value: impl ToString) -> Self {
-        let status = Status::CONNECT_INVALID_PARAMETERS;
-        ConnectRefused { result: octet.into(), ..ConnectRefused::new(status, field, value) }
-    }
-
-    /// Connect Invalid Parameters, blaming `octet` of the data (IATTR set).
-    fn data(octet: usize, field: &'static str, value: impl ToString) -> Self {
-        let status = Status::CONNECT_INVALID_PARAMETERS;
-        ConnectRefused {
-            result: octet as u32 | 1 << 16,
-            ..ConnectRefused::new(status, field, value)
-        }
-    }
-}
-
-/// A name as the host has sent it: printable, and no longer than an NQN may be.
-fn show_name(field: &[u8; 256]) -> String {
-    let end = field.iter().position(|&octet| octet == 0).unwrap_or(NQN_BYTES_MAX);
-    format!("\"{}\"", field[..end.min(NQN_BYTES_MAX)].escape_ascii())
-}
-
-/// A name that is an NQN, in quotation marks.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.as_bytes().escape_ascii())
-}
-
-/// How logs call a host.
-#[must_use]
-pub fn host_name(hostnqn: &str) -> &str {
-    if hostnqn.is_empty() { "anonymous" } else { hostnqn }
-}
 
 /// Authentication requirements of a Connect's completion. Hosts take the second bit as an order to make a PSK.
 fn requirements(asked: Option<&Asked>) -> u32 {
@@ -130,76 +33,6 @@ fn requirements(asked: Option<&Asked>) -> u32 {
         Some(Concatenation::Required) => AUTHREQ_ATR | AUTHREQ_ASCR,
         Some(_) => AUTHREQ_ATR,
     }
-}
-
-/// Connect data whose names are well formed.
-pub(super) struct Names<'a> {
-    pub(super) subnqn: &'a str,
-    /// Empty for an anonymous host: some hosts have no name unless they are given one.
-    pub(super) hostnqn: &'a str,
-    pub(super) hostid: [u8; 16],
-    pub(super) cntlid: u16,
-}
-
-impl<'a> Names<'a> {
-    fn parse(data: &'a ConnectData) -> Result<Self, ConnectRefused> {
-        let subnqn = parse_nqn(&data.subnqn).ok_or_else(|| bad_subnqn(data))?;
-        let hostnqn = match data.hostnqn[0] {
-            0 => "",
-            _ => parse_nqn(&data.hostnqn).ok_or_else(|| bad_hostnqn(data))?,
-        };
-        Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
-    }
-
-    /// A queue with these names.
-    fn queue(&self, cntlid: u16, qid: u16) -> Connected {
-        Connected {
-            cntlid,
-            qid,
-            entries: 0,
-            sq_flow_control: false,
-            class: Class::Normal,
-            kind: ControllerKind::Io,
-            keep_alive: Duration::ZERO,
-            subnqn: self.subnqn.into(),
-            hostnqn: self.hostnqn.into(),
-            hostid: self.hostid,
-            other_hostid: None,
-            shared: Arc::default(),
-            asked: None,
-            context: [0; 32],
-            result: 0,
-            claim: Claim::default(),
-        }
-    }
-
-    pub(super) fn bad_subnqn(&self) -> ConnectRefused {
-        ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", quoted(self.subnqn))
-    }
-
-    fn bad_hostnqn(&self) -> ConnectRefused {
-        ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", quoted(self.hostnqn))
-    }
-}
-
-/// Every controller that there may be is there.
-pub(super) fn no_controller_left(count: usize) -> ConnectRefused {
-    // Another try may find one free: no Do Not Retry.
-    let status = Status::CONNECT_CONTROLLER_BUSY;
-    let value = format!("{count}, --max-controllers and --cntlid-range say how many may be");
-    ConnectRefused { status, ..ConnectRefused::new(status, "controllers in use", value) }
-}
-
-fn bad_subnqn(data: &ConnectData) -> ConnectRefused {
-    ConnectRefused::data(offset_of!(ConnectData, subnqn), "SUBNQN", show_name(&data.subnqn))
-}
-
-fn bad_hostnqn(data: &ConnectData) -> ConnectRefused {
-    ConnectRefused::data(offset_of!(ConnectData, hostnqn), "HOSTNQN", show_name(&data.hostnqn))
-}
-
-fn bad_cntlid(cntlid: u16) -> ConnectRefused {
-    ConnectRefused::data(offset_of!(ConnectData, cntlid), "CNTLID", cntlid)
 }
 
 /// Whether `data` names the host and the subsystem that the stream was secured with.

@@ -3,7 +3,7 @@
 use super::config::Limits;
 use super::controller::Controller;
 use super::discovery::Discovery;
-use super::lba_status::LookUp;
+use super::outcome::LookUp;
 use super::subsystem::Subsystem;
 use super::target_event::TargetEvent;
 use roadtrain_proto::error::CommandError;

@@ -1,13 +1,15 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
-use super::admin::Outcome;
-use super::config::{FrameListener, Limits, NamespaceConfig, TargetConfig};
+use super::claims::{Claims, HostIds};
+use super::config::{Limits, NamespaceConfig, TargetConfig};
+use super::config_error::ConfigError;
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
 use super::events::Notice;
-use super::grant::{Claims, HostIds};
 use super::kind::ControllerKind;
+use super::listen::FrameListener;
 use super::namespace::NamespaceTable;
-use super::operations::{ConfigError, Operation};
+use super::operations::Operation;
+use super::outcome::Outcome;
 use super::property::Issuer;
 use super::reservations::Reservations;
 use super::subsystem::Subsystem;

@@ -2,10 +2,10 @@
 
 use super::aborts::Aborts;
 use super::ana::{AnaOfController, AnaState};
+use super::carrier::Admission;
 use super::error_log::ErrorLog;
 use super::events::Events;
 use super::feature_values::Features;
-use super::grant::Admission;
 use super::keep_alive::KeepAlive;
 use super::kind::ControllerKind;
 use super::property::Properties;
@@ -95,6 +95,11 @@ impl Controller {
     /// address, so no port either.
     pub(super) fn keeps_order(&self) -> bool {
         self.local.port() != 0
+    }
+
+    /// Its host has proved who it is when the admin queue was granted.
+    pub(super) fn has_proved(&self) -> bool {
+        self.admissions.get(&0).is_some_and(|admission| admission.is_proof())
     }
 
     /// No command is in a store, and none will be: at shutdown or after a reset.

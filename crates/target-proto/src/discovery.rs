@@ -1,8 +1,8 @@
 //! The discovery log as one host sees it.
 
-use super::config::{FrameListener, Limits, Listener, TlsUse};
+use super::config::Limits;
 use super::controller::Controller;
-use super::listen;
+use super::listen::{self, FrameListener, Listener, TlsUse};
 use super::subsystem::Subsystem;
 use core::net::{IpAddr, SocketAddr};
 use roadtrain_wire::discovery::{

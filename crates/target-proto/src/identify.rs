@@ -10,7 +10,7 @@ use super::events::AER_MAX;
 use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
 use super::keep_alive::KAS;
-use super::kind::ControllerKind;
+use super::kind::optional_events;
 use super::namespace::Namespace;
 use super::property::VERSION;
 use super::resets::RESETS_MAX;
@@ -20,7 +20,7 @@ use roadtrain_wire::fabrics::{CNTLID_DYNAMIC, nqn_field};
 use roadtrain_wire::identify::{
     CSI_NVM, IDENTIFY_BYTES, IdentifyCommandSets, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespaceNvm, NSID_ALL, NamespaceDescriptor, NamespaceList, anacap, ascii_field, cdfs,
-    cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, oaes, ofcs, oncs, sgls, vwc,
+    cmic, cns, cntrltype, ctratt, fuses, lpa, oacs, ofcs, oncs, sgls, vwc,
 };
 use roadtrain_wire::sqe::SQE_BYTES;
 use roadtrain_wire::status::Status;
@@ -30,16 +30,6 @@ use roadtrain_wire::zerocopy::{FromZeros, Immutable, IntoBytes};
 pub(super) const REVISION: &str = env!("CARGO_PKG_VERSION");
 /// Direct discovery controller.
 const DCTYPE_DIRECT: u8 = 1;
-
-/// Asynchronous events a controller may send (OAES).
-pub(super) fn optional_events(kind: ControllerKind) -> u32 {
-    match kind {
-        ControllerKind::Io => {
-            oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE | oaes::CROSS_CONTROLLER_RESET
-        }
-        ControllerKind::Discovery => oaes::DISCOVERY_LOG,
-    }
-}
 
 /// Executes an Identify command; the page goes to `out`.
 pub(super) fn execute(context: &mut Context<'_>, out: &mut Vec<u8>) -> Result<u64, CommandError> {

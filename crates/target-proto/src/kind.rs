@@ -1,5 +1,6 @@
 //! Kinds of controller.
 
+use roadtrain_wire::identify::oaes;
 use roadtrain_wire::sqe::opcode;
 
 /// Kinds of controller.
@@ -27,5 +28,15 @@ pub(super) fn supported_opcodes(kind: ControllerKind) -> &'static [u8] {
     match kind {
         ControllerKind::Io => &ALL,
         ControllerKind::Discovery => ALL.split_at(6).0,
+    }
+}
+
+/// Asynchronous events a controller may send (OAES).
+pub(super) fn optional_events(kind: ControllerKind) -> u32 {
+    match kind {
+        ControllerKind::Io => {
+            oaes::NAMESPACE_ATTRIBUTE | oaes::ANA_CHANGE | oaes::CROSS_CONTROLLER_RESET
+        }
+        ControllerKind::Discovery => oaes::DISCOVERY_LOG,
     }
 }

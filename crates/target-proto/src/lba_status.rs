@@ -4,49 +4,16 @@
 use super::config::NAMESPACES_MAX;
 use super::context::{Context, octet};
 use super::namespace::Namespace;
+use super::outcome::LookUp;
 use core::time::Duration;
 use roadtrain_proto::error::CommandError;
-use roadtrain_proto::op::ByteRange;
-use roadtrain_wire::lba_status::{GetLbaStatus, LbaStatusList, action, condition};
+use roadtrain_wire::lba_status::{GetLbaStatus, action};
 use roadtrain_wire::status::Status;
-
-/// Blocks of a namespace of which the host wants to know whether they are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookUp {
-    /// The namespace.
-    pub nsid: u32,
-    /// Its block size as a power of two.
-    pub lba_shift: u8,
-    /// The first block.
-    pub slba: u64,
-    /// How many they are.
-    pub blocks: u64,
-    /// Octets of the list.
-    pub bytes: u32,
-    /// Longest wait for the store.
-    pub patience: Duration,
-}
 
 /// Longest wait for a store, ...
 const PATIENCE: Duration = Duration::from_secs(1);
 /// ... or this part of the keep-alive timeout: a host may wait no longer for an answer before it gives its connection up.
 const KEEP_ALIVE_PART: u32 = 4;
-
-impl LookUp {
-    /// The range in octets.
-    #[must_use]
-    pub fn range(&self) -> ByteRange {
-        ByteRange { offset: self.slba << self.lba_shift, len: self.blocks << self.lba_shift }
-    }
-
-    /// A list in `place` that calls all of the range allocated: what is always true enough, as nobody takes data for a
-    /// hole by that.
-    pub fn call_allocated(&self, place: &mut [u8]) {
-        let mut list = LbaStatusList::new(place);
-        let is_whole = list.add(self.slba, self.blocks);
-        list.end(if is_whole { condition::COMPLETE } else { condition::NO_ROOM });
-    }
-}
 
 /// Checks a Get LBA Status command.
 pub(super) fn parse(context: &Context<'_>) -> Result<LookUp, CommandError> {

@@ -72,8 +72,12 @@ mod ana;
 mod appearance;
 mod authentication;
 pub mod buffer_shares;
+mod carrier;
+mod claims;
 mod config;
+mod config_error;
 mod connect;
+mod connected;
 mod context;
 mod control;
 mod controller;
@@ -94,27 +98,30 @@ mod listen;
 mod log_page;
 mod namespace;
 mod operations;
+mod outcome;
 mod property;
 mod removed;
 mod resets;
+mod revocation;
 mod subsystem;
 mod target_event;
+mod ways;
 
-pub use admin::Outcome;
 pub use admission::{Admission, Admitted, ConnectionLimits, Full};
 pub use ana::{AnaListener, AnaState, AnaStates};
 pub use authentication::{Asked, Authentication, Authenticator, Reaction, Verdict};
 pub use config::{
-    Description, FrameListener, Limits, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig,
-    TargetConfig, TlsUse,
+    Description, Limits, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
-pub use connect::{ConnectRefused, Connected, host_name};
+pub use config_error::{ConfigError, Place};
+pub use connected::{ConnectRefused, Connected, host_name};
 pub use control::Target;
 pub use controller::{ControllerShared, ControllerView, Usage};
 pub use identity::NamespaceId;
 pub use image::ImageError;
 pub use kind::ControllerKind;
-pub use lba_status::LookUp;
+pub use listen::{FrameListener, Listener, TlsUse};
 pub use namespace::NamespaceTable;
-pub use operations::{ConfigError, Operation, Place};
+pub use operations::Operation;
+pub use outcome::{LookUp, Outcome};
 pub use target_event::{CloseReason, TargetEvent, TurnOf};

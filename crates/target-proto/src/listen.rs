@@ -1,9 +1,53 @@
-//! At which listeners a subsystem can be reached.
+//! Listeners, and the subsystems that can be reached at them.
 
-use super::ana::{AnaState, plain};
-use super::config::Listener;
 use core::net::SocketAddr;
+use roadtrain_wire::ana::AnaState;
 use std::collections::BTreeMap;
+
+/// Use of TLS at a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TlsUse {
+    /// Connections are not secured.
+    #[default]
+    Off,
+    /// Those that begin with TLS are.
+    Allowed,
+    /// All are; others are refused.
+    Required,
+}
+
+/// An address the target listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Port identifier in discovery log entries.
+    pub portid: u16,
+    /// Address; an unspecified one (`0.0.0.0`, `::`) is shown as the address the host has reached. In what somebody
+    /// asks for, port 0 is one that the system chooses.
+    pub address: SocketAddr,
+    /// Use of TLS there.
+    pub tls: TlsUse,
+    /// Only subsystems that name the address can be reached there.
+    pub named_only: bool,
+}
+
+impl Listener {
+    /// True if both are one, which may ask for something else.
+    #[must_use]
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        (self.portid, self.address) == (other.portid, other.address)
+    }
+}
+
+/// A port on Ethernet that the target is reached at without TCP (docs/reference/ethernet.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameListener {
+    /// MAC address.
+    pub address: [u8; 6],
+    /// EtherType of its frames.
+    pub ethertype: u16,
+    /// VLAN whose tag its frames carry.
+    pub vlan: Option<u16>,
+}
 
 /// Listeners that a subsystem names.
 type Named = BTreeMap<SocketAddr, AnaState>;
@@ -42,9 +86,13 @@ pub(super) fn is_reached(address: SocketAddr, local: SocketAddr) -> bool {
     is_ip && there.port() == here.port()
 }
 
+/// An address by what it says alone: no flow and no scope, and IPv4 as such.
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::config::TlsUse;
     use super::*;
 
     fn at(text: &str) -> SocketAddr {

@@ -306,7 +306,7 @@ impl<C: Copy> Presences<C> {
 mod tests {
     use super::*;
     use crate::ControllerKind;
-    use crate::grant::Claim;
+    use crate::connected::Claim;
     use core::time::Duration;
     use roadtrain_proto::policy::Class;
 

@@ -7,16 +7,13 @@
 //! The same operations work on what somebody asks for, where a namespace says where its blocks are kept, and on
 //! what hosts see, where it has a size and an identity: [`Description`] is what both have in common.
 
-mod error;
-
-pub use error::{ConfigError, Place};
-
 use super::ana::{AnaListener, AnaState};
 use super::authentication::Authentication;
 use super::config::{
-    Description, Listener, NamespaceConfig, SubsystemConfig, TargetConfig, TlsUse, check_host,
-    check_namespace,
+    Description, NamespaceConfig, SubsystemConfig, TargetConfig, check_host, check_namespace,
 };
+use super::config_error::{ConfigError, Place};
+use super::listen::{Listener, TlsUse};
 use super::rate::Rates;
 use core::fmt;
 use core::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Why a configuration, or a change to it, cannot be.
 
-use crate::ana::AnaListener;
+use super::ana::AnaListener;
 use core::fmt;
 use core::net::SocketAddr;
 use thiserror::Error;
@@ -27,11 +27,11 @@ pub enum Place {
 }
 
 impl Place {
-    pub(crate) fn subsystem(nqn: &str) -> Place {
+    pub(super) fn subsystem(nqn: &str) -> Place {
         Place::Subsystem(nqn.to_owned())
     }
 
-    pub(crate) fn namespace(nqn: &str, nsid: u32) -> Place {
+    pub(super) fn namespace(nqn: &str, nsid: u32) -> Place {
         Place::Namespace(nqn.to_owned(), nsid)
     }
 }

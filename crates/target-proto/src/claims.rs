@@ -1,0 +1,80 @@
+//! Identifiers that hosts name or are given: those of controllers, while they are claimed, and those of hosts.
+
+use super::connected::Connected;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Identifiers of controllers that are claimed: the latest claim to each.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_cntlid: BTreeMap<u16, u64>,
+    last: u64,
+}
+
+impl Claims {
+    pub(super) fn enter(&mut self, cntlid: u16) -> u64 {
+        self.last += 1;
+        self.by_cntlid.insert(cntlid, self.last);
+        self.last
+    }
+
+    pub(super) fn contains(&self, cntlid: u16) -> bool {
+        self.by_cntlid.contains_key(&cntlid)
+    }
+
+    /// The identifier that was claimed first, of those that may be given away.
+    pub(super) fn oldest(&self, may_be: impl Fn(&u16) -> bool) -> Option<u16> {
+        let claims = self.by_cntlid.iter().filter(|(cntlid, _)| may_be(cntlid));
+        claims.min_by_key(|(_, number)| **number).map(|(cntlid, _)| *cntlid)
+    }
+
+    /// Ends a claim. False if the identifier was given to a newer one.
+    pub(super) fn take(&mut self, cntlid: u16, number: u64) -> bool {
+        let is_it = self.by_cntlid.get(&cntlid) == Some(&number);
+        if is_it {
+            self.by_cntlid.remove(&cntlid);
+        }
+        is_it
+    }
+}
+
+/// Identifiers of hosts (HOSTID), each bound at a subsystem to the NQN that has proved itself there with it first:
+/// reservations of its namespaces go by them. A host that may use one subsystem takes no identifier at others.
+#[derive(Debug, Default)]
+pub(super) struct HostIds(BTreeMap<(Arc<str>, [u8; 16]), Arc<str>>);
+
+/// Most that are bound to one NQN at a subsystem: some hosts make one for each Connect.
+const HOSTIDS_MAX: usize = 64;
+
+impl HostIds {
+    /// Binds an identifier to the NQN that has proved itself, if it is nobody's.
+    ///
+    /// # Errors
+    /// The NQN that has it.
+    pub(super) fn enter(&mut self, queue: &Connected, is_proved: bool) -> Result<(), Arc<str>> {
+        let Connected { subnqn, hostnqn, hostid, .. } = queue;
+        let key = (subnqn.clone(), *hostid);
+        match self.0.get(&key) {
+            Some(owner) if owner != hostnqn => return Err(owner.clone()),
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let is_own =
+            |((at, _), owner): &(&(Arc<str>, _), &Arc<str>)| at == subnqn && *owner == hostnqn;
+        let own = || self.0.iter().filter(is_own).count();
+        if is_proved && *hostid != [0; 16] && own() < HOSTIDS_MAX {
+            self.0.insert(key, hostnqn.clone());
+        }
+        Ok(())
+    }
+
+    /// Forgets those of hosts that have no key any more.
+    pub(super) fn retain(&mut self, has_key: impl Fn(&str) -> bool) {
+        self.0.retain(|_, owner| has_key(owner));
+    }
+
+    /// Forgets those of a subsystem that is gone.
+    pub(super) fn forget(&mut self, subnqn: &str) {
+        self.0.retain(|(at, _), _| **at != *subnqn);
+    }
+}

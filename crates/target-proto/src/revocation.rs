@@ -1,0 +1,138 @@
+//! Controllers that end as keys, TLS or listeners change: those that would not be let in any more as they were
+//! ([`Target::end_unadmitted`]), or whose hosts have no key any more.
+
+use super::authentication::{Asked, Authentication};
+use super::carrier::{Admission, Carrier};
+use super::connected::Connected;
+use super::control::Target;
+use super::controller::Controller;
+use super::kind::ControllerKind;
+use super::listen::{self, Listener, TlsUse};
+use super::target_event::CloseReason;
+use core::net::SocketAddr;
+use roadtrain_proto::security::TlsHosts;
+use roadtrain_proto::security::dhchap::Concatenation;
+
+/// Everything that decides about the admission of a queue, apart from its names.
+struct Rules<'a> {
+    authentication: &'a Authentication,
+    tls_hosts: &'a TlsHosts,
+    listeners: &'a [Listener],
+}
+
+impl Rules<'_> {
+    /// The carrier of a plain queue by now: its listener may have another use of TLS. `None` where that takes nothing
+    /// but TLS.
+    fn carrier(&self, carrier: Carrier, local: SocketAddr) -> Option<Carrier> {
+        if carrier.is_secured() {
+            return Some(carrier);
+        }
+        let here = self.listeners.iter().filter(|one| listen::is_reached(one.address, local));
+        let mut uses = here.map(|listener| listener.tls).peekable();
+        if uses.peek().is_none() {
+            return Some(carrier); // a listener that is gone leaves its connections
+        }
+        let uses: Vec<TlsUse> = uses.collect();
+        if uses.contains(&TlsUse::Off) {
+            Some(Carrier::Plain)
+        } else {
+            uses.contains(&TlsUse::Allowed).then_some(Carrier::Securable)
+        }
+    }
+
+    /// True if a queue of that controller would be let in again as it was.
+    fn admits(&self, controller: &Controller, qid: u16, admission: Admission) -> bool {
+        let Admission { carrier, is_authenticated } = admission;
+        let (host, subsystem) = (&*controller.hostnqn, &*controller.subnqn);
+        let Some(carrier) = self.carrier(carrier, controller.local) else { return false };
+        let is_discovery = controller.kind == ControllerKind::Discovery;
+        let authentication = self.authentication;
+        let needs_tls = authentication.tls_at.contains(subsystem)
+            || authentication.needs_tls(self.tls_hosts, carrier, (host, subsystem));
+        if needs_tls && !carrier.is_secured() {
+            return false;
+        }
+        let concatenation = authentication.concatenation(carrier, qid, subsystem);
+        let asks = || authentication.asks(host, subsystem, is_discovery, concatenation).is_some();
+        is_authenticated || carrier == Carrier::Generated || !asks()
+    }
+}
+
+impl Target {
+    /// Proof that the host of a queue is asked for by now.
+    #[must_use]
+    pub fn asked(&self, connected: &Connected) -> Option<Asked> {
+        let is_discovery = connected.kind == ControllerKind::Discovery;
+        let concatenation = Concatenation::Refused;
+        let (hostnqn, subnqn) = (&connected.hostnqn, &connected.subnqn);
+        self.config.authentication.asks(hostnqn, subnqn, is_discovery, concatenation)
+    }
+
+    /// True if a host has the same keys as when it connected this queue.
+    #[must_use]
+    pub fn has_keys_of(&self, connected: &Connected) -> bool {
+        let keys = |asked: Option<&Asked>| {
+            asked.map(|asked| (asked.parties.clone(), asked.former.clone()))
+        };
+        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_ref())
+    }
+
+    /// Ends the controllers that would not be let in any more as they were, by these rules.
+    pub(super) fn end_unadmitted(
+        &mut self,
+        authentication: &Authentication,
+        listeners: &[Listener],
+    ) {
+        let rules = Rules { authentication, tls_hosts: &self.tls_hosts, listeners };
+        let is_admitted = |one: &Controller| {
+            let mut queues = one.admissions.iter();
+            let is_there = |qid: u16| qid == 0 || one.queues.contains(&qid);
+            queues.all(|(&qid, &way)| !is_there(qid) || rules.admits(one, qid, way))
+        };
+        let ended = self.controllers.values().filter(|one| !is_admitted(one));
+        let ended: Vec<u16> = ended.map(|one| one.cntlid).collect();
+        for cntlid in ended {
+            self.drop_controller(cntlid, CloseReason::ProofRequired);
+        }
+    }
+
+    /// The hosts that have a key for TLS by now. Controllers of those that have none any more end, as do connections
+    /// that were secured and are not any controller's yet, and plain ones of hosts that have to use TLS now.
+    pub fn set_tls_hosts(&mut self, hosts: TlsHosts) {
+        let had = std::mem::replace(&mut self.tls_hosts, hosts);
+        let have = self.tls_hosts.clone();
+        self.end_hosts(|host, subnqn| had.has(host, subnqn) && !have.has(host, subnqn));
+        let (authentication, listeners) =
+            (self.config.authentication.clone(), self.config.listeners.clone());
+        self.host_ids.retain(|host| authentication.knows(host) || have.knows(host));
+        self.end_unadmitted(&authentication, &listeners);
+    }
+
+    /// Ends the controllers of hosts that have a key now, and none in `next`.
+    pub(super) fn end_keyless(&mut self, next: &Authentication) {
+        let had = &self.config.authentication;
+        let ended = self.controllers_of(|host, subnqn| {
+            had.has_key(host, subnqn) && !next.has_key(host, subnqn)
+        });
+        self.end(ended);
+        self.host_ids.retain(|host| next.knows(host) || self.tls_hosts.knows(host));
+    }
+
+    fn end_hosts(&mut self, is_gone: impl Fn(&str, &str) -> bool) {
+        let ended = self.controllers_of(is_gone);
+        self.end(ended);
+    }
+
+    /// The controllers of such hosts at such subsystems.
+    fn controllers_of(&self, is_meant: impl Fn(&str, &str) -> bool) -> Vec<u16> {
+        let all = self.controllers.values();
+        let meant = all.filter(|one| is_meant(&one.hostnqn, &one.subnqn));
+        meant.map(|one| one.cntlid).collect()
+    }
+
+    fn end(&mut self, ended: Vec<u16>) {
+        for cntlid in ended {
+            self.drop_controller(cntlid, CloseReason::KeyRemoved);
+        }
+    }
+}
