@@ -8,7 +8,6 @@
 //! roadtrain-group   has the target follow: another configuration, other gateways that are there
 //! ```
 
-use super::control::Served;
 use crate::args::{CephArgs, CntlidRange, ServeArgs};
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
@@ -38,6 +37,21 @@ const RETRY_REFUSED: Duration = Duration::from_secs(20);
 const LEAVE_WAIT: Duration = Duration::from_secs(15);
 /// How long the first share may take to be served before the target says that it is ready all the same.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
+
+/// Namespaces that are served, by subsystem.
+pub(super) type Serves = BTreeMap<String, Vec<u32>>;
+
+/// A running target that follows its group.
+pub(super) trait Follower: Send + Sync {
+    /// Exports what `new` says from now on, or what it has exported, with the share that this gateway has by now.
+    ///
+    /// # Errors
+    /// It cannot be; nothing has changed then.
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome;
+
+    /// Where it listens, and the namespaces that hosts reach here.
+    fn served(&self) -> (Vec<String>, Serves);
+}
 
 /// This gateway in its group.
 pub(super) struct Member {
@@ -174,11 +188,11 @@ impl Member {
     ///
     /// # Errors
     /// Another gateway has taken the name, the group cannot be reached, or there are no threads.
-    pub(super) fn start(self: &Arc<Self>, served: &Arc<Served>) -> Outcome {
+    pub(super) fn start(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) -> Outcome {
         self.first_beat()?;
         let member = self.clone();
         thread::Builder::new().name("roadtrain-beat".into()).spawn(move || member.beat())?;
-        let (member, of) = (self.clone(), Arc::downgrade(served));
+        let (member, of) = (self.clone(), Arc::downgrade(served) as Weak<dyn Follower>);
         thread::Builder::new().name("roadtrain-group".into()).spawn(move || member.follow(&of))?;
         let until = Instant::now() + FIRST_WAIT;
         let mut state = self.lock();
@@ -200,13 +214,13 @@ impl Member {
     }
 
     /// The others serve from now on what is served here. Waits for that, but not for long: the cluster may be away.
-    pub(super) fn leave(self: &Arc<Self>, served: &Arc<Served>) {
+    pub(super) fn leave(self: &Arc<Self>, served: &Arc<impl Follower + 'static>) {
         self.lock().is_leaving = true;
         self.changed.notify_all();
         let (done, is_done) = mpsc::channel();
         let (member, served) = (self.clone(), served.clone());
         let hand_over = move || {
-            member.hand_over(&served);
+            member.hand_over(&*served);
             let _ = done.send(());
         };
         let begun = thread::Builder::new().name("roadtrain-leave".into()).spawn(hand_over);
@@ -215,7 +229,7 @@ impl Member {
         }
     }
 
-    fn hand_over(&self, served: &Served) {
+    fn hand_over(&self, served: &dyn Follower) {
         let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.group.leave(&self.name, beating.written) {
             warn!("the other gateways see in a few seconds that this one has left: {error}");
@@ -335,7 +349,7 @@ impl Member {
     }
 
     /// Has the target follow, until it leaves.
-    fn follow(&self, served: &Weak<Served>) {
+    fn follow(&self, served: &Weak<dyn Follower>) {
         let mut said = None;
         let mut is_due = Instant::now();
         loop {
@@ -354,11 +368,11 @@ impl Member {
                 (state.version, state.living.clone(), state.applied.clone().unwrap_or_default())
             };
             let Some(served) = served.upgrade() else { return };
-            if self.apply(&served, (version, living), applied) {
+            if self.apply(&*served, (version, living), applied) {
                 is_due = Instant::now();
             }
             if Instant::now() >= is_due {
-                self.say(&served, &mut said);
+                self.say(&*served, &mut said);
                 is_due = Instant::now() + SAY;
             }
         }
@@ -367,7 +381,7 @@ impl Member {
     /// Has the target follow what is new. Whether something was.
     fn apply(
         &self,
-        served: &Served,
+        served: &dyn Follower,
         (version, living): (u64, BTreeSet<String>),
         applied: Applied,
     ) -> bool {
@@ -401,7 +415,7 @@ impl Member {
     /// Serves the configuration that there is now. One that this gateway cannot serve is left, and tried again now and then.
     fn read(
         &self,
-        served: &Served,
+        served: &dyn Follower,
         living: BTreeSet<String>,
         mut applied: Applied,
     ) -> Outcome<Applied> {
@@ -427,7 +441,7 @@ impl Member {
     }
 
     /// Says what is served here, if that has changed.
-    fn say(&self, served: &Served, last: &mut Option<Said>) {
+    fn say(&self, served: &dyn Follower, last: &mut Option<Said>) {
         let (listeners, serves) = served.served();
         let Applied { version, refused, .. } = self.lock().applied.clone().unwrap_or_default();
         let refused = refused.map(|Refused { version, why, .. }| (version, why));
@@ -504,9 +518,6 @@ fn namesake(group: &Group, name: &str) -> Failure {
         group.name()
     ))
 }
-
-/// What is served, by subsystem.
-pub(super) type Serves = BTreeMap<String, Vec<u32>>;
 
 #[cfg(test)]
 mod tests {

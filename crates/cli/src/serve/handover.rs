@@ -15,7 +15,8 @@
 //! makes sure that the other one is gone, and serves again.
 
 use super::AfterTakeover;
-use super::control::Served;
+use super::served::Served;
+use super::successor::{OPEN_LOOK, Successor};
 use super::{Mine, management, upgrade};
 use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
 use crate::failure::{Failure, Outcome};
@@ -42,19 +43,10 @@ use tracing::{error, info, warn};
 const PROCEED_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to open files and devices.
 const SERVING_WAIT: Duration = Duration::from_secs(30);
-/// How long it may take to end when it has failed; then it is ended.
-const END_WAIT: Duration = Duration::from_secs(5);
-/// How long files and devices may be in use after that, and the pause between two looks.
+/// Time for which files and devices may be in use after the end of a process that has failed.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 /// How long a request may have a store of volumes.
 const VOLUMES_WAIT: Duration = Duration::from_secs(30);
-pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
-
-/// The process that wants to go on.
-pub(super) struct Successor {
-    stream: UnixStream,
-    process: Process,
-}
 
 /// What has become of it.
 pub(super) enum End {
@@ -114,29 +106,6 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-impl Successor {
-    /// Makes sure that it has nothing open any more.
-    fn end(&self) -> Outcome {
-        let begun = Instant::now();
-        let mut is_told = false;
-        while self.process.is_alive() {
-            if begun.elapsed() >= END_WAIT && !is_told {
-                warn!(pid = self.process.pid, "the new process does not end: it is killed");
-                self.process.signal(rustix::process::Signal::KILL);
-                is_told = true;
-            }
-            if begun.elapsed() >= 2 * END_WAIT {
-                let pid = self.process.pid;
-                return Err(Failure::failed(format!(
-                    "process {pid} has not taken over, and cannot be ended: this one cannot serve again"
-                )));
-            }
-            thread::sleep(OPEN_LOOK);
-        }
-        Ok(())
-    }
 }
 
 /// Gives everything to `successor`.

@@ -1,7 +1,7 @@
 //! JSON-RPC at a running target: what it has made before, and who answers.
 
 use super::AfterTakeover;
-use super::control::Served;
+use super::served::Served;
 use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};

@@ -1,5 +1,6 @@
 //! `roadtrain serve`: runs a target until it is told to stop.
 
+mod changes;
 mod checks;
 mod control;
 #[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
@@ -7,7 +8,9 @@ mod group;
 mod handover;
 mod management;
 mod observed;
+mod served;
 mod snapshots;
+mod successor;
 mod takeover;
 mod upgrade;
 
@@ -17,7 +20,6 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{Signal, Signals};
 use crate::{logs, notify, output};
-use control::{Served, interfaces, listeners};
 use group::Member;
 use handover::End;
 use management::Management;
@@ -26,6 +28,7 @@ use roadtrain_manage::http;
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::Files;
 use roadtrain_target_engine::{ConfigError, Server, ServerConfig, ServerError};
+use served::{Served, interfaces, listeners};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;

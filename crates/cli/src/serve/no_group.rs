@@ -1,6 +1,5 @@
 //! In the place of `group` in a program without images of Ceph clusters: no target is a gateway of a group.
 
-use super::control::Served;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
@@ -30,11 +29,11 @@ impl Member {
         match *self {}
     }
 
-    pub(super) fn start(self: &Arc<Self>, _: &Arc<Served>) -> Outcome {
+    pub(super) fn start<T>(self: &Arc<Self>, _: &Arc<T>) -> Outcome {
         match **self {}
     }
 
-    pub(super) fn leave(self: &Arc<Self>, _: &Arc<Served>) {
+    pub(super) fn leave<T>(self: &Arc<Self>, _: &Arc<T>) {
         match **self {}
     }
 

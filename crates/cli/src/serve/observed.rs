@@ -1,6 +1,6 @@
 //! A target as others see it over HTTP.
 
-use super::control::Served;
+use super::served::Served;
 use roadtrain_manage::metrics::{Managed, Source};
 use roadtrain_reactor::metrics::Snapshot;
 use std::sync::Arc;

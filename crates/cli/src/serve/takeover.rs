@@ -1,6 +1,7 @@
 //! A target that takes over from a running one; what is said in between is in `handover`.
 
-use super::handover::{OPEN_LOOK, open_soon};
+use super::handover::open_soon;
+use super::successor::OPEN_LOOK;
 use crate::args::ServeArgs;
 use crate::config::ServeConfig;
 use crate::control::{Call, Known, Refusal, Released, Shared, socket};

@@ -1,6 +1,6 @@
 //! A target that starts the program anew, which then takes over: a new version that is installed at the same place.
 
-use super::control::{Served, lock};
+use super::served::{Served, lock};
 use crate::control::{Changed, Done, Refusal, Why, socket};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};

@@ -1,0 +1,434 @@
+//! A target while it runs: its state, and what is changed of it, by the control socket, RPC, a group and SIGHUP.
+
+use super::changes::{check_owner, operation};
+use super::group::Member;
+#[cfg(feature = "rbd")]
+use super::group::{Follower, Serves};
+use super::successor::Successor;
+use crate::addresses::Addresses;
+use crate::args::{AnaPort, RpcServeArgs};
+use crate::config::ServeConfig;
+use crate::control::{Change, Changed, Done, Refusal, Reply, Why};
+use crate::failure::{Failure, Outcome};
+use crate::mdns::Announcement;
+use crate::registry::{TargetEntry, TargetPlace, write_entry};
+use crate::signals;
+use crate::status::target::{TargetReport, Traffic};
+use crate::status::waiting::WaitReport;
+use crate::tls::TlsSpec;
+use roadtrain_manage::rpc::{Manager, Psks};
+use roadtrain_proto::security::TlsKeys;
+use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_target_engine::{
+    AnaListener, ConfigError, Export, Operation, Place, Server, ServerConfig, ServerError,
+};
+#[cfg(feature = "rbd")]
+use roadtrain_target_proto::SubsystemConfig;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Instant;
+use tracing::{info, warn};
+
+/// A running target, shared by the main thread and the one that answers.
+pub(super) struct Served {
+    /// Another one when a process that wanted to take over has failed.
+    server: Mutex<Arc<Server>>,
+    /// As the target was started, with the keys that hold by now.
+    engine_config: Mutex<ServerConfig>,
+    /// Another process wants to take over, and the main thread is to go on with it.
+    successor: Mutex<Option<Successor>>,
+    /// Who is to hear what becomes of a new process that this one has started.
+    pub(super) upgrader: Mutex<Option<UnixStream>>,
+    /// The main thread does, so nothing may change. It is set while `config` is locked.
+    is_leaving: AtomicBool,
+    /// What is written about it, and where, if it has a place.
+    place: Mutex<Option<(TargetEntry, PathBuf)>>,
+    interfaces: Addresses,
+    /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
+    config: Mutex<ServeConfig>,
+    file: Option<PathBuf>,
+    /// It is a gateway of a group, which says what is exported.
+    member: Option<Arc<Member>>,
+    begun: Instant,
+    /// Whether the file could be used when it was read last.
+    reloaded: AtomicBool,
+    /// What the command line says of RPC, which wins over the file.
+    options: OnceLock<RpcServeArgs>,
+    /// Who answers to RPC, as long as somebody does.
+    manager: Mutex<Weak<Manager>>,
+    /// What the local network is told, if it is.
+    announcement: Mutex<Option<Announcement>>,
+}
+
+impl Served {
+    pub(super) fn new(
+        (server, engine_config): (Server, ServerConfig),
+        place: Option<&TargetPlace>,
+        (config, file, member): (ServeConfig, Option<&Path>, Option<Arc<Member>>),
+    ) -> Served {
+        server.on_failure(signals::stop_self);
+        Served {
+            server: Mutex::new(Arc::new(server)),
+            engine_config: Mutex::new(engine_config),
+            successor: Mutex::default(),
+            upgrader: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
+            place: Mutex::new(place.map(|place| (place.entry.clone(), place.folder.clone()))),
+            interfaces: interfaces(&config),
+            config: Mutex::new(config),
+            file: file.map(Path::to_owned),
+            member,
+            begun: Instant::now(),
+            reloaded: AtomicBool::new(true),
+            options: OnceLock::new(),
+            manager: Mutex::default(),
+            announcement: Mutex::default(),
+        }
+    }
+
+    /// What the command line says of RPC, which wins over the file whenever that is read.
+    pub(super) fn manage_as(&self, options: &RpcServeArgs) {
+        self.options.get_or_init(|| options.clone());
+    }
+
+    /// That one answers to RPC from now on.
+    pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
+        *lock(&self.manager) = Arc::downgrade(manager);
+    }
+
+    /// Who answers to RPC.
+    pub(super) fn manager(&self) -> Option<Arc<Manager>> {
+        lock(&self.manager).upgrade()
+    }
+
+    /// Does all of what RPC has asked for, or nothing; hosts have `psks` then, if they are given.
+    ///
+    /// # Errors
+    /// What cannot be; `None`: nothing may change now.
+    pub(super) fn apply_all(
+        &self,
+        operations: &[Operation<Export>],
+        psks: Option<Psks>,
+    ) -> Result<(), Option<ConfigError>> {
+        let _config = lock(&self.config);
+        self.check_stays().map_err(|_| None)?;
+        let server = self.server();
+        let changes = server.apply(operations)?;
+        if let Some(psks) = psks {
+            if let Some(tls) = &mut lock(&self.engine_config).tls {
+                tls.keys.at.clone_from(&psks);
+            }
+            server.set_tls_keys_at(psks);
+        }
+        info!(changes = changes.len(), "changed by RPC");
+        self.write_listeners();
+        Ok(())
+    }
+
+    /// Tells the local network from now on where discovery can be asked.
+    ///
+    /// # Errors
+    /// There is no socket for it.
+    pub(super) fn announce(&self) -> Outcome {
+        let mut announcement = Announcement::new()?;
+        announcement.show(&self.server().addresses());
+        *lock(&self.announcement) = Some(announcement);
+        Ok(())
+    }
+
+    /// Tells it that this is over; whether it was told before.
+    pub(super) fn withdraw(&self) -> bool {
+        let announcement = lock(&self.announcement).take();
+        announcement.is_some()
+    }
+
+    /// Its name, if it has one.
+    pub(super) fn id(&self) -> Option<String> {
+        lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
+    }
+
+    /// The target that runs.
+    pub(super) fn server(&self) -> Arc<Server> {
+        lock(&self.server).clone()
+    }
+
+    /// Another one runs from now on, and everything may change again.
+    pub(super) fn replace(&self, server: Server) {
+        server.on_failure(signals::stop_self);
+        *lock(&self.server) = Arc::new(server);
+        self.write_listeners();
+    }
+
+    pub(super) fn engine_config(&self) -> ServerConfig {
+        lock(&self.engine_config).clone()
+    }
+
+    pub(super) fn listens_on_ethernet(&self) -> bool {
+        !self.interfaces.is_empty()
+    }
+
+    /// That one is to take over; `false`: another one does already.
+    pub(super) fn set_successor(&self, successor: Successor) -> bool {
+        let mut waiting = lock(&self.successor);
+        let is_first = waiting.is_none() && !self.is_leaving.load(Ordering::Acquire);
+        if is_first {
+            *waiting = Some(successor);
+        }
+        is_first
+    }
+
+    /// The one that is to take over. Nothing may change until [`Served::stay`].
+    pub(super) fn leave(&self) -> Option<Successor> {
+        let _config = lock(&self.config);
+        let successor = lock(&self.successor).take()?;
+        self.is_leaving.store(true, Ordering::Release);
+        Some(successor)
+    }
+
+    /// This process serves on.
+    pub(super) fn stay(&self) {
+        self.is_leaving.store(false, Ordering::Release);
+    }
+
+    /// Whether changes can be made; `config` is locked.
+    fn check_stays(&self) -> Result<(), Refusal> {
+        match self.is_leaving.load(Ordering::Acquire) {
+            true => Err(Refusal::new(Why::Failed, "another process takes over")),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the configuration again: the file, or what the group has.
+    ///
+    /// # Errors
+    /// The file cannot be; nothing has changed then.
+    pub(super) fn reload(&self) -> Outcome<Done> {
+        if let Some(member) = &self.member {
+            member.retry();
+            let hint = format!("{} is followed all the time", member.source());
+            return Ok(Done { changes: Vec::new(), hint: Some(hint) });
+        }
+        let done = self.read_again();
+        if self.file.is_some() {
+            self.reloaded.store(done.is_ok(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Where HTTP is answered, if the file says so.
+    pub(super) fn metrics_address(&self) -> Option<SocketAddr> {
+        lock(&self.config).metrics
+    }
+
+    /// Where what RPC has made is kept.
+    pub(super) fn state_file(&self) -> Option<PathBuf> {
+        std::path::absolute(lock(&self.config).state.as_deref()?).ok()
+    }
+
+    fn read_again(&self) -> Outcome<Done> {
+        let Some(file) = &self.file else {
+            return Err(Failure::usage("there is no configuration file to read again"));
+        };
+        let mut config = lock(&self.config);
+        self.check_stays()?;
+        let new = ServeConfig::read_for(file, self.options.get_or_init(Default::default))?;
+        let kept = config.needs_restart(&new);
+        let hint = (!kept.is_empty()).then(|| {
+            format!(
+                "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a \
+                 restart or a takeover: {}",
+                file.display(),
+                kept.join(", ")
+            )
+        });
+        hint.iter().for_each(|hint| warn!("{hint}"));
+        let changes = self.adopt(&mut config, new, &file.display().to_string())?;
+        Ok(Done { changes, hint })
+    }
+
+    /// Exports what `new` says from now on, which is `from` there. What has changed for hosts.
+    fn adopt(
+        &self,
+        config: &mut ServeConfig,
+        new: ServeConfig,
+        from: &str,
+    ) -> Outcome<Vec<Changed>> {
+        let (listen, mut exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+        let authentication = new.authentication()?;
+        let tls_at = new.tls_at()?;
+        let read = |tls: &TlsSpec| tls.config(tls_at.clone());
+        let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
+        let keys = keys.unwrap_or_default();
+        new.check_keys(&keys).map_err(Failure::usage)?;
+        let (server, tls, ana) =
+            (self.server(), (new.tls_mode().into(), &tls_at), new.ana_states()?);
+        let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls.0);
+        let managed = self.manager().map(|manager| manager.model());
+        managed
+            .map_or(Ok(()), |model| model.check_listeners(&listen, tls_of))
+            .map_err(Failure::usage)?;
+        let changes = match &self.member {
+            None => server.reconfigure(&listen, &exports, &authentication, tls, &ana),
+            Some(member) => {
+                member.share(&mut exports);
+                server.follow(&exports, &authentication)
+            }
+        };
+        let changes = changes.map_err(ServerError::from)?;
+        if let Some(tls) = &mut lock(&self.engine_config).tls {
+            let at = std::mem::take(&mut tls.keys.at);
+            tls.keys = TlsKeys { at, ..keys.clone() };
+        }
+        server.set_tls_keys(keys);
+        info!(changes = changes.len(), "reloaded {from}");
+        let ServeConfig {
+            address,
+            port,
+            listeners,
+            ana,
+            subsystems,
+            authentication,
+            hosts,
+            tls,
+            ..
+        } = new;
+        let old = config.clone();
+        let new = ServeConfig { address, port, subsystems, authentication, hosts, tls, ..old };
+        *config = ServeConfig { listeners, ana, ..new };
+        self.write_listeners();
+        Ok(changes.iter().map(Changed::from).collect())
+    }
+
+    pub(super) fn apply(&self, changes: Vec<Change>) -> Reply {
+        let _config = lock(&self.config);
+        self.check_stays()?;
+        let server = self.server();
+        let (mut exports, (seen, _)) = (server.exports(), server.view());
+        let mut operations = Vec::new();
+        for change in changes {
+            if let Change::SetAna { listener: AnaPort::Ether, .. } = change
+                && self.interfaces.is_empty()
+            {
+                Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)))?;
+            }
+            // Each is meant as the ones before it leave things.
+            let operation = operation(&exports, &seen, change)?;
+            check_owner(&exports, &operation)?;
+            exports = exports.with(std::slice::from_ref(&operation))?;
+            operations.push(operation);
+        }
+        let changes = server.apply(&operations)?;
+        info!(changes = changes.len(), "changed at the control socket");
+        self.write_listeners();
+        let lasts = || {
+            match &self.file {
+            _ if self.member.is_some() => {
+                "it lasts until its gateway group changes: `roadtrain gateway` makes changes that last".to_owned()
+            }
+            Some(file) => format!(
+                "not written to {}: a reload or a restart goes back to what that says",
+                file.display()
+            ),
+            None => "it lasts until the target ends: there is no configuration file".to_owned(),
+        }
+        };
+        let hint = (!changes.is_empty()).then(lasts);
+        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
+    }
+
+    /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
+    fn write_listeners(&self) {
+        if let Some(announcement) = lock(&self.announcement).as_mut() {
+            announcement.show(&self.server().addresses());
+        }
+        let mut place = lock(&self.place);
+        let Some((entry, folder)) = place.as_mut() else { return };
+        let listeners = listeners(&self.server(), &self.interfaces);
+        if listeners != entry.listeners {
+            entry.listeners = listeners;
+            let written = write_entry(folder, entry);
+            written.unwrap_or_else(|error| warn!("{}: {error}", folder.display()));
+        }
+    }
+
+    /// All counters.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let mut seen = self.server().snapshot();
+        seen.gateway = self.member.as_ref().map(|member| member.sample());
+        let is_gateway = seen.gateway.is_some();
+        seen.subsystems.iter_mut().for_each(|subsystem| subsystem.shared = is_gateway);
+        if let Some(manager) = self.manager() {
+            manager.describe(&mut seen);
+        }
+        Snapshot {
+            id: self.id().unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.begun.elapsed().as_secs_f64(),
+            last_reload_successful: self
+                .file
+                .as_ref()
+                .map(|_| self.reloaded.load(Ordering::Relaxed)),
+            ..seen
+        }
+    }
+
+    pub(super) fn report(&self) -> TargetReport {
+        let server = self.server();
+        let (stats, usage) = (server.stats(), server.usage());
+        let traffic = Traffic {
+            uptime_seconds: self.begun.elapsed().as_secs_f64(),
+            connections: usage.connections,
+            in_stores: usage.store_commands,
+            buffer_bytes: usage.buffer_bytes,
+            requests: stats.requests,
+            data_bytes: stats.data_bytes,
+            waiting: server.waiting().into_iter().map(WaitReport::from).collect(),
+        };
+        let (config, controllers) = server.view();
+        let exports = server.exports();
+        let place = lock(&self.place);
+        let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
+        let facts = (id, listeners(&server, &self.interfaces), self.file.clone());
+        let lanes = server.lanes();
+        TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers))
+    }
+}
+
+#[cfg(feature = "rbd")]
+impl Follower for Served {
+    fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome {
+        let mut config = lock(&self.config);
+        self.check_stays()?;
+        let new = new.unwrap_or_else(|| config.clone());
+        self.adopt(&mut config, new, from).map(drop)
+    }
+
+    fn served(&self) -> (Vec<String>, Serves) {
+        let server = self.server();
+        let (config, _) = server.view();
+        let of = |subsystem: SubsystemConfig| {
+            let here = subsystem.namespaces.iter().filter(|namespace| namespace.ana.is_usable());
+            (subsystem.nqn, here.map(|namespace| namespace.nsid).collect())
+        };
+        (listeners(&server, &self.interfaces), config.subsystems.into_iter().map(of).collect())
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where it listens.
+pub(super) fn listeners(server: &Server, interfaces: &Addresses) -> Vec<String> {
+    let interfaces = interfaces.0.iter().map(|name| format!("ether:{name}"));
+    let addresses = server.addresses().into_iter().map(|address| address.to_string());
+    addresses.chain(interfaces).collect()
+}
+
+pub(super) fn interfaces(config: &ServeConfig) -> Addresses {
+    config.ether.as_ref().map(|ether| ether.interfaces.clone()).unwrap_or_default()
+}

@@ -1,0 +1,42 @@
+//! The process that takes over from this one.
+
+use crate::failure::{Failure, Outcome};
+use crate::registry::Process;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// Time to end for one that has failed; then it is ended.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// Pause between two looks at a process that ends, and at what it has open.
+pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
+
+/// The process that wants to go on.
+pub(super) struct Successor {
+    pub(super) stream: UnixStream,
+    pub(super) process: Process,
+}
+
+impl Successor {
+    /// Makes sure that it has nothing open any more.
+    pub(super) fn end(&self) -> Outcome {
+        let begun = Instant::now();
+        let mut is_told = false;
+        while self.process.is_alive() {
+            if begun.elapsed() >= END_WAIT && !is_told {
+                warn!(pid = self.process.pid, "the new process does not end: it is killed");
+                self.process.signal(rustix::process::Signal::KILL);
+                is_told = true;
+            }
+            if begun.elapsed() >= 2 * END_WAIT {
+                let pid = self.process.pid;
+                return Err(Failure::failed(format!(
+                    "process {pid} has not taken over, and cannot be ended: this one cannot serve again"
+                )));
+            }
+            thread::sleep(OPEN_LOOK);
+        }
+        Ok(())
+    }
+}
