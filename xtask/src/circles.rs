@@ -3,64 +3,26 @@
 
 use crate::imports::{self, Module};
 use crate::source;
-use anyhow::{Context, Result, bail};
-use std::collections::{BTreeMap, BTreeSet};
+use anyhow::{Result, bail};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Files in circles that each crate may have; these numbers only go down.
-const BUDGETS: &str = "xtask/circles.txt";
-
-/// Fails if a crate has more or fewer files in circles than the budgets say.
+/// Fails if files of a crate are in a circle, and prints each circle: its files, and which of them each one imports.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let budgets = budgets(&fs::read_to_string(root.join(BUDGETS)).context(BUDGETS)?)?;
-    let mut breaches = Vec::new();
-    for name in crates(root)? {
-        let circles = of_crate(root, &name)?;
-        let files: usize = circles.iter().map(Vec::len).sum();
-        let budget = budgets.get(&name).copied().unwrap_or_default();
-        if files > budget {
-            let files_of = |circle: &Circle| {
-                let files: Vec<_> = circle.iter().map(|(file, _)| &file[..]).collect();
-                files.join(" ")
-            };
-            let circles: Vec<_> = circles.iter().map(files_of).collect();
-            breaches.push(format!(
-                "{name}: {files} files are in circles, not {budget} as {BUDGETS} says (cargo xtask circles list):\n  {}",
-                circles.join("\n  ")
-            ));
-        } else if files < budget {
-            breaches
-                .push(format!("{name}: {files} files are in circles: lower its line in {BUDGETS}"));
-        }
-    }
-    if !breaches.is_empty() {
-        bail!("circles:\n{}", breaches.join("\n"));
-    }
-    let left = budgets.values().sum::<usize>();
-    println!("circles: no new file in a circle; {left} are left in {} crates", budgets.len());
-    Ok(())
-}
-
-/// Prints every circle: its files, and which of them each one imports.
-pub(crate) fn print(root: &Path) -> Result<()> {
+    let mut files = 0;
     for name in crates(root)? {
         for circle in of_crate(root, &name)? {
+            files += circle.len();
             println!("{name}: {} files", circle.len());
             circle.iter().for_each(|(file, used)| println!("  {file} imports {}", used.join(" ")));
         }
     }
+    if files > 0 {
+        bail!("circles: {files} files import each other");
+    }
+    println!("circles: no files of a crate import each other in one");
     Ok(())
-}
-
-/// Lines of a crate's name and a number.
-fn budgets(text: &str) -> Result<BTreeMap<String, usize>> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let parse = |line: &str| {
-        let (name, files) = line.split_once(' ')?;
-        Some((name.to_owned(), files.trim().parse().ok().filter(|files| *files > 0)?))
-    };
-    lines.map(|line| parse(line).with_context(|| format!("{BUDGETS}: {line}"))).collect()
 }
 
 fn crates(root: &Path) -> Result<BTreeSet<String>> {

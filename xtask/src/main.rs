@@ -22,10 +22,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask layers | circles [list] | size | conformance | docs | suites | affected BASE | instructions |
+const USAGE: &str = "usage: cargo xtask layers | circles | size | conformance | docs | suites | affected BASE | instructions |
        sbom | seeds | lab ARGUMENT...
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
-  circles      check that no more files of a crate import each other in a circle than xtask/circles.txt says
+  circles      check that no files of a crate import each other in a circle
   size         check the length of functions and files against xtask/oversize.txt
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
@@ -51,7 +51,6 @@ fn run(arguments: &[&str]) -> Result<()> {
     match *arguments {
         ["layers"] => layers::check(&root()),
         ["circles"] => circles::check(&root()),
-        ["circles", "list"] => circles::print(&root()),
         ["conformance"] => conformance::check(&root()),
         ["docs"] => docs::check(&root()),
         ["size"] => size::check(&root()),
