@@ -11,8 +11,7 @@ use roadtrain_sim::scenario::{Scenario, lost_resets, taking};
 fn lanes_move_and_messages_are_late() {
     let Some(sum) = sum_of("reactors", Lanes::Tcp, 100) else { return };
     sum.at_least([
-        (sum.target.moved, 2_000),
-        (sum.target.swept, 100),
+        (sum.target.moved, 20_000),
         (sum.past.retries, 1_000),
         (sum.tally.succeeded, 20_000),
     ]);

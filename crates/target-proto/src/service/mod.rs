@@ -119,7 +119,7 @@ pub trait Driver {
     /// Longest time of an authentication that a host begins again, without the time of computations.
     fn authentication_time(&self) -> Duration;
 
-    /// Keeps the PSK for the host's TLS connections, unless [`Target::has_keys_of`] denies it.
+    /// Keeps the PSK for the host's TLS connections, unless [`has_keys_of`](crate::Target::has_keys_of) denies it.
     fn keep_psk(&mut self, now: Instant, connected: &Connected, psk: &GeneratedPsk);
 
     /// Reports an event.
