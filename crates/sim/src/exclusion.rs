@@ -1,61 +1,109 @@
-//! Commands that are alone with their blocks, at a target of one thread. Who has to wait is decided by
-//! `roadtrain_target_proto::exclusion`.
+//! Commands that are alone with their blocks, over all reactors of a target. [`roadtrain_target_proto::exclusion`] decides
+//! which ones wait; here are the notices between reactors.
 
 use crate::pool::Buffer;
 use roadtrain_proto::op::{ByteRange, Op};
 use roadtrain_target_proto::exclusion::{Gates, RangeLocks};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// A command whose blocks are open again, with what it was about to do.
-pub(crate) type Opened = (u64, Op, Option<Buffer>);
+/// Notice to reactors.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice {
+    /// To all: this command is to be alone with its range.
+    Close(u64),
+    /// To all: the range of this lock is open.
+    Open(u64),
+    /// To the reactor of this command: all have acknowledged.
+    Alone(u64),
+}
 
-/// What is alone with what. Commands have numbers.
-#[derive(Default)]
+/// A command that wants to be alone.
+struct Wanted {
+    reactor: usize,
+    lock: u64,
+    range: ByteRange,
+    /// Reactors that have not acknowledged.
+    missing: usize,
+}
+
+/// Ranges of commands that are alone with them. Commands have numbers.
 pub(crate) struct Exclusion {
     locks: RangeLocks<u64>,
-    gates: Gates<(), u64>,
-    /// By command: its lock, and what that is for.
-    asked: BTreeMap<u64, (u64, ByteRange)>,
+    /// By reactor; acknowledgements are numbers of commands.
+    gates: Vec<Gates<(), u64>>,
+    wanted: BTreeMap<u64, Wanted>,
     /// Writes that are held back.
     held: BTreeMap<u64, (Op, Option<Buffer>)>,
-    /// Commands that are alone by now, and have not heard of it.
-    alone: VecDeque<u64>,
+    /// Notices that are not sent.
+    notices: Vec<Notice>,
 }
 
 impl Exclusion {
-    /// A command wants to be alone; `true`: it is to [close](Exclusion::close) its range.
-    pub(crate) fn ask(&mut self, command: u64, range: ByteRange) -> bool {
+    /// No command is alone, at this number of reactors.
+    pub(crate) fn new(reactors: usize) -> Self {
+        Exclusion {
+            locks: RangeLocks::default(),
+            gates: (0..reactors).map(|_| Gates::default()).collect(),
+            wanted: BTreeMap::new(),
+            held: BTreeMap::new(),
+            notices: Vec::new(),
+        }
+    }
+
+    /// Takes the notices that are to be sent, in their order.
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
+        core::mem::take(&mut self.notices)
+    }
+
+    /// Reactor of a command that wants to be alone.
+    pub(crate) fn reactor_of(&self, command: u64) -> Option<usize> {
+        self.wanted.get(&command).map(|wanted| wanted.reactor)
+    }
+
+    /// A command of a reactor wants to be alone with a range.
+    pub(crate) fn enter(&mut self, command: u64, reactor: usize, range: ByteRange) {
         let (lock, is_held) = self.locks.lock(range, command);
-        self.asked.insert(command, (lock, range));
-        is_held
+        let missing = self.gates.len();
+        self.wanted.insert(command, Wanted { reactor, lock, range, missing });
+        self.notices.extend(is_held.then_some(Notice::Close(command)));
     }
 
-    /// It is alone without having asked.
-    pub(crate) fn pretend(&mut self, command: u64) {
-        self.alone.push_back(command);
+    /// A command goes on as if it were alone, which is wrong.
+    pub(crate) fn pretend(&mut self, command: u64, reactor: usize, range: ByteRange) {
+        self.wanted.insert(command, Wanted { reactor, lock: 0, range, missing: 0 });
+        self.notices.push(Notice::Alone(command));
     }
 
-    /// What a command wants to be alone with.
+    /// Range of a command that is to be alone.
     pub(crate) fn range(&self, command: u64) -> Option<ByteRange> {
-        self.asked.get(&command).map(|(_, range)| *range)
+        self.wanted.get(&command).map(|wanted| wanted.range)
     }
 
-    /// No other one has a part of the command's range, which `under_way` change.
-    pub(crate) fn close(&mut self, command: u64, under_way: Vec<u64>) {
-        let Some(&(lock, range)) = self.asked.get(&command) else { return };
+    /// A reactor closes the range of a command. Commands of this reactor that are `under_way` change it.
+    pub(crate) fn close(&mut self, command: u64, reactor: usize, under_way: Vec<u64>) {
+        let Some(wanted) = self.wanted.get(&command) else { return };
+        let owner = (wanted.reactor == reactor).then_some(command as u32);
         let under_way = under_way.into_iter().map(|command| command as u32).collect();
-        let gate = (lock, (), range);
-        self.alone.extend(self.gates.close(gate, Some(command as u32), under_way, command));
+        let gate = (wanted.lock, (), wanted.range);
+        let acknowledged = self.gates[reactor].close(gate, owner, under_way, command);
+        acknowledged.into_iter().for_each(|command| self.acknowledged(command));
     }
 
-    /// Keeps what a command is about to do until its blocks are open; gives it back if they are.
+    fn acknowledged(&mut self, command: u64) {
+        let Some(wanted) = self.wanted.get_mut(&command) else { return };
+        wanted.missing -= 1;
+        self.notices.extend((wanted.missing == 0).then_some(Notice::Alone(command)));
+    }
+
+    /// Keeps the next operation of a command until its blocks are open; gives it back if they are.
     pub(crate) fn hold_back(
         &mut self,
-        command: u64,
+        (command, reactor): (u64, usize),
         (op, buffer): (Op, Option<Buffer>),
     ) -> Option<(Op, Option<Buffer>)> {
         let bytes = buffer.as_deref().map_or(0, <[u8]>::len) as u64;
-        let holds = |range| self.gates.holds(&(), &range, Some(command as u32));
+        let gates = &mut self.gates[reactor];
+        let holds = |range| gates.holds(&(), &range, Some(command as u32));
         if !op.changed(bytes).is_some_and(holds) {
             return Some((op, buffer));
         }
@@ -64,24 +112,23 @@ impl Exclusion {
     }
 
     /// A part of a command has ended.
-    pub(crate) fn ended(&mut self, command: u64) {
-        self.alone.extend(self.gates.ended(command as u32));
+    pub(crate) fn ended(&mut self, command: u64, reactor: usize) {
+        for command in self.gates[reactor].ended(command as u32) {
+            self.acknowledged(command);
+        }
     }
 
-    /// A command has ended: what was held back because of it, and who is to close its range now.
-    pub(crate) fn release(&mut self, command: u64) -> (Vec<Opened>, Vec<u64>) {
-        let Some((lock, _)) = self.asked.remove(&command) else { return Default::default() };
-        let opened = self.gates.open(&(), lock).into_iter().filter_map(|command| {
-            let command = u64::from(command);
-            self.held.remove(&command).map(|(op, buffer)| (command, op, buffer))
-        });
-        let opened = opened.collect();
-        (opened, self.locks.unlock(lock).into_iter().map(|(_, command)| command).collect())
+    /// A command has ended: its range is open, and the next one has the lock.
+    pub(crate) fn release(&mut self, command: u64) {
+        let Some(Wanted { lock, .. }) = self.wanted.remove(&command) else { return };
+        self.notices.push(Notice::Open(lock));
+        let next = self.locks.unlock(lock).into_iter();
+        self.notices.extend(next.map(|(_, command)| Notice::Close(command)));
     }
 
-    /// The next of these commands that is alone by now.
-    pub(crate) fn next_alone(&mut self, is_one: impl Fn(u64) -> bool) -> Option<u64> {
-        let at = self.alone.iter().position(|&command| is_one(command))?;
-        self.alone.remove(at)
+    /// A reactor opens a range: commands that were held back, each with its next operation.
+    pub(crate) fn open(&mut self, lock: u64, reactor: usize) -> Vec<(u64, (Op, Option<Buffer>))> {
+        let opened = self.gates[reactor].open(&(), lock).into_iter().map(u64::from);
+        opened.filter_map(|command| Some((command, self.held.remove(&command)?))).collect()
     }
 }

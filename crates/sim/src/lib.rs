@@ -38,7 +38,7 @@ pub mod disk;
 pub mod ends;
 pub mod environment;
 pub mod ether;
-mod exclusion;
+pub mod exclusion;
 pub mod execution;
 pub mod faults;
 pub mod forger;

@@ -4,6 +4,7 @@
 //! inboxes before another call is made. Each reactor takes its messages in this order, but in its own time.
 
 use crate::ends::ConnId;
+use crate::exclusion::Notice;
 use crate::plan::{Plan, Reactors};
 use crate::rng::Rng;
 use core::time::Duration;
@@ -32,6 +33,8 @@ pub enum Message<L> {
     Reserved(Owner, Status, Arc<[u8]>),
     /// For the lanes of a host, or for postponed commands.
     Broadcast(Broadcast),
+    /// A command is to be alone with its blocks.
+    Exclusion(Notice),
     /// A lane comes from another reactor.
     Arrive(ConnId, Box<L>),
     /// A lane has left, and so has every event from before.
@@ -160,6 +163,14 @@ impl<L> Process<L> {
                 }
                 event => self.send_all(|| Message::Event(event.clone())),
             }
+        }
+    }
+
+    /// Sends a notice to a reactor, or to all.
+    pub fn notify(&mut self, to: Option<usize>, notice: Notice) {
+        match to {
+            Some(reactor) => self.inboxes[reactor].send(self.now, Message::Exclusion(notice)),
+            None => self.send_all(|| Message::Exclusion(notice)),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::commands::Commands;
 use crate::ends::{ConnId, End, Lost};
+use crate::exclusion::Notice;
 use crate::lane::{Lane, Lent};
 use crate::plan::{Plan, Sabotage};
 use crate::pool::Buffer;
@@ -154,7 +155,6 @@ impl<T: Transport> Turn<'_, T> {
         while let Some((conn, slot, outcome)) = self.reactor.finished.pop_front() {
             service::finish(self, (conn, slot), outcome);
         }
-        self.go_on_alone();
         self.feed();
         service::close_newcomers(self);
         self.close_gone();
@@ -183,9 +183,11 @@ impl<T: Transport> Turn<'_, T> {
     /// Takes messages whose time has come: `true` if there were any.
     pub(crate) fn take_messages(&mut self) -> bool {
         let mut has_any = false;
+        self.send_notices();
         while let Some(message) = self.process.inboxes[self.reactor.number].take(self.now) {
             has_any = true;
             self.obey(message);
+            self.send_notices();
         }
         has_any
     }
@@ -224,6 +226,11 @@ impl<T: Transport> Turn<'_, T> {
             Message::Passed(ticket, event) => {
                 service::handle_event_of(self, ConnId(ticket as u32), &event);
             }
+            Message::Exclusion(Notice::Close(command)) => {
+                self.stores.close(self.reactor.number, command);
+            }
+            Message::Exclusion(Notice::Open(lock)) => self.stores.open(self.reactor.number, lock),
+            Message::Exclusion(Notice::Alone(command)) => self.go_on_alone(command),
             Message::Settle(ticket) => {
                 let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
                 lane.into_iter().for_each(|lane| lane.placement.is_arriving = false);
@@ -289,13 +296,19 @@ impl<T: Transport> Turn<'_, T> {
         }
     }
 
-    /// Commands that wanted to be alone with their blocks, and are by now, go on if they are still admitted.
-    fn go_on_alone(&mut self) {
-        while let Some((number, conn, slot)) = self.stores.next_alone(self.reactor.number) {
-            let admitted = service::admits(self, conn, slot);
-            if let Some((conn, slot, outcome)) = self.stores.excluded(number, admitted) {
-                service::finish(self, (conn, slot), outcome);
-            }
+    /// A command that wanted to be alone with its blocks is alone: it goes on if it is still admitted.
+    fn go_on_alone(&mut self, command: u64) {
+        let Some((conn, slot)) = self.stores.command(command) else { return };
+        let admitted = service::admits(self, conn, slot);
+        if let Some((conn, slot, outcome)) = self.stores.excluded(command, admitted) {
+            service::finish(self, (conn, slot), outcome);
+        }
+    }
+
+    /// Sends notices about commands that are alone.
+    fn send_notices(&mut self) {
+        for (to, notice) in self.stores.take_notices() {
+            self.process.notify(to, notice);
         }
     }
 

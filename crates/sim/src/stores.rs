@@ -2,7 +2,7 @@
 
 use crate::disk::{BLOCK_BYTES, Done, SimDisk, Work};
 use crate::ends::ConnId;
-use crate::exclusion::Exclusion;
+use crate::exclusion::{Exclusion, Notice};
 use crate::execution::Execution;
 use crate::marks_file::MarksFile;
 use crate::plan::{Plan, Sabotage};
@@ -136,7 +136,7 @@ impl Stores {
             entries: BTreeMap::new(),
             entry_last: 0,
             parts: BTreeMap::new(),
-            exclusion: Exclusion::default(),
+            exclusion: Exclusion::new(plan.reactors.count),
             plan: plan.clone(),
             rng,
         }
@@ -197,7 +197,7 @@ impl Stores {
         }
         self.entries.clear();
         self.parts.clear();
-        self.exclusion = Exclusion::default();
+        self.exclusion = Exclusion::new(self.plan.reactors.count);
         self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
         self.buffers = buffers(&self.plan);
@@ -311,7 +311,8 @@ impl Stores {
                 self.end_part(entry, Ok(()), None, false)
             }
             Step::Submit(op, buffer) => {
-                let (op, buffer) = self.exclusion.hold_back(entry, (op, buffer))?;
+                let reactor = self.entries.get(&entry)?.reactor;
+                let (op, buffer) = self.exclusion.hold_back((entry, reactor), (op, buffer))?;
                 let work = work(&op, buffer.as_deref().unwrap_or_default());
                 let work = sabotaged(work, self.plan.sabotage);
                 let task = self.disk.start(self.flushes.now.get(), work);
@@ -321,10 +322,10 @@ impl Stores {
             Step::Wait => None,
             Step::Mark(change) => self.mark(entry, change),
             Step::Exclude(range) => {
-                if self.plan.sabotage == Some(Sabotage::NotAlone) {
-                    self.exclusion.pretend(entry);
-                } else if self.exclusion.ask(entry, range) {
-                    self.close(entry);
+                let reactor = self.entries.get(&entry)?.reactor;
+                match self.plan.sabotage == Some(Sabotage::NotAlone) {
+                    true => self.exclusion.pretend(entry, reactor, range),
+                    false => self.exclusion.enter(entry, reactor, range),
                 }
                 None
             }
@@ -379,43 +380,51 @@ impl Stores {
         buffer: Option<Buffer>,
         is_unforced: bool,
     ) -> Option<Ended> {
-        let Entry { conn, slot, task, .. } = self.entries.get_mut(&number)?;
-        let whose = (*conn, *slot);
-        self.exclusion.ended(number);
+        let Entry { reactor, conn, slot, task, .. } = self.entries.get_mut(&number)?;
+        let (conn, slot) = (*conn, *slot);
+        self.exclusion.ended(number, *reactor);
         let Some(outcome) = task.ended(result, buffer, is_unforced) else {
             return self.begin(number);
         };
         self.entries.remove(&number);
-        let (opened, next) = self.exclusion.release(number);
-        for (entry, op, buffer) in opened {
+        self.exclusion.release(number);
+        Some((conn, slot, outcome))
+    }
+
+    /// Takes notices that are to be sent, in their order; each with its reactor, or for all.
+    pub(crate) fn take_notices(&mut self) -> Vec<(Option<usize>, Notice)> {
+        let notices = self.exclusion.take_notices().into_iter();
+        let to = |notice: Notice| match notice {
+            Notice::Alone(command) => (self.exclusion.reactor_of(command), notice),
+            Notice::Close(_) | Notice::Open(_) => (None, notice),
+        };
+        notices.map(to).collect()
+    }
+
+    /// A reactor closes the range of a command that is to be alone with it.
+    pub(crate) fn close(&mut self, reactor: usize, command: u64) {
+        let Some(range) = self.exclusion.range(command) else { return };
+        let changes = |part: &&Part| {
+            let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
+            let is_here =
+                self.entries.get(&part.entry).is_some_and(|entry| entry.reactor == reactor);
+            is_here && part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
+        };
+        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
+        self.exclusion.close(command, reactor, under_way);
+    }
+
+    /// A reactor opens a range: what was held back begins.
+    pub(crate) fn open(&mut self, reactor: usize, lock: u64) {
+        for (entry, (op, buffer)) in self.exclusion.open(lock, reactor) {
             let ended = self.take(entry, Step::Submit(op, buffer));
             debug_assert!(ended.is_none(), "the disk takes its time");
         }
-        next.into_iter().for_each(|entry| self.close(entry));
-        Some((whose.0, whose.1, outcome))
     }
 
-    /// No other command has a part of the blocks that one wants to be alone with.
-    fn close(&mut self, entry: u64) {
-        let Some(range) = self.exclusion.range(entry) else { return };
-        let changes = |part: &&Part| {
-            let bytes = part.buffer.as_deref().map_or(0, <[u8]>::len) as u64;
-            part.op.changed(bytes).is_some_and(|changed| changed.overlaps(&range))
-        };
-        let under_way = self.parts.values().filter(changes).map(|part| part.entry).collect();
-        self.exclusion.close(entry, under_way);
-    }
-
-    /// The next command of a reactor that is alone with its blocks by now, and its number.
-    pub(crate) fn next_alone(&mut self, reactor: usize) -> Option<(u64, ConnId, u16)> {
-        let entries = &self.entries;
-        let is_of = |number| entries.get(&number).is_none_or(|entry| entry.reactor == reactor);
-        loop {
-            let number = self.exclusion.next_alone(is_of)?;
-            if let Some(entry) = self.entries.get(&number) {
-                return Some((number, entry.conn, entry.slot));
-            }
-        }
+    /// Connection and slot of a command that is alone with its blocks by now.
+    pub(crate) fn command(&self, number: u64) -> Option<(ConnId, u16)> {
+        self.entries.get(&number).map(|entry| (entry.conn, entry.slot))
     }
 
     /// A command is alone with its blocks: it goes on, if it is still `admitted`.
