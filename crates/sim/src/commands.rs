@@ -1,4 +1,4 @@
-//! Driver of [`roadtrain_target_proto::service`] in the simulation: what it computes takes no time.
+//! Driver of [`roadtrain_target_proto::service`] in the simulation.
 
 use crate::ends::ConnId;
 use crate::process::Process;
@@ -49,8 +49,8 @@ impl<L, N: Ends> Driver for Commands<'_, L, N> {
     }
 
     fn compute(&mut self, work: Work) -> Option<Computing> {
-        work.compute();
-        Some(Computing::Done)
+        self.process.compute(work);
+        Some(Computing::Later)
     }
 
     /// Hosts do not authenticate again here.

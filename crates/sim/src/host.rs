@@ -8,6 +8,7 @@ mod moves;
 use crate::ends::Lost;
 use crate::load::Load;
 use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use crate::powers;
 use crate::rng::Rng;
 use crate::summary::Past;
 use crate::transport::{HostEnd, Opening, Transport};
@@ -405,7 +406,7 @@ impl<T: Transport> Host<T> {
                 self.association.answer(now, PATH, sealed.map(|()| Answer::Sealed));
             }
             Ask::Compute(work) => {
-                work.compute();
+                powers::supply(&work);
                 self.association.answer(now, PATH, Ok(Answer::Computed));
             }
         }

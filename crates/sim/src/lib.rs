@@ -53,6 +53,7 @@ pub mod network;
 pub mod paths;
 pub mod plan;
 pub mod pool;
+pub mod powers;
 pub mod process;
 pub mod reactor;
 pub mod request;

@@ -297,6 +297,8 @@ pub struct Plan {
     pub sq_flow_control: bool,
     /// Hosts and target authenticate each other.
     pub authenticates: bool,
+    /// Time of a target's Diffie-Hellman computation in microseconds; 0: there is none.
+    pub power_us: u64,
     /// Connections are secured by TLS.
     pub tls: bool,
     /// How, if they are.
@@ -485,6 +487,7 @@ impl Plan {
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,
+            power_us: 0,
             tls: false,
             security: Security::new(rng.clone()),
             target,

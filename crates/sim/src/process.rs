@@ -6,8 +6,10 @@
 use crate::ends::ConnId;
 use crate::exclusion::Notice;
 use crate::plan::{Plan, Reactors};
+use crate::powers;
 use crate::rng::Rng;
 use core::time::Duration;
+use roadtrain_proto::security::dhchap::Work;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::presence::{Presence, Presences};
 use roadtrain_target_proto::reservations::Pending;
@@ -93,6 +95,9 @@ pub struct Process<L> {
     pub presences: Presences<ConnId>,
     /// Commands about reservations: the reactor that has each, and its owner there.
     pending: Pending<(usize, Owner)>,
+    /// Computations, and the time that each takes.
+    works: VecDeque<(Instant, Work)>,
+    power: Duration,
     /// By reactor.
     pub inboxes: Vec<Inbox<L>>,
     /// Bytes of authentications.
@@ -117,6 +122,8 @@ impl<L> Process<L> {
             control,
             presences: Presences::default(),
             pending: Pending::default(),
+            works: VecDeque::new(),
+            power: Duration::from_micros(plan.power_us),
             inboxes,
             rng,
             numbers,
@@ -128,6 +135,7 @@ impl<L> Process<L> {
     pub fn restart(&mut self) {
         self.presences = Presences::default();
         self.pending = Pending::default();
+        self.works.clear();
         self.inboxes.iter_mut().for_each(|inbox| inbox.messages.clear());
     }
 
@@ -200,6 +208,25 @@ impl<L> Process<L> {
             self.control.fenced(turn);
         }
         self.publish();
+    }
+
+    /// Begins a computation.
+    pub fn compute(&mut self, work: Work) {
+        self.works.push_back((self.now + self.power, work));
+    }
+
+    /// Ends computations whose time is over: commands that wait for them are tried again.
+    pub fn end_computations(&mut self) {
+        while let Some((_, work)) = self.works.pop_front_if(|(at, _)| *at <= self.now) {
+            powers::supply(&work);
+            self.broadcast(Some(Broadcast::TryAgain));
+        }
+    }
+
+    /// Time at which the next computation ends.
+    #[must_use]
+    pub fn computed_at(&self) -> Option<Instant> {
+        self.works.front().map(|(at, _)| *at)
     }
 
     /// The controller shuts down: `false` while commands of it are in a store.

@@ -226,6 +226,7 @@ pub fn starving(plan: &mut Plan) {
 /// Hosts and target authenticate each other on every queue, however often connections are lost meanwhile.
 pub fn authenticating(plan: &mut Plan) {
     plan.authenticates = true;
+    plan.power_us = plan.dice.clone().fork().pick(&[0, 500, 13_000]);
 }
 
 /// Connections have TLS and hosts authenticate, whatever else a seed does. Somebody on the wire changes what is sent,

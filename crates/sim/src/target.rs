@@ -82,6 +82,7 @@ impl<T: Transport> Target<T> {
                 its.ended(ended);
             }
         }
+        self.process.end_computations();
         self.disturb(now, network);
         for number in 0..self.reactors.len() {
             if now >= self.reactors[number].paused_until {
@@ -301,7 +302,8 @@ impl<T: Transport> Target<T> {
         let timers = timers.map(|at| at.max(self.reactors[0].paused_until));
         let lanes = self.reactors.iter_mut().filter_map(Reactor::next_at).min();
         let moves = self.move_at;
-        let others = [messages, timers, lanes, moves, self.stores.next_at()];
+        let computed = self.process.computed_at();
+        let others = [messages, timers, lanes, moves, computed, self.stores.next_at()];
         others.into_iter().flatten().min().map(|at| at.max(from))
     }
 

@@ -1,6 +1,7 @@
 //! What a simulated target exports when it begins.
 
 use crate::plan::{NQN, Plan, Sabotage, host_nqn};
+use crate::powers;
 use roadtrain_proto::security::TlsHosts;
 use roadtrain_proto::security::dhchap::{Group, Offer};
 use roadtrain_proto::time::Instant;
@@ -36,8 +37,8 @@ pub(crate) fn control(
     let mut config =
         TargetConfig { subsystems: vec![subsystem], network, ..TargetConfig::default() };
     if plan.authenticates {
-        // Powers would only take time.
-        let offer = Offer { groups: vec![Group::Null], ..Offer::default() };
+        let group = if plan.power_us > 0 { powers::GROUP } else { Group::Null };
+        let offer = Offer { groups: vec![group], ..Offer::default() };
         config.authentication =
             Authentication { required: true, offer, keys, ..Default::default() };
     }
