@@ -22,7 +22,7 @@ use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use roadtrain_ether_proto::fence::Fence;
 use roadtrain_host_proto::allocation::Allocation;
-use roadtrain_host_proto::association::{Action, AskedBy, Association, PathId, Reason};
+use roadtrain_host_proto::association::{Action, AskedBy, Association, Reason};
 use roadtrain_host_proto::bringup::Fencing;
 use roadtrain_host_proto::old_commands::LaneGuard;
 use roadtrain_host_proto::pins::Barred;
@@ -38,8 +38,6 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
-/// The association's path.
-const PATH: PathId = PathId(0);
 /// Where nothing is due.
 const SELDOM: Duration = Duration::from_secs(3600);
 
@@ -156,14 +154,14 @@ impl Control {
         let deadline = clock::now() + self.config.connect_timeout;
         while !self.association.is_live() {
             match self.association.poll(clock::now()) {
-                Some(Action::Reset { path, why, .. }) => {
+                Some(Action::Reset { why, .. }) => {
                     let error = self.error(why);
                     if !error.is_busy() || clock::now() >= deadline {
                         return Err(error);
                     }
                     info!(target = %self.config.address, "the controller is busy; trying again");
                     self.queues = Queues::default();
-                    self.association.reset(clock::now(), path);
+                    self.association.reset(clock::now());
                 }
                 Some(action) => {
                     let _ = self.carry_out(action);
@@ -205,7 +203,7 @@ impl Control {
         match self.queues.admin.as_mut().filter(|_| listens) {
             Some(admin) => {
                 if let Err(error) = admin.wait(inbox, wait) {
-                    self.association.admin_lost(clock::now(), PATH, error);
+                    self.association.admin_lost(clock::now(), error);
                 }
             }
             None => {
@@ -227,11 +225,11 @@ impl Control {
         match admin.next_event() {
             Ok(Some((slot, _))) if self.aborting == Some(slot) => {
                 self.aborting = None;
-                self.association.aborted(PATH);
+                self.association.aborted();
             }
-            Ok(Some((_, cqe))) => self.association.event(PATH, &cqe),
+            Ok(Some((_, cqe))) => self.association.event(&cqe),
             Ok(None) => {}
-            Err(error) => self.association.admin_lost(clock::now(), PATH, error),
+            Err(error) => self.association.admin_lost(clock::now(), error),
         }
     }
 
@@ -250,23 +248,23 @@ impl Control {
             let now = clock::now();
             match report {
                 Report::Lost { lane, error } => {
-                    self.association.lane_lost(now, PATH, lane, error);
+                    self.association.lane_lost(now, lane, error);
                 }
                 Report::Overdue { lane, cids } => {
                     let (timeout, count) = (self.config.io_timeout.unwrap_or_default(), cids.len());
                     warn!(target = %self.config.address, lane, count, "no answer for {timeout:.0?}: aborting");
-                    self.association.overdue(PATH, lane, cids);
+                    self.association.overdue(lane, cids);
                 }
-                Report::WantsExpress { lane } => self.association.want_express(PATH, lane),
+                Report::WantsExpress { lane } => self.association.want_express(lane),
                 Report::ExpressClosed { lane, number } => self.express_closed(lane, number),
                 Report::Found(found) => self.link_found(found),
                 Report::LookUp { by, query } => self.association.look_up(by, query),
                 Report::EndFor { path, lost } => self.association.end_for(now, path, lost),
                 Report::IsBack { path } => {
                     self.association.withdraw(path);
-                    self.association.remind(PATH);
+                    self.association.remind();
                 }
-                Report::HasEnded { lost } => self.association.fenced(PATH, lost),
+                Report::HasEnded { lost } => self.association.fenced(lost),
                 Report::Stop => self.association.stop(now, self.has_help()),
                 Report::Leave => self.leave(),
                 Report::Left => self.lane_left(),
@@ -296,7 +294,7 @@ impl Control {
 
     fn carry_out(&mut self, action: Action<LinkError>) -> ControlFlow<()> {
         match action {
-            Action::Ask { path, ask } => self.run_step(path, &ask),
+            Action::Ask { ask } => self.run_step(&ask),
             Action::Listen { sqe, .. } => _ = self.post(&sqe),
             Action::Abort { sqe, .. } => self.aborting = self.post(&sqe),
             Action::AttachExpress {
@@ -314,8 +312,8 @@ impl Control {
                 }
                 self.tell(lane, |lane| Order::Express { lane, express: None });
             }
-            Action::Attach { path, rules, barred, writes, guard } => {
-                self.attach(path, rules, &barred, (&writes, &guard));
+            Action::Attach { rules, barred, writes, guard } => {
+                self.attach(rules, &barred, (&writes, &guard));
             }
             Action::WritesLost { nsids, .. } => self.warn_of_lost_writes(&nsids),
             Action::SetBarred(barred) => {
@@ -327,7 +325,7 @@ impl Control {
                 self.each_lane(|lane| Order::SetAna { lane, ana: ana.clone() });
             }
             Action::LateTransition { nsids, .. } => self.warn_of_transition(&nsids),
-            Action::Release { .. } => self.each_lane(|lane| Order::Release { lane }),
+            Action::Release => self.each_lane(|lane| Order::Release { lane }),
             Action::Changed => self.show_info(),
             Action::LookedUp { by, found } => self.tell_found(by, found),
             Action::EndElsewhere { lost, .. } => {
@@ -335,7 +333,7 @@ impl Control {
             }
             Action::EndedFor { owner, lost, fencing } => self.ended_for(owner, lost, fencing),
             Action::Fenced { cntlid, fencing, .. } => self.tell_fencing(cntlid, fencing),
-            Action::Reset { path, why, was_live } => self.reset(path, why, was_live),
+            Action::Reset { why, was_live } => self.reset(why, was_live),
             Action::Fail { lane: Some(lane) } => {
                 self.tell(lane, |lane| Order::Fail { lane });
             }
@@ -360,34 +358,33 @@ impl Control {
     }
 
     /// Runs a step of a procedure, and gives the association its result.
-    fn run_step(&mut self, path: PathId, step: &Ask) {
+    fn run_step(&mut self, step: &Ask) {
         if self.association.ends_in_order() {
             stopping::begin_again();
         }
-        let until = self.association.answer_by(path);
+        let until = self.association.answer_by();
         let within = until.map_or(self.config.timeout, |at| at.since(clock::now()));
         let config = hurried(&self.config, within);
         let answer = self.queues.carry_out(&config, &mut self.fence, step);
-        self.association.answer(clock::now(), path, answer);
+        self.association.answer(clock::now(), answer);
     }
 
     /// Sends a command on the admin queue whose answer is not waited for: its slot.
     fn post(&mut self, sqe: &Sqe) -> Option<u16> {
         let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
         let posted = admin.and_then(|admin| admin.post(sqe));
-        let lost = |error| self.association.admin_lost(clock::now(), PATH, error);
+        let lost = |error| self.association.admin_lost(clock::now(), error);
         posted.map_err(lost).ok()
     }
 
     fn attach(
         &mut self,
-        path: PathId,
         rules: RetryRules,
         barred: &Barred,
         (writes, guard): (&PathWrites, &LaneGuard),
     ) {
         if let Some(problem) = self.unlike_others() {
-            return self.refuse(path, problem);
+            return self.refuse(problem);
         }
         if self.is_refused {
             self.queues = Queues::default();
@@ -400,7 +397,7 @@ impl Control {
             match qpair.wire.into_link(info.in_capsule_bytes, self.config.policy) {
                 Ok(link) => links.push((lane, link)),
                 Err(error) => {
-                    return self.association.lane_lost(clock::now(), path, lane, error);
+                    return self.association.lane_lost(clock::now(), lane, error);
                 }
             }
         }
@@ -510,7 +507,7 @@ impl Control {
         }
     }
 
-    fn reset(&mut self, path: PathId, why: Reason<LinkError>, was_live: bool) {
+    fn reset(&mut self, why: Reason<LinkError>, was_live: bool) {
         let error = match why {
             Reason::Lane { lane, error } => format!("lane {lane}: {error}"),
             Reason::Path(failure) => {
@@ -545,8 +542,8 @@ impl Control {
             let state = self.view.link_of(self.seat.path).state;
             self.view.set_link(self.seat.path, state, Some(error.clone()));
         }
-        self.association.reset(clock::now(), path);
-        if let Some(at) = self.association.retries_at(path).filter(|_| !was_live) {
+        self.association.reset(clock::now());
+        if let Some(at) = self.association.retries_at().filter(|_| !was_live) {
             let error = self.view.link_of(self.seat.path).error.unwrap_or_default();
             info!("not connected yet: {error}; next try in {:.0?}", at.since(clock::now()));
         }
@@ -607,7 +604,7 @@ impl Control {
         if self.expresses.get(&number) == Some(&lane) {
             self.expresses.remove(&number);
         }
-        self.association.express_closed(PATH, lane, number);
+        self.association.express_closed(lane, number);
     }
 
     /// Tells the reactor of a lane, or of an express connection; the order is made with its number over all paths.

@@ -1,14 +1,14 @@
 //! An association with a controller: what a host does to keep its lanes connected, and what it gives up.
 //!
-//! It owns *paths*; a path has an admin queue and a connection for each lane. Requests are not here: they outlive paths
-//! ([`super::requests`]), and hear of them by [`Action::Attach`], [`Action::Reset`], [`Action::Fail`] and
-//! [`Action::SetBarred`].
+//! It has one path: an admin queue and a connection for each lane. A host with several paths has an association for
+//! each. Requests are not here: they outlive connections ([`super::requests`]), and are told by [`Action::Attach`],
+//! [`Action::Reset`], [`Action::Fail`] and [`Action::SetBarred`].
 //!
 //! The driver takes [`Association::poll`]'s actions until there are none, carries each out, in whatever time that
 //! takes, and answers those that have an answer. It tells what happens by the other calls, and comes back at
 //! [`Association::deadline`] at the latest.
 //!
-//! - All connections of a path are made together and lost together. Before new ones are made the old ones are gone,
+//! - All connections of the path are made together and lost together. Before new ones are made the old ones are gone,
 //!   so that no old command overtakes its retry.
 //! - A lane may get one more connection later, an express ([`super::express`]). An attempt that fails harms nobody; one
 //!   that has succeeded is lost like the others.
@@ -17,7 +17,7 @@
 //!   be had, writes wait for those that may still be executed ([`super::old_commands`]).
 //! - A path that is lost is connected again at once, and from then on with pauses that double; two attempts begin no
 //!   closer to each other than the first pause.
-//! - When no path has worked for the controller-loss timeout requests fail, until one works again.
+//! - When the path has not worked for the controller-loss timeout requests fail, until it works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
 mod answers;
@@ -59,10 +59,6 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A path of an association.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PathId(pub u16);
-
 /// How an association is kept.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -100,14 +96,13 @@ pub enum Reason<E> {
 #[derive(Debug)]
 pub enum Action<E> {
     /// Something on a queue of the path: [`Association::answer`].
-    Ask { path: PathId, ask: Ask },
+    Ask { ask: Ask },
     /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
-    Listen { path: PathId, sqe: Sqe },
+    Listen { sqe: Sqe },
     /// Send an Abort on the path's admin queue, and do not wait for its answer: [`Association::aborted`].
-    Abort { path: PathId, sqe: Sqe },
+    Abort { sqe: Sqe },
     /// Give a lane the express connection that was opened for it, as queue `number + 1`.
     AttachExpress {
-        path: PathId,
         lane: usize,
         number: usize,
         rules: RetryRules,
@@ -120,10 +115,9 @@ pub enum Action<E> {
         guard: LaneGuard,
     },
     /// The lane gets no express connection, for that reason; what was opened of it is to be ended.
-    RefuseExpress { path: PathId, lane: usize, why: Option<Failure<E>> },
+    RefuseExpress { lane: usize, why: Option<Failure<E>> },
     /// Give the lanes the connections that were opened for them.
     Attach {
-        path: PathId,
         rules: RetryRules,
         /// What is not to be submitted.
         barred: Barred,
@@ -134,30 +128,30 @@ pub enum Action<E> {
     },
     /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
     /// of each fails.
-    WritesLost { path: PathId, nsids: Vec<u32> },
+    WritesLost { nsids: Vec<u32> },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
     /// What the path's controller can reach, where there are other paths.
-    SetAna { path: PathId, ana: AnaTable },
+    SetAna { ana: AnaTable },
     /// Namespaces have been between two ANA states for longer than the path's controller has said (ANATT): they count as
     /// inaccessible there. Told once.
-    LateTransition { path: PathId, nsids: Vec<u32> },
+    LateTransition { nsids: Vec<u32> },
     /// [`Association::info`] has changed.
     Changed,
     /// Have the controller that the path has lost ended by the other associations: [`Association::end_for`].
-    EndElsewhere { path: PathId, lost: ControllerInstance },
+    EndElsewhere { lost: ControllerInstance },
     /// What has become of a controller that association `owner` has lost. If it has ended, that one is to be told:
     /// [`Association::fenced`].
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
     /// What has become of the controller that the path has lost.
-    Fenced { path: PathId, cntlid: u16, fencing: Fencing },
+    Fenced { cntlid: u16, fencing: Fencing },
     /// What blocks are allocated, as [`Association::look_up`] wanted to know; `None`: nobody says.
     LookedUp { by: AskedBy, found: Option<Allocation> },
     /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
-    Reset { path: PathId, why: Reason<E>, was_live: bool },
+    Reset { why: Reason<E>, was_live: bool },
     /// A controller that this host has lost executes nothing any more: requests of the path's lanes that waited for it
     /// may go on, or elsewhere ([`super::requests::Requests::release`]).
-    Release { path: PathId },
+    Release,
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
     /// As [`Action::Fail`] of all lanes, because of the fast-io-fail timeout; [`Association::fail_later`] if another path
@@ -255,7 +249,7 @@ struct Path<E> {
 /// An association.
 pub struct Association<E> {
     config: Config,
-    paths: Vec<Path<E>>,
+    path: Path<E>,
     pins: Pins,
     writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
@@ -307,7 +301,7 @@ impl<E: Send + 'static> Association<E> {
         let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
         Association {
             config,
-            paths: vec![path],
+            path,
             pins,
             writes: PathWrites::new(writes),
             info: None,
@@ -333,11 +327,11 @@ impl<E: Send + 'static> Association<E> {
         psk: Option<TlsPsk>,
     ) -> Self {
         let mut association = Association::new(now, config);
-        association.paths[0].psk = psk;
-        association.paths[0].state = State::Connecting;
-        association.paths[0].keep_alive_at = association.keep_alive_after(now);
-        match association.paths[0].lost.to_end() {
-            lost if lost.is_empty() => association.connect_lanes(0, info),
+        association.path.psk = psk;
+        association.path.state = State::Connecting;
+        association.path.keep_alive_at = association.keep_alive_after(now);
+        match association.path.lost.to_end() {
+            lost if lost.is_empty() => association.connect_lanes(info),
             lost => association.end_lost_first(info, lost),
         }
         association
@@ -354,23 +348,22 @@ impl<E: Send + 'static> Association<E> {
     /// Whether lanes have connections.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.paths.iter().any(|path| path.state == State::Live)
+        self.path.state == State::Live
     }
 
     /// Whether nothing is under way on the control plane of a live path.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.paths.iter().any(|path| {
-            path.state == State::Live
-                && path.task.is_none()
-                && path.asked.is_none()
-                && path.event.is_none()
-                && path.overdue.is_empty()
-                && !path.is_aborting
-                && path.wanting.is_empty()
-                && !self.look_ups.is_waiting()
-                && self.errand_at().is_none()
-        })
+        let path = &self.path;
+        path.state == State::Live
+            && path.task.is_none()
+            && path.asked.is_none()
+            && path.event.is_none()
+            && path.overdue.is_empty()
+            && !path.is_aborting
+            && path.wanting.is_empty()
+            && !self.look_ups.is_waiting()
+            && self.errand_at().is_none()
     }
 
     /// Whether it is coming to an end.
@@ -387,8 +380,8 @@ impl<E: Send + 'static> Association<E> {
 
     /// When the path is connected again.
     #[must_use]
-    pub fn retries_at(&self, path: PathId) -> Option<Instant> {
-        match self.paths[usize::from(path.0)].state {
+    pub fn retries_at(&self) -> Option<Instant> {
+        match self.path.state {
             State::Down { until } => Some(until),
             _ => None,
         }
@@ -401,79 +394,78 @@ impl<E: Send + 'static> Association<E> {
             Some(Ending::Waiting { until, .. }) => Some(until),
             _ => None,
         };
-        let paths = self.paths.iter().flat_map(|path| {
-            let retry = match path.state {
-                State::Down { until } if self.ending.is_none() => Some(until),
-                _ => None,
-            };
-            let own = match &path.asked {
-                Some(asked) => [asked.until, None],
-                None => [path.pause_until, path.keep_alive_at],
-            };
-            let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
-            let errand = if is_free { self.errand_at() } else { None };
-            let late = path.transitions.due().filter(|_| is_free);
-            own.into_iter().chain([retry, errand, late]).flatten()
-        });
+        let path = &self.path;
+        let retry = match path.state {
+            State::Down { until } if self.ending.is_none() => Some(until),
+            _ => None,
+        };
+        let own = match &path.asked {
+            Some(asked) => [asked.until, None],
+            None => [path.pause_until, path.keep_alive_at],
+        };
+        let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
+        let errand = if is_free { self.errand_at() } else { None };
+        let late = path.transitions.due().filter(|_| is_free);
         let old = self.config.old_commands.due();
-        paths.chain(ending).chain(old).chain(self.fast_failing_at()).min()
+        let others = [retry, errand, late, ending, old, self.fast_failing_at()];
+        own.into_iter().chain(others).flatten().min()
     }
 
     // ---- What happens ----
 
     /// The driver's answer to the path's last [`Action::Ask`].
-    pub fn answer(&mut self, now: Instant, path: PathId, answer: Result<Answer, E>) {
-        let Some(asked) = self.paths[usize::from(path.0)].asked.take() else { return };
+    pub fn answer(&mut self, now: Instant, answer: Result<Answer, E>) {
+        let Some(asked) = self.path.asked.take() else { return };
         let has_failed = match &answer {
             Ok(Answer::Completed { cqe, .. }) => !cqe.status().is_success(),
             Ok(_) => false,
             Err(_) => true,
         };
         if asked.opens_admin_queue && !has_failed {
-            self.paths[usize::from(path.0)].keep_alive_at = self.keep_alive_after(now);
+            self.path.keep_alive_at = self.keep_alive_after(now);
         }
         if self.ending == Some(Ending::Asking) && answer.is_ok() {
             let until = now + self.patience_at_end();
             self.ending = Some(Ending::Waiting { until, is_there: true });
         }
         if !asked.is_keep_alive {
-            if let Some(task) = &mut self.paths[usize::from(path.0)].task {
+            if let Some(task) = &mut self.path.task {
                 task.answer(answer);
             }
             return;
         }
         let what = asked.what;
         match answer {
-            Err(source) => self.lose(now, path, Reason::Path(Failure::Lost { what, source })),
+            Err(source) => self.lose(now, Reason::Path(Failure::Lost { what, source })),
             Ok(Answer::Completed { cqe, .. }) if !cqe.status().is_success() => {
                 let status = cqe.status();
-                self.lose(now, path, Reason::Path(Failure::Command { what, status }));
+                self.lose(now, Reason::Path(Failure::Command { what, status }));
             }
             Ok(_) => {}
         }
     }
 
     /// The Asynchronous Event Request was completed.
-    pub fn event(&mut self, path: PathId, cqe: &Cqe) {
+    pub fn event(&mut self, cqe: &Cqe) {
         if cqe.status().is_success() {
-            self.paths[usize::from(path.0)].event = Some(AsyncEvent::parse(cqe.dw0.get()));
+            self.path.event = Some(AsyncEvent::parse(cqe.dw0.get()));
         } // else the controller gives the request back: no more events
     }
 
     /// The target has answered the path's last [`Action::Abort`], whatever it says: the aborted command's own answer counts.
-    pub fn aborted(&mut self, path: PathId) {
-        self.paths[usize::from(path.0)].is_aborting = false;
+    pub fn aborted(&mut self) {
+        self.path.is_aborting = false;
     }
 
     /// The path's admin queue has lost its connection while nobody waited for an answer.
-    pub fn admin_lost(&mut self, now: Instant, path: PathId, source: E) {
+    pub fn admin_lost(&mut self, now: Instant, source: E) {
         let what = "admin queue";
-        self.lose(now, path, Reason::Path(Failure::Lost { what, source }));
+        self.lose(now, Reason::Path(Failure::Lost { what, source }));
     }
 
     /// A lane has lost the connection that the path had for it.
-    pub fn lane_lost(&mut self, now: Instant, path: PathId, lane: usize, error: E) {
-        if self.paths[usize::from(path.0)].state != State::Live {
+    pub fn lane_lost(&mut self, now: Instant, lane: usize, error: E) {
+        if self.path.state != State::Live {
             return; // of connections that are gone
         }
         match self.ending {
@@ -481,33 +473,33 @@ impl<E: Send + 'static> Association<E> {
             Some(_) if !self.has_help || self.has_ended => {
                 self.actions.push_back(Action::Fail { lane: Some(lane) })
             }
-            _ => self.lose(now, path, Reason::Lane { lane, error }),
+            _ => self.lose(now, Reason::Lane { lane, error }),
         }
     }
 
     /// Commands of a lane have not been answered in time: by their identifiers.
-    pub fn overdue(&mut self, path: PathId, lane: usize, cids: impl IntoIterator<Item = u16>) {
-        let path = &mut self.paths[usize::from(path.0)];
+    pub fn overdue(&mut self, lane: usize, cids: impl IntoIterator<Item = u16>) {
+        let path = &mut self.path;
         if path.state == State::Live {
             path.overdue.extend(cids.into_iter().map(|cid| (lane, cid)));
         }
     }
 
     /// The connections of a path are gone, as [`Action::Reset`] wanted.
-    pub fn reset(&mut self, now: Instant, id: PathId) {
+    pub fn reset(&mut self, now: Instant) {
         // Not before the time: the last try is at its end.
         let limit = self.failing_at().filter(|&at| at > now).unwrap_or(Instant(u64::MAX));
-        let path = &mut self.paths[usize::from(id.0)];
+        let path = &mut self.path;
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
         }
         path.lost.connections_gone(now, &self.config.old_commands);
-        self.ask_others(id);
+        self.ask_others();
     }
 
-    fn lose(&mut self, now: Instant, id: PathId, why: Reason<E>) {
+    fn lose(&mut self, now: Instant, why: Reason<E>) {
         let (first, longest) = (self.config.reconnect_delay, self.config.reconnect_delay_max);
-        let path = &mut self.paths[usize::from(id.0)];
+        let path = &mut self.path;
         let was_live = path.state == State::Live;
         if !was_live && path.state != State::Connecting {
             return;
@@ -540,7 +532,7 @@ impl<E: Send + 'static> Association<E> {
         path.state = State::Resetting { until };
         self.writes.disconnected();
         self.abandon_look_ups();
-        self.actions.push_back(Action::Reset { path: id, why, was_live });
+        self.actions.push_back(Action::Reset { why, was_live });
         if self.ending.is_some() {
             self.give_up(now);
         } else if !self.is_live() {
@@ -557,7 +549,7 @@ impl<E: Send + 'static> Association<E> {
                 return Some(action);
             }
             self.check_old_commands(now);
-            let has_changed = (0..self.paths.len()).any(|number| self.advance(now, number));
+            let has_changed = self.advance(now);
             let has_come = !self.actions.is_empty();
             if !has_come && !has_changed && !self.fail_if_lost(now) && !self.advance_ending(now) {
                 return None;
@@ -571,12 +563,12 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// `true`: a path has done something.
-    fn advance(&mut self, now: Instant, number: usize) -> bool {
-        let (id, ending) = (PathId(number as u16), self.ending);
-        let path = &mut self.paths[number];
+    fn advance(&mut self, now: Instant) -> bool {
+        let ending = self.ending;
+        let path = &mut self.path;
         match path.state {
             State::Down { until } if until <= now && ending.is_none() => {
-                self.connect(now, number);
+                self.connect(now);
                 return true;
             }
             State::Down { .. } | State::Resetting { .. } => return false,
@@ -590,23 +582,23 @@ impl<E: Send + 'static> Association<E> {
                 && let Some(lane) = path.express_on_its_way()
             {
                 (path.task, path.asked) = (None, None);
-                self.refuse_express(id, lane, Some(Failure::Silent { what }));
+                self.refuse_express(lane, Some(Failure::Silent { what }));
             } else if is_over {
-                self.lose(now, id, Reason::Path(Failure::Silent { what }));
+                self.lose(now, Reason::Path(Failure::Silent { what }));
             }
             return is_over;
         }
         if ending == Some(Ending::Asking) || path.keep_alive_at.is_some_and(|at| at <= now) {
-            self.keep_alive(now, number);
+            self.keep_alive(now);
             return true;
         }
         if path.pause_until.is_some_and(|until| until > now) {
             return false;
         }
         path.pause_until = None;
-        let Some(task) = &mut path.task else { return self.next_task(now, number) };
+        let Some(task) = &mut path.task else { return self.next_task(now) };
         match task.poll(now) {
-            Step::Ask(ask) => self.ask(now, number, ask, false),
+            Step::Ask(ask) => self.ask(now, ask, false),
             Step::Until(until) => {
                 path.pause_until = Some(until);
                 return false;
@@ -614,17 +606,17 @@ impl<E: Send + 'static> Association<E> {
             Step::Asked => return false,
             Step::Ended(done) => {
                 path.task = None;
-                self.finished(now, number, done);
+                self.finished(now, done);
             }
         }
         true
     }
 
-    fn connect(&mut self, now: Instant, number: usize) {
+    fn connect(&mut self, now: Instant) {
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let expresses = self.config.expresses;
         let transfer_bytes = self.config.beside.as_ref().map_or(0, |beside| beside.transfer_bytes);
-        let path = &mut self.paths[number];
+        let path = &mut self.path;
         (path.state, path.began_at) = (State::Connecting, now);
         let (lost, before) = (path.lost.to_end(), path.psk.clone());
         let old = self.config.old_commands.clone();
@@ -647,14 +639,14 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    fn connect_lanes(&mut self, number: usize, info: ControllerInfo) {
+    fn connect_lanes(&mut self, info: ControllerInfo) {
         self.pins.check(&info.namespaces); // lanes hear of it when they are attached
-        self.check_writes(number, &info.namespaces);
+        self.check_writes(&info.namespaces);
         let info = Arc::new(info);
         self.info = Some(info.clone());
         self.actions.push_back(Action::Changed);
         let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
-        self.paths[number].task = Some(Procedure::new(|driver| async move {
+        self.path.task = Some(Procedure::new(|driver| async move {
             for lane in 0..lanes {
                 bringup::connect_lane(&driver, &wants, &info, lane as u16 + 1).await?;
             }
@@ -662,32 +654,29 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    fn finished(&mut self, now: Instant, number: usize, done: Result<Done<E>, Failure<E>>) {
-        let path = PathId(number as u16);
+    fn finished(&mut self, now: Instant, done: Result<Done<E>, Failure<E>>) {
         match done {
             Err(failure) if self.ending == Some(Ending::ShuttingDown) => {
                 self.end(now, Some(Err(failure)))
             }
-            Err(failure) => self.lose(now, path, Reason::Path(failure)),
+            Err(failure) => self.lose(now, Reason::Path(failure)),
             Ok(Done::Information(info, psk, fenced)) => {
-                self.paths[number].psk = psk;
-                self.fenced_by_path(now, path, fenced);
-                self.connect_lanes(number, *info);
+                self.path.psk = psk;
+                self.fenced_by_path(now, fenced);
+                self.connect_lanes(*info);
             }
-            Ok(Done::Lanes) => self.attach(now, number),
-            Ok(Done::Express(lane, express, Ok(()))) => self.attach_express(path, lane, express),
-            Ok(Done::Express(lane, _, Err(failure))) => {
-                self.refuse_express(path, lane, Some(failure))
-            }
+            Ok(Done::Lanes) => self.attach(now),
+            Ok(Done::Express(lane, express, Ok(()))) => self.attach_express(lane, express),
+            Ok(Done::Express(lane, _, Err(failure))) => self.refuse_express(lane, Some(failure)),
             Ok(Done::Namespaces(namespaces, ana)) => {
-                self.check_namespaces(number, namespaces);
+                self.check_namespaces(namespaces);
                 if self.config.beside.is_some() {
-                    self.set_ana(now, path, ana);
+                    self.set_ana(now, ana);
                 }
                 let sqe = Sqe::new(opcode::ASYNC_EVENT_REQUEST, 0);
-                self.actions.push_back(Action::Listen { path, sqe });
+                self.actions.push_back(Action::Listen { sqe });
             }
-            Ok(Done::Ana(ana)) => self.set_ana(now, path, ana),
+            Ok(Done::Ana(ana)) => self.set_ana(now, ana),
             Ok(Done::Errand(attempt)) => self.errand_done(now, attempt),
             Ok(Done::LookedUp(found)) => self.looked_up(found),
             Ok(Done::Nothing) => {}
@@ -696,20 +685,20 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// All connections of the path are there.
-    fn attach(&mut self, now: Instant, number: usize) {
+    fn attach(&mut self, now: Instant) {
         let Some(info) = self.info.clone() else { return };
         let rules = self.rules(&info);
-        let (path, barred) = (PathId(number as u16), self.pins.barred());
+        let barred = self.pins.barred();
         let instance = bringup::instance(&info);
         let serial = self.config.old_commands.begin(self.identity_of(&info));
-        self.paths[number].controller = Some((serial, instance));
+        self.path.controller = Some((serial, instance));
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         let writes = self.writes.clone();
-        self.begin_writes(number);
-        self.actions.push_back(Action::Attach { path, rules, barred, writes, guard });
+        self.begin_writes();
+        self.actions.push_back(Action::Attach { rules, barred, writes, guard });
         (self.lost_at, self.failed) = (None, Failed::default());
         self.renew_errands(now);
-        let path = &mut self.paths[number];
+        let path = &mut self.path;
         path.state = State::Live;
         path.transitions = Transitions::new(info.identify.anatt);
         let has_others = self.config.beside.is_some();
@@ -723,20 +712,20 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// The next thing to do on a live path.
-    fn next_task(&mut self, now: Instant, number: usize) -> bool {
-        if self.paths[number].state != State::Live {
+    fn next_task(&mut self, now: Instant) -> bool {
+        if self.path.state != State::Live {
             return false;
         }
-        if self.begin_errand(now, number) {
+        if self.begin_errand(now) {
             return true;
         }
-        let path = &mut self.paths[number];
+        let path = &mut self.path;
         if !path.is_aborting
             && let Some((lane, cid)) = path.overdue.pop_front()
         {
             path.is_aborting = true;
-            let (path, sqe) = (PathId(number as u16), bringup::abort(lane as u16 + 1, cid));
-            self.actions.push_back(Action::Abort { path, sqe });
+            let sqe = bringup::abort(lane as u16 + 1, cid);
+            self.actions.push_back(Action::Abort { sqe });
             return true;
         }
         if let Some(event) = path.event.take() {
@@ -753,10 +742,10 @@ impl<E: Send + 'static> Association<E> {
                 bringup::ana(&driver, &info.identify).await.map(Done::Ana)
             }));
         } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
-            self.connect_express(number, lane);
+            self.connect_express(lane);
             return true;
         } else {
-            return self.begin_look_up(number);
+            return self.begin_look_up();
         }
         path.task.is_some()
     }
@@ -766,12 +755,12 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    fn check_namespaces(&mut self, number: usize, namespaces: Vec<NamespaceInfo>) {
+    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
         // Before anybody hears of them.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
-        self.check_writes(number, &namespaces);
+        self.check_writes(&namespaces);
         if let Some(info) = &self.info
             && info.namespaces != namespaces
         {

@@ -16,7 +16,7 @@ use core::time::Duration;
 use express::Express;
 use lane::Lane;
 use moves::News;
-use roadtrain_host_proto::association::{self, Action, Association, Beside, PathId};
+use roadtrain_host_proto::association::{self, Action, Association, Beside};
 use roadtrain_host_proto::bringup::{Fencing, Wants};
 use roadtrain_host_proto::old_commands::{ControllerSerial, LaneGuard, OldCommands};
 use roadtrain_host_proto::pins::{Barred, Pinned};
@@ -32,8 +32,6 @@ use roadtrain_wire::sqe::Sqe;
 use std::collections::BTreeMap;
 
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(100);
-/// The path of all lanes.
-const PATH: PathId = PathId(0);
 
 pub(crate) use moves::exchange;
 
@@ -278,23 +276,23 @@ impl<T: Transport> Host<T> {
             if let Some(data_bytes_max) = link.opened()
                 && self.running.take_if(|running| *running == (qid, None)).is_some()
             {
-                self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max }));
+                self.association.answer(now, Ok(Answer::Opened { data_bytes_max }));
             }
             for command in completed {
                 if self.running.take_if(|running| *running == (qid, Some(command.slot))).is_some() {
                     let answer = Answer::Completed { cqe: command.cqe, data: command.data };
-                    self.association.answer(now, PATH, Ok(answer));
+                    self.association.answer(now, Ok(answer));
                 } else if qid == 0 && self.listening.take_if(|s| *s == command.slot).is_some() {
                     self.past.events += 1;
-                    self.association.event(PATH, &command.cqe);
+                    self.association.event(&command.cqe);
                 } else if qid == 0 && self.aborting.take_if(|s| *s == command.slot).is_some() {
-                    self.association.aborted(PATH);
+                    self.association.aborted();
                 }
             }
             if received.is_err() {
                 match self.running.take_if(|running| running.0 == qid) {
-                    Some(_) => self.association.answer(now, PATH, Err(Lost)),
-                    None if qid == 0 => self.association.admin_lost(now, PATH, Lost),
+                    Some(_) => self.association.answer(now, Err(Lost)),
+                    None if qid == 0 => self.association.admin_lost(now, Lost),
                     None => self.lost.push(qid), // its lane will notice
                 }
             }
@@ -308,10 +306,10 @@ impl<T: Transport> Host<T> {
             let mut overdue = Vec::new();
             is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
             self.past.aborts += overdue.len() as u64;
-            self.association.overdue(PATH, number, overdue);
+            self.association.overdue(number, overdue);
             if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, PATH, number, Lost);
+                self.association.lane_lost(now, number, Lost);
             }
         }
         for at in (0..self.expresses.len()).rev() {
@@ -321,12 +319,12 @@ impl<T: Transport> Host<T> {
             let mut overdue = Vec::new();
             is_lost |= lane.check_overdue(now, |cid| overdue.push(cid));
             self.past.aborts += overdue.len() as u64;
-            self.association.overdue(PATH, number, overdue);
+            self.association.overdue(number, overdue);
             if is_lost && self.lanes[home].express.is_closing() {
                 self.express_closed(now, network, at);
             } else if is_lost {
                 lane.detach(now, network);
-                self.association.lane_lost(now, PATH, number, Lost);
+                self.association.lane_lost(now, number, Lost);
             }
         }
         Ok(())
@@ -358,11 +356,11 @@ impl<T: Transport> Host<T> {
                 let namespaces = self.association.info().map_or(&[][..], |info| &info.namespaces);
                 self.namespaces = namespaces.iter().map(|namespace| namespace.nsid).collect();
             }
-            Action::Reset { path, was_live, .. } => {
+            Action::Reset { was_live, .. } => {
                 let admin = self.queues.get(&0).filter(|_| was_live);
                 admin.into_iter().for_each(|admin| network.keep(self.hostid, admin));
                 self.end_connections(now, network, false);
-                self.association.reset(now, path);
+                self.association.reset(now);
                 self.held_since = if was_live { Some(now) } else { self.held_since };
             }
             Action::EndElsewhere { lost, .. } => self.news.lost.push(lost),
@@ -376,7 +374,7 @@ impl<T: Transport> Host<T> {
             Action::Fail { lane } => self.fail(now, network, lane),
             Action::FailFast if self.has_help => self.association.fail_later(now),
             Action::FailFast => self.fail(now, network, None),
-            Action::Release { .. } => {
+            Action::Release => {
                 self.past.released += 1;
                 self.end_hold(now);
                 self.lanes.iter_mut().for_each(|lane| lane.requests.release());
@@ -398,16 +396,16 @@ impl<T: Transport> Host<T> {
             Ask::Run { qid, command } => self.run(now, qid, command),
             Ask::Random { bytes } => {
                 let bytes: Vec<u8> = (0..bytes).map(|_| self.rng.bits() as u8).collect();
-                self.association.answer(now, PATH, Ok(Answer::Random(Secret::new(&bytes))));
+                self.association.answer(now, Ok(Answer::Random(Secret::new(&bytes))));
             }
             Ask::Seal { qid, secret } => {
                 let link = self.queues.get_mut(&qid);
                 let sealed = link.map(|link| link.seal(&secret)).ok_or(Lost);
-                self.association.answer(now, PATH, sealed.map(|()| Answer::Sealed));
+                self.association.answer(now, sealed.map(|()| Answer::Sealed));
             }
             Ask::Compute(work) => {
                 powers::supply(&work);
-                self.association.answer(now, PATH, Ok(Answer::Computed));
+                self.association.answer(now, Ok(Answer::Computed));
             }
         }
     }
@@ -447,7 +445,7 @@ impl<T: Transport> Host<T> {
         for qid in std::mem::take(&mut self.lost) {
             let lane = usize::from(qid) - 1;
             self.lanes[lane].detach(now, network);
-            self.association.lane_lost(now, PATH, lane, Lost);
+            self.association.lane_lost(now, lane, Lost);
         }
     }
 
@@ -468,7 +466,7 @@ impl<T: Transport> Host<T> {
 
     fn open(&mut self, now: Instant, network: &mut T, qid: u16, entries: u16) {
         if now < self.isolated_until {
-            return self.association.answer(now, PATH, Err(Lost));
+            return self.association.answer(now, Err(Lost));
         }
         if qid == 0 {
             self.target = network.route(self.number);
@@ -477,7 +475,7 @@ impl<T: Transport> Host<T> {
         let link = network.open(now, &self.plan, opening, &mut self.rng);
         match link.opened() {
             Some(data_bytes_max) => {
-                self.association.answer(now, PATH, Ok(Answer::Opened { data_bytes_max }));
+                self.association.answer(now, Ok(Answer::Opened { data_bytes_max }));
             }
             None => self.running = Some((qid, None)),
         }
@@ -488,7 +486,7 @@ impl<T: Transport> Host<T> {
 
     fn run(&mut self, now: Instant, qid: u16, command: Command) {
         let Some(link) = self.queues.get_mut(&qid) else {
-            return self.association.answer(now, PATH, Err(Lost));
+            return self.association.answer(now, Err(Lost));
         };
         let (data, buffer) = match (command.out.len() as u32, command.bytes_in) {
             (0, 0) => (Data::None, Vec::new()),
@@ -497,7 +495,7 @@ impl<T: Transport> Host<T> {
         };
         match link.run(now, &command.sqe, data, buffer) {
             Some(slot) => self.running = Some((qid, Some(slot))),
-            None => self.association.answer(now, PATH, Err(Lost)),
+            None => self.association.answer(now, Err(Lost)),
         }
     }
 
@@ -505,7 +503,7 @@ impl<T: Transport> Host<T> {
     fn post(&mut self, now: Instant, sqe: &Sqe) -> Option<u16> {
         let slot = self.queues.get_mut(&0)?.run(now, sqe, Data::None, Vec::new());
         if slot.is_none() {
-            self.association.admin_lost(now, PATH, Lost);
+            self.association.admin_lost(now, Lost);
         }
         slot
     }

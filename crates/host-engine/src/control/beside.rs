@@ -1,6 +1,6 @@
 //! A control thread whose path is beside others.
 
-use super::{Control, HostError, PATH, PathId, ReactorHandle, Report, Seat};
+use super::{Control, HostError, ReactorHandle, Report, Seat};
 use crate::config::HostConfig;
 use crate::counters::LinkState;
 use crate::view::ControllerView;
@@ -155,9 +155,8 @@ impl Control {
     }
 
     /// The path leads elsewhere: it is not used.
-    pub(super) fn refuse(&mut self, path: PathId, problem: String) {
+    pub(super) fn refuse(&mut self, problem: String) {
         warn!("{problem}");
-        debug_assert_eq!(path, PATH);
         self.queues = Default::default();
         self.welcomed(Err(HostError::Controller(problem)));
         self.is_refused = true;

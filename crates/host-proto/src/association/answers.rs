@@ -1,7 +1,7 @@
 //! How long answers are waited for: silence ends a path after the keep-alive timeout, and is noticed before requests are to
 //! fail.
 
-use super::{Action, Ask, Asked, Association, Command, Instant, PathId, Sqe, State};
+use super::{Action, Ask, Asked, Association, Command, Instant, Sqe, State};
 use core::time::Duration;
 use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::sqe::opcode;
@@ -23,17 +23,17 @@ impl<E: Send + 'static> Association<E> {
 
     /// When the answer to the path's last [`Action::Ask`] comes too late; `None`: never.
     #[must_use]
-    pub fn answer_by(&self, path: PathId) -> Option<Instant> {
-        self.paths[usize::from(path.0)].asked.as_ref()?.until
+    pub fn answer_by(&self) -> Option<Instant> {
+        self.path.asked.as_ref()?.until
     }
 
     /// Longest wait for an answer. A Keep Alive leaves half a keep-alive timeout after the last sign of life, so another
     /// half is left for its answer. Other commands keep the next Keep Alive waiting. An attempt to connect ends when
     /// requests fail anyway.
-    fn patience(&self, now: Instant, number: usize, is_keep_alive: bool) -> Duration {
+    fn patience(&self, now: Instant, is_keep_alive: bool) -> Duration {
         let longest = self.config.wants.timeout;
         let keep_alive = self.config.wants.keep_alive;
-        let is_live = self.paths[number].state == State::Live;
+        let is_live = self.path.state == State::Live;
         let limit = match (is_live, is_keep_alive) {
             _ if self.ending.is_some() => None,
             (true, _) if keep_alive.is_zero() => None,
@@ -44,8 +44,8 @@ impl<E: Send + 'static> Association<E> {
         limit.map_or(longest, |limit| longest.min(limit.max(ANSWER_MIN)))
     }
 
-    pub(super) fn ask(&mut self, now: Instant, number: usize, ask: Ask, is_keep_alive: bool) {
-        let before = self.paths[number].opens_admin_queue;
+    pub(super) fn ask(&mut self, now: Instant, ask: Ask, is_keep_alive: bool) {
+        let before = self.path.opens_admin_queue;
         let (what, opens_admin_queue) = match &ask {
             Ask::Open { .. } => ("connection", false),
             Ask::Run { qid, command } => {
@@ -55,16 +55,16 @@ impl<E: Send + 'static> Association<E> {
             Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", before),
         };
         let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
-        let until = (!is_ours).then(|| now + self.patience(now, number, is_keep_alive));
-        let path = &mut self.paths[number];
+        let until = (!is_ours).then(|| now + self.patience(now, is_keep_alive));
+        let path = &mut self.path;
         path.opens_admin_queue = opens_admin_queue;
         path.asked = Some(Asked { what, is_keep_alive, opens_admin_queue, until });
-        self.actions.push_back(Action::Ask { path: PathId(number as u16), ask });
+        self.actions.push_back(Action::Ask { ask });
     }
 
-    pub(super) fn keep_alive(&mut self, now: Instant, number: usize) {
-        self.paths[number].keep_alive_at = self.keep_alive_after(now);
+    pub(super) fn keep_alive(&mut self, now: Instant) {
+        self.path.keep_alive_at = self.keep_alive_after(now);
         let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
-        self.ask(now, number, Ask::Run { qid: 0, command }, true);
+        self.ask(now, Ask::Run { qid: 0, command }, true);
     }
 }

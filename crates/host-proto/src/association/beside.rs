@@ -1,6 +1,6 @@
 //! An association beside others that lead to the same namespaces: how well its controller reaches them.
 
-use super::{Action, Association, Done, PathId};
+use super::{Action, Association, Done};
 use crate::bringup::{self, NamespaceInfo};
 use crate::paths::AnaTable;
 use crate::pins::Pinned;
@@ -24,11 +24,11 @@ pub struct Beside {
 
 impl<E: Send + 'static> Association<E> {
     /// The path's ANA log has said so.
-    pub(super) fn set_ana(&mut self, now: Instant, path: PathId, ana: AnaTable) {
-        let (ana, late) = self.paths[usize::from(path.0)].transitions.read(now, ana);
-        self.actions.push_back(Action::SetAna { path, ana });
+    pub(super) fn set_ana(&mut self, now: Instant, ana: AnaTable) {
+        let (ana, late) = self.path.transitions.read(now, ana);
+        self.actions.push_back(Action::SetAna { ana });
         if !late.is_empty() {
-            self.actions.push_back(Action::LateTransition { path, nsids: late });
+            self.actions.push_back(Action::LateTransition { nsids: late });
         }
     }
 }

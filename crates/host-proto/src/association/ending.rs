@@ -1,7 +1,7 @@
 //! How an association comes to its end: what is under way may end while the target answers, then the controller is shut
 //! down.
 
-use super::{Action, Association, Failure, Instant, Path, Procedure, State};
+use super::{Action, Association, Failure, Instant, Procedure, State};
 use super::{Done, bringup};
 use core::time::Duration;
 
@@ -43,9 +43,7 @@ impl<E: Send + 'static> Association<E> {
 
     /// The target is not there at the end: what is under way fails, at once or when others have had time to take it.
     pub(super) fn give_up(&mut self, now: Instant) {
-        for path in &mut self.paths {
-            path.abandon();
-        }
+        self.path.abandon();
         self.abandon_look_ups();
         let until = if self.has_help { now + self.config.wants.timeout * 2 } else { now };
         self.ending = Some(Ending::Waiting { until, is_there: false });
@@ -61,8 +59,8 @@ impl<E: Send + 'static> Association<E> {
         let Some(Ending::Waiting { until, is_there }) = self.ending else { return false };
         let timeout = self.config.wants.timeout;
         if self.has_ended {
-            let live = self.paths.iter_mut().find(|path| path.state == State::Live);
-            if let Some(path) = live.filter(|_| is_there) {
+            let path = &mut self.path;
+            if is_there && path.state == State::Live {
                 path.connecting = None; // if an express connection was on its way, nobody wants it
                 // The timer does not run any more, and a controller that has shut down may refuse a Keep Alive.
                 path.keep_alive_at = None;
@@ -86,7 +84,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn end(&mut self, now: Instant, shut_down: Option<Result<(), Failure<E>>>) {
         self.ending = Some(Ending::Over);
         self.controllers_end(now, matches!(shut_down, Some(Ok(()))));
-        self.paths.iter_mut().for_each(Path::abandon);
+        self.path.abandon();
         self.writes.disconnected();
         self.abandon_look_ups();
         self.actions.push_back(Action::End { shut_down });

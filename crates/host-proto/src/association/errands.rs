@@ -5,7 +5,7 @@
 //! the controller proves nothing, unless it has the place of the process that had it: another process may have it. So the
 //! errand is tried again only when the path leads to another controller than it did.
 
-use super::{Action, Association, Done, PathId, State};
+use super::{Action, Association, Done, State};
 use crate::bringup::{self, Fencing};
 use crate::procedure::Procedure;
 use core::time::Duration;
@@ -44,27 +44,27 @@ impl<E: Send + 'static> Association<E> {
 
     /// The controller that the path has lost was ended, as another association has heard ([`Action::EndedFor`]):
     /// nothing that was sent to it is executed any more.
-    pub fn fenced(&mut self, path: PathId, ended: ControllerInstance) {
-        if let Some(serial) = self.paths[usize::from(path.0)].lost.take(ended) {
+    pub fn fenced(&mut self, ended: ControllerInstance) {
+        if let Some(serial) = self.path.lost.take(ended) {
             self.config.old_commands.end(serial);
             self.check_release();
         }
     }
 
     /// The connections of a path are gone: others may have the controller ended that it has lost.
-    pub(super) fn ask_others(&mut self, path: PathId) {
+    pub(super) fn ask_others(&mut self) {
         if self.config.beside.is_some() {
-            let untold = self.paths[usize::from(path.0)].lost.take_untold().into_iter();
-            self.actions.extend(untold.map(|lost| Action::EndElsewhere { path, lost }));
+            let untold = self.path.lost.take_untold().into_iter();
+            self.actions.extend(untold.map(|lost| Action::EndElsewhere { lost }));
         }
     }
 
     /// Another path has come: it may have the controller ended that this one has lost.
-    pub fn remind(&mut self, path: PathId) {
-        let of = &mut self.paths[usize::from(path.0)];
+    pub fn remind(&mut self) {
+        let of = &mut self.path;
         if !matches!(of.state, State::Resetting { .. }) {
             of.lost.renew();
-            self.ask_others(path);
+            self.ask_others();
         }
     }
 
@@ -79,14 +79,14 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// Begins the errand that is due.
-    pub(super) fn begin_errand(&mut self, now: Instant, number: usize) -> bool {
+    pub(super) fn begin_errand(&mut self, now: Instant) -> bool {
         let is_due = |errand: &&Errand| errand.at.is_some_and(|at| at <= now);
         let Some(&Errand { owner, lost, .. }) = self.errands.iter().find(is_due) else {
             return false;
         };
         let Some(info) = self.info.clone() else { return false };
         let old = self.config.old_commands.clone();
-        self.paths[number].task = Some(Procedure::new(move |driver| async move {
+        self.path.task = Some(Procedure::new(move |driver| async move {
             let fencing = bringup::try_to_end(&driver, LOOK, &info.identify, lost, &old).await?;
             Ok(Done::Errand((owner, lost, fencing)))
         }));

@@ -1,6 +1,6 @@
 //! Express connections of lanes, beside what else becomes of their path.
 
-use super::{Action, Association, Done, Path, PathId, State};
+use super::{Action, Association, Done, Path, State};
 use crate::bringup;
 use crate::old_commands::LaneGuard;
 use crate::procedure::{Failure, Procedure};
@@ -9,17 +9,17 @@ use roadtrain_wire::identify::ofcs;
 impl<E: Send + 'static> Association<E> {
     /// A lane that has a connection wants an express connection, too: it is told of [`Action::AttachExpress`] or
     /// [`Action::RefuseExpress`], unless the path is lost before, or all comes to an end.
-    pub fn want_express(&mut self, path: PathId, lane: usize) {
-        let path = &mut self.paths[usize::from(path.0)];
+    pub fn want_express(&mut self, lane: usize) {
+        let path = &mut self.path;
         if path.state == State::Live {
             path.wanting.push_back(lane);
         }
     }
 
     /// An express connection of a lane was closed, with nothing under way: by its number.
-    pub fn express_closed(&mut self, path: PathId, lane: usize, number: usize) {
+    pub fn express_closed(&mut self, lane: usize, number: usize) {
         let lanes = self.config.lanes as usize;
-        let expresses = &mut self.paths[usize::from(path.0)].expresses;
+        let expresses = &mut self.path.expresses;
         let place = number.checked_sub(lanes).and_then(|at| expresses.get_mut(at));
         // Another lane may have the number by now.
         if let Some(place) = place.filter(|place| **place == Some(lane)) {
@@ -27,15 +27,14 @@ impl<E: Send + 'static> Association<E> {
         }
     }
 
-    pub(super) fn connect_express(&mut self, number: usize, lane: usize) {
-        let (id, wants, lanes) =
-            (PathId(number as u16), self.config.wants.clone(), self.config.lanes);
+    pub(super) fn connect_express(&mut self, lane: usize) {
+        let (wants, lanes) = (self.config.wants.clone(), self.config.lanes);
         let Some(info) = self.info.clone() else { return };
-        let path = &mut self.paths[number];
+        let path = &mut self.path;
         path.expresses.resize(info.express_queues as usize, None);
         let place = path.expresses.iter().position(Option::is_none);
         let Some(place) = place.filter(|_| !path.expresses.contains(&Some(lane))) else {
-            return self.refuse_express(id, lane, None);
+            return self.refuse_express(lane, None);
         };
         path.expresses[place] = Some(lane);
         path.connecting = Some(place);
@@ -47,16 +46,15 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    pub(super) fn attach_express(&mut self, path: PathId, lane: usize, number: usize) {
+    pub(super) fn attach_express(&mut self, lane: usize, number: usize) {
         let Some(info) = self.info.clone() else { return };
-        self.paths[usize::from(path.0)].connecting = None;
+        self.path.connecting = None;
         let rules = self.rules(&info);
         let may_close = info.identify.ofcs.get() & ofcs::DISCONNECT != 0;
         let (barred, writes) = (self.pins.barred(), self.writes.clone());
-        let Some((serial, _)) = self.paths[usize::from(path.0)].controller else { return };
+        let Some((serial, _)) = self.path.controller else { return };
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         self.actions.push_back(Action::AttachExpress {
-            path,
             lane,
             number,
             rules,
@@ -68,12 +66,12 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// Everything else goes on.
-    pub(super) fn refuse_express(&mut self, id: PathId, lane: usize, why: Option<Failure<E>>) {
-        let path = &mut self.paths[usize::from(id.0)];
+    pub(super) fn refuse_express(&mut self, lane: usize, why: Option<Failure<E>>) {
+        let path = &mut self.path;
         if let Some(place) = path.connecting.take() {
             path.expresses[place] = None;
         }
-        self.actions.push_back(Action::RefuseExpress { path: id, lane, why });
+        self.actions.push_back(Action::RefuseExpress { lane, why });
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an association does so that no old command is executed behind a newer one: it has the controllers ended that its
 //! paths have lost, and says which have ended ([`crate::old_commands`]).
 
-use super::{Action, Association, Done, PathId, Reason};
+use super::{Action, Association, Done, Reason};
 use crate::bringup::{self, ControllerInfo, Fencing, Wants};
 use crate::old_commands::{ControllerIdentity, ControllerSerial, OldCommands};
 use crate::procedure::{Driver, Failure, Procedure};
@@ -122,8 +122,8 @@ impl<E: Send + 'static> Association<E> {
         lost: Vec<(ControllerSerial, ControllerInstance)>,
     ) {
         let (wants, old) = (self.config.wants.clone(), self.config.old_commands.clone());
-        let psk = self.paths[0].psk.clone();
-        self.paths[0].task = Some(Procedure::new(|driver| async move {
+        let psk = self.path.psk.clone();
+        self.path.task = Some(Procedure::new(|driver| async move {
             let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
             Ok(Done::Information(Box::new(info), psk, fenced))
         }));
@@ -133,7 +133,6 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn fenced_by_path(
         &mut self,
         now: Instant,
-        path: PathId,
         fenced: Vec<(ControllerSerial, u16, Fencing)>,
     ) {
         let old = self.config.old_commands.clone();
@@ -143,10 +142,10 @@ impl<E: Send + 'static> Association<E> {
             } else {
                 old.absent(now, serial);
             }
-            self.actions.push_back(Action::Fenced { path, cntlid, fencing });
+            self.actions.push_back(Action::Fenced { cntlid, fencing });
         }
         // Where nothing is proved, the next controller may be asked again: it may be another process.
-        self.paths[usize::from(path.0)].lost.0.retain(|lost| old.has(lost.serial));
+        self.path.lost.0.retain(|lost| old.has(lost.serial));
         self.check_release();
     }
 
@@ -160,8 +159,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn check_release(&mut self) {
         let ended_so_far = self.config.old_commands.ended_so_far();
         if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {
-            let paths = (0..self.paths.len()).map(|number| PathId(number as u16));
-            self.actions.extend(paths.map(|path| Action::Release { path }));
+            self.actions.push_back(Action::Release);
         }
     }
 
@@ -169,7 +167,7 @@ impl<E: Send + 'static> Association<E> {
     pub(super) fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
         let old = &self.config.old_commands;
         // Nobody connects there any more.
-        for (serial, _) in self.paths.iter_mut().filter_map(|path| path.controller.take()) {
+        if let Some((serial, _)) = self.path.controller.take() {
             if is_shut_down {
                 old.end(serial);
             } else {
@@ -177,7 +175,6 @@ impl<E: Send + 'static> Association<E> {
                 old.absent(now, serial);
             }
         }
-        let lost = self.paths.iter().flat_map(|path| &path.lost.0);
-        lost.for_each(|lost| old.absent(now, lost.serial));
+        self.path.lost.0.iter().for_each(|lost| old.absent(now, lost.serial));
     }
 }

@@ -34,14 +34,14 @@ impl<E: Send + 'static> Association<E> {
     }
 
     /// Begins the next one.
-    pub(super) fn begin_look_up(&mut self, number: usize) -> bool {
+    pub(super) fn begin_look_up(&mut self) -> bool {
         let Some((by, query)) = self.look_ups.waiting.pop_front() else { return false };
         if !self.is_same_namespace(query.nsid) {
             self.actions.push_back(Action::LookedUp { by, found: None });
             return true;
         }
         self.look_ups.asked = Some((by, query.nsid));
-        self.paths[number].task = Some(Procedure::new(move |driver| async move {
+        self.path.task = Some(Procedure::new(move |driver| async move {
             Ok(Done::LookedUp(allocation::ask(&driver, query).await?))
         }));
         true

@@ -1,7 +1,7 @@
 //! When requests fail because no path works: at the controller-loss timeout, and before that at the fast-io-fail timeout
 //! if there is one. Attempts go on in any case, and a path that works ends it.
 
-use super::{Action, Association, Path, State};
+use super::{Action, Association, State};
 use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
@@ -39,10 +39,9 @@ impl<E: Send + 'static> Association<E> {
             self.actions.push_back(Action::FailFast);
             return true;
         }
-        let is_down = |path: &Path<E>| matches!(path.state, State::Down { .. });
         if self.ending.is_some()
             || self.failing_at().is_none_or(|at| at > now)
-            || !self.paths.iter().all(is_down)
+            || !matches!(self.path.state, State::Down { .. })
         {
             return false;
         }

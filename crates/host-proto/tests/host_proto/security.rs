@@ -140,13 +140,13 @@ fn no_keep_alive_is_sent_while_the_admin_queue_authenticates() {
     let mut target = Target::new(&keys(1, None));
     let mut sent = Vec::new();
     while sent.len() < 6 {
-        let Some(Action::Ask { path, ask }) = association.poll(now) else { panic!("{sent:?}") };
+        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{sent:?}") };
         if let Ask::Run { command, .. } = &ask {
             sent.push(command.what);
         }
         let answer = target.answer(&ask);
         now += step; // more than the time after which a Keep Alive is due
-        association.answer(now, path, Ok(answer));
+        association.answer(now, Ok(answer));
     }
     assert!(!sent.contains(&"Keep Alive"), "{sent:?}");
     // From then on the controller waits for one.
@@ -162,7 +162,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
     let mut association = Association::<&'static str>::new(now, config(wants(keys(1, None))));
     let mut target = Target::new(&keys(1, None));
     while computed == 0 || target.heard.len() < 2 {
-        let Some(Action::Ask { path, ask }) = association.poll(now) else { panic!("{computed}") };
+        let Some(Action::Ask { ask }) = association.poll(now) else { panic!("{computed}") };
         if matches!(&ask, Ask::Random { .. } | Ask::Compute(_)) {
             assert_eq!(association.deadline(), None);
             now += 6 * TIMEOUT;
@@ -171,7 +171,7 @@ fn what_the_host_computes_takes_nothing_of_the_targets_time() {
         } else {
             assert_eq!(association.deadline(), Some(now + TIMEOUT));
         }
-        association.answer(now, path, Ok(target.answer(&ask)));
+        association.answer(now, Ok(target.answer(&ask)));
     }
     // The target does not say what it thinks of the reply.
     assert!(matches!(association.poll(now), Some(Action::Ask { ask: Ask::Run { .. }, .. })));

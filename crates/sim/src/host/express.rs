@@ -1,7 +1,7 @@
 //! Express connections of the simulated host: when there is one is decided by `roadtrain_host_proto::express`.
 
+use super::Host;
 use super::lane::Lane;
-use super::{Host, PATH};
 use crate::ends::Lost;
 use crate::load::Load;
 use crate::plan::Sabotage;
@@ -68,7 +68,7 @@ impl<T: Transport> Host<T> {
             let at = self.expresses.iter().position(|express| express.home == home);
             let carried = at.map_or(0, |at| self.expresses[at].lane.outstanding());
             match self.lanes[home].express.poll(now, carried) {
-                Some(Wish::Open) => self.association.want_express(PATH, home),
+                Some(Wish::Open) => self.association.want_express(home),
                 Some(Wish::Close) => {
                     at.into_iter().for_each(|at| self.expresses[at].lane.disconnect(now));
                 }
@@ -90,7 +90,7 @@ impl<T: Transport> Host<T> {
             link.close(now, network, true);
         }
         self.lanes[express.home].express.closed(now);
-        self.association.express_closed(PATH, express.home, express.number);
+        self.association.express_closed(express.home, express.number);
         self.past.expresses += 1;
     }
 
@@ -119,7 +119,7 @@ impl<T: Transport> Host<T> {
         self.lanes[home].express.opened(now, may_close);
         self.expresses.push(Express { number, home, lane });
         if is_lost {
-            self.association.lane_lost(now, PATH, number, Lost);
+            self.association.lane_lost(now, number, Lost);
         }
     }
 

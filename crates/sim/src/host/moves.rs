@@ -1,7 +1,7 @@
 //! What a path of the simulated host gives to another one.
 
 use super::lane::Lane;
-use super::{Host, PATH, rules};
+use super::{Host, rules};
 use crate::load::Load;
 use crate::request::Request;
 use crate::transport::{HostEnd, Transport};
@@ -41,7 +41,7 @@ pub(crate) fn exchange<T: Transport>(
             }
             lost.iter().for_each(|lost| other.association.end_for(now, from, *lost));
             let own = ended.iter().filter(|(owner, _)| *owner == path);
-            own.for_each(|(_, lost)| other.association.fenced(PATH, *lost));
+            own.for_each(|(_, lost)| other.association.fenced(*lost));
         }
     }
     if has_news {
@@ -94,7 +94,7 @@ impl<T: Transport> Host<T> {
 
     /// Others have begun to connect: they may have controllers ended that this one has lost, or inherited.
     pub(crate) fn remind(&mut self, now: Instant, network: &mut T, load: &mut Load) {
-        self.association.remind(PATH);
+        self.association.remind();
         self.act(now, network, load);
     }
 

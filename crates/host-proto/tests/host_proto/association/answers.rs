@@ -1,6 +1,6 @@
 //! How long answers are waited for.
 
-use super::{Ask, Duration, Harness, KEEP_ALIVE, PATH, completed};
+use super::{Ask, Duration, Harness, KEEP_ALIVE, completed};
 use roadtrain_host_proto::association::Action;
 use roadtrain_wire::status::Status;
 
@@ -11,10 +11,10 @@ fn a_silent_controller_is_given_up() {
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { .. })), "Keep Alive: {action:?}");
     assert_eq!(harness.association.deadline(), Some(harness.now + KEEP_ALIVE / 2));
-    assert_eq!(harness.association.answer_by(PATH), harness.association.deadline());
+    assert_eq!(harness.association.answer_by(), harness.association.deadline());
     let log = harness.act_when_due();
     assert_eq!(log[0], "reset (Keep Alive: no answer in time), was live: true");
-    harness.association.answer(harness.now, PATH, Ok(completed(Status::SUCCESS, 0, Vec::new())));
+    harness.association.answer(harness.now, Ok(completed(Status::SUCCESS, 0, Vec::new())));
     harness.act();
     assert!(harness.association.is_live(), "an answer that is too late means nothing");
 }
@@ -24,17 +24,17 @@ fn a_silent_controller_is_given_up() {
 fn an_abort_without_an_answer_holds_up_no_keep_alive() {
     let mut harness = Harness::live(|_| ());
     harness.answers_aborts = false;
-    harness.association.overdue(PATH, 2, [5, 6]);
+    harness.association.overdue(2, [5, 6]);
     assert_eq!(harness.act(), ["Abort of 5"], "one at a time");
     for _ in 0..10 {
         assert_eq!(harness.act_when_due(), ["Keep Alive 0"]);
     }
-    harness.association.aborted(PATH);
+    harness.association.aborted();
     assert_eq!(harness.act(), ["Abort of 6"]);
     // The next path knows nothing of it.
-    harness.association.lane_lost(harness.now, PATH, 2, "not answered");
+    harness.association.lane_lost(harness.now, 2, "not answered");
     harness.act();
-    harness.association.overdue(PATH, 0, [9]);
+    harness.association.overdue(0, [9]);
     assert_eq!(harness.act(), ["Abort of 9"]);
 }
 
@@ -56,7 +56,7 @@ fn silence_is_noticed_after_the_keep_alive_timeout() {
                 Action::FailFast => failed_at = failed_at.or(Some(harness.now)),
                 Action::Reset { was_live: true, .. } => {
                     lost_at = Some(harness.now);
-                    harness.association.reset(harness.now, PATH);
+                    harness.association.reset(harness.now);
                 }
                 action => harness.carry_out(action),
             }
@@ -68,5 +68,5 @@ fn silence_is_noticed_after_the_keep_alive_timeout() {
     }
     assert_eq!(lost_at, Some(begun + keep_alive));
     assert_eq!(failed_at, Some(begun + keep_alive + fast));
-    assert!(harness.association.answer_by(PATH).is_none(), "the attempt ends with that");
+    assert!(harness.association.answer_by().is_none(), "the attempt ends with that");
 }

@@ -17,7 +17,7 @@ fn with_others(config: &mut Config) {
 fn requests_are_free_when_the_target_has_ended_the_controller() {
     let mut harness = Harness::live(with_others);
     harness.now += LONGEST;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let log = harness.act();
     assert_eq!(count(&log, "release"), 1);
     assert!(position(&log, "fenced: Ended") < position(&log, "release"));
@@ -30,7 +30,7 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
     harness.now += LONGEST;
     let lost_at = harness.now;
     harness.target = None;
-    harness.association.lane_lost(lost_at, PATH, 0, "silent");
+    harness.association.lane_lost(lost_at, 0, "silent");
     let mut log = harness.act();
     while count(&log, "release") == 0 {
         log = harness.act_when_due();
@@ -45,7 +45,7 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
         config.wants.keep_alive = Duration::ZERO;
     });
     alone.target = None;
-    alone.association.lane_lost(alone.now, PATH, 0, "silent");
+    alone.association.lane_lost(alone.now, 0, "silent");
     alone.act();
     for _ in 0..20 {
         assert_eq!(count(&alone.act_when_due(), "release"), 0, "nobody knows");
@@ -56,22 +56,22 @@ fn requests_are_free_when_the_controller_must_have_noticed() {
 fn requests_are_free_when_another_path_has_ended_the_controller() {
     let mut harness = Harness::live(with_others);
     let lost = instance_of(&harness);
-    harness.association.fenced(PATH, lost);
+    harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 0, "it lives");
     harness.target = None;
-    harness.association.lane_lost(harness.now, PATH, 0, "silent");
+    harness.association.lane_lost(harness.now, 0, "silent");
     let log = harness.act();
     assert!(position(&log, "reset") < position(&log, &format!("end elsewhere {lost:?}")));
     assert_eq!(count(&harness.act_when_due(), "end elsewhere"), 0, "once");
-    harness.association.fenced(PATH, ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
+    harness.association.fenced(ControllerInstance { cirn: lost.cirn ^ 1, ..lost });
     assert_eq!(count(&harness.act(), "release"), 0, "another one");
-    harness.association.remind(PATH);
+    harness.association.remind();
     assert_eq!(count(&harness.act(), "end elsewhere"), 1, "somebody new may do it");
-    harness.association.fenced(PATH, lost);
+    harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 1);
-    harness.association.fenced(PATH, lost);
+    harness.association.fenced(lost);
     assert_eq!(count(&harness.act(), "release"), 0, "once");
-    harness.association.remind(PATH);
+    harness.association.remind();
     assert_eq!(count(&harness.act(), "end elsewhere"), 0, "it has ended");
 }
 
@@ -148,7 +148,7 @@ fn a_controller_that_the_target_has_never_had_has_not_ended() {
     for _ in 0..10 {
         assert_eq!(count(&harness.act_when_due(), "Cross-Controller Reset"), 0, "it was asked");
     }
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
     for _ in 0..20 {
         log.extend(harness.act_when_due());
@@ -163,7 +163,7 @@ fn a_controller_ends_with_the_process_that_had_it() {
     harness.random = RANDOM.rotate_left(13);
     harness.target = Some(target(1));
     harness.now += LONGEST;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let log = harness.act();
     assert_eq!((count(&log, "fenced: Replaced"), count(&log, "release")), (1, 1), "{log:?}");
     assert!(!harness.guard.is_closed());

@@ -77,7 +77,7 @@ fn a_connection_that_is_lost_in_the_shutdown_is_no_end_in_order() {
         panic!("it is shut down");
     };
     assert_eq!(command.what, "Property Set CC");
-    harness.association.admin_lost(harness.now, PATH, "cut");
+    harness.association.admin_lost(harness.now, "cut");
     let log = harness.act();
     assert!(matches!(&log[..], [end] if end.starts_with("end Some(Err(Lost")), "{log:?}");
 }

@@ -44,7 +44,7 @@ fn without_a_target_nothing_is_known() {
         Some(true)
     );
     let mut harness = Harness::live(|_| ());
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     harness.association.look_up((1, 7), QUERY);
     assert_eq!(count(&harness.act(), NOTHING), 1);
 }
@@ -75,7 +75,7 @@ fn at_the_end_nothing_more_is_asked() {
 #[test]
 fn what_is_said_of_another_namespace_does_not_count() {
     let mut harness = Harness::live(|_| ());
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     harness.target = Some(target(2)); // other blocks
     harness.now += LONGEST;
     harness.act();

@@ -8,7 +8,7 @@ mod old_commands;
 mod power;
 
 use core::time::Duration;
-use roadtrain_host_proto::association::{Action, Association, Config, PathId, Reason};
+use roadtrain_host_proto::association::{Action, Association, Config, Reason};
 use roadtrain_host_proto::bringup::{self, Wants};
 use roadtrain_host_proto::old_commands::{BlockRange, LaneGuard, OldCommands};
 use roadtrain_host_proto::procedure::{Answer, Ask, Command, Failure};
@@ -30,7 +30,6 @@ use roadtrain_wire::status::Status;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const NQN: &str = "nqn.2026-11.test:association";
-const PATH: PathId = PathId(0);
 const LANES: u32 = 3;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -171,32 +170,32 @@ impl Harness {
                 self.log.push(format!("open {qid}"));
                 let there =
                     self.target.as_ref().map(|_| Answer::Opened { data_bytes_max: 1 << 30 });
-                self.association.answer(self.now, PATH, there.ok_or("refused"));
+                self.association.answer(self.now, there.ok_or("refused"));
             }
             Action::Ask { ask: Ask::Random { bytes }, .. } => {
                 let random = Answer::Random(Secret::new(&vec![7; bytes]));
-                self.association.answer(self.now, PATH, Ok(random));
+                self.association.answer(self.now, Ok(random));
             }
             Action::Ask { ask: Ask::Seal { .. }, .. } => unreachable!("nobody is to"),
             Action::Ask { ask: Ask::Compute(work), .. } => {
                 work.compute();
-                self.association.answer(self.now, PATH, Ok(Answer::Computed));
+                self.association.answer(self.now, Ok(Answer::Computed));
             }
             Action::Ask { ask: Ask::Run { qid, command }, .. } => {
                 self.log.push(format!("{} {qid}", command.what));
                 self.now += self.takes;
                 let answer = self.run(qid, &command);
-                self.association.answer(self.now, PATH, answer.ok_or("gone"));
+                self.association.answer(self.now, answer.ok_or("gone"));
             }
             Action::Listen { .. } => {
                 self.listening = true;
                 self.log.push("listen".into());
             }
-            Action::Abort { path, sqe } => {
+            Action::Abort { sqe } => {
                 let cid = sqe.cdw10.get() >> 16;
                 self.log.push(format!("Abort of {cid}"));
                 if self.answers_aborts {
-                    self.association.aborted(path);
+                    self.association.aborted();
                 }
             }
             Action::Attach { barred, writes, guard, .. } => {
@@ -217,7 +216,7 @@ impl Harness {
                 };
                 self.log.push(format!("reset ({why}), was live: {was_live}"));
                 let _ = was_live.then(|| self.guard.record(vec![BLOCKS]));
-                self.association.reset(self.now, PATH);
+                self.association.reset(self.now);
             }
             Action::AttachExpress { lane, number, may_close, .. } => {
                 self.log.push(format!("express {number} of lane {lane}, closes {may_close}"));
@@ -232,7 +231,7 @@ impl Harness {
             }
             Action::SetAna { ana, .. } => self.log.push(format!("ana {ana:?}")),
             Action::LateTransition { nsids, .. } => self.log.push(format!("late {nsids:?}")),
-            Action::Release { .. } => self.log.push("release".into()),
+            Action::Release => self.log.push("release".into()),
             Action::Fail { lane } => self.log.push(format!("fail {lane:?}")),
             Action::FailFast => self.log.push("fail fast".into()),
             Action::Finish => self.log.push("finish".into()),
@@ -381,8 +380,8 @@ fn lanes_are_attached_when_all_are_connected() {
 fn a_lost_lane_takes_its_path_along_and_old_connections_go_first() {
     let mut harness = Harness::live(|_| ());
     harness.now += LONGEST;
-    harness.association.lane_lost(harness.now, PATH, 1, "cut");
-    harness.association.lane_lost(harness.now, PATH, 2, "cut, too");
+    harness.association.lane_lost(harness.now, 1, "cut");
+    harness.association.lane_lost(harness.now, 2, "cut, too");
     let log = harness.act();
     assert_eq!(log[0], "reset (lane 1: cut), was live: true");
     assert_eq!(
@@ -398,7 +397,7 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
     let mut harness = Harness::live(|_| ());
     assert_eq!(harness.cntlid, 1);
     harness.now += LONGEST;
-    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    harness.association.lane_lost(harness.now, 1, "cut");
     let log = harness.act();
     let reset = position(&log, "Cross-Controller Reset 0");
     assert!(position(&log, "Property Set CC 0") < reset && reset < position(&log, "open 1"));
@@ -413,7 +412,7 @@ fn the_controller_that_was_lost_is_ended_before_others_have_lanes() {
     assert_eq!(left, [2]);
     // One that never had lanes is none that could have commands of them.
     harness.now += LONGEST;
-    harness.association.admin_lost(harness.now, PATH, "cut");
+    harness.association.admin_lost(harness.now, "cut");
     let target = harness.target.take();
     harness.act();
     harness.target = target;
@@ -425,7 +424,7 @@ fn lanes_wait_until_nothing_is_left_of_the_controller_that_was_lost() {
     let mut harness = Harness::live(|config| config.controller_loss_timeout = None);
     harness.now += LONGEST;
     (harness.remains, harness.takes) = (true, Duration::from_millis(1));
-    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..100 {
         log.extend(harness.act_when_due());
@@ -453,7 +452,7 @@ fn a_target_that_does_not_end_other_controllers_is_used_all_the_same() {
         let mut harness = Harness::live(|_| ());
         harness.now += LONGEST;
         harness.resets = resets;
-        harness.association.lane_lost(harness.now, PATH, 1, "cut");
+        harness.association.lane_lost(harness.now, 1, "cut");
         let log = harness.act();
         assert_eq!((count(&log, &told), count(&log, "attach")), (1, 1), "{log:?}");
     }
@@ -464,7 +463,7 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
     let mut harness = Harness::live(|_| ());
     harness.now += LONGEST;
     harness.resets = Resets::Answered(Status::CROSS_RESET_LIMIT_EXCEEDED);
-    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    harness.association.lane_lost(harness.now, 1, "cut");
     let mut log = harness.act();
     for _ in 0..8 {
         log.extend(harness.act_when_due());
@@ -481,7 +480,7 @@ fn a_target_that_has_no_room_for_a_reset_is_asked_again() {
 fn nothing_is_opened_before_the_old_connections_are_gone() {
     let mut harness = Harness::live(|_| ());
     harness.now += LONGEST;
-    harness.association.admin_lost(harness.now, PATH, "cut");
+    harness.association.admin_lost(harness.now, "cut");
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Reset { was_live: true, .. })), "{action:?}");
     // Some reactor takes its time.
@@ -489,9 +488,9 @@ fn nothing_is_opened_before_the_old_connections_are_gone() {
         harness.now += LONGEST;
         assert!(harness.association.poll(harness.now).is_none());
     }
-    harness.association.lane_lost(harness.now, PATH, 0, "of the past");
-    harness.association.overdue(PATH, 0, [1, 2, 3]);
-    harness.association.reset(harness.now, PATH);
+    harness.association.lane_lost(harness.now, 0, "of the past");
+    harness.association.overdue(0, [1, 2, 3]);
+    harness.association.reset(harness.now);
     let log = harness.act();
     assert_eq!((log[0].as_str(), count(&log, "Abort")), ("open 0", 0));
 }
@@ -504,7 +503,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
     for _ in 0..2 {
         harness.now += LONGEST;
         let (lost_at, target) = (harness.now, harness.target.take());
-        harness.association.lane_lost(harness.now, PATH, 0, "cut");
+        harness.association.lane_lost(harness.now, 0, "cut");
         let mut log = harness.act();
         let (mut fast_at, mut lost) = (Vec::new(), Vec::new());
         while lost.is_empty() {
@@ -523,7 +522,7 @@ fn requests_fail_at_the_fast_io_fail_timeout_while_attempts_go_on() {
     harness.now += LONGEST;
     harness.target = None;
     let lost_at = harness.now;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
     let mut times = 0;
     while harness.now.since(lost_at) < fast * 2 {
@@ -541,7 +540,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
     let mut harness = Harness::live(|_| ());
     harness.now += LONGEST;
     let (mut lost_at, target) = (harness.now, harness.target.take());
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
     let (mut tries, mut failed_at) = (Vec::new(), Vec::new());
     while tries.len() < 16 {
@@ -563,7 +562,7 @@ fn attempts_are_paused_between_and_requests_fail_when_the_time_is_up() {
     // All counts from the beginning again.
     (lost_at, harness.target) = (harness.now + LONGEST, None);
     harness.now = lost_at;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     harness.act();
     assert_eq!(harness.association.deadline(), Some(lost_at + FIRST));
 }
@@ -573,7 +572,7 @@ fn an_association_that_is_lost_again_and_again_does_not_hurry() {
     let mut harness = Harness::live(|_| ());
     let mut attached = Vec::new();
     for _ in 0..10 {
-        harness.association.lane_lost(harness.now, PATH, 0, "a poisonous request");
+        harness.association.lane_lost(harness.now, 0, "a poisonous request");
         let mut log = harness.act();
         if count(&log, "attach") == 0 {
             log = harness.act_when_due();
@@ -597,7 +596,7 @@ fn a_keep_alive_is_in_time_between_the_commands_of_a_bring_up() {
 #[test]
 fn overdue_commands_are_aborted_one_by_one() {
     let mut harness = Harness::live(|_| ());
-    harness.association.overdue(PATH, 2, [5, 6]);
+    harness.association.overdue(2, [5, 6]);
     assert!(!harness.association.is_idle());
     assert_eq!(harness.act(), ["Abort of 5", "Abort of 6"]);
     assert!(harness.association.is_idle());
@@ -608,14 +607,14 @@ fn another_namespace_is_barred_before_anybody_hears_of_it() {
     let mut harness = Harness::live(|_| ());
     harness.now += LONGEST;
     harness.target = Some(target(2));
-    harness.association.lane_lost(harness.now, PATH, 0, "the target was restarted");
+    harness.association.lane_lost(harness.now, 0, "the target was restarted");
     let log = harness.act();
     assert_eq!(count(&log, "attach, stale [1]"), 1, "{log:?}");
     // The first one is back, and an event tells.
     harness.now += LONGEST;
     harness.target = Some(target(1));
     harness.cntlid = 0;
-    harness.association.lane_lost(harness.now, PATH, 0, "again");
+    harness.association.lane_lost(harness.now, 0, "again");
     assert_eq!(count(&harness.act(), "attach, stale []"), 1);
 }
 
@@ -628,7 +627,7 @@ fn a_namespace_that_changes_while_lanes_live_is_looked_at() {
     // The event is told to whoever listens: type notice, namespace attribute changed.
     let mut cqe = Cqe::new(0, Status::SUCCESS);
     cqe.dw0 = 0x0004_0002.into();
-    harness.association.event(PATH, &cqe);
+    harness.association.event(&cqe);
     let log = harness.act();
     assert_eq!(log[0], "Get Log Page (changed) 0");
     assert!(position(&log, "changed") < position(&log, "listen"), "{log:?}");
@@ -651,7 +650,7 @@ fn it_ends_in_order_when_its_users_have() {
     assert!(harness.association.ends_in_order());
     harness.now += KEEP_ALIVE / 2;
     assert_eq!(harness.act(), ["Keep Alive 0"], "its users take their time");
-    harness.association.lane_lost(harness.now, PATH, 1, "cut");
+    harness.association.lane_lost(harness.now, 1, "cut");
     assert_eq!(harness.act(), ["fail Some(1)"], "nobody connects again");
     harness.association.ended(harness.now);
     let log = harness.act();
@@ -678,7 +677,7 @@ fn a_target_that_is_gone_at_the_end_is_not_waited_for() {
         harness.now += LONGEST;
         harness.target = None;
         if is_lost_before {
-            harness.association.lane_lost(harness.now, PATH, 0, "cut");
+            harness.association.lane_lost(harness.now, 0, "cut");
             harness.act();
         }
         harness.association.stop(harness.now, false);
@@ -714,31 +713,31 @@ fn lines(log: &[String]) -> Vec<&str> {
 #[test]
 fn a_lane_gets_an_express_connection_while_the_others_work() {
     let mut harness = Harness::live(|_| {});
-    harness.association.want_express(PATH, 1);
+    harness.association.want_express(1);
     assert!(!harness.association.is_idle());
     let log = harness.act();
     assert_eq!(lines(&log), ["open 4", "Connect 4", "express 3 of lane 1, closes true"]);
-    harness.association.want_express(PATH, 1);
+    harness.association.want_express(1);
     assert_eq!(lines(&harness.act()), ["no express of lane 1: None"], "it has one");
-    harness.association.want_express(PATH, 2);
+    harness.association.want_express(2);
     let log = harness.act();
     assert_eq!(lines(&log), ["open 5", "Connect 5", "express 4 of lane 2, closes true"]);
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "there are two at most");
     let target = harness.target.as_mut().expect("it is there");
     target.disconnect(harness.cntlid, 4);
-    harness.association.express_closed(PATH, 0, 3); // of another time
-    harness.association.want_express(PATH, 0);
+    harness.association.express_closed(0, 3); // of another time
+    harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"], "lane 1 has it");
-    harness.association.express_closed(PATH, 1, 3);
-    harness.association.want_express(PATH, 0);
+    harness.association.express_closed(1, 3);
+    harness.association.want_express(0);
     assert_eq!(harness.act().last().map(String::as_str), Some("express 3 of lane 0, closes true"));
 }
 
 #[test]
 fn a_controller_without_queues_to_spare_gets_no_express_connection() {
     let mut harness = Harness::live(|config| config.expresses = 0);
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     assert_eq!(lines(&harness.act()), ["no express of lane 0: None"]);
     assert!(harness.association.is_live() && harness.association.is_idle());
 }
@@ -747,17 +746,17 @@ fn a_controller_without_queues_to_spare_gets_no_express_connection() {
 fn an_express_connection_that_cannot_be_made_harms_nobody() {
     let mut harness = Harness::live(|_| {});
     let target = harness.target.take();
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     let log = harness.act();
     let refusal = "no express of lane 0: Some(\"no connection: refused\")";
     assert_eq!(lines(&log), ["open 4", refusal]);
     assert!(harness.association.is_live());
     harness.target = target;
     // The target still knows a queue of that number: it refuses.
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     harness.act();
-    harness.association.express_closed(PATH, 0, 3);
-    harness.association.want_express(PATH, 0);
+    harness.association.express_closed(0, 3);
+    harness.association.want_express(0);
     let log = harness.act();
     assert!(log.last().is_some_and(|line| line.contains("Connect of queue 4 refused")), "{log:?}");
     assert!(harness.association.is_live());
@@ -766,29 +765,29 @@ fn an_express_connection_that_cannot_be_made_harms_nobody() {
 #[test]
 fn an_express_connection_without_an_answer_harms_nobody() {
     let mut harness = Harness::live(|config| config.wants.keep_alive = Duration::ZERO);
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     let action = harness.association.poll(harness.now);
     assert!(matches!(action, Some(Action::Ask { ask: Ask::Open { qid: 4, lane: 0, .. }, .. })));
     let log = harness.act_when_due();
     let refusal = "no express of lane 0: Some(\"connection: no answer in time\")";
     assert_eq!(lines(&log), [refusal]);
     assert!(harness.association.is_live());
-    harness.association.answer(harness.now, PATH, Err("late"));
-    harness.association.want_express(PATH, 0);
+    harness.association.answer(harness.now, Err("late"));
+    harness.association.want_express(0);
     assert_eq!(lines(&harness.act())[..2], ["open 4", "Connect 4"]);
 }
 
 #[test]
 fn express_connections_are_lost_with_the_others() {
     let mut harness = Harness::live(|_| {});
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     harness.act();
-    harness.association.want_express(PATH, 1);
-    harness.association.lane_lost(harness.now, PATH, 3, "reset");
+    harness.association.want_express(1);
+    harness.association.lane_lost(harness.now, 3, "reset");
     assert_eq!(harness.act()[0], "reset (lane 3: reset), was live: true");
     let log = harness.act_when_due();
     assert!(!log.iter().any(|line| line.contains("express")), "what was wanted is forgotten");
     assert!(harness.association.is_live());
-    harness.association.want_express(PATH, 0);
+    harness.association.want_express(0);
     assert_eq!(harness.act()[0], "open 4", "its number is free again");
 }

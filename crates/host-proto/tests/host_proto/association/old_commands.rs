@@ -17,7 +17,7 @@ fn lost(
     harness.now += LONGEST;
     prepare(&mut harness);
     let lost_at = harness.now;
-    harness.association.lane_lost(lost_at, PATH, 0, "cut");
+    harness.association.lane_lost(lost_at, 0, "cut");
     (harness, lost_at)
 }
 
@@ -155,7 +155,7 @@ fn another_path_may_lead_to_the_place_of_the_controller() {
         assert_eq!(count(&log, &told), 1, "{log:?}");
         // The driver tells the owner of one that has ended.
         if expected.has_ended() {
-            harness.association.fenced(PATH, instance);
+            harness.association.fenced(instance);
             harness.act();
         }
         assert_eq!(is_closed(&harness), !expected.has_ended());
@@ -176,7 +176,7 @@ fn the_process_that_has_the_controller_may_be_reached_again() {
     harness.act();
     assert!(is_closed(&harness));
     (harness.target, harness.random) = (harness.first.take(), RANDOM);
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     let mut log = harness.act();
     log.extend(harness.act_when_due());
     assert_eq!(count(&log, "fenced: Ended"), 1, "{log:?}");
@@ -195,7 +195,7 @@ fn without_keep_alive_no_time_opens_blocks() {
     harness.act();
     assert!(is_closed(&harness));
     harness.resets = Resets::Done;
-    harness.association.lane_lost(harness.now, PATH, 0, "cut");
+    harness.association.lane_lost(harness.now, 0, "cut");
     harness.act();
     assert!(!is_closed(&harness), "the target has ended both");
 }

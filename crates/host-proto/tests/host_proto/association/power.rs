@@ -1,6 +1,6 @@
 //! Power failure of the target's machine: the next Flush of a namespace with unflushed writes fails once.
 
-use super::{Harness, LONGEST, PATH, booted, count, position};
+use super::{Harness, LONGEST, booted, count, position};
 use roadtrain_host_proto::requests::{Addressed, Outcome, Queue, Requests};
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::Durability;
@@ -56,7 +56,7 @@ fn reconnect(harness: &mut Harness, store: u128, write_verifier: Option<u64>) ->
     harness.now += LONGEST;
     harness.target = Some(booted(store, write_verifier));
     harness.cntlid = 0;
-    harness.association.lane_lost(harness.now, PATH, 0, "gone");
+    harness.association.lane_lost(harness.now, 0, "gone");
     harness.act()
 }
 
