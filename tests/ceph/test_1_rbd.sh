@@ -157,7 +157,7 @@ pool_is() {
 # Two hundred images in one process: how long it takes to start, and what it costs.
 test_rbd_many_images() {
     ceph_lab
-    local n images=() started created hundredths
+    local n images=() started created hundredths ready_seconds=300
     for ((n = 0; n < 200; n++)); do images+=(--namespace "rbd:rbd/disk$n,$image,create=1MiB"); done
     started=${EPOCHREALTIME/./}
     serve "${images[@]}"

@@ -194,7 +194,7 @@ serve() {
     background "$work/target.log" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve \
         -a "${target_address:-127.0.0.1}" -s "$port" -n "$nqn" "$@"
     target=$pid
-    until_line "$work/target.log" '^ready' "$target"
+    until_line "$work/target.log" '^ready' "$target" "${ready_seconds:-60}"
 }
 
 # configure NAMESPACE...: writes target.toml for the address of `serve`

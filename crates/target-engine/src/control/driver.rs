@@ -83,37 +83,37 @@ impl Driver for Commands<'_> {
         match *note {
             Note::NotAdmitted(sqe, state, status) => {
                 let opcode = format!("{:#04x}", sqe.opcode);
-                info!(peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
+                info!(%peer, field = "opcode", value = opcode, %status, "refused while {state:?}");
             }
             Note::Refused(data, ConnectRefused { field, value, status, .. }) => {
-                info!(peer, field, value, %status, "Connect refused");
+                info!(%peer, field, value, %status, "Connect refused");
                 self.count_refusal(data, field);
             }
             Note::Busy(data, host, status) => {
                 let value = host_name(host);
-                info!(peer, field = "HOSTNQN", value, %status, "Connect refused: commands of the host's lost connections are in a store");
+                info!(%peer, field = "HOSTNQN", value, %status, "Connect refused: commands of the host's lost connections are in a store");
                 self.count_refusal(data, "busy");
             }
             Note::Claimed(connected) => claimed(peer, connected),
             Note::RefusedAfterProof(claim, ConnectRefused { field, value, status, .. }) => {
-                info!(peer, field, value, %status, "refused, though it has proved who it is");
+                info!(%peer, field, value, %status, "refused, though it has proved who it is");
                 self.control.meters.refused(&claim.subnqn, &claim.hostnqn, field);
             }
             Note::NotAuthenticated(connected, explanation, field) => {
                 let (host, subsystem) = (host_name(&connected.hostnqn), &connected.subnqn);
                 let (qid, why) = (connected.qid, explanation.text());
-                warn!(peer, host, %subsystem, qid, field, "not authenticated: {why}");
+                warn!(%peer, host, %subsystem, qid, field, "not authenticated: {why}");
             }
             Note::Authenticated(connected, agreed) => {
                 let (host, qid) = (host_name(&connected.hostnqn), connected.qid);
-                info!(peer, host, qid, by = name(agreed), "authenticated");
+                info!(%peer, host, qid, by = name(agreed), "authenticated");
             }
             Note::Reauthenticated(connected, agreed) => {
                 self.control.meters.authenticated(connected, agreed);
             }
             Note::GeneratedPsk(connected, agreed) => {
                 let (host, subsystem) = (host_name(&connected.hostnqn), &connected.subnqn);
-                info!(peer, host, %subsystem, by = name(agreed), "authenticated, to come again with TLS");
+                info!(%peer, host, %subsystem, by = name(agreed), "authenticated, to come again with TLS");
             }
         }
     }
@@ -121,7 +121,7 @@ impl Driver for Commands<'_> {
 
 impl Commands<'_> {
     fn fail(&self, error: &dyn Display) {
-        warn!(peer = self.peer, "cannot connect or authenticate the host: {error}");
+        warn!(peer = %self.peer, "cannot connect or authenticate the host: {error}");
     }
 
     /// Counts a refusal for the host that the data of a Connect names.
@@ -139,9 +139,9 @@ impl Commands<'_> {
 
 fn claimed(peer: &str, connected: &Connected) {
     let Connected { cntlid, qid, subnqn, .. } = connected;
-    info!(peer, cntlid, qid, host = host_name(&connected.hostnqn), subsystem = %subnqn, "queue connected");
+    info!(%peer, cntlid, qid, host = host_name(&connected.hostnqn), subsystem = %subnqn, "queue connected");
     if let Some(ConnectRefused { field, value, status, .. }) = connected.refusal() {
-        info!(peer, field, value, %status, "will be refused, and is not told before its proof");
+        info!(%peer, field, value, %status, "will be refused, and is not told before its proof");
     }
 }
 

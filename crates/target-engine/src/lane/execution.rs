@@ -258,7 +258,7 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
             _ => return, // of the store
         };
         if marks.is_to_say() {
-            warn!(peer = self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
+            warn!(peer = %self.peer, nsid, slba, blocks, %status, "blocks are not marked or written: {why}");
         }
     }
 

@@ -48,8 +48,9 @@ impl Reactor for Lanes {
     fn close(&mut self, (index, _): (u32, u32), closing: Closing) {
         let error = match closing {
             Closing::ByControl(reason) => {
-                let peer = self.table.get(index).map(|lane| &*lane.peer);
-                info!(peer, ?reason, "queue closed");
+                if let Some(lane) = self.table.get(index) {
+                    info!(peer = %lane.peer, ?reason, "queue closed");
+                }
                 return self.end(index, reason.name());
             }
             Closing::Stale => LaneError::Ended("ended by the host, which connects again"),

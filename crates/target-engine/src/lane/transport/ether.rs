@@ -398,7 +398,7 @@ impl TargetLane {
         if ether.seal.is_some()
             && let Some(count) = ether.refusals.due(now, &ether.qpair.end.rejected)
         {
-            warn!(peer = self.peer, count, "frames that the host has not sealed were dropped");
+            warn!(peer = %self.peer, count, "frames that the host has not sealed were dropped");
         }
     }
 
@@ -430,7 +430,7 @@ impl TargetLane {
             return Ok(false);
         }
         if is_first && self.session.sealed() {
-            info!(peer = self.peer, "authenticated; frames are sealed");
+            info!(peer = %self.peer, "authenticated; frames are sealed");
             if service::grant(&mut self.lend(shared)).is_err() {
                 return Err(LaneError::Ended("refused, though it has proved who it is"));
             }
