@@ -400,7 +400,7 @@ impl Sabotage {
 pub(crate) fn policy(rng: &mut Rng) -> PolicyConfig {
     let kinds =
         [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche, PolicyKind::Auto];
-    let mut policy = PolicyConfig::of(kinds[rng.between(0, 4) as usize]);
+    let mut policy = PolicyConfig::of(rng.pick(&kinds));
     policy.tyche.interval = rng.micros(100, 10_000);
     if rng.chance(30) {
         let (count_max, bytes_max) = (rng.between(1, 20) as u32, rng.between(1, 100_000) as u32);
