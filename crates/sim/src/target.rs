@@ -3,7 +3,7 @@
 use crate::disk::SimDisk;
 use crate::ends::{ConnId, End};
 use crate::lane::Lane;
-use crate::plan::{NQN, Plan, Sabotage};
+use crate::plan::{Fault, NQN, Plan, Sabotage};
 use crate::process::{Message, Process};
 use crate::reactor::{Reactor, Turn};
 use crate::rng::Rng;
@@ -11,9 +11,12 @@ use crate::stores::Stores;
 use crate::summary::Counts;
 use crate::target_config::{control, extra};
 use crate::transport::{TargetEnd, Transport};
+use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::Operation;
 
+/// Writes that stay in the store for longer may outlast the quiet time beside a long pause.
+const STICK_MAX: Duration = Duration::from_millis(100);
 /// Entries of the admin queue.
 const ADMIN_ENTRIES: u32 = 32;
 
@@ -38,6 +41,8 @@ pub struct Target<T: Transport> {
     move_at: Option<Instant>,
     /// Draws them.
     dice: Rng,
+    /// A reactor's thread does not run for this long, from then on: once.
+    long_pause: Option<(Instant, Duration)>,
     /// Events that processes before this one have counted.
     past: Counts,
 }
@@ -49,7 +54,7 @@ impl<T: Transport> Target<T> {
         let stores = Stores::new(plan, disk, rng.fork());
         let numbers = Rng::new(1 + u64::from(number));
         let control = control(Instant(0), plan, number, (0, 0, 1), 0);
-        let dice = rng.clone().fork(); // aside: the rest of a seed's run stays what it was
+        let mut dice = rng.clone().fork(); // aside: the rest of a seed's run stays what it was
         Target {
             number,
             process: Process::new(plan, control, (rng.clone(), numbers)),
@@ -62,6 +67,7 @@ impl<T: Transport> Target<T> {
             extra_blocks: 0,
             more_blocks: 0,
             move_at: (plan.reactors.moves > 0 && plan.reactors.count > 1).then_some(Instant(0)),
+            long_pause: (plan.reactors.count > 1).then(|| long_pause(plan, &mut dice)),
             dice,
             past: Counts::default(),
         }
@@ -117,6 +123,10 @@ impl<T: Transport> Target<T> {
 
     /// Moves a lane, and lets a reactor's thread wait for its core.
     fn disturb(&mut self, now: Instant, network: &mut T) {
+        if let Some((_, time)) = self.long_pause.take_if(|(at, _)| *at <= now) {
+            let reactor = self.dice.below(self.reactors.len() as u64) as usize;
+            return self.turn_of(now, network, reactor).pause(now + time);
+        }
         if self.move_at.is_none_or(|at| at > now) {
             return;
         }
@@ -303,7 +313,8 @@ impl<T: Transport> Target<T> {
         let lanes = self.reactors.iter_mut().filter_map(Reactor::next_at).min();
         let moves = self.move_at;
         let computed = self.process.computed_at();
-        let others = [messages, timers, lanes, moves, computed, self.stores.next_at()];
+        let pause = self.long_pause.map(|(at, _)| at);
+        let others = [messages, timers, lanes, moves, pause, computed, self.stores.next_at()];
         others.into_iter().flatten().min().map(|at| at.max(from))
     }
 
@@ -314,6 +325,15 @@ impl<T: Transport> Target<T> {
         let io = lanes.filter(|lane| lane.ids().is_none_or(|ids| ids.1 > 0));
         (io.map(|lane| lane.end.in_flight()).sum(), self.all().count(), self.tasks())
     }
+}
+
+/// Draws a pause that may be longer than a keep-alive timeout. A write that stays in the store for longer than the quiet
+/// time is covered only while its target can be reached: where there are such writes, the pause is short.
+fn long_pause(plan: &Plan, dice: &mut Rng) -> (Instant, Duration) {
+    let is_long = |fault: &Fault| matches!(fault, Fault::Stick { time } if *time > STICK_MAX);
+    let sticks = plan.faults.iter().any(|(_, fault)| is_long(fault));
+    let longest = if sticks { 60_000 } else { 400_000 };
+    (dice.moment(plan.chaos), dice.micros(0, longest))
 }
 
 /// Reactors of a process that begins.
