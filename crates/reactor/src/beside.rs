@@ -19,8 +19,9 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-/// Turns two reactors in the ring of the first one until either is over. Both have [begun](crate::begin), on this thread;
-/// the second one has nothing in its own ring but the poll of its inbox, and gets that back at the end.
+/// Turns two reactors in the ring of the first one until either is over. Both have [begun](crate::begin), on this thread.
+/// The second one has nothing in its own ring but the poll of its inbox; it cannot be run alone afterwards, as its polls
+/// stay in the shared ring.
 ///
 /// # Errors
 /// The ring fails.

@@ -30,7 +30,7 @@ use std::ops::Range;
 /// What a block shows that cannot be read: no write has it.
 pub const MARK: Stamp = Stamp::MAX;
 
-/// What a block shows that a read and a write move at the same time, where storage lends its memory.
+/// Content of a block that a read and a write move at the same time, where storage lends its memory.
 pub const MIXTURE: Stamp = Stamp::MAX - 1;
 
 /// Counts events: orders what happens at the same instant.

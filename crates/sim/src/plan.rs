@@ -385,7 +385,7 @@ pub enum Sabotage {
     ForgottenCommand,
     /// Its reactors do not send events after lanes that have moved.
     LostEvents,
-    /// Who takes a reservation waits for one reactor only.
+    /// A host that takes a reservation waits for one reactor only.
     OneReactor,
 }
 

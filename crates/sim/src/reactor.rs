@@ -124,7 +124,7 @@ impl<T: Transport> Reactor<T> {
 pub(crate) struct Turn<'a, T: Transport> {
     /// Time of this turn.
     pub(crate) now: Instant,
-    /// What its target is like.
+    /// Plan of its target.
     pub(crate) plan: &'a Plan,
     /// Connections.
     pub(crate) network: &'a mut T,
@@ -186,13 +186,13 @@ impl<T: Transport> Turn<'_, T> {
         self.send_notices();
         while let Some(message) = self.process.inboxes[self.reactor.number].take(self.now) {
             has_any = true;
-            self.obey(message);
+            self.take_message(message);
             self.send_notices();
         }
         has_any
     }
 
-    fn obey(&mut self, message: Message<Lane<T::Target>>) {
+    fn take_message(&mut self, message: Message<Lane<T::Target>>) {
         match message {
             Message::Adopt(conn) => self.adopt(conn),
             Message::Event(event) => {

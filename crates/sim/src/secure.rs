@@ -28,7 +28,7 @@ thread_local! {
 roadtrain_proto::counters! {
     /// Why ends of connections were over.
     pub struct TlsEnds {
-        /// What came cannot be.
+        /// Bytes came that no peer sends.
         refused,
         /// The peer has refused what we sent.
         alerted,

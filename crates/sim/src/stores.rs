@@ -28,10 +28,10 @@ type MarksOf = Marks<u64>;
 pub(crate) struct Flushes {
     now: Cell<Instant>,
     stability: Rc<RefCell<Stability<u64>>>,
-    /// Who waited for a flush.
+    /// Commands that waited for a flush.
     woken: RefCell<Vec<(u64, Wake)>>,
     marks: RefCell<MarksOf>,
-    /// Who did not flush itself is not told of a failure.
+    /// A host that did not flush itself gets no error, which is wrong.
     forgets: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Stores {
     pub extra_store: u8,
     /// Power losses so far: the write verifier.
     pub boots: u64,
-    /// Who is to be told of flushes that fail; the waiters are numbers of `entries`.
+    /// Hosts that get the error of a failed flush; the waiters are numbers of `entries`.
     pub stability: Rc<RefCell<Stability<u64>>>,
     flushes: Rc<Flushes>,
     /// Limit of the namespace in use, and how much of it is used.
@@ -179,7 +179,7 @@ impl Stores {
     /// Checks the bytes of a reactor's buffers: its lanes hold `buffered` of them.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The rule that does not hold.
     pub fn check(&self, reactor: usize, buffered: usize) -> Result<(), String> {
         let own = self.entries.values().filter(|entry| entry.reactor == reactor);
         let in_store: usize = own.map(|entry| entry.bytes).sum();
@@ -188,7 +188,7 @@ impl Stores {
 
     /// The process ends: nothing is remembered but the disk.
     pub(crate) fn crash(&mut self, now: Instant, power_loss: bool) {
-        // What has not ended by now ends with the process.
+        // Commands that have not ended by now end with the process.
         self.disk.advance(now);
         self.disk.abandon();
         if power_loss {

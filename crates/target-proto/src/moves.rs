@@ -78,7 +78,7 @@ impl Departures {
             TargetEvent::Close { cntlid, qid, .. }
             | TargetEvent::Abort { cntlid, qid, .. }
             | TargetEvent::Quiesce { cntlid, qid } => Some((*cntlid, *qid)),
-            // Of an admin queue, which stays.
+            // For an admin queue, which stays.
             TargetEvent::Completion { .. } | TargetEvent::EventCompletion { .. } => None,
             // A lane fetches its namespaces, and is fenced, when it comes.
             TargetEvent::NamespacesChanged { .. } | TargetEvent::Fence { .. } => None,

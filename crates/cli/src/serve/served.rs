@@ -41,11 +41,11 @@ pub(super) struct Served {
     engine_config: Mutex<ServerConfig>,
     /// Another process wants to take over, and the main thread is to go on with it.
     successor: Mutex<Option<Successor>>,
-    /// Who is to hear what becomes of a new process that this one has started.
+    /// Connection for the outcome of a new process that this one has started.
     pub(super) upgrader: Mutex<Option<UnixStream>>,
     /// The main thread does, so nothing may change. It is set while `config` is locked.
     is_leaving: AtomicBool,
-    /// What is written about it, and where, if it has a place.
+    /// Its entry in the registry, and where that is, if it has a place.
     place: Mutex<Option<(TargetEntry, PathBuf)>>,
     interfaces: Addresses,
     /// As it was read last. What needs a restart stays what it was, so that each reload says so again.
@@ -54,13 +54,13 @@ pub(super) struct Served {
     /// It is a gateway of a group, which says what is exported.
     member: Option<Arc<Member>>,
     begun: Instant,
-    /// Whether the file could be used when it was read last.
+    /// True if the file could be used when it was read last.
     reloaded: AtomicBool,
-    /// What the command line says of RPC, which wins over the file.
+    /// RPC by the command line, which wins over the file.
     options: OnceLock<RpcServeArgs>,
-    /// Who answers to RPC, as long as somebody does.
+    /// The server of RPC, while there is one.
     manager: Mutex<Weak<Manager>>,
-    /// What the local network is told, if it is.
+    /// Announcements to the local network, if there are any.
     announcement: Mutex<Option<Announcement>>,
 }
 
@@ -90,17 +90,17 @@ impl Served {
         }
     }
 
-    /// What the command line says of RPC, which wins over the file whenever that is read.
+    /// RPC by the command line, which wins over the file whenever that is read.
     pub(super) fn manage_as(&self, options: &RpcServeArgs) {
         self.options.get_or_init(|| options.clone());
     }
 
-    /// That one answers to RPC from now on.
+    /// Sets the server of RPC.
     pub(super) fn managed_by(&self, manager: &Arc<Manager>) {
         *lock(&self.manager) = Arc::downgrade(manager);
     }
 
-    /// Who answers to RPC.
+    /// The server of RPC.
     pub(super) fn manager(&self) -> Option<Arc<Manager>> {
         lock(&self.manager).upgrade()
     }
@@ -108,7 +108,7 @@ impl Served {
     /// Does all of what RPC has asked for, or nothing; hosts have `psks` then, if they are given.
     ///
     /// # Errors
-    /// What cannot be; `None`: nothing may change now.
+    /// Problem of the change; `None`: nothing may change now.
     pub(super) fn apply_all(
         &self,
         operations: &[Operation<Export>],
@@ -171,7 +171,7 @@ impl Served {
         !self.interfaces.is_empty()
     }
 
-    /// That one is to take over; `false`: another one does already.
+    /// Notes the process that is to take over; `false`: another one does already.
     pub(super) fn set_successor(&self, successor: Successor) -> bool {
         let mut waiting = lock(&self.successor);
         let is_first = waiting.is_none() && !self.is_leaving.load(Ordering::Acquire);
@@ -194,7 +194,7 @@ impl Served {
         self.is_leaving.store(false, Ordering::Release);
     }
 
-    /// Whether changes can be made; `config` is locked.
+    /// True if changes can be made; `config` is locked.
     fn check_stays(&self) -> Result<(), Refusal> {
         match self.is_leaving.load(Ordering::Acquire) {
             true => Err(Refusal::new(Why::Failed, "another process takes over")),

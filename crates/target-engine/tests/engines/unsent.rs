@@ -89,7 +89,7 @@ fn a_lane_with_much_unsent_is_not_received_from() {
     const READS: u16 = 400;
     /// 50 MiB are asked for. A lane with so much unsent in buffers is not received from.
     const UNSENT_MAX: usize = 4 << 20;
-    /// What the last receive may add to it: each command is received before the next one is sent.
+    /// The last receive may add some: each command is received before the next one is sent.
     const HELD_MAX: usize = 16 << 20;
     let harness = Harness::with_file(|config| config.pool_bytes = 64 << 20);
     let mut peer = harness.queue_with(1, READS + 2, raw::BOTH);
