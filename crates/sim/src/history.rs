@@ -454,12 +454,6 @@ impl History {
         octets.iter().enumerate().all(is_of_one)
     }
 
-    /// Whose request `id` is.
-    #[must_use]
-    pub fn is_of(&self, id: u64, host: u8) -> bool {
-        self.hosts.get(&id) == Some(&host)
-    }
-
     /// Request `id` has succeeded; `read` is what a read has shown.
     ///
     /// # Errors

@@ -542,6 +542,7 @@ impl<T: Transport> Host<T> {
             if is_there
                 && self.lanes[number].has_room()
                 && self.outstanding(number) < self.plan.depth
+                && load.open_of(self.hostid[0]) < self.plan.requests_max()
             {
                 self.take(now, number, load);
             }

@@ -50,8 +50,6 @@ enum Kind {
     },
     /// Of a host that takes the namespace from others.
     Tenure {
-        /// Whose.
-        host: u8,
         /// What.
         what: What,
     },
@@ -84,7 +82,8 @@ roadtrain_proto::counters! {
 pub struct Load {
     blocks: u64,
     rng: Rng,
-    open: BTreeMap<u64, Kind>,
+    /// Requests that have not completed, and their hosts.
+    open: BTreeMap<u64, (u8, Kind)>,
     /// By host, the store of the namespace that changes when the host first saw it.
     pinned: BTreeMap<u8, u8>,
     /// Who counts.
@@ -131,6 +130,12 @@ impl Load {
         self.open.len()
     }
 
+    /// Requests of `host` that have not completed.
+    #[must_use]
+    pub fn open_of(&self, host: u8) -> usize {
+        self.open.values().filter(|(of, _)| *of == host).count()
+    }
+
     /// The next request, of `host`.
     pub fn request(&mut self, host: u8) -> Request {
         self.tally.submitted += 1;
@@ -140,7 +145,7 @@ impl Load {
             && let Some((job, request)) = self.counting.request(host, &mut self.rng, token)
         {
             self.history.belongs(token, host);
-            self.open.insert(token, Kind::Counting { job });
+            self.open.insert(token, (host, Kind::Counting { job }));
             return request;
         }
         if self.tenures.is_used()
@@ -148,12 +153,12 @@ impl Load {
             && let Some((what, request)) = self.tenures.request(host, &mut self.rng, token)
         {
             self.history.belongs(token, host);
-            self.open.insert(token, Kind::Tenure { host, what });
+            self.open.insert(token, (host, Kind::Tenure { what }));
             return request;
         }
         self.history.belongs(token, host);
         if self.marks_percent > 0 && self.rng.chance(self.marks_percent) {
-            self.open.insert(token, Kind::Mark);
+            self.open.insert(token, (host, Kind::Mark));
             return self.mark(token);
         }
         let (kind, mut request) = match self.rng.below(100) {
@@ -187,7 +192,7 @@ impl Load {
             request.sqe.cdw13 = class.to_dsm().into();
             request.urgency = class.urgency();
         }
-        self.open.insert(token, kind);
+        self.open.insert(token, (host, kind));
         request
     }
 
@@ -210,8 +215,8 @@ impl Load {
 
     /// The process of `host` was killed, with all its requests.
     pub fn kill(&mut self, host: u8) {
-        let tokens: Vec<u64> =
-            self.open.keys().copied().filter(|&token| self.history.is_of(token, host)).collect();
+        let open = self.open.iter().filter(|(_, (of, _))| *of == host);
+        let tokens: Vec<u64> = open.map(|(&token, _)| token).collect();
         self.end_process(host);
         self.counting.kill(host);
         self.tenures.kill(host);
@@ -301,7 +306,7 @@ impl Load {
     /// # Errors
     /// It has completed before, or shows what cannot be.
     pub fn complete(&mut self, token: u64, status: Status, buffer: &[u8]) -> Result<(), String> {
-        let kind = self.open.remove(&token).ok_or("completed twice")?;
+        let (host, kind) = self.open.remove(&token).ok_or("completed twice")?;
         let count =
             if status.is_success() { &mut self.tally.succeeded } else { &mut self.tally.failed };
         *count += 1;
@@ -326,7 +331,7 @@ impl Load {
                     false => Err(format!("a counter answers {status}")),
                 }
             }
-            Kind::Tenure { host, what } => {
+            Kind::Tenure { what } => {
                 self.tenures.complete(host, what, status);
                 let is_known = status.is_success() || status.is(Status::RESERVATION_CONFLICT);
                 match is_known || FAILURES.iter().any(|&s| status.is(s)) {

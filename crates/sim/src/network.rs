@@ -168,11 +168,10 @@ impl Network {
         self.paused_until[usize::from(target)] = until;
     }
 
-    /// Both ends are about to have a turn: senders that were blocked try again without a wake-up.
-    pub fn begin_turn(&mut self) {
+    /// An end is about to have a turn: its senders that were blocked try again without a wake-up.
+    pub fn begin_turn(&mut self, end: End) {
         for connection in self.connections.values_mut() {
-            connection.to_host.writable_at = None;
-            connection.to_target.writable_at = None;
+            connection.pipe(end.peer()).writable_at = None;
         }
     }
 
@@ -443,16 +442,17 @@ impl Network {
         conns.into_iter().for_each(|conn| change(self, conn));
     }
 
-    /// When something arrives, or a blocked sender may go on.
+    /// When something arrives at an end, or a blocked sender there may go on.
     #[must_use]
-    pub fn next_moment(&self) -> Option<Instant> {
+    pub fn next_moment(&self, end: End) -> Option<Instant> {
         let moment = |connection: &Connection| {
-            let [host, target] =
-                [End::Host, End::Target].map(|end| self.held_until(connection.target, end));
+            let held_until = self.held_until(connection.target, end);
             let Connection { to_host, to_target, .. } = connection;
-            let writable = to_host.writable_at.map(|at| at.max(target));
-            let arrivals = [to_host.next_at(host), to_target.next_at(target)];
-            [writable, to_target.writable_at].into_iter().chain(arrivals).flatten().min()
+            let (arrives, sends) = match end {
+                End::Host => (to_host, to_target.writable_at),
+                End::Target => (to_target, to_host.writable_at.map(|at| at.max(held_until))),
+            };
+            arrives.next_at(held_until).into_iter().chain(sends).min()
         };
         self.connections.values().filter_map(moment).min()
     }

@@ -438,6 +438,12 @@ fn digests(rng: &mut Rng) -> Digests {
 }
 
 impl Plan {
+    /// Most requests of a host that have not completed.
+    #[must_use]
+    pub fn requests_max(&self) -> usize {
+        usize::from(self.paths) * self.lanes * self.depth
+    }
+
     /// What hosts and target have to authenticate with.
     #[must_use]
     pub fn keys(&self) -> Keys {

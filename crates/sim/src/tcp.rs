@@ -38,12 +38,12 @@ impl Transport for Network {
         Network::pause(self, target, until);
     }
 
-    fn next_at(&self, _: End) -> Option<Instant> {
-        self.next_moment()
+    fn next_at(&self, end: End) -> Option<Instant> {
+        self.next_moment(end)
     }
 
-    fn begin_turn(&mut self) {
-        Network::begin_turn(self);
+    fn begin_turn(&mut self, _: Instant, end: End) {
+        Network::begin_turn(self, end);
     }
 
     fn count(&self, summary: &mut Summary) {

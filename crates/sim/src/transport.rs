@@ -60,14 +60,12 @@ pub trait Transport: Sized {
     fn new(plan: &Plan, rng: Rng) -> Self;
     /// When something is due at an end.
     fn next_at(&self, end: End) -> Option<Instant>;
-    /// Both ends are about to have a turn.
-    fn begin_turn(&mut self) {}
+    /// An end is about to have a turn: it takes what has arrived.
+    fn begin_turn(&mut self, now: Instant, end: End);
     /// An end does nothing before.
     fn stalled_until(&self, _end: End) -> Instant {
         Instant(0)
     }
-    /// An end takes what has arrived.
-    fn sort(&mut self, _now: Instant, _end: End) {}
     /// From now on the network does no harm.
     fn behave(&mut self, _now: Instant) {}
     /// The target's process is another one, and not there before.

@@ -93,6 +93,8 @@ pub struct World<T: Faults> {
     calm_from: Instant,
     is_calm: bool,
     network: T,
+    /// When hosts and targets have something to do.
+    due: [Option<Instant>; 2],
     /// Several share the first one's disk.
     targets: Vec<Target<T>>,
     hosts: Vec<Host<T>>,
@@ -124,6 +126,7 @@ impl<T: Faults> World<T> {
             calm_from: last.unwrap_or_default().max(Instant(0) + plan.chaos),
             is_calm: false,
             network: T::new(&plan, rng.fork()),
+            due: [Some(Instant(0)); 2],
             targets: std::iter::once(Target::new(&plan, 0, disk, rng.fork()))
                 .chain(others)
                 .collect(),
@@ -179,18 +182,22 @@ impl<T: Faults> World<T> {
         Ok(())
     }
 
-    /// When an end has something to do, but not before it may.
-    fn next_at(&mut self) -> Option<Instant> {
-        let [host, target] = [End::Host, End::Target].map(|end| self.network.next_at(end));
-        let [host_from, target_from] =
-            [End::Host, End::Target].map(|end| self.network.stalled_until(end));
-        let hosts = self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min();
-        let hosts = hosts.map(|at| at.max(host_from));
-        let lanes = self.targets.iter_mut().filter_map(Target::next_at).min();
-        let lanes = lanes.map(|at| at.max(target_from));
+    /// Time of the next moment.
+    fn next_at(&self) -> Option<Instant> {
         let fault = self.faults.front().map(|(at, _)| *at);
         let calm = (!self.is_calm).then_some(self.calm_from);
-        [host, target, hosts, lanes, fault, calm].into_iter().flatten().min()
+        self.due.into_iter().chain([fault, calm]).flatten().min()
+    }
+
+    /// When hosts or targets have something to do, but not before they may.
+    fn due(&mut self, end: End) -> Option<Instant> {
+        let from = self.network.stalled_until(end);
+        let timers = match end {
+            End::Host => self.hosts.iter_mut().filter_map(|host| host.next_at(self.now)).min(),
+            End::Target => self.targets.iter_mut().filter_map(Target::next_at).min(),
+        };
+        let timers = timers.map(|at| at.max(from));
+        self.network.next_at(end).into_iter().chain(timers).min()
     }
 
     /// The next moment: again, while something is due at once.
@@ -209,38 +216,55 @@ impl<T: Faults> World<T> {
         Err(format!("a moment does not end: {}", self.state()))
     }
 
+    /// One turn of hosts, of targets, or of both.
     fn turn(&mut self) -> Result<(), String> {
         let now = self.now;
-        self.network.begin_turn();
-        self.strike();
+        let mut is_due = self.due.map(|due| due.is_some_and(|at| at <= now));
+        if self.strike() {
+            is_due = [true; 2];
+        }
         self.network.relieve(now, &mut self.hosts, &mut self.targets);
         if !self.is_calm && now >= self.calm_from {
-            self.is_calm = true;
+            (self.is_calm, is_due) = (true, [true; 2]);
             self.network.behave(now);
         }
-        if now >= self.network.stalled_until(End::Target) {
-            self.network.sort(now, End::Target);
-            for target in &mut self.targets {
-                target.turn(now, &mut self.network);
-                target.check()?;
-            }
-            self.load.tenures.watch(|lba| self.targets[0].stores.disk.content(lba))?;
+        let [hosts_are_due, targets_are_due] = is_due;
+        if targets_are_due && now >= self.network.stalled_until(End::Target) {
+            self.turn_of_targets()?;
         }
-        if now >= self.network.stalled_until(End::Host) {
-            self.network.sort(now, End::Host);
-            for host in &mut self.hosts {
-                host.turn(now, &mut self.network, &mut self.load)?;
-            }
-            let count = usize::from(self.plan.paths);
-            if count > 1 {
-                let hosts = self.hosts.chunks_mut(count).zip(&mut self.paths);
-                for (hosts, paths) in hosts {
-                    paths.turn(now, hosts, &mut self.network, &mut self.load)?;
-                }
-            }
+        if hosts_are_due && now >= self.network.stalled_until(End::Host) {
+            self.turn_of_hosts()?;
         }
         self.attach_again();
-        self.check_bounds()
+        self.check_bounds()?;
+        self.due = [self.due(End::Host), self.due(End::Target)];
+        Ok(())
+    }
+
+    fn turn_of_targets(&mut self) -> Result<(), String> {
+        let now = self.now;
+        self.network.begin_turn(now, End::Target);
+        for target in &mut self.targets {
+            target.turn(now, &mut self.network);
+            target.check()?;
+        }
+        self.load.tenures.watch(|lba| self.targets[0].stores.disk.content(lba))
+    }
+
+    fn turn_of_hosts(&mut self) -> Result<(), String> {
+        let now = self.now;
+        self.network.begin_turn(now, End::Host);
+        for host in &mut self.hosts {
+            host.turn(now, &mut self.network, &mut self.load)?;
+        }
+        let count = usize::from(self.plan.paths);
+        if count > 1 {
+            let hosts = self.hosts.chunks_mut(count).zip(&mut self.paths);
+            for (hosts, paths) in hosts {
+                paths.turn(now, hosts, &mut self.network, &mut self.load)?;
+            }
+        }
+        Ok(())
     }
 
     /// Processes of hosts that have detached have successors.
@@ -263,13 +287,7 @@ impl<T: Faults> World<T> {
     /// Nothing grows without bounds, whatever happens.
     fn check_bounds(&self) -> Result<(), String> {
         let (connections, open) = (self.held().1, self.load.open());
-        // What a path has lost is under way on another one, and it has as much again.
-        let paths = usize::from(self.plan.paths);
-        let requests_max = usize::from(self.plan.hosts)
-            * self.plan.lanes
-            * self.plan.depth
-            * (2 * paths - 1)
-            * paths;
+        let requests_max = usize::from(self.plan.hosts) * self.plan.requests_max();
         if open > requests_max || connections > CONNECTIONS_MAX * self.hosts.len() {
             return Err(format!("{open} requests, {connections} connections: {}", self.state()));
         }
@@ -303,8 +321,11 @@ impl<T: Faults> World<T> {
             && matches!(self.held(), (0, _, 0))
     }
 
-    fn strike(&mut self) {
+    /// Lets faults happen whose time has come: `true` if there were any.
+    fn strike(&mut self) -> bool {
+        let mut has_any = false;
         while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= self.now) {
+            has_any = true;
             let (now, over) = (self.now, self.now + fault.time());
             match fault {
                 Fault::Kill { target, .. } => {
@@ -341,6 +362,7 @@ impl<T: Faults> World<T> {
                 _ => self.network.strike(now, &fault, &mut self.hosts, &mut self.targets),
             }
         }
+        has_any
     }
 
     fn judge(&self) -> Result<(), String> {

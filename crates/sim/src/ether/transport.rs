@@ -30,7 +30,7 @@ impl Transport for Ether {
         Ether::stalled_until(self, end)
     }
 
-    fn sort(&mut self, now: Instant, end: End) {
+    fn begin_turn(&mut self, now: Instant, end: End) {
         Ether::sort(self, now, end);
     }
 
