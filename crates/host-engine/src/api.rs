@@ -3,7 +3,6 @@
 pub use roadtrain_host_proto::allocation::{Allocation, AllocationQuery};
 pub use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_system::buffer::Buffer;
 pub use roadtrain_system::ring::RingCommand;
 use roadtrain_wire::status::Status;
@@ -133,8 +132,6 @@ pub trait Turn {
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
         None
     }
-    /// The lane's counters.
-    fn stats(&mut self, lane: LaneId) -> LaneStats;
     /// Ends the reactor after this turn.
     fn stop(&mut self);
     /// Whether the reactor has been asked to end: finish what is in flight, then call [`Turn::stop`].

@@ -5,6 +5,8 @@ use roadtrain_reactor::metrics::{
     BatchCells, Batching, Done, Ended, Io, IoCells, Latency, LatencyOf, ReactorCells, ReactorSample,
 };
 use roadtrain_wire::ana::AnaState;
+use std::iter::Sum;
+use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +17,6 @@ use std::time::{Duration, Instant};
 pub(crate) struct ReactorCounters {
     pub(crate) cells: Arc<ReactorCells>,
     pub(crate) io: IoCells,
-    pub(crate) batching: BatchCells,
 }
 
 impl ReactorCounters {
@@ -37,8 +38,8 @@ impl ReactorCounters {
         self.io.ended(Ended::new(done, bytes, *latency_ns));
     }
 
-    /// As it was a moment ago.
-    pub(crate) fn sample(&self, reactor: usize) -> (ReactorSample, Io) {
+    /// As it was a moment ago; its lanes have counted `lanes`.
+    pub(crate) fn sample(&self, reactor: usize, lanes: Batching) -> (ReactorSample, Io) {
         let mut io = Io::default();
         self.io.add_to(&mut io);
         let latency = |op: &str, latency: &Latency| {
@@ -47,8 +48,7 @@ impl ReactorCounters {
         };
         let latencies =
             vec![latency("read", &io.read_latency), latency("write", &io.write_latency)];
-        let batching = Batching::from_array(self.batching.read());
-        (ReactorSample { batching, latencies, ..self.cells.sample(reactor) }, io)
+        (ReactorSample { latencies, ..self.cells.sample(reactor, lanes) }, io)
     }
 }
 
@@ -56,11 +56,10 @@ impl ReactorCounters {
 #[derive(Debug, Default)]
 #[repr(align(64))] // no lane writes to another one's cache line
 pub(crate) struct LaneCounters {
-    pub(crate) requests: AtomicU64,
-    pub(crate) data_bytes: AtomicU64,
-    pub(crate) errors: AtomicU64,
-    pub(crate) reconnects: AtomicU64,
-    pub(crate) in_flight: AtomicU32,
+    batching: BatchCells,
+    errors: AtomicU64,
+    reconnects: AtomicU64,
+    in_flight: AtomicU32,
     waiting: AtomicU32,
     abandoned: AtomicU64,
     express: ExpressCounters,
@@ -112,13 +111,11 @@ pub struct PathReading {
     pub lost: u64,
 }
 
-/// A lane as it was a moment ago. The counters only grow.
+/// A lane as it was a moment ago, or the sum of several. The counters only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LaneReading {
-    /// Requests that the target has answered.
-    pub requests: u64,
-    /// Octets of their data.
-    pub data_bytes: u64,
+    /// Requests that the target has answered, and how they have travelled.
+    pub batching: Batching,
     /// Requests that did not succeed (of all lanes of a reactor, counted with its first).
     pub errors: u64,
     /// Connections lost and made again.
@@ -131,25 +128,31 @@ pub struct LaneReading {
     pub express: ExpressReading,
 }
 
-impl LaneReading {
-    /// The same lane, over two paths.
-    #[must_use]
-    pub(crate) fn and(self, other: LaneReading) -> LaneReading {
+impl Add for LaneReading {
+    type Output = LaneReading;
+
+    fn add(self, other: LaneReading) -> LaneReading {
         LaneReading {
-            requests: self.requests + other.requests,
-            data_bytes: self.data_bytes + other.data_bytes,
+            batching: self.batching + other.batching,
             errors: self.errors + other.errors,
             reconnects: self.reconnects + other.reconnects,
             in_flight: self.in_flight + other.in_flight,
             waiting: self.waiting + other.waiting,
-            express: self.express.and(other.express),
+            express: self.express + other.express,
         }
     }
 }
 
-impl ExpressReading {
-    /// Those of the same lane on two paths.
-    fn and(self, other: ExpressReading) -> ExpressReading {
+impl Sum for LaneReading {
+    fn sum<I: Iterator<Item = LaneReading>>(readings: I) -> LaneReading {
+        readings.fold(LaneReading::default(), Add::add)
+    }
+}
+
+impl Add for ExpressReading {
+    type Output = ExpressReading;
+
+    fn add(self, other: ExpressReading) -> ExpressReading {
         ExpressReading {
             is_open: self.is_open || other.is_open,
             opened: self.opened + other.opened,
@@ -162,8 +165,7 @@ impl ExpressReading {
 
 impl LaneCounters {
     pub(crate) fn write(&self, reading: &LaneReading) {
-        self.requests.store(reading.requests, Relaxed);
-        self.data_bytes.store(reading.data_bytes, Relaxed);
+        self.batching.write(reading.batching.to_array());
         self.errors.store(reading.errors, Relaxed);
         self.reconnects.store(reading.reconnects, Relaxed);
         self.in_flight.store(reading.in_flight, Relaxed);
@@ -209,11 +211,14 @@ impl LaneCounters {
         self.abandoned.load(Relaxed)
     }
 
+    pub(crate) fn batching(&self) -> Batching {
+        Batching::from_array(self.batching.read())
+    }
+
     pub(crate) fn read(&self) -> LaneReading {
         let express = self.read_express();
         LaneReading {
-            requests: self.requests.load(Relaxed) + express.requests,
-            data_bytes: self.data_bytes.load(Relaxed) + express.data_bytes,
+            batching: self.batching(),
             errors: self.errors.load(Relaxed),
             reconnects: self.reconnects.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed) + express.in_flight,

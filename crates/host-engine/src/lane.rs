@@ -22,7 +22,7 @@ use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use std::time::Duration;
 
 pub(crate) struct HostLane {
@@ -33,7 +33,9 @@ pub(crate) struct HostLane {
     timeout: Option<Duration>,
     /// Command identifiers of those to be aborted.
     overdue: Vec<u16>,
-    past: LaneStats,
+    /// Counters of its earlier connections, and how many of these were lost.
+    past: Batching,
+    reconnects: u64,
     /// Whether it has a second connection, and what takes that.
     pub(crate) express: Express,
     /// The place of that connection among the reactor's lanes.
@@ -50,7 +52,8 @@ impl HostLane {
             requests: LaneRequests::new(queue_entries, timeout),
             timeout,
             overdue: Vec::new(),
-            past: LaneStats::default(),
+            past: Batching::default(),
+            reconnects: 0,
             express: Express::new(None),
             express_at: None,
             expresses_opened: 0,
@@ -99,8 +102,8 @@ impl HostLane {
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
         let Some(mut link) = self.link.take() else { return };
         link.end(shared);
-        self.past += link.stats();
-        self.past.reconnects += 1;
+        self.past += link.batching();
+        self.reconnects += 1;
         drop(link);
         self.requests.core.detach();
         shared.completions.extend(self.requests.take_held_back(shared.now));
@@ -118,7 +121,7 @@ impl HostLane {
     pub(crate) fn part(&mut self, shared: &mut Shared) {
         if let Some(mut link) = self.link.take() {
             link.part(shared);
-            self.past += link.stats();
+            self.past += link.batching();
         }
     }
 
@@ -284,7 +287,7 @@ impl HostLane {
 
     /// Requests that have ended over its connection.
     pub(crate) fn requests_ended(&self) -> u64 {
-        self.link.as_ref().map_or(0, |link| link.ended().0)
+        self.link.as_ref().map_or(0, Link::ended)
     }
 
     /// Whether to receive once more before it sends.
@@ -335,12 +338,10 @@ impl HostLane {
 
     /// For other threads.
     pub(crate) fn reading(&self) -> LaneReading {
-        let (requests, data_bytes) = self.link.as_ref().map_or((0, 0), Link::ended);
         LaneReading {
-            requests: self.past.requests + requests,
-            data_bytes: self.past.data_bytes + data_bytes,
+            batching: self.batching(),
             errors: 0, // the reactor's
-            reconnects: self.past.reconnects,
+            reconnects: self.reconnects,
             in_flight: self.outstanding(),
             waiting: self.requests.core.waiting() as u32,
             express: ExpressReading::default(), // written by itself
@@ -348,7 +349,7 @@ impl HostLane {
     }
 
     #[inline]
-    pub(crate) fn stats(&self) -> LaneStats {
-        self.link.as_ref().map_or(self.past, |link| self.past + link.stats())
+    pub(crate) fn batching(&self) -> Batching {
+        self.link.as_ref().map_or(self.past, |link| self.past + link.batching())
     }
 }

@@ -13,7 +13,6 @@ use super::error::HostError;
 use super::view::ControllerView;
 use front::QueueFront;
 use roadtrain_reactor::recorded::Recorded;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_system::platform::{Affinity, numa};
 use roadtrain_wire::identify::{fuses, oncs};
@@ -22,9 +21,8 @@ use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
 pub use submission_queue::Completer;
 use submission_queue::{Entry, Refused, Reply, SubmissionQueue, own_queue};
 use thiserror::Error;
@@ -33,8 +31,6 @@ use thiserror::Error;
 const BLOCKS_MAX: u64 = 1 << 16;
 /// Most blocks of a Dataset Management range.
 const DISCARD_BLOCKS_MAX: u64 = u32::MAX as u64;
-/// Longest wait for a reactor's counters.
-const STATS_WAIT: Duration = Duration::from_secs(1);
 
 /// A connected controller for any number of threads; clones share it.
 ///
@@ -118,17 +114,6 @@ impl Client {
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         self.inner.controller.as_ref().map_or_else(Recorded::default, Controller::recorded)
-    }
-
-    /// The sum of all lanes' counters; asks their reactors. Not for a reactor's own thread (a callback).
-    #[must_use]
-    pub fn stats(&self) -> LaneStats {
-        let ask = |queue: &Arc<SubmissionQueue>| {
-            let (reply, answer) = sync_channel(1);
-            queue.ask(reply);
-            answer.recv_timeout(STATS_WAIT).unwrap_or_default()
-        };
-        self.inner.queues.iter().map(ask).fold(LaneStats::default(), |sum, stats| sum + stats)
     }
 
     /// Hands a request over; `done` is called once, on the reactor's thread: it must not block there. Waits

@@ -27,9 +27,9 @@ use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::event;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::{Line, OfReactor};
 use roadtrain_reactor::spin::{Meter, Waiting};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
 use roadtrain_reactor::{Core, List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
@@ -549,16 +549,16 @@ impl Reactor {
     /// Lets other threads see how it goes.
     fn write_meters(&mut self) {
         self.core.waits.show().lanes.set(self.lanes.len() as u64);
-        let mut all = self.lanes.iter().map(HostLane::stats);
-        let first = all.next().unwrap_or_default(); // most often there is no other
-        let stats = all.fold(first, |sum, lane| sum + lane);
-        let sends = stats.sends + self.shared.ports.calls();
-        self.own.batching.write(LaneStats { sends, ..stats }.batching().to_array());
+        self.own.cells.port_sends.set(self.shared.ports.calls());
         let mut errors = self.errors;
         for (index, &number) in self.lanes.indices().zip(&self.numbers) {
             let Some(lane) = self.lanes.get(index) else { continue };
             if let Some(counters) = self.counters.get(number) {
-                counters.write(&LaneReading { errors, ..lane.reading() });
+                let mut reading = LaneReading { errors, ..lane.reading() };
+                if let Some(express) = lane.express_at.and_then(|at| self.lanes.get(at)) {
+                    reading.batching += express.batching();
+                }
+                counters.write(&reading);
             }
             errors = 0; // counted once
         }
@@ -669,8 +669,8 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         self.reactor.lanes.len()
     }
 
-    fn stats(&self) -> LaneStats {
-        self.reactor.lanes.iter().map(HostLane::stats).fold(LaneStats::default(), |a, b| a + b)
+    fn batching(&self) -> Batching {
+        self.reactor.lanes.iter().map(HostLane::batching).sum()
     }
 
     fn set_now(&mut self, now: Instant) {

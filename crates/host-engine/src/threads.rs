@@ -18,7 +18,14 @@ use tracing::warn;
 
 /// Deals `lanes` out to the reactors.
 pub(super) fn deal(lanes: usize, reactors: usize) -> Vec<Vec<usize>> {
-    (0..reactors).map(|reactor| (reactor..lanes).step_by(reactors).collect()).collect()
+    let dealt =
+        |reactor| (0..lanes).filter(|lane| reactor_of(*lane, reactors) == reactor).collect();
+    (0..reactors).map(dealt).collect()
+}
+
+/// The reactor that has a lane.
+pub(super) fn reactor_of(lane: usize, reactors: usize) -> usize {
+    lane % reactors
 }
 
 /// A reactor's thread, and what it is told.

@@ -3,12 +3,13 @@
 use super::counters::{
     LaneCounters, LaneReading, LinkReport, LinkState, PathReading, PathReport, ReactorCounters,
 };
+use super::threads::reactor_of;
 use roadtrain_host_proto::bringup::{ControllerInfo, NamespaceInfo};
 use roadtrain_host_proto::old_commands::{BlockRange, OldCommands, OpenController};
 use roadtrain_host_proto::paths::AnaTable;
 use roadtrain_host_proto::pins::Pinned;
 use roadtrain_host_proto::write_verifier::WriteVerifiers;
-use roadtrain_reactor::metrics::{Io, ReactorSample};
+use roadtrain_reactor::metrics::{Batching, Io, ReactorSample};
 use roadtrain_reactor::spin::{Learnt, Meter};
 use roadtrain_system::clock;
 use roadtrain_system::platform::Affinity;
@@ -87,7 +88,7 @@ fn open_text(open: &OpenController) -> String {
 
 /// Of all lanes of a path.
 fn sum(lanes: &[LaneCounters]) -> LaneReading {
-    lanes.iter().map(LaneCounters::read).reduce(LaneReading::and).unwrap_or_default()
+    lanes.iter().map(LaneCounters::read).sum()
 }
 
 impl ControllerView {
@@ -186,12 +187,13 @@ impl ControllerView {
             let address = way.address().clone()?;
             let ana = way.ana.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let (past, sum) = (way.past(), sum(counters));
+            let done = sum.batching - past.batching;
             Some(PathReport {
                 address,
                 link: way.link(),
                 ana: ana.iter().map(|(_, state)| *state).min(),
-                requests: sum.requests.saturating_sub(past.requests),
-                data_bytes: sum.data_bytes.saturating_sub(past.data_bytes),
+                requests: done.requests,
+                data_bytes: done.data_bytes,
                 losses: sum.reconnects.saturating_sub(past.reconnects),
                 in_flight: sum.in_flight,
                 waiting: sum.waiting,
@@ -240,10 +242,8 @@ impl ControllerView {
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneReading> {
         let lanes = self.counters.len() / self.ways.len();
-        let sum = |lane: usize| {
-            let of_paths = self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read);
-            of_paths.reduce(LaneReading::and).unwrap_or_default()
-        };
+        let sum =
+            |lane: usize| self.counters[lane..].iter().step_by(lanes).map(LaneCounters::read).sum();
         (0..lanes).map(sum).collect()
     }
 
@@ -251,13 +251,23 @@ impl ControllerView {
     #[must_use]
     pub fn reactors(&self) -> Vec<(ReactorSample, Io)> {
         let sample = |(number, counters): (usize, &Arc<ReactorCounters>)| {
-            let (sample, io) = counters.sample(number);
+            let (sample, io) = counters.sample(number, self.batching_of(number));
             let affinity = self.affinities.get(number);
             let core = affinity.and_then(|affinity| affinity.cpus.single());
             let node = affinity.and_then(|affinity| affinity.node);
             (ReactorSample { core, node, ..sample }, io)
         };
         self.reactors.iter().enumerate().map(sample).collect()
+    }
+
+    /// Counters of a reactor's lanes, over all paths.
+    fn batching_of(&self, reactor: usize) -> Batching {
+        let lanes = self.counters.len() / self.ways.len();
+        let is_its = |(number, _): &(usize, &LaneCounters)| {
+            reactor_of(number % lanes, self.reactors.len()) == reactor
+        };
+        let its = self.counters.iter().enumerate().filter(is_its);
+        its.map(|(_, lane)| lane.batching()).sum()
     }
 
     /// What the reactors have learnt of waiting.

@@ -63,6 +63,13 @@ macro_rules! counters {
             }
         }
 
+        impl core::iter::Sum for $name {
+            #[inline]
+            fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+                counts.fold(Self::default(), |sum, one| sum + one)
+            }
+        }
+
         impl core::ops::Sub for $name {
             type Output = Self;
 

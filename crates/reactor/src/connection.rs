@@ -1,8 +1,8 @@
 //! One connection of a lane: receives into place, keeps what is cut off, sends caravans.
 
 use crate::gather::{Gather, Sent};
+use crate::metrics::Batching;
 use crate::shared_core::SharedCore;
-use crate::stats::LaneStats;
 use crate::stream::{Incoming, Stream};
 use crate::tuning::RX_BUFFER_BYTES;
 use roadtrain_proto::policy::Batcher;
@@ -141,7 +141,7 @@ pub struct Connection {
     receive_again: ReceiveAgain,
     shared_core: SharedCore,
     /// Calls that it took.
-    pub stats: LaneStats,
+    pub stats: Batching,
 }
 
 impl Connection {
@@ -153,7 +153,7 @@ impl Connection {
             kept: Vec::new(),
             blocked: None,
             receive_again: ReceiveAgain::default(),
-            stats: LaneStats::default(),
+            stats: Batching::default(),
         }
     }
 

@@ -21,7 +21,7 @@
 //! | [`waits`], [`spin`] | decisions to spin or to sleep, and the time that they took |
 //! | [`connection`], [`stream`], [`gather`] | a TCP connection, its TLS, sends of many parts |
 //! | [`clients`], [`handshakes`], [`sources`] | newcomers, and TLS handshakes on helper threads, fair to each source |
-//! | [`metrics`], [`stats`], [`recorded`] | counters, what an observer sees of them, recorded requests |
+//! | [`metrics`], [`recorded`] | counters, what an observer sees of them, recorded requests |
 //! | [`pulse`], [`shared_core`], [`tuning`] | reactors that hang, ends that share a core, CPUs and limits of the process |
 //!
 //! Nothing here sends or executes commands: `roadtrain_host_engine` and `roadtrain_target_engine` do.
@@ -42,7 +42,6 @@ pub mod shared_core;
 mod skipped;
 pub mod sources;
 pub mod spin;
-pub mod stats;
 pub mod stream;
 mod table;
 mod transports;

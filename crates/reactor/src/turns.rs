@@ -3,9 +3,9 @@
 use super::event::{self, mark};
 use super::waits::Waits;
 use crate::connection::RxBuffer;
+use crate::metrics::Batching;
 use crate::metrics::ReactorCells;
 use crate::spin::{Meter, Waiting};
-use crate::stats::LaneStats;
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::Inbox;
 use roadtrain_system::ring::{Ring, RingCqe, UserData};
@@ -87,8 +87,8 @@ pub trait Reactor {
     /// How many lanes that takes.
     fn lanes(&self) -> usize;
 
-    /// What its lanes have done since it began.
-    fn stats(&self) -> LaneStats;
+    /// Counters of its lanes since it began.
+    fn batching(&self) -> Batching;
 
     /// Takes the time of the turn.
     fn set_now(&mut self, now: Instant);
@@ -175,8 +175,8 @@ fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
 pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
     let expects = reactor.expects();
     if reactor.core().0.waits.wants_reading() {
-        let stats = reactor.stats();
-        reactor.core().0.waits.review(&stats);
+        let lanes = reactor.batching();
+        reactor.core().0.waits.review(&lanes);
     }
     let is_cheap = reactor.lanes() <= LANES_MAX;
     let asks = reactor.core().0.waits.asks_when_due();

@@ -1,8 +1,7 @@
 //! How a reactor decides to spin or to sleep: it asks the machines of `spin`, and reads the thread's counters for them.
 
-use crate::metrics::{Counted, ReactorCells};
+use crate::metrics::{Batching, Counted, ReactorCells};
 use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
-use crate::stats::LaneStats;
 use crate::tuning::thread_cpu_ns;
 use roadtrain_proto::costs::{Costs, Pace, Used};
 use roadtrain_proto::time::Instant;
@@ -189,14 +188,14 @@ impl Waits {
     }
 
     /// Lanes have done so much since it began.
-    pub fn review(&mut self, stats: &LaneStats) {
+    pub fn review(&mut self, lanes: &Batching) {
         let (cpu_ns, queued_ns) = self.scheduled();
         let How::Learning { adaptive, meter } = &mut self.how else { return };
         adaptive.review(Reading {
             cpu_ns,
             queued_ns,
-            requests: stats.requests,
-            data_bytes: stats.data_bytes,
+            requests: lanes.requests,
+            data_bytes: lanes.data_bytes,
         });
         meter.write(&adaptive.learnt(&self.costs.sleep));
     }

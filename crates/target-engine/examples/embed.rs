@@ -6,8 +6,8 @@
 
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_proto::policy::PolicyConfig;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::spin::Waiting;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::tuning::thread_cpu_ns;
 use roadtrain_system::buffer::{Arena, Buffer};
 use std::net::SocketAddr;
@@ -51,18 +51,13 @@ impl RandomReader {
         }
     }
 
-    fn report(&self, turn: &mut dyn Turn, started: (Instant, u64)) {
+    fn report(&self, started: (Instant, u64)) {
         let seconds = started.0.elapsed().as_secs_f64();
-        let stats: LaneStats = turn.stats(LaneId(0));
         println!(
-            "{:.0} IOPS, mean {:.1} us, {:.2} host CPU-us per I/O, {:.1} requests and {:.3} sends, {:.3} receives, {:.3} waits each, {} errors",
+            "{:.0} IOPS, mean {:.1} us, {:.2} host CPU-us per I/O, {} errors",
             self.completed as f64 / seconds,
             self.latency_ns as f64 / 1e3 / self.completed.max(1) as f64,
             (thread_cpu_ns() - started.1) as f64 / 1e3 / self.completed.max(1) as f64,
-            stats.caravan_requests as f64 / stats.caravans.max(1) as f64,
-            stats.sends as f64 / stats.requests.max(1) as f64,
-            stats.receives as f64 / stats.requests.max(1) as f64,
-            stats.waits as f64 / stats.requests.max(1) as f64,
             self.errors,
         );
     }
@@ -79,7 +74,7 @@ impl Front for RandomReader {
         }
         let over = started.0.elapsed() >= Duration::from_secs(SECONDS) || turn.stopping();
         if over && self.idle.len() == self.depth as usize {
-            self.report(turn, started);
+            self.report(started);
             return turn.stop();
         }
         while !over && let Some(buffer) = self.idle.pop() {
@@ -135,6 +130,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             latency_ns: 0,
         })
     })?;
+    let view = controller.view().clone();
     controller.join();
+    let batching: Batching = view.lanes().iter().map(|lane| lane.batching).sum();
+    let each = |count: u64| count as f64 / batching.requests.max(1) as f64;
+    println!("{:.3} sends and {:.3} receives each", each(batching.sends), each(batching.receives));
     Ok(())
 }

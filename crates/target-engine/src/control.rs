@@ -243,6 +243,13 @@ impl Control {
         powers.as_ref().is_none_or(Powers::is_idle)
     }
 
+    /// Computations of powers that have begun.
+    #[cfg(test)]
+    pub(super) fn powers_begun(&self) -> u64 {
+        let powers = self.powers.lock().unwrap_or_else(PoisonError::into_inner);
+        powers.as_ref().map_or(0, Powers::begun)
+    }
+
     /// What controllers are granted.
     pub(super) fn limits(&self) -> Limits {
         *self.lock().target.limits()

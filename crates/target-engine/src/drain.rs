@@ -117,7 +117,7 @@ impl Server {
 
     fn look(&self, begun: Instant) -> Look {
         let is_known = self.control.is_departure_known();
-        let (outstanding, answered) = (self.usage().io_commands, self.stats().requests);
+        let (outstanding, answered) = (self.usage().io_commands, self.control.meters.requests());
         Look { elapsed: begun.elapsed(), is_known, outstanding, answered }
     }
 }

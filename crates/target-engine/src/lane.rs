@@ -27,7 +27,7 @@ use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::gather::Gather;
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::buffer::Pool;
 use roadtrain_system::ring::Ring;
 use roadtrain_target_proto::buffer_shares::BufferShares;
@@ -181,8 +181,8 @@ impl TargetLane {
         self.transport.in_flight() as usize
     }
 
-    pub(super) fn stats(&self) -> LaneStats {
-        LaneStats { data_bytes: self.session.data_bytes(), ..self.transport.stats() }
+    pub(super) fn batching(&self) -> Batching {
+        Batching { data_bytes: self.session.data_bytes(), ..self.transport.batching() }
     }
 
     fn handle_command(
@@ -271,8 +271,8 @@ impl TargetLane {
         self.flush(shared)?;
         let ended = service::after_sending(&mut self.lend(shared));
         let TargetLane { session, transport, .. } = &*self;
-        let stats = || LaneStats { data_bytes: session.data_bytes(), ..transport.stats() };
-        self.meter.end_turn(transport.in_flight(), stats);
+        let batching = || Batching { data_bytes: session.data_bytes(), ..transport.batching() };
+        self.meter.end_turn(transport.in_flight(), batching);
         ended.map_err(LaneError::Ended)?;
         match self.transport.is_over(shared.now) {
             Some(why) => Err(LaneError::Ended(why)),

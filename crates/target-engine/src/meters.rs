@@ -321,22 +321,29 @@ fn counts(of: impl IntoIterator<Item = (impl ToString, u64)>) -> Vec<StatusCount
 
 /// What is read of them.
 impl Meters {
-    /// The reactors, by number.
-    pub(crate) fn reactor_samples(&self) -> Vec<ReactorSample> {
-        let latencies = self.latencies();
+    /// Requests that were answered.
+    pub(crate) fn requests(&self) -> u64 {
+        self.batching().iter().map(|reactor| reactor.requests).sum()
+    }
+
+    /// Counters of each reactor's lanes, of those that have ended as well.
+    fn batching(&self) -> Vec<Batching> {
         let lanes = lock(&self.lanes);
         let mut batching = lanes.past.clone();
         for lane in lanes.live.values() {
-            let sum = &mut batching[lane.reactor.get() as usize];
-            *sum += lane.here();
+            batching[lane.reactor.get() as usize] += lane.here();
         }
-        drop(lanes);
+        batching
+    }
+
+    /// The reactors, by number.
+    pub(crate) fn reactor_samples(&self) -> Vec<ReactorSample> {
+        let (latencies, batching) = (self.latencies(), self.batching());
         let samples = self.reactors.iter().enumerate().zip(batching).zip(latencies);
         samples
             .map(|(((number, cells), batching), latencies)| ReactorSample {
-                batching,
                 latencies: named(latencies),
-                ..cells.sample(number)
+                ..cells.sample(number, batching)
             })
             .collect()
     }

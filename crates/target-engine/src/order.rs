@@ -10,7 +10,6 @@ use super::tickets::Ticket;
 use roadtrain_proto::security::SecuredAs;
 use roadtrain_reactor::metrics::FrameCount;
 use roadtrain_reactor::recorded::OfReactor;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::stream::Stream;
 use roadtrain_store::Completion;
 use roadtrain_target_proto::stability::Wake;
@@ -68,8 +67,6 @@ pub(super) enum Order {
     Granted(u32, Grant),
     /// An operation is alone with a range, or not any more.
     Exclusion(Notice),
-    /// Answer with the sum of the lanes' counters.
-    Stats(SyncSender<LaneStats>),
     /// Answer with the frames that were dropped, and with those that came and went at each of the reactor's ports.
     Frames(SyncSender<(Drops, Vec<FrameCount>)>),
     /// Answer with where the lanes are.

@@ -8,7 +8,6 @@ use roadtrain_host_engine::{
 };
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::spin::Waiting;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use std::os::fd::RawFd;
@@ -220,7 +219,7 @@ fn a_lane_beside_a_busy_one_is_heard() {
 struct Stopping {
     load: Load,
     ios: u32,
-    answer: Receiver<LaneStats>,
+    answer: Receiver<()>,
 }
 
 impl Front for Stopping {
@@ -251,7 +250,7 @@ fn a_host_and_a_target_share_one_loop() {
         let asking = std::thread::spawn(move || {
             while !is_done.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(20));
-                orders.send(Order::Stats(reply.clone()));
+                orders.send(Order::Beat(reply.clone()));
             }
         });
         target.run_beside(&mut host, &mut front);

@@ -32,8 +32,9 @@ struct Shared {
 struct Desk {
     turns: Turns<Work>,
     is_over: bool,
-    /// Something is being computed.
-    is_busy: bool,
+    /// Works whose computation has begun, and of these those whose computation has ended.
+    begun: u64,
+    ended: u64,
 }
 
 impl Shared {
@@ -44,7 +45,7 @@ impl Shared {
     /// The next that somebody still waits for; `None` at the end.
     fn next(&self) -> Option<Work> {
         let mut desk = self.lock();
-        desk.is_busy = false;
+        desk.ended = desk.begun;
         loop {
             if desk.is_over {
                 return None;
@@ -52,7 +53,7 @@ impl Shared {
             match desk.turns.take_next() {
                 Some(work) if work.is_abandoned() => {}
                 Some(work) => {
-                    desk.is_busy = true;
+                    desk.begun += 1;
                     return Some(work);
                 }
                 None => {
@@ -111,7 +112,13 @@ impl Powers {
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let desk = self.0.lock();
-        desk.turns.is_empty() && !desk.is_busy
+        desk.turns.is_empty() && desk.ended == desk.begun
+    }
+
+    /// Works whose computation has begun.
+    #[cfg(test)]
+    pub(super) fn begun(&self) -> u64 {
+        self.0.lock().begun
     }
 }
 

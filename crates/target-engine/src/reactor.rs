@@ -32,9 +32,9 @@ use roadtrain_proto::policy::{Pace, ReactorLoad};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::OfReactor;
 use roadtrain_reactor::spin::{Meter, Waiting};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::{Core, List, RxBuffers};
 use roadtrain_store::Completions;
 use roadtrain_system::buffer::Pool;
@@ -228,8 +228,8 @@ impl roadtrain_reactor::Reactor for Reactor {
         self.lanes.table.len()
     }
 
-    fn stats(&self) -> LaneStats {
-        self.lanes.stats()
+    fn batching(&self) -> Batching {
+        self.lanes.batching()
     }
 
     fn set_now(&mut self, now: Instant) {
@@ -298,11 +298,6 @@ impl roadtrain_reactor::Reactor for Reactor {
             }
             Order::Granted(index, grant) => lanes.granted(index, grant),
             Order::Exclusion(notice) => lanes.hear_exclusion(notice),
-            Order::Stats(reply) => {
-                let sum = lanes.stats();
-                let sends = sum.sends + frames::port_sends(lanes);
-                let _ = reply.try_send(LaneStats { waits: self.core.waits.sleeps, sends, ..sum });
-            }
             Order::Frames(reply) => {
                 let _ =
                     reply.try_send((frames::dropped(frames, lanes), frames::counts(frames, lanes)));

@@ -20,7 +20,6 @@ use roadtrain_proto::security::{TlsKey, TlsKeys};
 use roadtrain_reactor::pulse::Pulse;
 use roadtrain_reactor::recorded::Recorded;
 use roadtrain_reactor::spin::{Learnt, Meter, Waiting};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::tuning;
 use roadtrain_store::Store;
 use roadtrain_system::buffer::Pool;
@@ -518,12 +517,6 @@ impl Server {
         })
     }
 
-    /// The sum of all lanes' counters since the start.
-    #[must_use]
-    pub fn stats(&self) -> LaneStats {
-        self.ask(Order::Stats).fold(LaneStats::default(), |sum, stats| sum + stats)
-    }
-
     /// What the reactors have learnt of waiting.
     #[must_use]
     pub fn waiting(&self) -> Vec<Learnt> {
@@ -593,6 +586,12 @@ impl Server {
     #[cfg(test)]
     pub(super) fn is_power_idle(&self) -> bool {
         self.control.is_power_idle()
+    }
+
+    /// Computations of powers that have begun.
+    #[cfg(test)]
+    pub(super) fn powers_begun(&self) -> u64 {
+        self.control.powers_begun()
     }
 
     /// Has a reactor do something.

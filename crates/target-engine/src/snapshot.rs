@@ -28,7 +28,7 @@ impl Server {
         namespaces.iter_mut().for_each(|namespace| meters.fill(namespace));
         let mut transport = meters.transport_sample();
         transport.listeners = self.addresses().iter().map(ToString::to_string).collect();
-        let reactors = self.reactor_samples();
+        let reactors = self.reactors();
         transport.open = reactors.iter().map(|reactor| reactor.lanes).sum();
         (transport.frames, transport.frames_dropped) = self.frames();
         let serial = |nqn: &str| serials.get(nqn).cloned().unwrap_or_default();
@@ -67,7 +67,9 @@ impl Server {
         self.control.problems()
     }
 
-    fn reactor_samples(&self) -> Vec<ReactorSample> {
+    /// The reactors, with what they have counted.
+    #[must_use]
+    pub fn reactors(&self) -> Vec<ReactorSample> {
         let samples = self.control.meters.reactor_samples().into_iter().zip(&self.affinities);
         let placed =
             |(sample, affinity): (ReactorSample, &roadtrain_system::platform::Affinity)| {
@@ -336,7 +338,7 @@ mod tests {
             client.read(1, 0, Buffer::alloc(512)).unwrap();
             let snapshot = when(&server, |s| s.namespaces[0].io.reads == round);
             assert_eq!(snapshot.namespaces[0].io.in_flight, 0);
-            let sum = snapshot.reactors.iter().fold(Batching::default(), |sum, r| sum + r.batching);
+            let sum: Batching = snapshot.reactors.iter().map(|reactor| reactor.batching).sum();
             assert!(sum.requests >= before.requests, "{round}: {sum:?} after {before:?}");
             before = sum;
             let from = snapshot.lanes[0].reactor;

@@ -8,7 +8,6 @@ use roadtrain_host_engine::{
     Completion, Front, Interest, LaneId, Op, ReactorInfo, Request, RingCommand, Turn,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_system::ring::Ring;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -169,10 +168,6 @@ impl Turn for Reactor {
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         self.answers.pop_front()
-    }
-
-    fn stats(&mut self, _: LaneId) -> LaneStats {
-        LaneStats::default()
     }
 
     fn stop(&mut self) {

@@ -139,7 +139,7 @@ impl Kept {
             }
             let paths =
                 self.view.routes().into_iter().map(|path| (path.address, path.requests)).collect();
-            self.remember(Instant::now(), sum(&self.view.lanes()), paths);
+            self.remember(Instant::now(), self.view.lanes().into_iter().sum(), paths);
             if self.attachment().as_ref().is_none_or(|a| a.controller().has_ended()) {
                 let by_itself = || "the attachment has ended by itself: was it taken away?".into();
                 let text = self.view.failure().unwrap_or_else(by_itself);
@@ -214,7 +214,7 @@ impl Kept {
 
     fn inside(&self, state: State, devices: Vec<Device>) -> Inside {
         let lanes = self.view.lanes();
-        let sum = sum(&lanes);
+        let sum: LaneReading = lanes.iter().copied().sum();
         Inside {
             policy: self.facts.policy.to_owned(),
             class: self.facts.class.clone(),
@@ -223,8 +223,8 @@ impl Kept {
             lanes: lanes.iter().enumerate().map(|(n, lane)| lane_report(n, lane, state)).collect(),
             links: links(&self.view.paths()),
             paths: self.paths(Instant::now()),
-            requests: sum.requests,
-            data_bytes: sum.data_bytes,
+            requests: sum.batching.requests,
+            data_bytes: sum.batching.data_bytes,
             errors: sum.errors,
             in_flight: sum.in_flight.into(),
             waiting: self.view.waiting().into_iter().map(WaitReport::from).collect(),
@@ -289,22 +289,12 @@ fn remember(history: &mut VecDeque<Sample>, sample: Sample) {
 fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> Rates {
     let seconds = time.as_secs_f64();
     let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+    let done = now.batching - before.batching;
     Rates {
         seconds,
-        iops: per_second(now.requests.saturating_sub(before.requests)),
-        bytes_per_second: per_second(now.data_bytes.saturating_sub(before.data_bytes)),
+        iops: per_second(done.requests),
+        bytes_per_second: per_second(done.data_bytes),
     }
-}
-
-fn sum(lanes: &[LaneReading]) -> LaneReading {
-    lanes.iter().fold(LaneReading::default(), |sum, lane| LaneReading {
-        requests: sum.requests + lane.requests,
-        data_bytes: sum.data_bytes + lane.data_bytes,
-        errors: sum.errors + lane.errors,
-        reconnects: sum.reconnects + lane.reconnects,
-        in_flight: sum.in_flight + lane.in_flight,
-        ..sum
-    })
 }
 
 fn path_line(path: PathReport, time: Duration, before: u64) -> PathLine {
@@ -354,8 +344,8 @@ fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
     LaneReport {
         lane,
         state,
-        requests: reading.requests,
-        data_bytes: reading.data_bytes,
+        requests: reading.batching.requests,
+        data_bytes: reading.batching.data_bytes,
         in_flight: reading.in_flight,
         reconnects: reading.reconnects,
         express: ExpressReport {
@@ -370,6 +360,7 @@ fn lane_report(lane: usize, reading: &LaneReading, state: State) -> LaneReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roadtrain_reactor::metrics::Batching;
 
     #[test]
     fn links_are_summed_over_lanes() {
@@ -391,12 +382,17 @@ mod tests {
         assert_eq!(got, [("a".into(), true, 40, 40, 2), ("b".into(), false, 9, 20, 1)]);
     }
 
+    fn reading(requests: u64, data_bytes: u64) -> LaneReading {
+        let batching = Batching { requests, data_bytes, ..Batching::default() };
+        LaneReading { batching, ..LaneReading::default() }
+    }
+
     #[test]
     fn the_window_moves_by_itself() {
         let begun = Instant::now();
         let sample = |seconds: u64| Sample {
             at: begun + Duration::from_secs(seconds),
-            sum: LaneReading { requests: 100 * seconds, ..LaneReading::default() },
+            sum: reading(100 * seconds, 0),
             paths: vec![("a".into(), 100 * seconds)],
         };
         let mut history = VecDeque::from([sample(0)]);
@@ -413,8 +409,7 @@ mod tests {
 
     #[test]
     fn rates_are_differences_over_time() {
-        let before = LaneReading { requests: 100, data_bytes: 1000, ..LaneReading::default() };
-        let now = LaneReading { requests: 300, data_bytes: 9000, ..before };
+        let (before, now) = (reading(100, 1000), reading(300, 9000));
         let got = rates(Duration::from_secs(2), &before, &now);
         assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0 });
         assert_eq!(rates(Duration::ZERO, &before, &now).iops, 0.0);

@@ -125,11 +125,7 @@ fn lanes(nqn: &str, readings: &[LaneReading], reactors: &[(ReactorSample, Io)]) 
         qid: u16::try_from(lane + 1).unwrap_or(u16::MAX),
         reactor: lane % reactors.len().max(1),
         io: Io { in_flight: reading.in_flight.into(), errors: reading.errors, ..Io::default() },
-        batching: roadtrain_reactor::metrics::Batching {
-            requests: reading.requests,
-            data_bytes: reading.data_bytes,
-            ..Default::default()
-        },
+        batching: reading.batching,
         reconnects: reading.reconnects,
         ..LaneSample::default()
     };

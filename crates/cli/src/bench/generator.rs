@@ -23,8 +23,8 @@ pub(super) struct Generator {
 /// The lanes of a reactor: the main load's, then one for each stream that has its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReactorLanes {
-    /// The reactor's number.
-    pub reactor: u32,
+    /// The reactor's number, and how many there are.
+    pub reactor: (u32, u32),
     /// Lanes of the main load on the reactors before.
     pub first: u32,
     /// Its own of these.
@@ -34,19 +34,21 @@ pub(super) struct ReactorLanes {
 impl ReactorLanes {
     /// Where `plan` runs here. `own` counts the streams with lanes of their own so far.
     fn places(self, plan: &Plan, main_lanes: u32, own: &mut u32) -> Vec<Place> {
-        let id = |id: u32| LaneId(id as usize);
+        let (reactor, reactors) = self.reactor;
+        let at = |id: u32| (LaneId(id as usize), (reactor + id * reactors) as usize);
         match plan.load.lane {
             LaneChoice::Shared => {
                 let place = |n: u32| {
-                    let number = self.first + n;
-                    Place { lane: number, id: id(n), part: number, index: 0 }
+                    let (number, (id, host_lane)) = (self.first + n, at(n));
+                    Place { lane: number, id, host_lane, part: number, index: 0 }
                 };
                 (0..self.main).map(place).collect()
             }
             LaneChoice::Own => {
                 // Numbered after the main load's, stream by stream; a stream has one on each reactor.
-                let lane = main_lanes + *own * plan.lanes + self.reactor;
-                let place = Place { lane, id: id(self.main + *own), part: self.reactor, index: 0 };
+                let lane = main_lanes + *own * plan.lanes + reactor;
+                let (id, host_lane) = at(self.main + *own);
+                let place = Place { lane, id, host_lane, part: reactor, index: 0 };
                 *own += 1;
                 vec![place]
             }
@@ -146,13 +148,19 @@ mod tests {
             plan.lanes = 2;
         }
         let reactors = [
-            ReactorLanes { reactor: 0, first: 0, main: 2 },
-            ReactorLanes { reactor: 1, first: 2, main: 1 },
+            ReactorLanes { reactor: (0, 2), first: 0, main: 2 },
+            ReactorLanes { reactor: (1, 2), first: 2, main: 1 },
         ];
         let places = reactors.map(|lanes| {
             let mut own = 0;
             let places = plans.iter().flat_map(|plan| lanes.places(plan, 3, &mut own));
-            places.map(|place| (place.lane, place.id.0, place.part)).collect::<Vec<_>>()
+            places
+                .map(|place| {
+                    assert_eq!(place.host_lane % 2, lanes.reactor.0 as usize);
+                    assert_eq!(place.host_lane / 2, place.id.0);
+                    (place.lane, place.id.0, place.part)
+                })
+                .collect::<Vec<_>>()
         });
         assert_eq!(places[0], [(0, 0, 0), (1, 1, 1), (3, 2, 0), (0, 0, 0), (1, 1, 1), (5, 3, 0)]);
         assert_eq!(places[1], [(2, 0, 2), (4, 1, 1), (2, 0, 2), (6, 2, 1)]);

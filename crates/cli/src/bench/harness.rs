@@ -6,7 +6,6 @@ use super::lane::LaneResult;
 use super::plan::Plan;
 use roadtrain_host_engine::{Completion, Front, Interest, LaneId, Op, Request, RingCommand, Turn};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -25,7 +24,6 @@ pub(super) struct Harness {
     pub(super) store: Vec<u8>,
     completions: VecDeque<Completion>,
     block_bytes: usize,
-    completed: u64,
 }
 
 impl Harness {
@@ -40,7 +38,6 @@ impl Harness {
             store: vec![0; bytes],
             completions: VecDeque::new(),
             block_bytes,
-            completed: 0,
         }
     }
 
@@ -70,7 +67,6 @@ impl Harness {
     }
 
     fn complete(&mut self, request: Request, latency_ns: u64) {
-        self.completed += 1;
         self.completions.push_back(Completion {
             token: request.token,
             op: request.op,
@@ -116,10 +112,6 @@ impl Turn for Harness {
         None
     }
 
-    fn stats(&mut self, _: LaneId) -> LaneStats {
-        LaneStats { requests: self.completed, ..LaneStats::default() }
-    }
-
     fn stop(&mut self) {
         self.stopped = true;
     }
@@ -133,7 +125,7 @@ impl Turn for Harness {
 pub(super) fn generators(plans: Vec<Plan>) -> (Generator, Arc<Board>, Receiver<LaneResult>) {
     let board = Arc::new(Board::new(plans.iter().map(|plan| plan.lanes)));
     let plans: Vec<Arc<Plan>> = plans.into_iter().map(Arc::new).collect();
-    let lanes = ReactorLanes { reactor: 0, first: 0, main: plans[0].lanes };
+    let lanes = ReactorLanes { reactor: (0, 1), first: 0, main: plans[0].lanes };
     let (results, inbox) = channel();
     let generator = Generator::new(&plans, &board, lanes, results).expect("memory for a test");
     (generator, board, inbox)

@@ -11,7 +11,7 @@ use super::verify::{Expected, Ledger};
 use super::workload::{Pick, Workload};
 use roadtrain_host_engine::{Completion, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_wire::status::Status;
 use std::io;
@@ -30,6 +30,8 @@ pub(super) struct Place {
     pub lane: u32,
     /// The lane on its reactor.
     pub id: LaneId,
+    /// Its number at the host.
+    pub host_lane: usize,
     /// Its number among the lanes that its load uses.
     pub part: u32,
     /// Its position among the loads of its reactor.
@@ -56,9 +58,11 @@ pub(super) struct LaneResult {
     pub blocks_checked: u64,
     /// Requests that were due but not sent when it ended (open loop).
     pub unsent: u64,
-    /// The engine's counters of the lane over the measured time; a stream on the main load's lane leaves
-    /// them to that.
-    pub stats: LaneStats,
+    /// The lane's number at the host.
+    pub host_lane: usize,
+    /// Counters of the lane over the measured time, once they are known. A stream on the main load's lane leaves them to
+    /// that.
+    pub batching: Batching,
     /// What was done in each window, if the depth changed.
     pub windows: Vec<u32>,
 }
@@ -100,9 +104,8 @@ pub(super) struct LaneLoad {
     free: Vec<u32>,
     /// Requests still to be sent (`--ios`).
     left: u64,
-    /// The engine's counters when measuring began.
-    stats_before: Option<LaneStats>,
-    stats_taken: bool,
+    /// Measuring has begun.
+    has_begun: bool,
     latency_ns: u64,
     result: LaneResult,
 }
@@ -145,8 +148,7 @@ impl LaneLoad {
             free: (0..flights.len() as u32).rev().collect(),
             flights,
             left: plan.ios_of(part).unwrap_or(u64::MAX),
-            stats_before: None,
-            stats_taken: !plan.counts_lanes(),
+            has_begun: false,
             latency_ns: 0,
             result: LaneResult {
                 load: plan.number,
@@ -158,7 +160,8 @@ impl LaneLoad {
                 error_texts: Vec::new(),
                 blocks_checked: 0,
                 unsent: 0,
-                stats: LaneStats::default(),
+                host_lane: place.host_lane,
+                batching: Batching::default(),
                 windows: Vec::new(),
             },
             plan,
@@ -312,16 +315,12 @@ impl LaneLoad {
     }
 
     fn load(&mut self, turn: &mut dyn Turn, phase: Phase) {
-        if phase == Phase::Measure && self.stats_before.is_none() {
-            self.stats_before = Some(turn.stats(self.id));
+        if phase == Phase::Measure && !std::mem::replace(&mut self.has_begun, true) {
             self.steps.iter_mut().for_each(|steps| steps.begin(self.board.began_at()));
         }
         if phase == Phase::Stop || self.left == 0 {
             if let Some(schedule) = &self.schedule {
                 self.result.unsent = schedule.due(turn.now());
-            }
-            if phase == Phase::Stop {
-                self.take_stats(turn);
             }
             self.stage = Stage::Drain;
             return self.turn(turn, phase);
@@ -398,15 +397,7 @@ impl LaneLoad {
         }
     }
 
-    fn take_stats(&mut self, turn: &mut dyn Turn) {
-        if let (Some(before), false) = (self.stats_before, self.stats_taken) {
-            self.result.stats = turn.stats(self.id) - before;
-            self.stats_taken = true;
-        }
-    }
-
     fn drained(&mut self, turn: &mut dyn Turn) {
-        self.take_stats(turn);
         self.board().finished_at.store(turn.now().0.max(1), Ordering::Relaxed);
         let wants_check = self.plan.verify && self.plan.writes() && !turn.stopping();
         self.stage = Stage::Done;

@@ -47,14 +47,14 @@ use generator::{Generator, ReactorLanes};
 use lane::LaneResult;
 use own_target::{OwnKey, OwnTarget};
 use plan::{Place, Plan, Topology};
-use report::{Manner, Measured, Report};
+use report::{Manner, Report};
 use roadtrain_host_engine::{
     Client, Controller, ControllerInfo, ControllerView, Front, HostConfig, ReactorInfo, Turn,
 };
 use roadtrain_system::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use threads::Threads;
 
 /// `roadtrain bench`
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     }
     args.policy.check_options(args.own.target_policy).map_err(Failure::usage)?;
     let signals = Signals::block()?.of_terminal();
-    let mut own = match args.traddr.is_empty() {
+    let own = match args.traddr.is_empty() {
         false => None,
         true => Some(OwnTarget::start(args)?),
     };
@@ -83,7 +83,14 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
     let host = signals.guard(|| Host::start(config, &mut fronts))?;
     fronts.results = None; // the inbox closes with the last front
     let bench = fronts.bench.take().unwrap_or_else(|| Err(Failure::failed("no reactor")))?;
-    let report = measure(args, global, &signals, &bench, &inbox, own.as_mut());
+    let run = run::Run {
+        args: &args.load,
+        plans: &bench.plans,
+        board: &bench.board,
+        signals: &signals,
+        view: host.view(),
+    };
+    let report = run.measure(&inbox, own.as_ref(), global.json);
     let report = report.map(|measured| Report::new(&bench.plans, host.manner(args), &measured));
     bench.board.abandoned.store(report.is_err(), Ordering::Relaxed);
     host.end();
@@ -94,18 +101,6 @@ pub(crate) fn run(args: &BenchArgs, global: &GlobalArgs) -> Outcome {
         0 => Ok(()),
         _ => Err(Failure::failed(verdict(&report))),
     }
-}
-
-fn measure(
-    args: &BenchArgs,
-    global: &GlobalArgs,
-    signals: &Signals,
-    bench: &Bench,
-    inbox: &Receiver<LaneResult>,
-    own: Option<&mut OwnTarget>,
-) -> Outcome<Measured> {
-    let run = run::Run { args: &args.load, plans: &bench.plans, board: &bench.board, signals };
-    run.measure(inbox, own, global.json)
 }
 
 fn verdict(report: &Report) -> String {
@@ -164,17 +159,20 @@ impl Host {
         Ok(Host::Queue(Threads::start(client, generators, &cores)?))
     }
 
-    fn manner(&self, args: &BenchArgs) -> Manner {
-        let view = match self {
+    fn view(&self) -> &ControllerView {
+        match self {
             Host::Inline(controller) => controller.view(),
             Host::Queue(threads) => threads.view(),
-        };
+        }
+    }
+
+    fn manner(&self, args: &BenchArgs) -> Manner {
         Manner {
             policy: args.policy.policy.as_str().to_owned(),
             mode: word(&args.load.mode),
             threads: args.load.threads,
             placement: args.lanes.placement.to_string(),
-            reactors: view.affinities().iter().map(ToString::to_string).collect(),
+            reactors: self.view().affinities().iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -234,7 +232,7 @@ impl Fronts<'_> {
     /// The load of each of `threads`, which see it as a lane of theirs.
     fn of_threads(&mut self, threads: u32, view: &ControllerView) -> Outcome<Vec<Generator>> {
         self.bench = Some(self.plan(view));
-        let lanes = |thread| ReactorLanes { reactor: thread, first: thread, main: 1 };
+        let lanes = |thread| ReactorLanes { reactor: (thread, threads), first: thread, main: 1 };
         (0..threads).map(|thread| self.generator(lanes(thread))).collect()
     }
 
@@ -307,7 +305,8 @@ impl Fronts<'_> {
 
     fn loads(&mut self, reactor: ReactorInfo) -> Outcome<Generator> {
         let main = reactor.lanes as u32 - self.args.load.own_lanes();
-        let lanes = ReactorLanes { reactor: reactor.index as u32, first: self.next_lane, main };
+        let of = (reactor.index as u32, reactor.count as u32);
+        let lanes = ReactorLanes { reactor: of, first: self.next_lane, main };
         self.next_lane += main;
         self.generator(lanes)
     }

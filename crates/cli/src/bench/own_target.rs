@@ -1,7 +1,7 @@
 //! The target that `bench` starts when it is given none: this program again, in a process of its own, so
 //! that its CPU time is its own.
 
-use super::usage::Usage;
+use super::usage::Work;
 use crate::args::BenchArgs;
 use crate::control::{Call, socket};
 use crate::failure::{Failure, Outcome};
@@ -12,7 +12,7 @@ use crate::{keys, tls};
 use roadtrain_host_engine::{HostKey, HostTls};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Snapshot;
 use roadtrain_target_proto::Limits;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -159,24 +159,17 @@ impl OwnTarget {
         Ok(target)
     }
 
-    /// What its process has used.
+    /// Usage of its process, and its counters.
     ///
     /// # Errors
     /// It has died.
-    pub(super) fn usage(&self) -> Outcome<Usage> {
-        Usage::of(self.child.id()).map_err(|e| Failure::failed(format!("own target: {e}")))
-    }
-
-    /// Its counters.
-    ///
-    /// # Errors
-    /// It has died.
-    pub(super) fn stats(&mut self) -> Outcome<LaneStats> {
+    pub(super) fn work(&self) -> Outcome<Work> {
         let failed =
             |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
         let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
-        let reply = socket::ask_over(control, &Call::Counters).map_err(|e| failed(&e))?;
-        serde_json::from_value(reply?).map_err(|e| failed(&e))
+        let reply = socket::ask_over(control, &Call::Snapshot).map_err(|e| failed(&e))?;
+        let seen: Snapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
+        Work::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
     }
 }
 

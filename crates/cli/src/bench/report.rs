@@ -8,9 +8,9 @@ use super::lane::LaneResult;
 use super::latency::{Latencies, LatencyUs};
 use super::plan::Plan;
 use super::step::StepReport;
-use super::usage::Usage;
+use super::usage::Work;
 use crate::args::word;
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,12 @@ pub(super) struct Measured {
     pub seconds: f64,
     /// Each load's on each of its lanes, the main load's first.
     pub results: Vec<LaneResult>,
-    /// What this process used.
-    pub host: Usage,
-    /// What the own target used, and its counters.
-    pub target: Option<(Usage, LaneStats)>,
+    /// Work of this process.
+    pub host: Work,
+    /// Work of the own target.
+    pub target: Option<Work>,
+    /// Connections lost and made again.
+    pub reconnects: u64,
 }
 
 /// The JSON object. Ratios are 0 where nothing happened. Requests, IOPS, bandwidth and latency are the main
@@ -231,12 +233,11 @@ impl Report {
         let (plan, sum) = (&plans[0], sum_of(&plans[0]));
         let main = Direction::new(plan, &sum.all(), seconds);
         let requests_total = results.iter().map(|r| r.reads.count() + r.writes.count()).sum();
-        let stats = results.iter().fold(LaneStats::default(), |sum, result| sum + result.stats);
-        let cpu = |usage: &Usage| usage.cpu.as_secs_f64();
+        let cpu = |work: &Work| work.usage.cpu.as_secs_f64();
         let end = measured.target.as_ref();
-        let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, |(usage, _)| cpu(usage));
-        let host = Instruments::new(&stats, requests_total, &measured.host);
-        let target = end.map(|(usage, stats)| Instruments::new(stats, requests_total, usage));
+        let cpu_seconds = cpu(&measured.host) + end.map_or(0.0, cpu);
+        let host = Instruments::new(&measured.host, requests_total);
+        let target = end.map(|work| Instruments::new(work, requests_total));
         let both =
             |count: fn(&Instruments) -> f64| count(&host) + target.as_ref().map_or(0.0, count);
         Report {
@@ -253,7 +254,7 @@ impl Report {
             streams: plans[1..].iter().map(|p| Stream::new(p, &sum_of(p), seconds)).collect(),
             step: step(plan, results, seconds),
             host_cpu_seconds: cpu(&measured.host),
-            target_cpu_seconds: end.map(|(usage, _)| cpu(usage)),
+            target_cpu_seconds: end.map(cpu),
             cpu_ns_per_io: ratio(cpu_seconds * 1e9, requests_total as f64),
             requests_per_caravan: host.requests_per_caravan,
             sends_per_io: host.sends_per_io,
@@ -265,7 +266,7 @@ impl Report {
             target_bytes_per_send: target.as_ref().map(|t| t.bytes_per_send),
             host,
             target,
-            reconnects: stats.reconnects,
+            reconnects: measured.reconnects,
             blocks_checked: results.iter().map(|result| result.blocks_checked).sum(),
             unsent: sum.unsent,
             settings: Settings::new(plan, manner),
@@ -331,14 +332,15 @@ impl Direction {
 }
 
 impl Instruments {
-    fn new(stats: &LaneStats, requests: u64, usage: &Usage) -> Instruments {
+    fn new(work: &Work, requests: u64) -> Instruments {
+        let Work { usage, batching, sleeps } = work;
         let per_io = |count: u64| ratio(count as f64, requests as f64);
         Instruments {
-            requests_per_caravan: ratio(stats.caravan_requests as f64, stats.caravans as f64),
-            sends_per_io: per_io(stats.sends),
-            bytes_per_send: ratio(stats.caravan_bytes as f64, stats.sends as f64),
-            doorbells: Doorbells::new(stats),
-            syscalls_per_io: per_io(stats.sends + stats.receives + stats.waits),
+            requests_per_caravan: ratio(batching.caravan_requests as f64, batching.caravans as f64),
+            sends_per_io: per_io(batching.sends),
+            bytes_per_send: ratio(batching.caravan_bytes as f64, batching.sends as f64),
+            doorbells: Doorbells::new(batching),
+            syscalls_per_io: per_io(batching.sends + batching.receives + sleeps),
             context_switches_per_io: per_io(usage.switches()),
             voluntary_switches_per_io: per_io(usage.switches_voluntary),
         }
@@ -346,12 +348,12 @@ impl Instruments {
 }
 
 impl Doorbells {
-    fn new(stats: &LaneStats) -> Doorbells {
+    fn new(batching: &Batching) -> Doorbells {
         Doorbells {
-            size: stats.doorbells_size,
-            timer: stats.doorbells_timer,
-            urgent: stats.doorbells_urgent,
-            drained: stats.doorbells_drained,
+            size: batching.doorbells_size,
+            timer: batching.doorbells_timer,
+            urgent: batching.doorbells_urgent,
+            drained: batching.doorbells_drained,
         }
     }
 }
@@ -379,8 +381,8 @@ impl LaneFigures {
         let all = sum.all();
         let requests = all.count();
         // Of the loads on a lane one has its counters.
-        let stats = results.iter().fold(LaneStats::default(), |stats, r| stats + r.stats);
-        let i = Instruments::new(&stats, requests, &Usage::default());
+        let batching = results.iter().map(|result| result.batching).sum();
+        let i = Instruments::new(&Work { batching, ..Work::default() }, requests);
         LaneFigures {
             lane,
             requests,

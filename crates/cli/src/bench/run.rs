@@ -6,11 +6,12 @@ use super::live::Live;
 use super::own_target::OwnTarget;
 use super::plan::Plan;
 use super::report::Measured;
-use super::usage::Usage;
+use super::usage::Work;
 use crate::args::LoadArgs;
 use crate::failure::{Failure, Outcome};
 use crate::signals::{Signal, Signals};
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_host_engine::{ControllerView, LaneReading};
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_system::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,13 +33,29 @@ pub(super) struct Run<'a> {
     pub plans: &'a [Arc<Plan>],
     pub board: &'a Board,
     pub signals: &'a Signals,
+    /// Connections of the load.
+    pub view: &'a ControllerView,
 }
 
-/// Both ends' usage at one time.
+/// Work of both ends up to one time.
 struct Mark {
-    host: Usage,
-    target: Option<(Usage, LaneStats)>,
+    host: Work,
+    lanes: Vec<LaneReading>,
+    target: Option<Work>,
     at_ns: u64,
+}
+
+impl Mark {
+    /// Connections lost and made again.
+    fn reconnects(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.reconnects).sum()
+    }
+
+    /// Counters of each of the host's lanes since `earlier`.
+    fn lanes_since(&self, earlier: &Mark) -> Vec<Batching> {
+        let pairs = self.lanes.iter().zip(&earlier.lanes);
+        pairs.map(|(after, before)| after.batching - before.batching).collect()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +76,7 @@ impl Run<'_> {
     pub(super) fn measure(
         &self,
         inbox: &Receiver<LaneResult>,
-        mut own: Option<&mut OwnTarget>,
+        own: Option<&OwnTarget>,
         quiet: bool,
     ) -> Outcome<Measured> {
         let mut live = Live::new(self.plans, quiet);
@@ -75,7 +92,7 @@ impl Run<'_> {
             live.end();
             return Err(Failure::failed("interrupted before anything was measured"));
         }
-        let before = self.mark(own.as_deref_mut())?;
+        let before = self.mark(own)?;
         if wait == Wait::Done {
             self.board.measure_from(clock::now());
             let look = if self.plans[0].ios.is_some() { POLL_SOON } else { POLL };
@@ -91,11 +108,16 @@ impl Run<'_> {
         let results = self.collect(inbox, wait);
         live.end();
         let ns = finished_at.min(after.at_ns).saturating_sub(before.at_ns);
+        let mut results = results?;
+        let owners: Vec<bool> = self.plans.iter().map(|plan| plan.counts_lanes()).collect();
+        let owners = self.args.queue_threads().is_none().then_some(&owners[..]);
+        add_counters(&mut results, &after.lanes_since(&before), owners);
         Ok(Measured {
             seconds: ns as f64 / 1e9,
-            results: results?,
+            results,
             host: after.host.since(before.host),
-            target: after.target.zip(before.target).map(|(a, b)| (a.0.since(b.0), a.1 - b.1)),
+            target: after.target.zip(before.target).map(|(after, before)| after.since(before)),
+            reconnects: after.reconnects() - before.reconnects(),
         })
     }
 
@@ -105,16 +127,12 @@ impl Run<'_> {
     }
 
     /// What is read takes its time, but the same time at both ends, so that the intervals are equal.
-    fn mark(&self, own: Option<&mut OwnTarget>) -> Outcome<Mark> {
-        let target = match own {
-            Some(own) => {
-                let stats = own.stats()?;
-                Some((own.usage()?, stats))
-            }
-            None => None,
-        };
-        let host = Usage::of(std::process::id())?;
-        Ok(Mark { host, target, at_ns: clock::now().0 })
+    fn mark(&self, own: Option<&OwnTarget>) -> Outcome<Mark> {
+        let target = own.map(OwnTarget::work).transpose()?;
+        let (lanes, reactors) = (self.view.lanes(), self.view.reactors());
+        let reactors = reactors.into_iter().map(|(reactor, _)| reactor).collect();
+        let host = Work::of(std::process::id(), reactors)?;
+        Ok(Mark { host, lanes, target, at_ns: clock::now().0 })
     }
 
     /// Sleeps until `done`, at most for `limit`.
@@ -165,5 +183,21 @@ impl Run<'_> {
         }
         results.sort_by_key(|result| (result.load, result.part));
         Ok(results)
+    }
+}
+
+/// Gives each result the counters of its lane, if its load is one of the `owners`. Without owners all results share all
+/// lanes: the first one gets the sum.
+pub(super) fn add_counters(
+    results: &mut [LaneResult],
+    lanes: &[Batching],
+    owners: Option<&[bool]>,
+) {
+    let Some(owners) = owners else {
+        let first = results.first_mut();
+        return first.into_iter().for_each(|first| first.batching = lanes.iter().copied().sum());
+    };
+    for result in results.iter_mut().filter(|result| owners[result.load]) {
+        result.batching = lanes.get(result.host_lane).copied().unwrap_or_default();
     }
 }

@@ -7,7 +7,6 @@ use roadtrain_host_engine::{
     Client, Completion, ControllerView, Front, Interest, LaneId, Request, RingCommand, Turn,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::tuning;
 use roadtrain_system::clock;
 use std::collections::VecDeque;
@@ -39,7 +38,7 @@ impl Threads {
         let mut started = Threads { client, threads: Vec::new() };
         for (number, mut generator) in generators.into_iter().enumerate() {
             let core = cores.get(number % cores.len().max(1)).copied();
-            let mut turn = ClientTurn::new(started.client.clone(), number == 0);
+            let mut turn = ClientTurn::new(started.client.clone());
             let body = move || {
                 if let Some(core) = core
                     && let Err(error) = tuning::pin_to_core(core)
@@ -82,20 +81,17 @@ struct ClientTurn {
     /// Tokens of what is in flight, and when it was handed over.
     flights: Vec<(u64, Instant)>,
     now: Instant,
-    /// Tells the lanes' counters: one thread for all.
-    counts: bool,
     stopped: bool,
 }
 
 impl ClientTurn {
-    fn new(client: Client, counts: bool) -> ClientTurn {
+    fn new(client: Client) -> ClientTurn {
         ClientTurn {
             client,
             ends: channel(),
             answers: VecDeque::new(),
             flights: Vec::new(),
             now: Instant::default(),
-            counts,
             stopped: false,
         }
     }
@@ -157,10 +153,6 @@ impl Turn for ClientTurn {
 
     fn next_command(&mut self) -> Option<(u64, i32)> {
         None
-    }
-
-    fn stats(&mut self, _: LaneId) -> LaneStats {
-        if self.counts { self.client.stats() } else { LaneStats::default() }
     }
 
     fn stop(&mut self) {

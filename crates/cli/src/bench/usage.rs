@@ -1,5 +1,6 @@
 //! What a process has used: CPU time and context switches.
 
+use roadtrain_reactor::metrics::{Batching, ReactorSample};
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -13,6 +14,38 @@ pub(super) struct Usage {
     pub switches_voluntary: u64,
     /// Those because another thread wanted the core.
     pub switches_involuntary: u64,
+}
+
+/// Usage of a process, and counters of its reactors, since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    pub usage: Usage,
+    /// Counters of all lanes.
+    pub batching: Batching,
+    /// Sleeps of all reactors.
+    pub sleeps: u64,
+}
+
+impl Work {
+    /// Of the process `pid`, one of ours, which has these reactors.
+    ///
+    /// # Errors
+    /// It has gone.
+    pub(super) fn of(pid: u32, reactors: Vec<ReactorSample>) -> io::Result<Work> {
+        let batching = reactors.iter().map(|reactor| reactor.batching).sum();
+        let sleeps = reactors.iter().map(|reactor| reactor.waits).sum();
+        Ok(Work { usage: Usage::of(pid)?, batching, sleeps })
+    }
+
+    /// What was done since `earlier`.
+    #[must_use]
+    pub(super) fn since(self, earlier: Work) -> Work {
+        Work {
+            usage: self.usage.since(earlier.usage),
+            batching: self.batching - earlier.batching,
+            sleeps: self.sleeps.saturating_sub(earlier.sleeps),
+        }
+    }
 }
 
 impl Usage {

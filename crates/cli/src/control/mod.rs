@@ -41,8 +41,6 @@ pub(crate) enum Call {
     Status,
     /// An attachment ends; the answer comes when it has.
     Stop,
-    /// A target's counters.
-    Counters,
     /// All counters, by reactor, namespace, host and lane.
     Snapshot,
     /// Requests that were slow of late, and some others.
@@ -520,14 +518,7 @@ mod tests {
             Change::AllowHost { nqn: None, host: host() },
         ];
         let taking = [Call::Upgrade, Call::TakeOver, Call::Proceed, Call::Serving];
-        let asking = [
-            Call::Status,
-            Call::Stop,
-            Call::Counters,
-            Call::Snapshot,
-            Call::Recorded,
-            Call::Reload,
-        ];
+        let asking = [Call::Status, Call::Stop, Call::Snapshot, Call::Recorded, Call::Reload];
         let (name, to) = ("s".to_owned(), "rbd/c".to_owned());
         let snapshot = |action| Call::Snapshots(SnapshotCall { nqn: None, nsid: 2, action });
         let others = [

@@ -275,7 +275,7 @@ mod tests {
     fn a_stream_carries_several_requests() {
         let (here, there) = UnixStream::pair().unwrap();
         let serving = thread::spawn(move || serve_stream(&there, echo));
-        for call in [Call::Status, Call::Counters, Call::Status] {
+        for call in [Call::Status, Call::Snapshot, Call::Status] {
             assert_eq!(ask_over(&here, &call).unwrap(), Ok(json!(call)));
         }
         drop(here);

@@ -51,7 +51,6 @@ impl Served {
     fn answer(&self, call: Call) -> Reply {
         match call {
             Call::Status => Ok(json!(self.report())),
-            Call::Counters => Ok(json!(self.server().stats())),
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Recorded => Ok(json!(self.server().recorded())),
             Call::Reload => Ok(json!(self.reload()?)),

@@ -18,7 +18,7 @@ use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
 use roadtrain_manage::rpc::{Manager, Psks};
 use roadtrain_proto::security::TlsKeys;
-use roadtrain_reactor::metrics::Snapshot;
+use roadtrain_reactor::metrics::{Batching, Snapshot};
 use roadtrain_target_engine::{
     AnaListener, ConfigError, Export, Operation, Place, Server, ServerConfig, ServerError,
 };
@@ -378,14 +378,15 @@ impl Served {
 
     pub(super) fn report(&self) -> TargetReport {
         let server = self.server();
-        let (stats, usage) = (server.stats(), server.usage());
+        let usage = server.usage();
+        let done: Batching = server.reactors().iter().map(|reactor| reactor.batching).sum();
         let traffic = Traffic {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             connections: usage.connections,
             in_stores: usage.store_commands,
             buffer_bytes: usage.buffer_bytes,
-            requests: stats.requests,
-            data_bytes: stats.data_bytes,
+            requests: done.requests,
+            data_bytes: done.data_bytes,
             waiting: server.waiting().into_iter().map(WaitReport::from).collect(),
         };
         let (config, controllers) = server.view();

@@ -328,8 +328,8 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
         (&value!("unknown"), &value!(format!("namespace 5 of {NQN}")))
     );
     assert_eq!(served.target.sizes(), [8 * MIB]);
-    let answer = served.ask("{\"version\":1,\"method\":\"counters\"}");
-    assert!(answer["result"]["requests"].is_u64(), "{answer}");
+    let answer = served.ask("{\"version\":1,\"method\":\"snapshot\"}");
+    assert!(answer["result"]["reactors"][0]["batching"]["requests"].is_u64(), "{answer}");
 }
 
 #[test]

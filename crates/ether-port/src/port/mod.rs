@@ -76,27 +76,28 @@ pub fn is_socket_number_taken(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
-/// What a port has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounts {
-    /// Frames that the kernel has taken.
-    pub sent: u64,
-    /// Their octets.
-    pub sent_octets: u64,
-    /// Frames that were dropped before they left.
-    pub refused: u64,
-    /// Frames that arrived whole.
-    pub received: u64,
-    /// Their octets.
-    pub received_octets: u64,
-    /// Frames that arrived and are no frames of ours: too short, or larger than the MTU.
-    pub malformed: u64,
-    /// Frames for which there was no memory.
-    pub dropped: u64,
-    /// Frames that arrived in scattered pieces and were put together.
-    pub joined: u64,
-    /// System calls of sends.
-    pub send_calls: u64,
+roadtrain_proto::counters! {
+    /// Counters of a port.
+    pub struct PortCounts {
+        /// Frames that the kernel has taken.
+        sent,
+        /// Bytes of these.
+        sent_octets,
+        /// Frames that were dropped before they left.
+        refused,
+        /// Frames that arrived whole.
+        received,
+        /// Bytes of these.
+        received_octets,
+        /// Frames that arrived and are of no use: too short, or larger than the MTU.
+        malformed,
+        /// Frames for which there was no memory.
+        dropped,
+        /// Frames that arrived in scattered pieces and were put together.
+        joined,
+        /// System calls of sends.
+        send_calls,
+    }
 }
 
 /// A socket at an interface.
@@ -314,7 +315,14 @@ impl Port {
         way!(&self.way, way => way.take_error())
     }
 
-    /// What has been counted since it was opened.
+    /// System calls of sends so far.
+    #[must_use]
+    #[inline]
+    pub fn send_calls(&self) -> u64 {
+        self.counts.send_calls
+    }
+
+    /// All counters since it was opened; the kernel is read for some of them.
     pub fn counts(&mut self) -> PortCounts {
         if let Way::Xdp(xdp, _) = &self.way {
             self.counts.joined = xdp.joined();

@@ -9,7 +9,6 @@ use roadtrain_host_engine::{
     Turn,
 };
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -236,10 +235,6 @@ impl Turn for Mock {
         let told = inside.len().min(query.ranges.into());
         let behind = inside.get(told).map_or(end, |next| next.start.min(inside[told - 1].end + 3));
         Some((key, Some(Allocation { known: slba..behind, allocated: inside[..told].to_vec() })))
-    }
-
-    fn stats(&mut self, _: LaneId) -> LaneStats {
-        LaneStats::default()
     }
 
     fn stop(&mut self) {

@@ -47,9 +47,7 @@ impl HostLane {
     pub(crate) fn absorb(&mut self, mut express: HostLane, shared: &mut Shared) {
         // Nothing of it is being sent any more.
         shared.completions.extend(express.requests.take_held_back(shared.now));
-        let mut stats = express.stats();
-        stats.reconnects = 0; // counted for the lane
-        self.past += stats;
+        self.past += express.batching();
         self.requests.absorb(express.requests);
     }
 }

@@ -147,7 +147,7 @@ fn caravans_are_counted_by_their_requests() {
     lane.attach(link, Default::default(), shared.now);
     submit(&mut lane, &mut shared, [1]); // with what opens the connection
     commands(&mut peer, 1);
-    let sizes = |shared: &Shared| shared.cells.sample(0).caravan_sizes;
+    let sizes = |shared: &Shared| shared.cells.sample(0, Batching::default()).caravan_sizes;
     let before = sizes(&shared);
     submit(&mut lane, &mut shared, 2..=4);
     submit(&mut lane, &mut shared, [5]);

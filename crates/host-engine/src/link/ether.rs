@@ -11,8 +11,8 @@ use roadtrain_host_proto::qpair::{Data, Moments};
 use roadtrain_proto::policy::{Batcher, Urgency};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::Line;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A lane of a reactor's ports.
 pub(crate) struct EtherLink {
     pub(crate) lane: EtherLane,
-    stats: LaneStats,
+    stats: Batching,
     line: Arc<Line>,
 }
 
@@ -33,7 +33,7 @@ impl Source for LaneRequests {
 
 impl EtherLink {
     pub(crate) fn new(lane: EtherLane) -> Self {
-        EtherLink { lane, stats: LaneStats::default(), line: Arc::default() }
+        EtherLink { lane, stats: Batching::default(), line: Arc::default() }
     }
 
     /// A frame of the lane has come.
@@ -180,11 +180,11 @@ impl Transport for EtherLink {
         self.line = Arc::new(line);
     }
 
-    fn ended(&self) -> (u64, u64) {
-        (self.stats.requests, self.stats.data_bytes)
+    fn ended(&self) -> u64 {
+        self.stats.requests
     }
 
-    fn stats(&self) -> LaneStats {
+    fn batching(&self) -> Batching {
         self.stats.with_doorbells(self.lane.qpair.end.doorbells())
     }
 }

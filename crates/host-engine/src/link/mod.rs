@@ -19,9 +19,8 @@ use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
 use roadtrain_reactor::gather::Gather;
-use roadtrain_reactor::metrics::ReactorCells;
+use roadtrain_reactor::metrics::{Batching, ReactorCells};
 use roadtrain_reactor::recorded::Line;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_reactor::transports;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::VecDeque;
@@ -83,10 +82,10 @@ transports! {
         fn part(self: &mut Self, shared: &mut Shared);
         /// It is that lane's from now on.
         fn set_line(self: &mut Self, line: Line);
-        /// Requests that have ended, and octets of their data.
-        fn ended(self: &Self) -> (u64, u64);
+        /// Requests that have ended.
+        fn ended(self: &Self) -> u64;
         /// Its counters.
-        fn stats(self: &Self) -> LaneStats;
+        fn batching(self: &Self) -> Batching;
     }
     provided {
         /// When [`Link::end_turn`] is due at the latest.

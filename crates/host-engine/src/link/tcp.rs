@@ -9,8 +9,8 @@ use roadtrain_proto::recorder::Record;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Received, Rest, RxBuffer};
 use roadtrain_reactor::gather::GatherWriter;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::Line;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::sqe::Sqe;
 use roadtrain_wire::status::Status;
 use socket2::{SockAddr, SockRef};
@@ -219,11 +219,11 @@ impl Transport for TcpLink {
         self.line = Arc::new(Line { local, peer, ..line });
     }
 
-    fn ended(&self) -> (u64, u64) {
-        (self.connection.stats.requests, self.connection.stats.data_bytes)
+    fn ended(&self) -> u64 {
+        self.connection.stats.requests
     }
 
-    fn stats(&self) -> LaneStats {
+    fn batching(&self) -> Batching {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 }

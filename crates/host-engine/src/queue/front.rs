@@ -2,7 +2,6 @@
 
 use super::super::api::{Completion, Front, Interest, LaneId, Op, Turn};
 use super::submission_queue::{Entry, Reply, SubmissionQueue, set_own_queue};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,20 +65,6 @@ impl QueueFront {
         while turn.next_ready().is_some() {
             self.queue.event().acknowledge();
             turn.watch(self.queue.event().fd(), Interest::Readable, QUEUE);
-            self.answer(turn);
-        }
-    }
-
-    /// Tells the lanes' counters to those who have asked.
-    fn answer(&self, turn: &mut dyn Turn) {
-        let asking = self.queue.take_asking();
-        if asking.is_empty() {
-            return;
-        }
-        let stats = (0..self.lanes).map(|lane| turn.stats(LaneId(lane)));
-        let sum = stats.fold(LaneStats::default(), |sum, stats| sum + stats);
-        for reply in asking {
-            let _ = reply.try_send(sum); // nobody waits any more
         }
     }
 

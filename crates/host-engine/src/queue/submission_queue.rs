@@ -1,16 +1,13 @@
 //! Where other threads leave requests for a reactor: bounded, woken once per batch.
 
 use super::super::api::{Completion, Request};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_system::mailbox::Event;
 use roadtrain_wire::status::Status;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
@@ -82,34 +79,22 @@ pub(super) enum Refused {
 
 struct State {
     entries: VecDeque<Entry>,
-    /// Who wants to know the lanes' counters.
-    asking: Vec<SyncSender<LaneStats>>,
+    /// It takes nothing any more.
     closed: bool,
-}
-
-impl State {
-    /// Takes nothing any more.
-    fn close(&mut self) {
-        self.closed = true;
-        self.asking.clear();
-    }
 }
 
 pub(super) struct SubmissionQueue {
     state: Mutex<State>,
     room: Condvar,
     event: Event,
-    /// Somebody asks for the counters: spares the reactor the lock.
-    asked: AtomicBool,
     capacity: usize,
 }
 
 impl SubmissionQueue {
     pub(super) fn new(capacity: usize) -> io::Result<Self> {
         let entries = VecDeque::with_capacity(capacity);
-        let state = Mutex::new(State { entries, asking: Vec::new(), closed: false });
-        let (room, asked) = (Condvar::new(), AtomicBool::new(false));
-        Ok(SubmissionQueue { state, room, event: Event::new()?, asked, capacity })
+        let state = Mutex::new(State { entries, closed: false });
+        Ok(SubmissionQueue { state, room: Condvar::new(), event: Event::new()?, capacity })
     }
 
     pub(super) fn event(&self) -> &Event {
@@ -146,25 +131,6 @@ impl SubmissionQueue {
         Ok(())
     }
 
-    /// Asks for the lanes' counters; a reactor that has ended does not answer.
-    pub(super) fn ask(&self, reply: SyncSender<LaneStats>) {
-        let mut state = self.lock();
-        if !state.closed {
-            state.asking.push(reply);
-        }
-        drop(state);
-        self.asked.store(true, Release);
-        self.event.wake();
-    }
-
-    /// Those who have asked.
-    pub(super) fn take_asking(&self) -> Vec<SyncSender<LaneStats>> {
-        match self.asked.load(Relaxed) && self.asked.swap(false, Acquire) {
-            true => std::mem::take(&mut self.lock().asking),
-            false => Vec::new(),
-        }
-    }
-
     /// Only the first of a batch wakes the reactor, which takes as many as its lanes have room for.
     fn push(&self, mut state: MutexGuard<'_, State>, entry: Entry) {
         let is_first = state.entries.is_empty();
@@ -191,7 +157,7 @@ impl SubmissionQueue {
     pub(super) fn close_if_empty(&self) -> bool {
         let mut state = self.lock();
         if state.entries.is_empty() {
-            state.close();
+            state.closed = true;
         }
         let closed = state.closed;
         drop(state);
@@ -202,7 +168,7 @@ impl SubmissionQueue {
     /// Takes nothing any more; what was there.
     pub(super) fn close(&self) -> VecDeque<Entry> {
         let mut state = self.lock();
-        state.close();
+        state.closed = true;
         let left = std::mem::take(&mut state.entries);
         drop(state);
         self.room.notify_all();

@@ -194,12 +194,12 @@ impl Reactor {
         let Some(counters) = self.counters.get(self.numbers[home as usize]) else { return };
         let Some(lane) = self.lanes.get(home) else { return };
         let express = self.express_of(home);
-        let stats = express.map(HostLane::stats).unwrap_or_default();
+        let done = express.map(HostLane::batching).unwrap_or_default();
         counters.write_express(&ExpressReading {
             is_open: express.is_some(),
             opened: lane.expresses_opened,
-            requests: stats.requests,
-            data_bytes: stats.data_bytes,
+            requests: done.requests,
+            data_bytes: done.data_bytes,
             in_flight: express.map_or(0, HostLane::outstanding),
         });
     }

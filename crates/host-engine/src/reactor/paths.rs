@@ -13,7 +13,6 @@ use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::requests::{Addressed, Moved};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::Table;
-use roadtrain_reactor::stats::LaneStats;
 use std::time::Duration;
 
 /// How lanes are made.
@@ -202,15 +201,6 @@ impl Reactor {
             Some(room) => room,
             None => (0..self.paths.paths as usize).map(room).min().unwrap_or(0),
         }
-    }
-
-    /// The counters of the front's lane on its other paths.
-    pub(super) fn stats_of_other_paths(&self, home: u32) -> impl Iterator<Item = LaneStats> {
-        let others = self.paths.places(home as usize).skip(1);
-        let express = |lane: &HostLane| self.lanes.get(lane.express_at?).map(HostLane::stats);
-        others
-            .filter_map(|at| self.lanes.get(at))
-            .flat_map(move |lane| std::iter::once(lane.stats()).chain(express(lane)))
     }
 
     /// The connection of the lane at that place is lost.

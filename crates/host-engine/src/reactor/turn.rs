@@ -7,7 +7,6 @@ use crate::api::{
 use crate::lane::HostLane;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event::mark;
-use roadtrain_reactor::stats::LaneStats;
 use std::os::fd::RawFd;
 
 pub(super) struct TurnView<'a> {
@@ -99,20 +98,6 @@ impl Turn for TurnView<'_> {
 
     fn next_look_up(&mut self) -> Option<(u64, Option<Allocation>)> {
         self.reactor.look_ups.next()
-    }
-
-    fn stats(&mut self, lane: LaneId) -> LaneStats {
-        let reactor = &*self.reactor;
-        let Some(of) = reactor.lanes.get(lane.0 as u32) else { return LaneStats::default() };
-        let express = of.express_at.and_then(|at| reactor.lanes.get(at));
-        let stats = express.map_or_else(|| of.stats(), |express| of.stats() + express.stats());
-        let stats = reactor.stats_of_other_paths(lane.0 as u32).fold(stats, |a, b| a + b);
-        if lane.0 > 0 {
-            return stats;
-        }
-        // What is the reactor's is counted with its first lane.
-        let sends = stats.sends + reactor.shared.ports.calls();
-        LaneStats { waits: reactor.core.waits.sleeps, sends, ..stats }
     }
 
     fn stop(&mut self) {

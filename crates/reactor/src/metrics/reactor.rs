@@ -1,7 +1,7 @@
 //! What a reactor counts of itself.
 
 use super::cells::Counter;
-use super::snapshot::ReactorSample;
+use super::snapshot::{Batching, ReactorSample};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
 use std::fs;
@@ -27,6 +27,8 @@ pub struct ReactorCells {
     pub buffer_limit_bytes: Counter,
     /// Times that a lane waited for a buffer.
     pub buffer_waits: Counter,
+    /// Send calls of ports that its lanes share.
+    pub port_sends: Counter,
     /// Data that has come with a wrong digest.
     pub digest_errors: Counter,
     sleeps: Counter,
@@ -84,8 +86,8 @@ impl ReactorCells {
         self.asleep_since.set(0);
     }
 
-    /// Its own part of a sample. The core's and the lanes' are the caller's.
-    pub fn sample(&self, reactor: usize) -> ReactorSample {
+    /// Its own part of a sample. The core's is the caller's, and so are those of the lanes, whose counters are `lanes`.
+    pub fn sample(&self, reactor: usize, lanes: Batching) -> ReactorSample {
         let Some(&(thread, begun)) = self.thread.get() else {
             return ReactorSample { reactor, ..ReactorSample::default() };
         };
@@ -110,6 +112,7 @@ impl ReactorCells {
             user_seconds,
             system_seconds,
             context_switches,
+            batching: Batching { sends: lanes.sends + self.port_sends.get(), ..lanes },
             caravan_sizes: self.caravans.iter().map(Counter::get).collect(),
             ..ReactorSample::default()
         }
@@ -142,24 +145,27 @@ mod tests {
         for requests in [1, 2, 3, 4, 5, 1024, 1025, 100_000] {
             cells.caravan(requests);
         }
-        let sizes = cells.sample(0).caravan_sizes;
+        let sizes = cells.sample(0, Batching::default()).caravan_sizes;
         assert_eq!(sizes, [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1, 2]);
     }
 
     #[test]
     fn time_is_busy_idle_or_spinning() {
         let cells = ReactorCells::default();
-        assert_eq!(cells.sample(3), ReactorSample { reactor: 3, ..ReactorSample::default() });
+        assert_eq!(
+            cells.sample(3, Batching::default()),
+            ReactorSample { reactor: 3, ..ReactorSample::default() }
+        );
         cells.begin();
         let counted = Counted { sleeps: 2, idle_ns: 1_000_000, spin_ns: 500 };
         cells.waited(counted);
         cells.sleeps(clock::now());
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let sample = cells.sample(1);
+        let sample = cells.sample(1, Batching::default());
         assert!(sample.idle_seconds >= 0.021, "{sample:?}");
         assert!(sample.busy_seconds < 0.02, "{sample:?}");
         cells.woke(counted);
-        let sample = cells.sample(1);
+        let sample = cells.sample(1, Batching::default());
         assert_eq!((sample.waits, sample.idle_seconds), (2, 1e-3));
         assert!(sample.busy_seconds >= 0.01, "{sample:?}");
         assert_eq!(sample.thread, rustix::thread::gettid().as_raw_nonzero().get() as u32);

@@ -1,6 +1,7 @@
 //! All counters of a target or an attachment at a moment.
 
 use super::latency::Latency;
+use roadtrain_proto::policy::Doorbells;
 use serde::{Deserialize, Serialize};
 
 /// What is counted.
@@ -116,7 +117,7 @@ impl std::ops::AddAssign<&Io> for Io {
 }
 
 roadtrain_proto::counters! {
-    /// How requests travel together.
+    /// How requests of a lane travel together, or those of several.
     #[derive(Serialize, Deserialize)]
     pub struct Batching {
         /// Requests answered, admin commands among them.
@@ -141,6 +142,19 @@ roadtrain_proto::counters! {
         doorbells_urgent,
         /// Doorbells because nothing more was ready.
         doorbells_drained,
+    }
+}
+
+impl Batching {
+    /// With the doorbells of a batcher.
+    #[must_use]
+    #[inline]
+    pub fn with_doorbells(mut self, doorbells: Doorbells) -> Self {
+        self.doorbells_size += doorbells.size;
+        self.doorbells_timer += doorbells.timer;
+        self.doorbells_urgent += doorbells.urgent;
+        self.doorbells_drained += doorbells.drained;
+        self
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct LaneFlow {
 impl TargetLane {
     /// Looks which core has processed its last packet, if some have come since the last look.
     pub(crate) fn look(&mut self) {
-        let receives = self.transport.stats().receives;
+        let receives = self.transport.batching().receives;
         if receives == self.flow.receives || self.flow.seen.len() >= SEEN_MAX {
             return;
         }
@@ -40,8 +40,8 @@ impl TargetLane {
     /// What is to be told of it; `own` is the core of its reactor.
     pub(crate) fn report(&mut self, own: Option<usize>) -> Option<Flow> {
         let id = self.ticket.as_ref().filter(|_| !self.session.is_ended())?.number;
-        let stats = self.stats();
-        let work = stats.requests + stats.data_bytes / 8192 + stats.sends + stats.receives;
+        let done = self.batching();
+        let work = done.requests + done.data_bytes / 8192 + done.sends + done.receives;
         let is_movable = self.flow.placement.is_movable(&self.session);
         let flow = &mut self.flow;
         flow.packets = flows::packets_core(own, &flow.seen).or(flow.packets);
@@ -52,7 +52,7 @@ impl TargetLane {
 
     /// Where it is, once it has a queue; `own` is the core of its reactor.
     pub(crate) fn place(&mut self, own: Option<usize>) -> Option<LanePlace> {
-        let requests = self.stats().requests;
+        let requests = self.batching().requests;
         let stream = self.transport.tcp().map(|tcp| tcp.stream());
         let last = stream.and_then(packets_core);
         let napi_id = stream.and_then(packets_napi_id);

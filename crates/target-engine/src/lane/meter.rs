@@ -6,9 +6,8 @@ use crate::namespace::{ByNsid, LocalNamespace, NamespaceTable};
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::recorder::{Asked, Record, Timeline, Why};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::metrics::{Done, Ended};
+use roadtrain_reactor::metrics::{Batching, Done, Ended};
 use roadtrain_reactor::recorded::first_block;
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_target_proto::Connected;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use roadtrain_wire::status::Status;
@@ -230,10 +229,10 @@ impl Meter {
 
     /// A turn is over.
     #[inline]
-    pub(super) fn end_turn(&self, in_flight: u32, stats: impl FnOnce() -> LaneStats) {
+    pub(super) fn end_turn(&self, in_flight: u32, batching: impl FnOnce() -> Batching) {
         if let Some(Account { cells, .. }) = &self.account {
             cells.io.set_in_flight(in_flight);
-            cells.batching.write(stats().batching().to_array());
+            cells.batching.write(batching().to_array());
         }
     }
 

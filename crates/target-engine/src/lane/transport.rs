@@ -9,7 +9,7 @@ use super::{LaneError, Shared};
 use roadtrain_proto::policy::{Batcher, Class, Pace};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::transports;
 use roadtrain_target_proto::service::Port;
 use roadtrain_wire::status::Status;
@@ -62,7 +62,7 @@ transports! {
         /// When [`Transport::expire`] is to be called.
         fn deadline(self: &mut Self) -> Option<Instant>;
         /// Counters.
-        fn stats(self: &Self) -> LaneStats;
+        fn batching(self: &Self) -> Batching;
         /// It is over; what was sent still reaches the peer.
         fn hang_up(self: &mut Self, commands: Commands<'_>, shared: &mut Shared);
         /// The host has disconnected and is to have the answer: `true` when the lane ends now.

@@ -106,12 +106,13 @@ impl Frames {
 
 /// Sends what lanes have built.
 pub(super) fn flush_ports(lanes: &mut Lanes) {
-    lanes.shared.ports.iter_mut().for_each(ports::flush);
-}
-
-/// System calls that sent frames.
-pub(super) fn port_sends(lanes: &mut Lanes) -> u64 {
-    lanes.shared.ports.iter_mut().map(|port| port.counts().send_calls).sum()
+    let Shared { ports, meters, number, .. } = &mut lanes.shared;
+    if ports.is_empty() {
+        return;
+    }
+    ports.iter_mut().for_each(ports::flush);
+    let sends = ports.iter().map(Port::send_calls).sum();
+    meters.reactor(*number).port_sends.set(sends);
 }
 
 /// What was dropped at the reactor's ports, and by its lanes.

@@ -7,7 +7,7 @@ use crate::order::{Newcomer, Usage};
 use crate::range_locks::Grant;
 use crate::tasks::{Ended, Outcome, Owner};
 use roadtrain_reactor::connection::{Heard, RxBuffer};
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
 
@@ -37,7 +37,7 @@ pub(super) struct Lanes {
     /// Lanes that have come from other reactors.
     pub(super) arrived: u64,
     /// Of lanes that have ended.
-    past: LaneStats,
+    past: Batching,
 }
 
 impl Lanes {
@@ -57,7 +57,7 @@ impl Lanes {
             stopping: false,
             departing: false,
             arrived: 0,
-            past: LaneStats::default(),
+            past: Batching::default(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Lanes {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
-        self.past += lane.stats();
+        self.past += lane.batching();
         self.hosts.forget(lane);
         self.table.forget_polls(&mut self.shared.ring, index);
         if let Some(lane) = self.table.get_mut(index) {
@@ -390,9 +390,9 @@ impl Lanes {
         self.table.indices().for_each(|index| self.end(index, "stopped"));
     }
 
-    /// The sum of the lanes' counters.
-    pub(super) fn stats(&self) -> LaneStats {
-        self.table.iter().map(TargetLane::stats).fold(self.past, |sum, lane| sum + lane)
+    /// Counters of all lanes, of those that have ended as well.
+    pub(super) fn batching(&self) -> Batching {
+        self.past + self.table.iter().map(TargetLane::batching).sum()
     }
 
     /// What they hold.

@@ -136,7 +136,9 @@ fn it_opens_beside_bulk_and_closes_when_idle() {
     load.writes.store(false, Relaxed);
     eventually("it closes", || !load.express().is_open);
     let ended = load.writes_ended.load(Relaxed) + load.reads.load(Relaxed);
-    eventually("what took it is counted, too", || load.client.view().lanes()[0].requests >= ended);
+    eventually("what took it is counted, too", || {
+        load.client.view().lanes()[0].batching.requests >= ended
+    });
     load.goes_on();
     load.writes.store(true, Relaxed);
     eventually("it opens again", || load.express().is_open && load.express().opened == 2);

@@ -113,6 +113,11 @@ pub fn request(op: Op, slba: u64, blocks: u32, buffer: Option<Buffer>, token: u6
     }
 }
 
+/// Connections of a client's lanes that were lost and made again.
+pub fn reconnects(client: &Client) -> u64 {
+    client.view().lanes().iter().map(|lane| lane.reconnects).sum()
+}
+
 /// Waits until `done` says so.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bench::plan::tests::plans;
+use crate::bench::usage::Usage;
 use std::time::Duration;
 
 fn lane(reads: u64, writes: u64) -> LaneResult {
@@ -15,16 +16,16 @@ fn lane(reads: u64, writes: u64) -> LaneResult {
         error_texts: vec![],
         blocks_checked: 0,
         unsent: 0,
-        stats: LaneStats {
+        host_lane: 0,
+        batching: Batching {
             caravans: 10,
             caravan_requests: 160,
             caravan_bytes: 11_520,
             sends: 10,
             receives: 20,
-            waits: 2,
             doorbells_size: 9,
             doorbells_timer: 1,
-            ..LaneStats::default()
+            ..Batching::default()
         },
         windows: vec![],
     };
@@ -40,8 +41,9 @@ fn report(results: Vec<LaneResult>, own_target: bool) -> Report {
 fn report_of(line: &str, results: Vec<LaneResult>, own_target: bool) -> Report {
     let cpu = Duration::from_millis(800);
     let usage = Usage { cpu, switches_voluntary: 12, switches_involuntary: 4 };
-    let target = own_target.then(|| (usage, results[0].stats));
-    let measured = Measured { seconds: 2.0, results, host: usage, target };
+    let work = Work { usage, batching: results[0].batching, sleeps: 2 };
+    let target = own_target.then_some(work);
+    let measured = Measured { seconds: 2.0, results, host: work, target, reconnects: 0 };
     let plans: Vec<_> = plans(line, 1).unwrap().into_iter().map(Arc::new).collect();
     let manner = Manner { policy: "i10".into(), threads: Some(2), ..Manner::default() };
     Report::new(&plans, manner, &measured)
@@ -83,8 +85,8 @@ fn json_has_what_scripts_rely_on() {
 fn streams_have_their_own_figures_and_share_the_cost() {
     let line = "--rw randrw --bs 4k --class latency --stream rw=write,bs=128k,depth=8,class=bulk \
                 --stream rw=randread,lane=own,rate=5";
-    let nothing = LaneStats::default();
-    let shared = LaneResult { load: 1, stats: nothing, errors: 2, ..lane(0, 40) };
+    let nothing = Batching::default();
+    let shared = LaneResult { load: 1, batching: nothing, errors: 2, ..lane(0, 40) };
     let own = LaneResult { load: 2, lane: 1, unsent: 3, ..lane(40, 0) };
     let report = report_of(line, vec![lane(60, 20), shared, own], true);
     let json = serde_json::to_value(&report).unwrap();

@@ -9,7 +9,6 @@ use crate::disk::harness::{Mock, Options, patterned};
 use crate::disk::{DiskInfo, test_info};
 use proptest::prelude::*;
 use roadtrain_host_engine::{Completion, Interest, Op, Request, RingCommand};
-use roadtrain_reactor::stats::LaneStats;
 use roadtrain_wire::status::Status;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -122,9 +121,6 @@ impl Turn for Both<'_> {
     }
     fn next_command(&mut self) -> Option<(u64, i32)> {
         self.driver.back.pop_front()
-    }
-    fn stats(&mut self, lane: LaneId) -> LaneStats {
-        self.turn.stats(lane)
     }
     fn stop(&mut self) {
         *self.stopped = true;

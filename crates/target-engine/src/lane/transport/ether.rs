@@ -19,8 +19,7 @@ use roadtrain_ether_proto::target_queue::{Asked, Qpair, RxEvent};
 use roadtrain_proto::seal::Limits;
 use roadtrain_proto::security::{FrameSecret, SealUse};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::metrics::ReactorCells;
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::{Batching, ReactorCells};
 use roadtrain_target_proto::presence::Presence;
 use roadtrain_target_proto::service;
 use roadtrain_target_proto::session::{Session, Settings};
@@ -71,7 +70,7 @@ pub(crate) struct Ether {
     answered: Box<[Instant]>,
     /// The host has disconnected: until when its acknowledgement is waited for.
     ending: Option<Instant>,
-    stats: LaneStats,
+    stats: Batching,
 }
 
 impl Ether {
@@ -99,7 +98,7 @@ struct Filler<'a> {
     ports: &'a mut [Port],
     links: &'a [Option<Link>],
     execution: &'a mut Execution,
-    stats: &'a mut LaneStats,
+    stats: &'a mut Batching,
     cells: &'a ReactorCells,
     seal: Option<&'a mut FrameSeal>,
     /// Of the frame that is being built.
@@ -177,7 +176,7 @@ impl Ether {
             refusals: RefusalLog::default(),
             answered: vec![Instant::default(); usize::from(slots)].into_boxed_slice(),
             ending: None,
-            stats: LaneStats::default(),
+            stats: Batching::default(),
         }
     }
 
@@ -296,7 +295,7 @@ impl Carry for Ether {
             .min()
     }
 
-    fn stats(&self) -> LaneStats {
+    fn batching(&self) -> Batching {
         self.stats.with_doorbells(self.qpair.end.doorbells())
     }
 

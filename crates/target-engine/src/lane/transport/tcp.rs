@@ -8,7 +8,7 @@ use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use roadtrain_reactor::gather::{GatherWriter, Sent};
-use roadtrain_reactor::stats::LaneStats;
+use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::stream::Stream;
 use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
 use roadtrain_system::clock;
@@ -138,7 +138,7 @@ impl Carry for Tcp {
         self.qpair.batcher().deadline()
     }
 
-    fn stats(&self) -> LaneStats {
+    fn batching(&self) -> Batching {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }
 
