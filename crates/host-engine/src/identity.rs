@@ -30,11 +30,18 @@ impl Identity {
         };
         check_nqn(&nqn)?;
         let id = match id {
-            Some(text) => parse_uuid(text)?,
+            Some(text) => host_id(text)?,
             None => id_of(&nqn),
         };
         Ok(Identity { nqn, id })
     }
+}
+
+/// Reads a host identifier, which may not be zero (NVMe Base 2.1, section 6.3).
+fn host_id(text: &str) -> Result<[u8; 16], String> {
+    let id = parse_uuid(text)?;
+    let has_any = id != [0; 16];
+    has_any.then_some(id).ok_or_else(|| format!("'{text}' is no host identifier: it is zero"))
 }
 
 /// Checks the form of an NQN (NVMe Base 2.0, section 4.5).
@@ -82,7 +89,7 @@ fn system_nqn() -> String {
 /// The UUID in an NQN that has one; else one derived from the NQN, as it must not change either.
 fn id_of(nqn: &str) -> [u8; 16] {
     let uuid = nqn.strip_prefix(UUID_NQN).and_then(|text| parse_uuid(text).ok());
-    uuid.unwrap_or_else(|| derive(nqn))
+    uuid.filter(|id| *id != [0; 16]).unwrap_or_else(|| derive(nqn))
 }
 
 /// A stable UUID for a text: two FNV-1a hashes, marked as version 8 (RFC 9562: made as the maker likes).
@@ -149,5 +156,8 @@ mod tests {
         check_nqn(&format!("nqn.{}", "x".repeat(220))).expect_err("too long");
         assert!(Identity::choose(Some("x"), None).is_err());
         assert!(Identity::choose(None, Some("x")).is_err());
+        assert!(Identity::choose(None, Some(&show_uuid(&[0; 16]))).is_err());
+        let zeros = format!("{UUID_NQN}{}", show_uuid(&[0; 16]));
+        assert_ne!(Identity::choose(Some(&zeros), None).unwrap().id, [0; 16]);
     }
 }

@@ -620,7 +620,7 @@ fn rules(
             concatenates: false,
             subsystem_nqn: NQN.into(),
             host_nqn: host_nqn(host_id),
-            host_id,
+            host_id: if plan.sabotage == Some(Sabotage::NoHostId) { [0; 16] } else { host_id },
             keep_alive: plan.keep_alive,
             timeout: plan.timeout,
             queue_entries: plan.queue_entries,

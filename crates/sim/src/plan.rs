@@ -387,6 +387,8 @@ pub enum Sabotage {
     LostEvents,
     /// A host that takes a reservation waits for one reactor only.
     OneReactor,
+    /// Not the target: hosts have no identifier.
+    NoHostId,
 }
 
 impl Sabotage {

@@ -62,7 +62,7 @@ impl HostIds {
         let is_own =
             |((at, _), owner): &(&(Arc<str>, _), &Arc<str>)| at == subnqn && *owner == hostnqn;
         let own = || self.0.iter().filter(is_own).count();
-        if is_proved && *hostid != [0; 16] && own() < HOSTIDS_MAX {
+        if is_proved && own() < HOSTIDS_MAX {
             self.0.insert(key, hostnqn.clone());
         }
         Ok(())

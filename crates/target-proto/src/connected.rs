@@ -160,6 +160,9 @@ impl<'a> Names<'a> {
             0 => "",
             _ => parse_nqn(&data.hostnqn).ok_or_else(|| bad_hostnqn(data))?,
         };
+        if data.hostid == [0; 16] {
+            return Err(ConnectRefused::data(offset_of!(ConnectData, hostid), "HOSTID", 0));
+        }
         Ok(Names { subnqn, hostnqn, hostid: data.hostid, cntlid: data.cntlid.get() })
     }
 

@@ -331,7 +331,7 @@ mod tests {
             keep_alive: Duration::ZERO,
             subnqn: "nqn.x:s".into(),
             hostnqn: HOST.into(),
-            hostid: [0; 16],
+            hostid: [1; 16],
             other_hostid: None,
             asked: None,
             context: [0; 32],
@@ -356,7 +356,7 @@ mod tests {
             "elsewhere" => (HOST, 0, "nqn.x:t"),
             host => (host, 0, "nqn.x:s"),
         };
-        let data = ConnectData::new([0; 16], cntlid, subsystem, host);
+        let data = ConnectData::new([1; 16], cntlid, subsystem, host);
         let data = roadtrain_wire::zerocopy::IntoBytes::as_bytes(&data);
         let any_lost = |all: &[u32]| all.iter().any(|connection| lost.contains(connection));
         format!("{:?}", presences.admit(at, &sqe, data, at, any_lost, |cntlid| cntlid == ENDED))

@@ -49,6 +49,13 @@ fn a_target_without_fence_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
+/// Nothing tells such hosts apart, so no target takes them.
+#[test]
+fn hosts_without_an_identifier_are_not_connected() {
+    let what = first_failure(Sabotage::NoHostId);
+    assert!(what.contains("stuck") && what.contains("0 lanes attached"), "{what}");
+}
+
 #[test]
 fn a_flush_that_does_nothing_is_found() {
     let what = first_failure(Sabotage::IdleFlush);

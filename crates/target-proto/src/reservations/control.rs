@@ -15,9 +15,6 @@ use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::sync::Arc;
 
-/// A host that does not say who it is has nothing that it could be known by later.
-const NOBODY: HostId = [0; 16];
-
 impl Target {
     /// A lane of controller `cntlid` has a command about reservations, with its `data`. It is answered by
     /// [`TargetEvent::Reserved`] with that `token`, maybe at once.
@@ -57,9 +54,6 @@ impl Target {
             let mut report = report::of(reservations.state(), &controllers);
             report.resize(usize::try_from(bytes).unwrap_or(usize::MAX), 0);
             return Ok(Asked::Report(report.into()));
-        }
-        if controller.hostid == NOBODY {
-            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
         let command = Command::parse(sqe, data)?;
         Ok(Asked::Command(nqn.clone(), controller.hostid, command))

@@ -140,6 +140,9 @@ fn a_refusal_names_the_field_and_its_value() {
     assert_eq!(told(script.connect_io(cntlid, 129)), "QID 129");
     let mut data = ConnectData::new(HOSTID, CNTLID_DYNAMIC, NQN, HOST);
     assert_eq!(told(script.connect(connect_sqe(0, 1024), &data)), "SQSIZE 1024");
+    data.hostid = [0; 16];
+    assert_eq!(told(script.connect(connect_sqe(0, 31), &data)), "HOSTID 0");
+    data.hostid = HOSTID;
     // What is no text cannot upset a log.
     data.hostnqn.fill(b'\n');
     data.hostnqn[0] = 0xff;
@@ -160,6 +163,7 @@ fn io_queues_belong_to_their_controller() {
     assert_eq!(refused(try_as(CNTLID_DYNAMIC, NQN, HOST, HOSTID)), in_data(16));
     assert_eq!(refused(try_as(cntlid, PRIVATE_NQN, HOST, HOSTID)), in_data(256));
     assert_eq!(refused(try_as(cntlid, NQN, STRANGER, HOSTID)), in_data(512));
+    assert_eq!(refused(try_as(cntlid, NQN, HOST, [0; 16])), in_data(0));
     assert_eq!(try_as(cntlid, NQN, HOST, HOSTID).unwrap().cntlid, cntlid);
 }
 
