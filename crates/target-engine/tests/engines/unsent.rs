@@ -84,7 +84,7 @@ fn a_reactor_sleeps_while_a_lane_waits_for_buffers() {
     eventually("every buffer is taken", || harness.server.usage().buffer_bytes == POOL_BYTES);
     // Each look wakes the reactor, which sleeps again if nothing else keeps it awake.
     let sleeps = || {
-        harness.server.usage();
+        let _ = harness.server.usage();
         harness.server.reactors()[0].waits
     };
     let before = sleeps();
