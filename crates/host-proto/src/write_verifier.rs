@@ -15,7 +15,8 @@
 //! - If a path reports a verifier that another path has reported before, both lead to one machine. Flushes since that first
 //!   report do not cover what the machine had acknowledged under an earlier verifier.
 //! - If the machine of a path has lost its memory, and no live path leads to other unflushed writes, these count as lost:
-//!   they are of the same machine, or of one that failed together with it.
+//!   they are of the same machine, or of one that failed together with it. A machine whose verifier no path has reported
+//!   before may be one that has lost its memory.
 //!
 //! A Flush over one machine counts for writes to another one: they may share a device.
 //!
@@ -184,7 +185,7 @@ impl PathNamespace {
 struct PathNamespaces {
     /// By NSID; `None`: the target reports no verifier.
     by_nsid: BTreeMap<u32, Option<PathNamespace>>,
-    /// NSIDs whose verifier has changed since the path was live.
+    /// NSIDs whose verifier has changed since the path was live, or is new to the host.
     changed: Vec<u32>,
     is_live: bool,
 }
@@ -226,9 +227,13 @@ impl PathWrites {
                 continue;
             }
             let host = of_host.entry(*nsid).or_default();
+            let is_new = write_verifier.is_some_and(|now| !host.verifiers.contains_key(&now));
             let now = write_verifier.map(|verifier| host.report(verifier));
+            let has_changed = before.is_some() && now.is_some();
             if let (Some(before), Some(now)) = (before, &now) {
                 lost.extend(host.replace(&before, now.verifier).then_some(*nsid));
+            }
+            if has_changed || is_new {
                 of_path.changed.push(*nsid);
             }
             if let Some(now) = now.as_ref().filter(|_| of_path.is_live) {
@@ -239,8 +244,8 @@ impl PathWrites {
         lost
     }
 
-    /// The path is live. If its machine has lost its memory meanwhile, so may have others that no live path leads to: one
-    /// power failure takes all machines of a rack. Returns NSIDs as [`PathWrites::observe`] does.
+    /// The path is live. If its machine has lost its memory meanwhile, or may have, so may have others that no live path
+    /// leads to: one power failure takes all machines of a rack. Returns NSIDs as [`PathWrites::observe`] does.
     pub fn connected(&self) -> Vec<u32> {
         let (mut of_path, mut of_host) = (self.lock(), self.lock_host());
         let was_live = std::mem::replace(&mut of_path.is_live, true);
@@ -497,6 +502,21 @@ mod tests {
         assert_eq!(other.connect(3), [NSID], "no live path leads to what was written");
         assert!(!other.flush());
         assert_eq!(one.connect(3), [], "reported");
+        assert!(one.flush());
+    }
+
+    /// It may lead to the machine that has failed: nothing tells that from another one.
+    #[test]
+    fn a_path_that_is_connected_for_the_first_time_reports_a_loss() {
+        let host = WriteVerifiers::default();
+        let mut one = End::new(&host, 1);
+        one.write();
+        one.path.disconnected();
+        let mut other = End { path: PathWrites::new(host), lane: LaneWrites::default() };
+        assert_eq!(other.connect(2), [NSID]);
+        assert!(!other.flush());
+        assert!(other.flush());
+        assert_eq!(one.connect(2), [], "reported once");
         assert!(one.flush());
     }
 

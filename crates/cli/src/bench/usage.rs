@@ -27,7 +27,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Of the process `pid`, one of ours, which has these reactors.
+    /// Work of the process `pid`, one of ours, with these reactors.
     ///
     /// # Errors
     /// It has gone.
@@ -37,7 +37,7 @@ impl Work {
         Ok(Work { usage: Usage::of(pid)?, batching, sleeps })
     }
 
-    /// What was done since `earlier`.
+    /// Work since `earlier`.
     #[must_use]
     pub(super) fn since(self, earlier: Work) -> Work {
         Work {

@@ -3,7 +3,7 @@
 use crate::common::sum_of;
 use roadtrain_sim::plan::{Plan, Sabotage};
 use roadtrain_sim::run_changed;
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::runs::{Lanes, Runs};
 use roadtrain_sim::scenario::{drawn, mixing, stalling};
 use std::iter;
 
@@ -53,6 +53,12 @@ fn express_connections_of_paths_end_well() {
         // Connections were lost that had something, and requests have moved.
         sum.at_least([(past.express_lost, 25), (past.moved, 250)]);
     }
+}
+
+/// The path that wrote is away when the power fails, and the other one is connected for the first time afterwards.
+#[test]
+fn a_path_without_a_past_reports_a_power_failure() {
+    Runs::of("paths", Lanes::Mixing).unwrap().run(3_640_426_714).unwrap();
 }
 
 /// The judge finds a host that tries at once on another path what a lost express connection had.
