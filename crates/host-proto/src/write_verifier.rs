@@ -233,11 +233,13 @@ impl PathWrites {
             if let (Some(before), Some(now)) = (before, &now) {
                 lost.extend(host.replace(&before, now.verifier).then_some(*nsid));
             }
-            if has_changed || is_new {
+            if has_changed || is_new && !of_path.is_live {
                 of_path.changed.push(*nsid);
             }
             if let Some(now) = now.as_ref().filter(|_| of_path.is_live) {
                 host.count_live(now.verifier, 1);
+                let is_first = is_new && !has_changed;
+                lost.extend((is_first && host.lose_unreachable()).then_some(*nsid));
             }
             of_path.by_nsid.insert(*nsid, now);
         }
@@ -518,6 +520,22 @@ mod tests {
         assert!(other.flush());
         assert_eq!(one.connect(2), [], "reported once");
         assert!(one.flush());
+    }
+
+    #[test]
+    fn a_namespace_that_a_live_path_finds_reports_a_loss() {
+        let host = WriteVerifiers::default();
+        let mut one = End::new(&host, 1);
+        one.write();
+        one.path.disconnected();
+        let mut other = End { path: PathWrites::new(host), lane: LaneWrites::default() };
+        assert_eq!(other.path.observe(&[]), []);
+        assert_eq!(other.path.connected(), []);
+        other.lane.set_path(other.path.clone());
+        assert_eq!(other.path.observe(&[namespace(NSID, 2)]), [NSID]);
+        assert!(!other.flush());
+        assert_eq!(other.connect(2), [], "reported once");
+        assert!(other.flush());
     }
 
     #[test]
