@@ -57,10 +57,10 @@ impl ReactorCounters {
 #[repr(align(64))] // no lane writes to another one's cache line
 pub(crate) struct LaneCounters {
     batching: BatchCells,
-    errors: AtomicU64,
-    reconnects: AtomicU64,
-    in_flight: AtomicU32,
-    waiting: AtomicU32,
+    pub(crate) errors: AtomicU64,
+    pub(crate) reconnects: AtomicU64,
+    pub(crate) in_flight: AtomicU32,
+    pub(crate) waiting: AtomicU32,
     abandoned: AtomicU64,
     express: ExpressCounters,
     paths: Mutex<Vec<PathReading>>,
@@ -164,12 +164,9 @@ impl Add for ExpressReading {
 }
 
 impl LaneCounters {
-    pub(crate) fn write(&self, reading: &LaneReading) {
-        self.batching.write(reading.batching.to_array());
-        self.errors.store(reading.errors, Relaxed);
-        self.reconnects.store(reading.reconnects, Relaxed);
-        self.in_flight.store(reading.in_flight, Relaxed);
-        self.waiting.store(reading.waiting, Relaxed);
+    #[inline]
+    pub(crate) fn write_batching(&self, batching: Batching) {
+        self.batching.write(batching.to_array());
     }
 
     pub(crate) fn write_express(&self, reading: &ExpressReading) {

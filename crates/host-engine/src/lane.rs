@@ -9,7 +9,7 @@ mod express;
 mod tests;
 
 use super::api::{Class, Request};
-use super::counters::{ExpressReading, LaneReading};
+use super::counters::LaneCounters;
 use super::link::{Link, LinkError, Shared};
 use super::requests::LaneRequests;
 use roadtrain_host_proto::express::{Express, Traffic};
@@ -23,6 +23,7 @@ use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
 use roadtrain_reactor::metrics::Batching;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub(crate) struct HostLane {
@@ -336,16 +337,17 @@ impl HostLane {
         link.flush(&self.requests, shared)
     }
 
-    /// For other threads.
-    pub(crate) fn reading(&self) -> LaneReading {
-        LaneReading {
-            batching: self.batching(),
-            errors: 0, // the reactor's
-            reconnects: self.reconnects,
-            in_flight: self.outstanding(),
-            waiting: self.requests.core.waiting() as u32,
-            express: ExpressReading::default(), // written by itself
+    /// Publishes its counters and those of its express connection, with `errors` of its reactor.
+    #[inline]
+    pub(crate) fn publish(&self, counters: &LaneCounters, errors: u64, express: Option<&HostLane>) {
+        match express {
+            None => counters.write_batching(self.batching()),
+            Some(express) => counters.write_batching(self.batching() + express.batching()),
         }
+        counters.errors.store(errors, Relaxed);
+        counters.reconnects.store(self.reconnects, Relaxed);
+        counters.in_flight.store(self.outstanding(), Relaxed);
+        counters.waiting.store(self.requests.core.waiting() as u32, Relaxed);
     }
 
     #[inline]

@@ -9,7 +9,7 @@ mod paths;
 mod turn;
 
 use super::api::{Allocation, AllocationQuery, Class, Front};
-use super::counters::{LaneCounters, LaneReading, ReactorCounters};
+use super::counters::{LaneCounters, ReactorCounters};
 use super::ether::{Found, Ports};
 use super::lane::HostLane;
 use super::link::{Link, LinkError, Shared};
@@ -554,11 +554,8 @@ impl Reactor {
         for (index, &number) in self.lanes.indices().zip(&self.numbers) {
             let Some(lane) = self.lanes.get(index) else { continue };
             if let Some(counters) = self.counters.get(number) {
-                let mut reading = LaneReading { errors, ..lane.reading() };
-                if let Some(express) = lane.express_at.and_then(|at| self.lanes.get(at)) {
-                    reading.batching += express.batching();
-                }
-                counters.write(&reading);
+                let express = lane.express_at.and_then(|at| self.lanes.get(at));
+                lane.publish(counters, errors, express);
             }
             errors = 0; // counted once
         }
