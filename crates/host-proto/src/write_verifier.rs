@@ -365,10 +365,22 @@ mod tests {
 
     impl End {
         fn new(host: &WriteVerifiers, verifier: u64) -> End {
-            let path = PathWrites::new(host.clone());
-            let mut end = End { path, lane: LaneWrites::default() };
+            let mut end = End::unconnected(host);
             assert_eq!(end.connect(verifier), [], "nothing was there before");
             end
+        }
+
+        fn unconnected(host: &WriteVerifiers) -> End {
+            End { path: PathWrites::new(host.clone()), lane: LaneWrites::default() }
+        }
+
+        /// A path that has written and has lost its connection, and one that was never connected.
+        fn lost_and_new() -> (End, End) {
+            let host = WriteVerifiers::default();
+            let mut lost = End::new(&host, 1);
+            lost.write();
+            lost.path.disconnected();
+            (lost, End::unconnected(&host))
         }
 
         /// Connects again: NSIDs with lost writes.
@@ -507,14 +519,10 @@ mod tests {
         assert!(one.flush());
     }
 
-    /// It may lead to the machine that has failed: nothing tells that from another one.
+    /// It may lead to the machine that has failed, or to another one.
     #[test]
     fn a_path_that_is_connected_for_the_first_time_reports_a_loss() {
-        let host = WriteVerifiers::default();
-        let mut one = End::new(&host, 1);
-        one.write();
-        one.path.disconnected();
-        let mut other = End { path: PathWrites::new(host), lane: LaneWrites::default() };
+        let (mut one, mut other) = End::lost_and_new();
         assert_eq!(other.connect(2), [NSID]);
         assert!(!other.flush());
         assert!(other.flush());
@@ -524,11 +532,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_a_live_path_finds_reports_a_loss() {
-        let host = WriteVerifiers::default();
-        let mut one = End::new(&host, 1);
-        one.write();
-        one.path.disconnected();
-        let mut other = End { path: PathWrites::new(host), lane: LaneWrites::default() };
+        let (_lost, mut other) = End::lost_and_new();
         assert_eq!(other.path.observe(&[]), []);
         assert_eq!(other.path.connected(), []);
         other.lane.set_path(other.path.clone());

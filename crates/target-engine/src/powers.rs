@@ -24,12 +24,12 @@ pub(super) struct Powers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    desk: Mutex<Desk>,
+    state: Mutex<State>,
     has_changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct State {
     turns: Turns<Work>,
     is_over: bool,
     /// Works whose computation has begun, and of these those whose computation has ended.
@@ -38,27 +38,27 @@ struct Desk {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next that somebody still waits for; `None` at the end.
     fn next(&self) -> Option<Work> {
-        let mut desk = self.lock();
-        desk.ended = desk.begun;
+        let mut state = self.lock();
+        state.ended = state.begun;
         loop {
-            if desk.is_over {
+            if state.is_over {
                 return None;
             }
-            match desk.turns.take_next() {
+            match state.turns.take_next() {
                 Some(work) if work.is_abandoned() => {}
                 Some(work) => {
-                    desk.begun += 1;
+                    state.begun += 1;
                     return Some(work);
                 }
                 None => {
-                    let waited = self.has_changed.wait(desk);
-                    desk = waited.unwrap_or_else(PoisonError::into_inner);
+                    let waited = self.has_changed.wait(state);
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
@@ -94,8 +94,8 @@ impl Powers {
     /// # Errors
     /// The source has too much waiting.
     pub(super) fn compute(&self, source: Source, work: Work) -> Result<(), Full> {
-        let mut desk = self.0.lock();
-        if let Some(waiting) = desk.turns.of(&source)
+        let mut state = self.0.lock();
+        if let Some(waiting) = state.turns.of(&source)
             && waiting.len() >= WAITING_MAX
         {
             waiting.retain(|work| !work.is_abandoned());
@@ -103,7 +103,7 @@ impl Powers {
                 return Err(Full);
             }
         }
-        desk.turns.put(source, work);
+        state.turns.put(source, work);
         self.0.has_changed.notify_one();
         Ok(())
     }
@@ -111,8 +111,8 @@ impl Powers {
     /// Nothing waits, and nothing is being computed.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        let desk = self.0.lock();
-        desk.turns.is_empty() && desk.ended == desk.begun
+        let state = self.0.lock();
+        state.turns.is_empty() && state.ended == state.begun
     }
 
     /// Works whose computation has begun.

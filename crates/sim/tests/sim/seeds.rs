@@ -49,7 +49,7 @@ fn a_target_without_fence_is_found() {
     assert!(what.contains("which is none of"), "{what}");
 }
 
-/// Nothing tells such hosts apart, so no target takes them.
+/// They cannot be distinguished, so a target refuses them.
 #[test]
 fn hosts_without_an_identifier_are_not_connected() {
     let what = first_failure(Sabotage::NoHostId);

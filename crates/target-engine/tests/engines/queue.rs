@@ -127,7 +127,7 @@ fn counters_can_be_read_by_any_thread() {
     eventually("all are counted", || {
         let reactors = client.view().reactors();
         let sum: Batching = reactors.iter().map(|(reactor, _)| reactor.batching).sum();
-        let is_counted = (sum.requests, sum.data_bytes, sum.sends) == (10, 10 * 4096, 10);
+        let is_counted = (sum.requests, sum.data_bytes) == (10, 10 * 4096) && sum.sends >= 10;
         is_counted && reactors.iter().any(|(reactor, _)| reactor.waits > 0)
     });
 }
