@@ -1,8 +1,9 @@
-//! An admin queue driven by blocking calls, and the connections of a path: the driver of the procedures of
+//! An admin queue and the connections of a path, by calls that wait: the driver of the procedures of
 //! [`roadtrain_host_proto`].
 
-use super::blocking::BlockingQpair;
+use super::command_queue::CommandQueue;
 use super::config::HostConfig;
+use super::connect::{AdminQueue, connect_admin};
 use super::error::HostError;
 use super::link::LinkError;
 use super::stopping;
@@ -30,14 +31,14 @@ const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The connections of a path: its admin queue, and what was opened for lanes and they have not got yet.
 #[derive(Default)]
 pub(super) struct Queues {
-    pub(super) admin: Option<BlockingQpair>,
-    pub(super) lanes: BTreeMap<u16, BlockingQpair>,
+    pub(super) admin: Option<AdminQueue>,
+    pub(super) lanes: BTreeMap<u16, CommandQueue>,
 }
 
 impl Queues {
-    fn queue(&mut self, qid: u16) -> Result<&mut BlockingQpair, LinkError> {
+    pub(super) fn queue(&mut self, qid: u16) -> Result<&mut CommandQueue, LinkError> {
         let queue = match qid {
-            0 => self.admin.as_mut(),
+            0 => self.admin.as_mut().map(|admin| &mut admin.queue),
             qid => self.lanes.get_mut(&qid),
         };
         queue.ok_or(LinkError::Closed)
@@ -57,11 +58,11 @@ impl Queues {
             Ask::Open { qid: 0, entries, psk, .. } => {
                 // One that is there was for making the PSK, and everything on it was answered.
                 if let Some(admin) = std::mem::take(self).admin {
-                    admin.wire.close();
+                    admin.queue.close();
                 }
-                let admin = BlockingQpair::connect_admin(config, *entries, psk.as_ref(), fence)?;
+                let admin = connect_admin(config, *entries, psk.as_ref(), fence)?;
                 let admin = self.admin.insert(admin);
-                Ok(Answer::Opened { data_bytes_max: admin.wire.data_bytes_max() })
+                Ok(Answer::Opened { data_bytes_max: admin.queue.data_bytes_max() })
             }
             Ask::Open { qid, entries, lane, .. } => {
                 self.lanes.remove(qid);
@@ -71,19 +72,18 @@ impl Queues {
                 // For an express connection nobody waits so long that the controller does not hear of its host meanwhile.
                 let within = keep_alive.filter(|_| is_express).unwrap_or(config.timeout);
                 let config = &*hurried(config, within);
-                let qpair = admin.connect_lane(config, *entries, *lane as u16)?;
-                let data_bytes_max = qpair.wire.data_bytes_max();
-                self.lanes.insert(*qid, qpair);
+                let queue = admin.origin.connect(config, *entries, *lane as u16)?;
+                let data_bytes_max = queue.data_bytes_max();
+                self.lanes.insert(*qid, queue);
                 Ok(Answer::Opened { data_bytes_max })
             }
             Ask::Run { qid, command } => {
-                let mut data = vec![0; command.bytes_in as usize];
                 let queue = self.queue(*qid)?;
                 // A lane's keeps what it was opened with, if that is shorter.
                 let within =
                     if *qid == 0 { config.timeout } else { config.timeout.min(queue.timeout()) };
                 queue.set_timeout(within);
-                let cqe = queue.command(&command.sqe, &command.out, &mut data)?;
+                let (cqe, data) = queue.command(&command.sqe, &command.out, command.bytes_in)?;
                 Ok(Answer::Completed { cqe, data })
             }
             Ask::Random { bytes } => {
@@ -91,7 +91,7 @@ impl Queues {
                 Ok(Answer::Random(octets))
             }
             Ask::Seal { qid, secret } => {
-                self.queue(*qid)?.wire.seal(secret)?;
+                self.queue(*qid)?.seal(secret)?;
                 Ok(Answer::Sealed)
             }
             // This thread moves no data.
@@ -153,9 +153,7 @@ impl Admin {
         out: &[u8],
         input: &mut [u8],
     ) -> Result<Cqe, HostError> {
-        let admin = self.queues.admin.as_mut();
-        let cqe = admin.ok_or(LinkError::Closed).and_then(|admin| admin.command(sqe, out, input));
-        ended(what, cqe)
+        run(self.queues.queue(0), what, sqe, (out, input))
     }
 
     /// Connects an I/O queue, number 1, for commands that are run one by one ([`Admin::run_io`]), as patiently as
@@ -186,7 +184,7 @@ impl Admin {
         out: &[u8],
         input: &mut [u8],
     ) -> Result<Cqe, HostError> {
-        ended(what, self.queues.queue(1).and_then(|queue| queue.command(sqe, out, input)))
+        run(self.queues.queue(1), what, sqe, (out, input))
     }
 
     /// Asks what the controller can do, for `io_queues` I/O queues and so many for express connections.
@@ -256,7 +254,7 @@ impl Admin {
 
     /// The way it takes.
     pub(super) fn route(&self) -> Route {
-        self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.wire.route())
+        self.queues.admin.as_ref().map_or_else(Route::default, |admin| admin.route())
     }
 }
 
@@ -286,9 +284,16 @@ fn patiently<T>(
     }
 }
 
-/// A command that must succeed.
-fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostError> {
-    let cqe = cqe.map_err(|source| HostError::Lost { what, source })?;
+/// Runs a command that must succeed: sends `out`, receives `input`.
+fn run(
+    queue: Result<&mut CommandQueue, LinkError>,
+    what: &'static str,
+    sqe: &Sqe,
+    (out, input): (&[u8], &mut [u8]),
+) -> Result<Cqe, HostError> {
+    let ended = queue.and_then(|queue| queue.command(sqe, out, input.len() as u32));
+    let (cqe, data) = ended.map_err(|source| HostError::Lost { what, source })?;
+    input.copy_from_slice(&data);
     match cqe.status() {
         status if status.is_success() => Ok(cqe),
         status => Err(HostError::Command { what, status }),
@@ -298,7 +303,7 @@ fn ended(what: &'static str, cqe: Result<Cqe, LinkError>) -> Result<Cqe, HostErr
 /// The controller is shut down: its connection ends in order.
 pub(super) fn close(queues: Queues) {
     if let Some(admin) = queues.admin {
-        admin.wire.close();
+        admin.queue.close();
     }
 }
 

@@ -1,5 +1,5 @@
 //! The control thread: it drives the association. What is to be done and when is decided by
-//! `host_proto::association`; here it is done, with blocking calls on the admin queue, and told.
+//! `host_proto::association`; here it is done, by calls on the admin queue that wait.
 //!
 //! The thread sleeps on the admin queue and on the reactors' reports. Where there are several paths each has a control
 //! thread and an association of its own, so one that is silent holds up no other.
@@ -9,7 +9,6 @@ mod leave;
 mod panicked;
 
 use super::admin::{Admin, Queues, hurried};
-use super::blocking::wait_calmly;
 use super::config::HostConfig;
 use super::counters::LinkState;
 use super::error::HostError;
@@ -17,7 +16,7 @@ use super::ether::{Found, PathDiscovery};
 use super::link::{Link, LinkError};
 use super::numbers::Numbers;
 use super::reactor::{ExpressLink, Order, Report};
-use super::stopping;
+use super::stopping::{self, wait_calmly};
 use super::threads::ReactorHandle;
 use super::view::ControllerView;
 use roadtrain_ether_proto::fence::Fence;
@@ -202,7 +201,7 @@ impl Control {
         let listens = self.association.is_live() && !self.association.is_ending();
         match self.queues.admin.as_mut().filter(|_| listens) {
             Some(admin) => {
-                if let Err(error) = admin.wait(inbox, wait) {
+                if let Err(error) = admin.queue.wait(inbox, wait) {
                     self.association.admin_lost(clock::now(), error);
                 }
             }
@@ -218,11 +217,11 @@ impl Control {
             return;
         }
         let Some(admin) = &mut self.queues.admin else { return };
-        self.found.drain(..).for_each(|found| admin.wire.offer(&found));
-        if let (Some(survey), Some(discovery)) = (admin.wire.take_survey(), &self.discovery) {
+        self.found.drain(..).for_each(|found| admin.queue.offer(&found));
+        if let (Some(survey), Some(discovery)) = (admin.queue.take_survey(), &self.discovery) {
             discovery.tell(survey);
         }
-        match admin.next_event() {
+        match admin.queue.next_event() {
             Ok(Some((slot, _))) if self.aborting == Some(slot) => {
                 self.aborting = None;
                 self.association.aborted();
@@ -372,7 +371,7 @@ impl Control {
     /// Sends a command on the admin queue whose answer is not waited for: its slot.
     fn post(&mut self, sqe: &Sqe) -> Option<u16> {
         let admin = self.queues.admin.as_mut().ok_or(LinkError::Closed);
-        let posted = admin.and_then(|admin| admin.post(sqe));
+        let posted = admin.and_then(|admin| admin.queue.post(sqe));
         let lost = |error| self.association.admin_lost(clock::now(), error);
         posted.map_err(lost).ok()
     }
@@ -392,9 +391,9 @@ impl Control {
         }
         let Some(info) = self.association.info().cloned() else { return };
         let mut links = Vec::new();
-        for (qid, qpair) in std::mem::take(&mut self.queues.lanes) {
+        for (qid, queue) in std::mem::take(&mut self.queues.lanes) {
             let lane = usize::from(qid) - 1;
-            match qpair.wire.into_link(info.in_capsule_bytes, self.config.policy) {
+            match queue.into_link(info.in_capsule_bytes, self.config.policy) {
                 Ok(link) => links.push((lane, link)),
                 Err(error) => {
                     return self.association.lane_lost(clock::now(), lane, error);
@@ -423,7 +422,7 @@ impl Control {
     fn discover_paths(&mut self) {
         self.found.clear();
         let target =
-            self.queues.admin.as_ref().and_then(|admin| admin.wire.whereabouts(&self.config));
+            self.queues.admin.as_ref().and_then(|admin| admin.origin.whereabouts(&self.config));
         self.discovery = target.and_then(|target| {
             let reports = self.reports.clone();
             let found = move |found| {
@@ -535,7 +534,7 @@ impl Control {
             self.view.set_link(self.seat.path, LinkState::Reconnecting, Some(error));
             self.detach_lanes();
             if let Some(admin) = queues.admin {
-                admin.wire.reset(&mut self.fence);
+                admin.queue.reset(&mut self.fence);
             }
         } else {
             drop(queues);
@@ -583,8 +582,8 @@ impl Control {
     ) {
         let Some(info) = self.association.info() else { return };
         let in_capsule_bytes = info.in_capsule_bytes;
-        let Some(qpair) = self.queues.lanes.remove(&(number as u16 + 1)) else { return };
-        match qpair.wire.into_link(in_capsule_bytes, self.config.policy) {
+        let Some(queue) = self.queues.lanes.remove(&(number as u16 + 1)) else { return };
+        match queue.into_link(in_capsule_bytes, self.config.policy) {
             Ok(link) => {
                 info!(lane, "express connection opened");
                 self.expresses.insert(number, lane);

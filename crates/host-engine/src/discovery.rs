@@ -1,8 +1,8 @@
 //! Asks a discovery controller which subsystems there are (NVMe Base 2.0, section 3.1.2.3).
 
 use super::admin::Admin;
-use super::blocking::BlockingQpair;
 use super::config::HostConfig;
+use super::connect::AdminQueue;
 use super::error::HostError;
 use roadtrain_wire::discovery::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryLogHeader};
 use roadtrain_wire::log::{GetLogPage, lid};
@@ -37,7 +37,7 @@ pub(super) fn discover_at(
 
 /// The interface by which a discovery controller was reached, if it has a link-local address; else 0.
 pub(super) fn scope(admin: &Admin) -> u32 {
-    admin.queues.admin.as_ref().map_or(0, BlockingQpair::scope)
+    admin.queues.admin.as_ref().map_or(0, AdminQueue::scope)
 }
 
 /// The discovery log: its generation and entries. Whoever has asked for events hears of what changes from now on.

@@ -5,14 +5,14 @@
 
 use super::address::Address;
 use super::admin::{Admin, close};
-use super::blocking::{BlockingQpair, wait_readable};
+use super::command_queue::CommandQueue;
 use super::config::{HostConfig, RECONNECT_DELAY_MAX};
 use super::discovery::{read_log, scope};
 use super::error::HostError;
 use super::finder::Sources;
 use super::link::LinkError;
 use super::path_set::PathSet;
-use super::stopping::{self, StopSignal};
+use super::stopping::{self, StopSignal, wait_readable};
 use roadtrain_system::mailbox::Event;
 use roadtrain_wire::discovery::DiscoveryEntry;
 use roadtrain_wire::feature::{SetFeatures, fid};
@@ -306,8 +306,8 @@ impl Source {
     }
 }
 
-fn queue(admin: &mut Admin) -> Result<&mut BlockingQpair, LinkError> {
-    admin.queues.admin.as_mut().ok_or(LinkError::Closed)
+fn queue(admin: &mut Admin) -> Result<&mut CommandQueue, LinkError> {
+    admin.queues.queue(0)
 }
 
 /// Asks for the next event.
@@ -320,7 +320,7 @@ fn listen(admin: &mut Admin) -> Result<(), HostError> {
 /// Whether an event has come; `Some(false)`: the controller gives its request back.
 fn event(admin: &mut Admin) -> Result<Option<bool>, HostError> {
     let lost = |source| HostError::Lost { what: "discovery", source };
-    let event = queue(admin).and_then(BlockingQpair::next_event).map_err(lost)?;
+    let event = queue(admin).and_then(CommandQueue::next_event).map_err(lost)?;
     Ok(event.map(|(_, cqe)| cqe.status().is_success()))
 }
 

@@ -6,7 +6,7 @@
 mod ether;
 mod express;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use super::api::{Class, Request};
 use super::counters::LaneCounters;

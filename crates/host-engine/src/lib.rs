@@ -10,14 +10,15 @@
 //!   Front ---- reactor: lanes (requests, link), their ring and buffers         one thread for each core
 //!                 |  reports          ^  orders: attach, reset, fail
 //!                 v  (mailbox)        |
-//!              control: association, admin queue, by blocking calls            one thread for each path
+//!              control: association, admin queue, by calls that wait           one thread for each path
 //! ```
 //!
 //! | module | purpose |
 //! |---|---|
 //! | `controller`, `config`, `view` | a connected controller, its settings, what other threads see of it |
-//! | `control`, `path_set`, `admin`, `blocking` | control threads, and queue pairs driven by blocking calls |
-//! | `reactor`, `lane`, `requests`, `link` | the fast path: a turn, a lane, its requests, what carries it |
+//! | `control`, `path_set`, `admin`, `command_queue` | control threads, and their queues of commands |
+//! | `connect` | connections to a target, by calls that wait |
+//! | `reactor`, `lane`, `requests`, `link`, `commands` | the fast path: a turn, a lane, its requests, what carries it |
 //! | `api`, `queue` | fronts on a reactor; requests of other threads |
 //! | `name`, `race`, `finder`, `follower`, `discovery` | names, attempts side by side, discovery controllers |
 //! | `ether` | lanes straight on Ethernet: finding a target, joining, links that come and go |
@@ -25,8 +26,10 @@
 mod address;
 mod admin;
 mod api;
-mod blocking;
+mod command_queue;
+mod commands;
 mod config;
+mod connect;
 mod control;
 mod controller;
 mod counters;

@@ -81,7 +81,7 @@ fn one_by_one<I, T, E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::wait_readable;
+    use crate::stopping::wait_readable;
     use roadtrain_system::mailbox::Event;
     use std::sync::atomic::{AtomicUsize, Ordering};
 

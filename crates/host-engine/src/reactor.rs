@@ -23,7 +23,7 @@ use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
 use roadtrain_proto::policy::{Auto, Pace};
-use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::event;
@@ -216,16 +216,7 @@ impl Reactor {
         let lanes = numbers.iter().map(|_| NewLane::of(&parts).make()).collect();
         let paths = Paths::new(&parts);
         let frames = Frames::new(&parts.ports);
-        let shared = Shared {
-            gather: Box::default(),
-            ports: parts.ports,
-            now: clock::now(),
-            in_flight: 0,
-            pace: Pace::default(),
-            completions: VecDeque::new(),
-            cells: parts.own.cells.clone(),
-            recorder: Recorder::new(parts.slow_over),
-        };
+        let shared = Shared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
         Ok(Reactor {
             core: Core::new(parts.inbox, parts.waiting, meters, true)?,
             ring: Ring::wide(RING_ENTRIES)?,

@@ -2,6 +2,8 @@
 //! about the requests themselves.
 
 use super::api::{Completion, Op, Request};
+use super::commands::{Commands, Ending, HasEnded};
+use super::ether::Source;
 use roadtrain_host_proto::express::Traffic;
 use roadtrain_host_proto::old_commands::BlockRange;
 use roadtrain_host_proto::qpair::Data;
@@ -10,7 +12,6 @@ use roadtrain_host_proto::write_verifier::Durability;
 use roadtrain_proto::policy::Urgency;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::Place;
-use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::sqe::{Sqe, cdw12, opcode};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,25 +19,6 @@ use tracing::warn;
 
 /// Octets of a Dataset Management range.
 const RANGE_BYTES: usize = 16;
-
-/// How a slot's command ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ending {
-    pub(super) cqe: Cqe,
-    /// All data has moved, unchanged.
-    pub(super) data_intact: bool,
-    /// What was sent may still be read by the kernel: a buffer cannot go back yet.
-    pub(super) blocked: bool,
-}
-
-/// A command that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HasEnded {
-    /// Octets of its data.
-    pub(super) bytes: u64,
-    /// How long its request has taken; 0 when it is tried again.
-    pub(super) latency_ns: u64,
-}
 
 /// All requests of a lane.
 pub(crate) struct LaneRequests {
@@ -165,9 +147,10 @@ impl LaneRequests {
         let failed = std::iter::from_fn(|| self.core.next_failed());
         self.deferred.drain(..).chain(failed.map(move |ended| completion(now, ended)))
     }
+}
 
-    /// Data that the slot's command sends.
-    pub(super) fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
+impl Source for LaneRequests {
+    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
         let request = self.core.get(slot)?;
         let data: &[u8] = match &request.buffer {
             Some(buffer) => buffer,
@@ -175,24 +158,23 @@ impl LaneRequests {
         };
         Some(&data[offset as usize..][..length as usize])
     }
+}
 
-    /// Where data of the slot's command belongs. It is ours until the request completes.
-    pub(super) fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
+impl Commands for LaneRequests {
+    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
         let buffer = self.core.get_mut(slot)?.buffer.as_mut()?;
         let rest = &mut buffer[offset as usize..][..length as usize];
         Some(Place { data: rest.as_mut_ptr(), length: rest.len() })
     }
 
-    /// Copies data of the slot's command to where it belongs.
-    pub(super) fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
+    fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
         if let Some(buffer) = self.core.get_mut(slot).and_then(|request| request.buffer.as_mut()) {
             buffer[offset as usize..][..data.len()].copy_from_slice(data);
         }
     }
 
-    /// The slot's command has ended. Its request completes now, or waits for another try or for its caravan.
-    /// `None`: the slot was not used.
-    pub(super) fn end(
+    /// Its request completes now, or waits for another try or for its caravan.
+    fn end(
         &mut self,
         slot: u16,
         end: &Ending,

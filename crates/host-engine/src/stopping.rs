@@ -78,6 +78,24 @@ pub(super) fn descriptor() -> Option<RawFd> {
     })
 }
 
+/// Waits until one of `fds` is readable; `false` when time is up, or the controller is to end (`stopping`).
+///
+/// # Errors
+/// The system call's, except interruption, which counts as time being up.
+pub(super) fn wait_readable(fds: &[RawFd], timeout: Duration) -> io::Result<bool> {
+    let mut polls: Vec<libc::pollfd> =
+        fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    poll(&mut polls, timeout)
+}
+
+/// The same for one, and nothing shortens it.
+///
+/// # Errors
+/// As [`wait_readable`].
+pub(super) fn wait_calmly(fd: RawFd, timeout: Duration) -> io::Result<bool> {
+    poll_calmly(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], timeout)
+}
+
 /// Waits until one of `polls` is ready; `false` when time is up, or the controller is to end (`stopping`).
 pub(super) fn poll(polls: &mut [libc::pollfd], timeout: Duration) -> io::Result<bool> {
     let end = Instant::now() + timeout;

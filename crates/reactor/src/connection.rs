@@ -22,10 +22,15 @@ impl RxBuffer {
         Ok(RxBuffer { memory: HugeMemory::new(RX_BUFFER_BYTES)? })
     }
 
+    /// Allocates one of so many bytes, for a connection that carries little.
+    pub fn small(bytes: usize) -> io::Result<Self> {
+        Ok(RxBuffer { memory: HugeMemory::with_small_pages(bytes)? })
+    }
+
     /// The first `length` octets.
     #[inline]
     pub fn filled(&self, length: usize) -> &[u8] {
-        debug_assert!(length <= RX_BUFFER_BYTES);
+        debug_assert!(length <= self.memory.len());
         // SAFETY: within the mapping; only `receive`, with `&mut self`, writes to it.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), length) }
     }
@@ -39,7 +44,7 @@ impl RxBuffer {
 
     fn whole(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is ours alone, and `&mut self` makes this the only view.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), RX_BUFFER_BYTES) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.memory.len()) }
     }
 }
 

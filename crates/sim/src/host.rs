@@ -377,7 +377,10 @@ impl<T: Transport> Host<T> {
             Action::Release => {
                 self.past.released += 1;
                 self.end_hold(now);
-                self.lanes.iter_mut().for_each(|lane| lane.requests.release());
+                for lane in &mut self.lanes {
+                    lane.requests.release();
+                    lane.resume(now, network);
+                }
             }
             Action::EndedFor { .. } | Action::LookedUp { .. } => {}
             Action::SetAna { .. } | Action::LateTransition { .. } => {}

@@ -56,6 +56,16 @@ impl HugeMemory {
         Ok(Self { base, len, mapped_bytes })
     }
 
+    /// The same with small pages, for memory of which little is touched.
+    pub fn with_small_pages(len: usize) -> io::Result<Self> {
+        let memory = HugeMemory::new(len)?;
+        // SAFETY: exactly the mapping just made. A kernel without huge pages refuses the advice, and needs none.
+        unsafe {
+            libc::madvise(memory.as_ptr().cast(), memory.mapped_bytes, libc::MADV_NOHUGEPAGE)
+        };
+        Ok(memory)
+    }
+
     /// First byte, aligned to [`HUGE_PAGE_BYTES`].
     #[must_use]
     #[inline]

@@ -65,7 +65,7 @@ fn a_reactor_that_hangs_has_no_pulse() {
     let server = Server::start(config(2)).unwrap();
     let controller = attach(&server);
     assert_eq!(controller.pulse().check(LONG), Ok(()));
-    let short = Duration::from_millis(50);
+    let short = Duration::from_secs(1); // the other reactor answers in that time
     let (go_on, wait) = channel::<()>();
     server.call(1, move || _ = wait.recv());
     assert_eq!(server.pulse().check(short), Err(Silent::Hangs(1, short)));

@@ -4,7 +4,6 @@ use super::HostLane;
 use crate::api::Completion;
 use crate::counters::LaneCounters;
 use crate::ether::{Found, Heard, Ports};
-use crate::link::ether::EtherLink;
 use crate::link::{Link, Shared, Transport};
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
@@ -13,13 +12,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 impl HostLane {
-    fn ether(&mut self) -> Option<&mut EtherLink> {
-        match &mut self.link {
-            Some(Link::Ether(link)) => Some(link),
-            _ => None,
-        }
-    }
-
     /// A frame for the lane has come.
     pub(crate) fn deliver(
         &mut self,
@@ -40,15 +32,15 @@ impl HostLane {
 
     /// A path to that target was found: perhaps one more link.
     pub(crate) fn offer(&mut self, now: Instant, found: &Found) {
-        if let Some(link) = self.ether() {
-            link.lane.offer(now, &found.endpoint, found.path, &found.addresses);
+        if let Some(link) = &mut self.link {
+            link.offer(now, found);
         }
     }
 
     /// Interfaces have come or gone.
     pub(crate) fn check_carriers(&mut self, shared: &Shared) {
-        if let Some(link) = self.ether() {
-            link.lane.check_carriers(shared.now, &shared.ports);
+        if let Some(link) = &mut self.link {
+            link.check_carriers(shared);
         }
     }
 

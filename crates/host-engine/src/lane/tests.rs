@@ -6,7 +6,7 @@ use crate::ether::Ports;
 use crate::link::TcpLink;
 use roadtrain_host_proto::qpair::{Config, Qpair, RxEvent};
 use roadtrain_host_proto::retry::BACK_OFF;
-use roadtrain_proto::policy::{Pace, PolicyConfig};
+use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::connection::Connection;
 use roadtrain_reactor::stream::Stream;
 use roadtrain_system::buffer::Buffer;
@@ -21,12 +21,15 @@ use std::os::unix::net::UnixStream;
 const ENTRIES: u16 = 16;
 
 /// A link whose other end is ours.
-fn link(policy: PolicyConfig) -> (Link, UnixStream) {
+pub(crate) fn link(policy: PolicyConfig) -> (Link, UnixStream) {
     link_with_capsules_of(0, policy)
 }
 
 /// The same, with capsules that take so many octets of data.
-fn link_with_capsules_of(in_capsule_bytes: u32, policy: PolicyConfig) -> (Link, UnixStream) {
+pub(crate) fn link_with_capsules_of(
+    in_capsule_bytes: u32,
+    policy: PolicyConfig,
+) -> (Link, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let digests = Digests::default();
@@ -39,9 +42,8 @@ fn link_with_capsules_of(in_capsule_bytes: u32, policy: PolicyConfig) -> (Link, 
 }
 
 fn shared() -> Shared {
-    let (gather, ports, now) = (Box::default(), Ports::default(), Instant(7));
-    let (completions, cells, recorder) = Default::default();
-    Shared { gather, ports, now, in_flight: 0, pace: Pace::default(), completions, cells, recorder }
+    let shared = Shared::new(Ports::default(), Default::default(), Default::default());
+    Shared { now: Instant(7), ..shared }
 }
 
 /// Submits flushes of namespaces `numbers`, all in one turn.
@@ -66,7 +68,7 @@ fn submit(lane: &mut HostLane, shared: &mut Shared, numbers: impl IntoIterator<I
 }
 
 /// The next `count` commands that came.
-fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
+pub(crate) fn sqes(peer: &mut UnixStream, count: usize) -> Vec<Sqe> {
     let sqe = |_| {
         let mut pdu = [0; size_of::<CapsuleCmd>()];
         loop {
@@ -88,7 +90,7 @@ fn commands(peer: &mut UnixStream, count: usize) -> Vec<(u32, u16)> {
     sqes(peer, count).iter().map(|sqe| (sqe.nsid.get(), sqe.cid.get())).collect()
 }
 
-fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
+pub(crate) fn answer(peer: &mut UnixStream, cid: u16, status: Status) {
     let ch = CommonHeader::new(PduType::CapsuleResp, 0, Digests::default(), 1);
     peer.write_all(CapsuleResp { ch, cqe: Cqe::new(cid, status) }.as_bytes()).unwrap();
 }

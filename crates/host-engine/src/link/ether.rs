@@ -3,37 +3,38 @@
 use super::recording::record;
 use super::{LinkError, Shared, Transport};
 use crate::api::Completion;
-use crate::ether::{EtherLane, Heard, Ports, Source};
-use crate::requests::{Ending, LaneRequests};
+use crate::commands::{Commands, Ending};
+use crate::ether::{EtherLane, Found, Heard, Ports, Survey};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_ether_proto::host_queue::RxEvent;
 use roadtrain_host_proto::qpair::{Data, Moments};
-use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::seal::Limits;
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::Line;
+use roadtrain_wire::ether::FrameType;
 use roadtrain_wire::sqe::{FUSE_SECOND, Sqe};
 use roadtrain_wire::status::Status;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A lane of a reactor's ports.
+/// A lane, without the ports that it goes over.
 pub(crate) struct EtherLink {
     pub(crate) lane: EtherLane,
+    seal_limits: Limits,
+    /// It is the admin queue's: it looks where its target can be reached.
+    is_admin: bool,
     stats: Batching,
     line: Arc<Line>,
 }
 
-impl Source for LaneRequests {
-    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
-        LaneRequests::data(self, slot, offset, length)
-    }
-}
-
 impl EtherLink {
-    pub(crate) fn new(lane: EtherLane) -> Self {
-        EtherLink { lane, stats: Batching::default(), line: Arc::default() }
+    pub(crate) fn new(lane: EtherLane, seal_limits: Limits, is_admin: bool) -> Self {
+        let (stats, line) = Default::default();
+        EtherLink { lane, seal_limits, is_admin, stats, line }
     }
 
     /// A frame of the lane has come.
@@ -41,7 +42,7 @@ impl EtherLink {
         &mut self,
         now: Instant,
         heard: &Heard<'_>,
-        requests: &mut LaneRequests,
+        commands: &mut impl Commands,
         completions: &mut VecDeque<Completion>,
         recorder: &mut Recorder<Arc<Line>>,
     ) {
@@ -49,12 +50,12 @@ impl EtherLink {
         let (mut told, mut has_sample) = (Vec::new(), false); // hardly ever one
         self.lane.deliver(now, heard, &mut |body, event| match event {
             RxEvent::Data { slot, offset, start, length } => {
-                requests.fill(slot, offset, &body[start..start + length as usize]);
+                commands.fill(slot, offset, &body[start..start + length as usize]);
             }
             RxEvent::Complete { slot, cqe, data_intact } => {
                 // Frames are flushed before others are received: nothing refers to the buffer.
                 let end = Ending { cqe, data_intact, blocked: false };
-                let Some(ended) = requests.end(slot, &end, now, completions) else { return };
+                let Some(ended) = commands.end(slot, &end, now, completions) else { return };
                 stats.requests += 1;
                 stats.data_bytes += ended.bytes;
                 let is_sample = !has_sample && recorder.until_sample(now) == 1;
@@ -130,7 +131,7 @@ impl Transport for EtherLink {
     }
 
     fn deadline(&mut self) -> Option<Instant> {
-        self.lane.deadline(false)
+        self.lane.deadline(self.is_admin)
     }
 
     fn is_due(&self, now: Instant) -> bool {
@@ -138,18 +139,61 @@ impl Transport for EtherLink {
     }
 
     fn end_turn(&mut self, shared: &mut Shared) -> Result<(), LinkError> {
-        self.lane.keep(shared.now, &mut shared.ports, false);
+        self.lane.keep(shared.now, &mut shared.ports, self.is_admin);
         self.lane.qpair.batcher().drained(shared.now);
         self.lane.check(shared.now)
     }
 
     /// Frames leave when the reactor flushes its ports.
-    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
+    fn flush(&mut self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError> {
         let (ports, cells) = (&mut shared.ports, Some(&*shared.cells));
-        let built = self.lane.send(shared.now, ports, requests, cells);
+        let built = self.lane.send(shared.now, ports, commands, cells);
         self.stats.caravans += built.frames;
         self.stats.caravan_bytes += built.octets;
         Ok(())
+    }
+
+    fn begin(&mut self, _: u32, policy: PolicyConfig) {
+        self.lane.qpair.set_policy(policy);
+    }
+
+    fn hear(
+        &mut self,
+        now: Instant,
+        heard: &Heard<'_>,
+        commands: &mut impl Commands,
+        completions: &mut VecDeque<Completion>,
+        recorder: &mut Recorder<Arc<Line>>,
+    ) {
+        if heard.kind == FrameType::Offer {
+            self.lane.hear_offer(now, heard);
+        } else if heard.header.token.get() == self.lane.token() {
+            self.deliver(now, heard, commands, completions, recorder);
+        }
+    }
+
+    fn check_carriers(&mut self, shared: &Shared) {
+        self.lane.check_carriers(shared.now, &shared.ports);
+    }
+
+    fn offer(&mut self, now: Instant, found: &Found) {
+        self.lane.offer(now, &found.endpoint, found.path, &found.addresses);
+    }
+
+    fn has_news(&self) -> bool {
+        self.lane.has_news()
+    }
+
+    fn take_survey(&mut self) -> Option<Survey> {
+        self.lane.take_survey()
+    }
+
+    fn seal(&mut self, secret: &FrameSecret) -> Result<(), LinkError> {
+        self.lane.seal(secret, self.seal_limits)
+    }
+
+    fn data_bytes_max(&self) -> u32 {
+        self.lane.qpair.data_bytes_max() & !4095
     }
 
     fn shift(&mut self, ports: usize) {

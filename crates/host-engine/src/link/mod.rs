@@ -9,19 +9,22 @@ pub use error::LinkError;
 pub(crate) use tcp::TcpLink;
 
 use super::api::{Completion, Op, Request};
-use super::ether::Ports;
-use super::requests::{LaneRequests, command, compare_of, urgency};
+use super::commands::Commands;
+use super::ether::{Found, Heard as Frame, Ports, Survey};
+use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_host_proto::requests::Queue;
-use roadtrain_proto::policy::{Batcher, Pace, Urgency};
-use roadtrain_proto::recorder::Recorder;
+use roadtrain_proto::policy::{Batcher, Pace, PolicyConfig, Urgency};
+use roadtrain_proto::recorder::{Recorder, SlowOver};
+use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
 use roadtrain_reactor::gather::Gather;
 use roadtrain_reactor::metrics::{Batching, ReactorCells};
 use roadtrain_reactor::recorded::Line;
 use roadtrain_reactor::transports;
+use roadtrain_system::clock;
 use roadtrain_wire::sqe::Sqe;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -44,7 +47,23 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder<Arc<Line>>,
 }
 
-/// A connected, ready queue pair.
+impl Shared {
+    /// Nothing is in flight.
+    pub(crate) fn new(ports: Ports, cells: Arc<ReactorCells>, slow_over: SlowOver) -> Self {
+        Shared {
+            gather: Box::default(),
+            ports,
+            now: clock::now(),
+            in_flight: 0,
+            pace: Pace::default(),
+            completions: VecDeque::new(),
+            cells,
+            recorder: Recorder::new(slow_over),
+        }
+    }
+}
+
+/// A connected queue pair.
 #[allow(clippy::large_enum_variant, reason = "a lane has one, which moves but once")]
 pub(crate) enum Link {
     /// Over a TCP connection of its own.
@@ -77,7 +96,7 @@ transports! {
         /// The turn is over: rings what the policy lets go.
         fn end_turn(self: &mut Self, shared: &mut Shared) -> Result<(), LinkError>;
         /// Sends what doorbells have released. Frames leave when the reactor flushes its ports.
-        fn flush(self: &mut Self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError>;
+        fn flush(self: &mut Self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError>;
         /// Nothing is left to be done: says good-bye.
         fn part(self: &mut Self, shared: &mut Shared);
         /// It is that lane's from now on.
@@ -86,6 +105,8 @@ transports! {
         fn ended(self: &Self) -> u64;
         /// Its counters.
         fn batching(self: &Self) -> Batching;
+        /// Begins to carry requests, as agreed with the controller: it is idle.
+        fn begin(self: &mut Self, in_capsule_bytes: u32, policy: PolicyConfig);
     }
     provided {
         /// When [`Link::end_turn`] is due at the latest.
@@ -105,13 +126,13 @@ transports! {
         }
         /// One receive; [`Link::parse`] handles what it brought.
         fn receive<'a>(
-            self: &mut Self, requests: &mut LaneRequests, rx: &'a mut RxBuffer, limit: usize
+            self: &mut Self, commands: &mut impl Commands, rx: &'a mut RxBuffer, limit: usize
         ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
             Ok((Heard::default(), None)) // the reactor's ports do
         }
         /// Handles what was received until `batch` commands have ended or the input is used up; what is left then.
         fn parse<'a>(
-            self: &mut Self, requests: &mut LaneRequests, shared: &mut Shared, rest: Rest<'a>, batch: usize
+            self: &mut Self, commands: &mut impl Commands, shared: &mut Shared, rest: Rest<'a>, batch: usize
         ) -> Result<Option<Rest<'a>>, LinkError> {
             Ok(None)
         }
@@ -124,6 +145,12 @@ transports! {
         fn fuses(self: &Self) -> bool {
             true
         }
+        /// Whether the peer has agreed: commands are sent from then on.
+        fn is_ready(self: &Self) -> bool {
+            true
+        }
+        /// Everything has been answered that matters: it ends in order when it is dropped.
+        fn close(self: &mut Self) {}
 
         // Of transports whose lanes share the reactor's ports.
 
@@ -131,6 +158,31 @@ transports! {
         fn shift(self: &mut Self, ports: usize) {}
         /// A reactor takes it over, with its ports.
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
+        /// A frame has come at ports that are this link's alone.
+        fn hear(
+            self: &mut Self, now: Instant, heard: &Frame<'_>, commands: &mut impl Commands,
+            completions: &mut VecDeque<Completion>, recorder: &mut Recorder<Arc<Line>>
+        ) {}
+        /// Interfaces may have come or gone.
+        fn check_carriers(self: &mut Self, shared: &Shared) {}
+        /// A path to that target was found: perhaps one more link.
+        fn offer(self: &mut Self, now: Instant, found: &Found) {}
+        /// Whether there is something for [`Link::take_survey`].
+        fn has_news(self: &Self) -> bool {
+            false
+        }
+        /// Takes what has become of the target's addresses and of links to them.
+        fn take_survey(self: &mut Self) -> Option<Survey> {
+            None
+        }
+        /// From now on its frames are sealed, and others are dropped.
+        fn seal(self: &mut Self, secret: &FrameSecret) -> Result<(), LinkError> {
+            Err(LinkError::Closed) // there are none
+        }
+        /// Most bytes of a command's data, in whole pages.
+        fn data_bytes_max(self: &Self) -> u32 {
+            u32::MAX
+        }
         /// What must be known to end it for good when it was given up; nothing if that needs nothing.
         fn earlier(self: &Self) -> Option<EarlierLane> {
             None

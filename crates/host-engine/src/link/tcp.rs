@@ -2,9 +2,9 @@
 
 use super::recording::record;
 use super::{LinkError, Shared, Transport};
-use crate::requests::{Ending, HasEnded, LaneRequests};
+use crate::commands::{Commands, Ending, HasEnded};
 use roadtrain_host_proto::qpair::{Data, Qpair, RxEvent};
-use roadtrain_proto::policy::{Batcher, Urgency};
+use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::Record;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Received, Rest, RxBuffer};
@@ -99,12 +99,12 @@ impl Transport for TcpLink {
 
     fn receive<'a>(
         &mut self,
-        requests: &mut LaneRequests,
+        commands: &mut impl Commands,
         rx: &'a mut RxBuffer,
         limit: usize,
     ) -> Result<(Heard, Option<Rest<'a>>), LinkError> {
         let wanted = self.qpair.wanted();
-        let place = wanted.and_then(|(slot, offset, length)| requests.place(slot, offset, length));
+        let place = wanted.and_then(|(slot, offset, length)| commands.place(slot, offset, length));
         // SAFETY: `place` lies in a buffer that its flight owns, and nothing else touches now.
         let received = unsafe { self.connection.receive(rx, place, limit) }?;
         match received {
@@ -124,7 +124,7 @@ impl Transport for TcpLink {
 
     fn parse<'a>(
         &mut self,
-        requests: &mut LaneRequests,
+        commands: &mut impl Commands,
         shared: &mut Shared,
         mut rest: Rest<'a>,
         batch: usize,
@@ -144,14 +144,14 @@ impl Transport for TcpLink {
             match event {
                 RxEvent::Ready => {}
                 RxEvent::Data { slot, offset, start, length } => {
-                    requests.fill(slot, offset, &input[start..start + length as usize]);
+                    commands.fill(slot, offset, &input[start..start + length as usize]);
                 }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
                     let end = Ending { cqe, data_intact, blocked };
                     last = None;
-                    let ended = requests.end(slot, &end, shared.now, &mut shared.completions);
+                    let ended = commands.end(slot, &end, shared.now, &mut shared.completions);
                     let Some(HasEnded { bytes, latency_ns }) = ended else { continue };
                     self.connection.stats.requests += 1;
                     self.connection.stats.data_bytes += bytes;
@@ -175,10 +175,10 @@ impl Transport for TcpLink {
         Ok(Some(rest))
     }
 
-    fn flush(&mut self, requests: &LaneRequests, shared: &mut Shared) -> Result<(), LinkError> {
+    fn flush(&mut self, commands: &impl Commands, shared: &mut Shared) -> Result<(), LinkError> {
         while self.is_due(shared.now) {
             let place =
-                |slot, offset, length| requests.data(slot, offset, length).map(<[u8]>::as_ptr);
+                |slot, offset, length| commands.data(slot, offset, length).map(<[u8]>::as_ptr);
             // SAFETY: the buffer stays with its flight, with a deferred completion, or with a request that is tried again
             // and does not leave the lane, until the caravan has left.
             let mut writer = unsafe { GatherWriter::new(&mut shared.gather, place) };
@@ -200,11 +200,25 @@ impl Transport for TcpLink {
         Ok(())
     }
 
+    fn is_ready(&self) -> bool {
+        self.qpair.is_ready()
+    }
+
+    fn begin(&mut self, in_capsule_bytes: u32, policy: PolicyConfig) {
+        self.qpair.set_in_capsule_bytes(in_capsule_bytes);
+        self.qpair.set_policy(policy);
+    }
+
+    /// Closes the socket when it is dropped, and does not reset it.
+    fn close(&mut self) {
+        self.connection.stream.linger_on_close();
+    }
+
     /// Nothing of it is under way: it may be closed. With anything left it is reset, as it is however this process
     /// ends.
     fn part(&mut self, _shared: &mut Shared) {
         if self.qpair.in_flight() == 0 && !self.is_blocked() {
-            self.connection.stream.linger_on_close();
+            self.close();
         }
     }
 

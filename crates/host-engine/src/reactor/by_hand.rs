@@ -3,8 +3,8 @@
 use super::{Order, Parts, Reactor, Running};
 use crate::admin::Admin;
 use crate::api::{Class, Front, Turn};
-use crate::blocking::BlockingQpair;
 use crate::config::HostConfig;
+use crate::connect::connect_admin;
 use crate::counters::LaneCounters;
 use crate::ether::Ports;
 use crate::link::Link;
@@ -33,7 +33,7 @@ impl Connected {
         let connect = |number: u32| {
             let entries = config.queue_entries;
             let mut lane =
-                BlockingQpair::connect_admin(config, entries, None, &mut Fence::default()).unwrap();
+                connect_admin(config, entries, None, &mut Fence::default()).unwrap().queue;
             let (qid, sqsize) = (number as u16 + 1, entries - 1);
             // As hosts do.
             let cattr = cattr::DISABLE_SQ_FLOW_CONTROL;
@@ -44,9 +44,9 @@ impl Connected {
                 &config.subsystem_nqn,
                 &config.host_nqn,
             );
-            let cqe = lane.command(&connect.emit(), names.as_bytes(), &mut []).unwrap();
+            let (cqe, _) = lane.command(&connect.emit(), names.as_bytes(), 0).unwrap();
             assert!(cqe.status().is_success(), "{}", cqe.status());
-            lane.wire.into_link(info.in_capsule_bytes, config.policy).unwrap()
+            lane.into_link(info.in_capsule_bytes, config.policy).unwrap()
         };
         let links = (0..config.lanes).map(connect).collect();
         Connected { _admin: admin, links }

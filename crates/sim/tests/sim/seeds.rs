@@ -3,7 +3,7 @@
 use crate::common::{assert_repeatable, sum_of, sum_of_seeds};
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::plan::{Plan, Sabotage};
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::runs::{Lanes, Runs};
 use roadtrain_sim::scenario::{authenticating, killing, losing, losing_in_turn};
 use roadtrain_sim::{run, run_changed};
 use roadtrain_wire::status::Status;
@@ -211,6 +211,12 @@ fn requests_do_not_go_to_another_namespace() {
 fn pauses_as_long_as_the_keep_alive_timeout_are_survived() {
     let Some(sum) = sum_of("pausing", Lanes::Tcp, 60) else { return };
     sum.at_least([(sum.target.expired, 10), (sum.tally.succeeded, 5_000)]);
+}
+
+/// A path whose old writes have ended goes on with what has waited for them, though nothing else is due.
+#[test]
+fn what_waited_for_old_writes_goes_on_at_once() {
+    Runs::of("drawn", Lanes::Tcp).unwrap().run(3_871_591_641).unwrap();
 }
 
 #[test]

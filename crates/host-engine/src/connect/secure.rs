@@ -1,8 +1,8 @@
-//! The handshake of TLS, by blocking calls.
+//! The handshake of TLS, by calls that wait.
 
-use super::{wait_readable, wait_writable, waiting};
+use super::waiting;
 use crate::link::LinkError;
-use crate::stopping;
+use crate::stopping::{self, wait_readable};
 use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::time::TimeLimit;
 use roadtrain_reactor::stream::Stream;
@@ -10,7 +10,7 @@ use roadtrain_system::clock;
 use roadtrain_tls::Handshake;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 use tracing::debug;
 
@@ -56,6 +56,15 @@ fn wait<T>(limit: &mut TimeLimit, wait: impl FnOnce(Duration) -> io::Result<T>) 
     match stopping::limit(limit.left(clock::now())).is_zero() {
         true => Err(io::Error::new(ErrorKind::TimedOut, "no end of the TLS handshake in time")),
         false => waiting(limit, wait),
+    }
+}
+
+/// Waits until `fd` can be written to.
+fn wait_writable(fd: RawFd, timeout: Duration) -> io::Result<()> {
+    let mut polls = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+    match stopping::poll(&mut polls, timeout)? {
+        true => Ok(()),
+        false => Err(io::Error::new(ErrorKind::TimedOut, "the target does not take data")),
     }
 }
 

@@ -1,0 +1,330 @@
+//! A queue pair whose commands are run one by one, by calls that wait: the admin queue, and queues that are being
+//! connected. What carries it is a [`Link`], as for a lane of a reactor.
+
+mod pending;
+#[cfg(test)]
+mod tests;
+
+use super::ether::{Found, Heard, Ports, Survey};
+use super::link::{Link, LinkError, Shared};
+use super::stopping;
+use pending::Pending;
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_host_proto::qpair::Data;
+use roadtrain_proto::policy::{PolicyConfig, Urgency};
+use roadtrain_proto::security::FrameSecret;
+use roadtrain_reactor::connection::RxBuffer;
+use roadtrain_system::clock;
+use roadtrain_wire::cqe::Cqe;
+use roadtrain_wire::sqe::Sqe;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+/// Bytes received at once.
+const RX_BYTES: usize = 64 << 10;
+/// Completions handled before more is received.
+const BATCH: usize = 64;
+/// Most receives of a turn, so that a peer that sends without end is not followed for ever.
+const RECEIVES_MAX: usize = 16;
+/// Most frames taken from a port at once.
+const FRAMES: usize = 64;
+
+/// A connected queue pair.
+pub(crate) struct CommandQueue {
+    /// `None`: handed over to a lane.
+    link: Option<Link>,
+    commands: Pending,
+    shared: Shared,
+    rx: RxBuffer,
+    /// The last turn has left something to be received.
+    has_more: bool,
+    /// Why the connection is over; the completions that came before are handed out first.
+    ended: Option<LinkError>,
+    timeout: Duration,
+}
+
+impl CommandQueue {
+    /// Takes over a new connection with its `ports`, if it has any. No call waits longer than `timeout`.
+    ///
+    /// # Errors
+    /// The system's: no memory.
+    pub(super) fn new(link: Link, ports: Ports, timeout: Duration) -> io::Result<Self> {
+        Ok(CommandQueue {
+            link: Some(link),
+            commands: Pending::default(),
+            shared: Shared::new(ports, Default::default(), Default::default()),
+            rx: RxBuffer::small(RX_BYTES)?,
+            has_more: false,
+            ended: None,
+            timeout,
+        })
+    }
+
+    /// Waits until commands may be sent, but no longer than `within`.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(super) fn await_ready(&mut self, within: Duration) -> Result<(), LinkError> {
+        let deadline = Instant::now() + within;
+        loop {
+            self.turn()?;
+            if self.link.as_ref().is_some_and(Link::is_ready) {
+                return Ok(());
+            }
+            if !self.sleep_until(deadline)? {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+    }
+
+    /// Its socket, if it has one of its own.
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        self.link.as_ref().and_then(Link::fd)
+    }
+
+    /// Most bytes of a command's data, in whole pages.
+    pub(crate) fn data_bytes_max(&self) -> u32 {
+        self.link.as_ref().map_or(0, Link::data_bytes_max)
+    }
+
+    /// Longest wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sets it from now on.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    // ---- Commands ----
+
+    /// Runs a command: sends `out`, waits for the completion and for `bytes_in` bytes of data.
+    ///
+    /// # Errors
+    /// The connection's; a status that is an error is not one.
+    pub(crate) fn command(
+        &mut self,
+        sqe: &Sqe,
+        out: &[u8],
+        bytes_in: u32,
+    ) -> Result<(Cqe, Vec<u8>), LinkError> {
+        let slot = self.submit(sqe, out, bytes_in)?;
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let turned = self.turn();
+            if let Some(completed) = self.commands.take(slot) {
+                self.ended = turned.err();
+                return Ok((completed.cqe, completed.input));
+            }
+            turned?;
+            if !self.sleep_until(deadline)? {
+                let text = format!("no answer within {:?}", self.timeout);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
+            }
+        }
+    }
+
+    /// Sends a command without waiting for its completion: see [`CommandQueue::next_event`].
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<u16, LinkError> {
+        let slot = self.submit(sqe, &[], 0)?;
+        self.turn()?;
+        Ok(slot)
+    }
+
+    /// The next completion of a posted command, if one has come; does not wait.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn next_event(&mut self) -> Result<Option<(u16, Cqe)>, LinkError> {
+        let turned = self.turn();
+        if let Some(completed) = self.commands.take_first() {
+            self.ended = turned.err();
+            return Ok(Some((completed.slot, completed.cqe)));
+        }
+        turned.map(|()| None)
+    }
+
+    /// Waits until a completion or news of links have come, `other` is readable, or time is up.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn wait(&mut self, other: RawFd, timeout: Duration) -> Result<(), LinkError> {
+        let end = Instant::now() + timeout;
+        loop {
+            let turned = self.turn();
+            if self.commands.has_completed() {
+                self.ended = turned.err();
+                return Ok(());
+            }
+            turned?;
+            let left = stopping::limit(end.saturating_duration_since(Instant::now()));
+            if self.link.as_ref().is_some_and(Link::has_news) || left.is_zero() {
+                return Ok(());
+            }
+            if self.sleep(Some(other), left)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn submit(&mut self, sqe: &Sqe, out: &[u8], bytes_in: u32) -> Result<u16, LinkError> {
+        let data = match (out.len(), bytes_in) {
+            (0, 0) => Data::None,
+            (0, bytes) => Data::In(bytes),
+            (bytes, _) => Data::Out(bytes as u32),
+        };
+        let link = self.link.as_mut().ok_or(LinkError::Closed)?;
+        let slot = link.submit(clock::now(), sqe, data, Urgency::Urgent);
+        let slot = slot.ok_or_else(|| io::Error::other("admin queue full"))?;
+        self.commands.begin(slot, out.to_vec(), vec![0; bytes_in as usize]);
+        Ok(slot)
+    }
+
+    // ---- Turns ----
+
+    /// Handles what has come, and sends what waits. A peer that breaks the protocol is told so.
+    fn turn(&mut self) -> Result<(), LinkError> {
+        if let Some(error) = self.ended.take() {
+            return Err(error);
+        }
+        self.shared.now = clock::now();
+        let received = self.receive();
+        let sent = self.send();
+        received.and(sent)
+    }
+
+    fn receive(&mut self) -> Result<(), LinkError> {
+        self.receive_frames();
+        let CommandQueue { link: Some(link), commands, shared, rx, has_more, .. } = self else {
+            return Err(LinkError::Closed);
+        };
+        *has_more = false;
+        for _ in 0..RECEIVES_MAX {
+            let (heard, mut rest) = link.receive(commands, rx, RX_BYTES)?;
+            while let Some(bytes) = rest {
+                rest = link.parse(commands, shared, bytes, BATCH)?;
+            }
+            if !heard.something {
+                return Ok(());
+            }
+        }
+        *has_more = true;
+        Ok(())
+    }
+
+    fn receive_frames(&mut self) {
+        let CommandQueue { link: Some(link), commands, shared, .. } = self else { return };
+        let Shared { ports, now, completions, recorder, .. } = shared;
+        let mut deliver = |heard: &Heard<'_>| {
+            link.hear(*now, heard, commands, completions, recorder);
+        };
+        for port in 0..ports.len() {
+            let full = |_: &usize| ports.receive(port, FRAMES, &mut deliver) == FRAMES;
+            (0..RECEIVES_MAX).take_while(full).for_each(drop);
+        }
+    }
+
+    fn send(&mut self) -> Result<(), LinkError> {
+        let CommandQueue { link: Some(link), commands, shared, .. } = self else {
+            return Err(LinkError::Closed);
+        };
+        link.resume()?;
+        link.check_carriers(shared);
+        let ended = link.end_turn(shared);
+        let flushed = link.flush(commands, shared);
+        shared.ports.flush();
+        if !link.is_blocked() {
+            commands.forget_sent();
+        }
+        ended.and(flushed)
+    }
+
+    /// Waits until there may be something to do; `false`: it is too late for that.
+    fn sleep_until(&mut self, deadline: Instant) -> io::Result<bool> {
+        let left = stopping::limit(deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Ok(false);
+        }
+        self.sleep(None, left)?;
+        Ok(true)
+    }
+
+    /// Waits until the connection or `other` is readable, or the link has something to do by itself; returns true if
+    /// `other` is.
+    fn sleep(&mut self, other: Option<RawFd>, timeout: Duration) -> io::Result<bool> {
+        let Some(link) = self.link.as_mut().filter(|_| !self.has_more) else { return Ok(false) };
+        let due = link.deadline().map(|at| at.since(clock::now()));
+        let wait = due.map_or(timeout, |due| due.min(timeout));
+        let Some(fd) = link.fd() else { return self.shared.ports.wait(other, wait) };
+        let blocked = if link.is_blocked() { libc::POLLOUT } else { 0 };
+        let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polls = vec![watch(fd, libc::POLLIN | blocked)];
+        polls.extend(other.map(|fd| watch(fd, libc::POLLIN)));
+        stopping::poll(&mut polls, wait)?;
+        Ok(polls.get(1).is_some_and(|poll| poll.revents != 0))
+    }
+
+    // ---- Ethernet ----
+
+    /// Takes what has become of the target's addresses and of links to them.
+    pub(crate) fn take_survey(&mut self) -> Option<Survey> {
+        self.link.as_mut()?.take_survey()
+    }
+
+    /// Adds a path to that target, if the queue has none such.
+    pub(crate) fn offer(&mut self, found: &Found) {
+        if let Some(link) = &mut self.link {
+            link.offer(clock::now(), found);
+        }
+    }
+
+    /// From now on its frames are sealed, and others are dropped.
+    ///
+    /// # Errors
+    /// There are none, or the cipher fails.
+    pub(crate) fn seal(&mut self, secret: &FrameSecret) -> Result<(), LinkError> {
+        self.link.as_mut().ok_or(LinkError::Closed)?.seal(secret)
+    }
+
+    // ---- The end ----
+
+    /// Hands an idle connection over to a lane.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(crate) fn into_link(
+        mut self,
+        in_capsule_bytes: u32,
+        policy: PolicyConfig,
+    ) -> Result<Link, LinkError> {
+        let mut link = self.link.take().ok_or(LinkError::Closed)?;
+        link.begin(in_capsule_bytes, policy);
+        Ok(link)
+    }
+
+    /// Ends abruptly: nothing sent before reaches the target's application any more, or the `fence` will see to it.
+    pub(crate) fn reset(self, fence: &mut Fence) {
+        self.link.iter().filter_map(Link::earlier).for_each(|lane| fence.add(lane));
+    }
+
+    /// Ends in order, when everything has been answered.
+    pub(crate) fn close(mut self) {
+        if let Some(link) = &mut self.link {
+            link.close();
+        }
+    }
+}
+
+impl Drop for CommandQueue {
+    fn drop(&mut self) {
+        if let Some(mut link) = self.link.take() {
+            self.shared.now = clock::now();
+            link.end(&mut self.shared);
+        }
+    }
+}

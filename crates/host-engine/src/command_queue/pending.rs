@@ -1,0 +1,102 @@
+//! Commands under way, with their data, and those that have completed.
+
+use crate::api::Completion;
+use crate::commands::{Commands, Ending, HasEnded};
+use crate::ether::Source;
+use roadtrain_proto::time::Instant;
+use roadtrain_reactor::connection::Place;
+use roadtrain_wire::cqe::Cqe;
+use std::collections::VecDeque;
+
+/// A command that has completed.
+pub(super) struct Completed {
+    pub(super) slot: u16,
+    pub(super) cqe: Cqe,
+    /// Data that the target has sent.
+    pub(super) input: Vec<u8>,
+}
+
+/// Data of a command, whichever way it goes.
+struct CommandData {
+    out: Vec<u8>,
+    input: Vec<u8>,
+}
+
+/// The commands of a queue.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// By slot.
+    slots: Vec<Option<CommandData>>,
+    completed: VecDeque<Completed>,
+    /// Data of completed commands that the kernel may not have taken yet.
+    sent: Vec<Vec<u8>>,
+}
+
+impl Pending {
+    /// A command was submitted.
+    pub(super) fn begin(&mut self, slot: u16, out: Vec<u8>, input: Vec<u8>) {
+        let slot = usize::from(slot);
+        let slots = self.slots.len().max(slot + 1);
+        self.slots.resize_with(slots, || None);
+        self.slots[slot] = Some(CommandData { out, input });
+    }
+
+    /// Takes the completion of the command that has that slot.
+    pub(super) fn take(&mut self, slot: u16) -> Option<Completed> {
+        let at = self.completed.iter().position(|completed| completed.slot == slot)?;
+        self.completed.remove(at)
+    }
+
+    /// Takes the completion that came first.
+    pub(super) fn take_first(&mut self) -> Option<Completed> {
+        self.completed.pop_front()
+    }
+
+    pub(super) fn has_completed(&self) -> bool {
+        !self.completed.is_empty()
+    }
+
+    /// Nothing is being sent: data of completed commands is not needed any more.
+    pub(super) fn forget_sent(&mut self) {
+        self.sent.clear();
+    }
+
+    fn get_mut(&mut self, slot: u16) -> Option<&mut CommandData> {
+        self.slots.get_mut(usize::from(slot))?.as_mut()
+    }
+}
+
+impl Source for Pending {
+    fn data(&self, slot: u16, offset: u32, length: u32) -> Option<&[u8]> {
+        let data = self.slots.get(usize::from(slot))?.as_ref()?;
+        data.out.get(offset as usize..)?.get(..length as usize)
+    }
+}
+
+impl Commands for Pending {
+    fn place(&mut self, slot: u16, offset: u32, length: u32) -> Option<Place> {
+        let input = &mut self.get_mut(slot)?.input;
+        let place = input.get_mut(offset as usize..)?.get_mut(..length as usize)?;
+        Some(Place { data: place.as_mut_ptr(), length: place.len() })
+    }
+
+    fn fill(&mut self, slot: u16, offset: u32, data: &[u8]) {
+        if let Some(command) = self.get_mut(slot) {
+            command.input[offset as usize..][..data.len()].copy_from_slice(data);
+        }
+    }
+
+    /// Nobody counts these commands, or records them.
+    fn end(
+        &mut self,
+        slot: u16,
+        end: &Ending,
+        _: Instant,
+        _: &mut VecDeque<Completion>,
+    ) -> Option<HasEnded> {
+        let CommandData { out, input } = self.slots.get_mut(usize::from(slot))?.take()?;
+        self.completed.push_back(Completed { slot, cqe: end.cqe, input });
+        self.sent.push(out);
+        None
+    }
+}

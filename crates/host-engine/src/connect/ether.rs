@@ -1,0 +1,114 @@
+//! A lane straight on Ethernet, over ports of its own until a reactor takes it over.
+
+use crate::address::Address;
+use crate::command_queue::CommandQueue;
+use crate::config::HostConfig;
+use crate::ether::{
+    EtherAddress, Joining, Path, Ports, Target, Whereabouts, beside, end_lanes, find, join, probe,
+};
+use crate::link::ether::EtherLink;
+use crate::link::{Link, LinkError};
+use roadtrain_ether_proto::fence::Fence;
+use roadtrain_system::clock;
+use std::time::Duration;
+
+/// Number of the admin queue's lane.
+const ADMIN: u16 = u16::MAX;
+/// Most bytes of a request's data.
+const DATA_BYTES_MAX: u32 = 1 << 20;
+/// About how much memory frames that arrive may take.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// A lane of which nothing was heard for so long is over, unless the keep-alive timeout is longer.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The way to a target.
+pub(crate) struct Origin {
+    /// Which target.
+    endpoint: [u8; 16],
+    paths: Vec<Path>,
+    pub(super) interfaces: Vec<String>,
+}
+
+impl Origin {
+    pub(super) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
+        let Address::Ether(address) = &config.address else { return None };
+        let (address, nqn) = (address.clone(), config.subsystem_nqn.clone());
+        Some(Whereabouts { address, nqn, endpoint: self.endpoint })
+    }
+}
+
+/// Finds the target and makes the admin queue's lane, when the `fence` has ended earlier lanes.
+pub(super) fn connect_admin(
+    address: &EtherAddress,
+    config: &HostConfig,
+    entries: u16,
+    fence: &mut Fence,
+) -> Result<(CommandQueue, Origin), LinkError> {
+    let mut ports = open_ports(address)?;
+    let origin = find_target(&mut ports, address, &config.subsystem_nqn, fence)?;
+    let queue = connect(&origin, (address, ports), config, entries, None)?;
+    Ok((queue, origin))
+}
+
+/// Makes lane `number` to the target that was found.
+pub(super) fn connect_lane(
+    origin: &Origin,
+    config: &HostConfig,
+    entries: u16,
+    number: u16,
+) -> Result<CommandQueue, LinkError> {
+    let Address::Ether(address) = &config.address else { return Err(LinkError::Closed) };
+    connect(origin, (address, open_ports(address)?), config, entries, Some(number))
+}
+
+fn open_ports(address: &EtherAddress) -> Result<Ports, LinkError> {
+    Ports::open(address, &beside(&address.port, RECEIVE_BYTES))
+}
+
+/// Makes a lane; `None`: the admin queue's.
+fn connect(
+    origin: &Origin,
+    (address, mut ports): (&EtherAddress, Ports),
+    config: &HostConfig,
+    entries: u16,
+    number: Option<u16>,
+) -> Result<CommandQueue, LinkError> {
+    let joining = Joining {
+        endpoint: origin.endpoint,
+        nqn: config.subsystem_nqn.as_str().into(),
+        number: number.unwrap_or(ADMIN),
+        entries,
+        data_bytes_max: DATA_BYTES_MAX,
+        packing: address.packing,
+        body_crc: config.digests.data,
+        silence_max: match number {
+            // It asks when nothing comes; without it the target ends the controller after that time.
+            None if !config.keep_alive.is_zero() => config.keep_alive,
+            _ => SILENCE.max(config.keep_alive),
+        },
+    };
+    let lane = join(&mut ports, &origin.paths, &joining)?;
+    let link = EtherLink::new(lane, address.seal_limits, number.is_none());
+    Ok(CommandQueue::new(Link::Ether(link), ports, config.timeout)?)
+}
+
+/// The way to the target that earlier lanes went to, if it is there; they have ended then.
+fn find_target(
+    ports: &mut Ports,
+    address: &EtherAddress,
+    nqn: &str,
+    fence: &mut Fence,
+) -> Result<Origin, LinkError> {
+    if fence.endpoints().is_empty() {
+        ports.report(); // once, not whenever it is tried again
+    }
+    let Target { endpoint, offered, there } = find(ports, nqn, &fence.endpoints())?;
+    let routes: Vec<_> = offered.iter().map(|path| path.route).collect();
+    fence.begin(clock::now(), endpoint, &routes, &there);
+    end_lanes(fence, ports)?;
+    let mut paths = Vec::new();
+    for path in offered {
+        paths.extend(probe(ports, path)?);
+    }
+    Ok(Origin { endpoint, paths, interfaces: address.interfaces.clone() })
+}
