@@ -73,7 +73,7 @@ is_broken_from_outside() {
 # guest [-e NAME=VALUE]... SCRIPT: runs it in the guest and ends with its status. $port and $nqn are known to it as PORT
 # and NQN.
 guest() {
-    local vars=("PORT=${port-}" "NQN=${nqn-}") option OPTIND=1 OPTARG job status output limit=$((SECONDS + 1200))
+    local vars=("PORT=${port-}" "NQN=${nqn-}") option OPTIND=1 OPTARG job status output limit=$((SECONDS + 2400))
     while getopts e: option; do vars+=("$OPTARG"); done
     shift $((OPTIND - 1))
     [ -n "${guest_vm-}" ] || fail 'there is no guest'
@@ -92,7 +92,7 @@ guest() {
     until [ -e "$job/status" ]; do
         cat <&"$output"
         alive "$guest_vm" || { cp "$guest/console.log" "$work"; fail 'the guest died'; }
-        [ $SECONDS -lt $limit ] || { cp "$guest/console.log" "$work"; fail 'the script did not end within 1200 s'; }
+        [ $SECONDS -lt $limit ] || { cp "$guest/console.log" "$work"; fail 'the script did not end within 2400 s'; }
         sleep 0.1
     done
     cat <&"$output"

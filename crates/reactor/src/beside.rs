@@ -14,7 +14,7 @@
 use crate::turns::{Reactor, RxBuffers, TURNS_PER_CHECK, handle_completion, poll_inbox, spins};
 use roadtrain_proto::time::Instant;
 use roadtrain_system::clock;
-use roadtrain_system::ring::Role;
+use roadtrain_system::ring::{RingCqe, Role};
 use std::io;
 use std::mem;
 use std::time::Duration;
@@ -98,10 +98,14 @@ impl<A: Reactor, B: Reactor> Both<'_, A, B> {
         self.with_second(|second| second.poll_lanes(work_too));
     }
 
-    /// Submits without a wait, and handles what has completed.
+    /// Submits without a wait, and handles what has completed, after the time.
     fn submit(&mut self) -> io::Result<()> {
         self.first.core().1.submit_and_wait(0, None)?;
-        self.handle_completions();
+        if let Some(first) = self.first.core().1.next_completion() {
+            self.set_now(clock::now());
+            self.handle_completion(first);
+            self.handle_completions();
+        }
         Ok(())
     }
 
@@ -126,10 +130,14 @@ impl<A: Reactor, B: Reactor> Both<'_, A, B> {
 
     fn handle_completions(&mut self) {
         while let Some(cqe) = self.first.core().1.next_completion() {
-            match cqe.role {
-                Role::First => handle_completion(self.first, cqe),
-                Role::Second => self.with_second(|second| handle_completion(second, cqe)),
-            }
+            self.handle_completion(cqe);
+        }
+    }
+
+    fn handle_completion(&mut self, cqe: RingCqe) {
+        match cqe.role {
+            Role::First => handle_completion(self.first, cqe),
+            Role::Second => self.with_second(|second| handle_completion(second, cqe)),
         }
     }
 }

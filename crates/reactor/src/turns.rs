@@ -144,30 +144,38 @@ pub fn step<R: Reactor>(reactor: &mut R, turns: u32, rx: &mut RxBuffers) -> io::
 fn check_ring<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     if reactor.has_work() {
         reactor.poll_lanes(true);
-        reactor.core().1.submit_and_wait(0, None)?;
-        handle_completions(reactor);
-        return Ok(());
+        return submit(reactor);
     }
     let (spins, due) = spins(reactor);
     if spins {
-        reactor.core().1.submit_and_wait(0, None)?;
-        handle_completions(reactor);
+        submit(reactor)?;
         reactor.check_lanes();
         return Ok(());
     }
     reactor.poll_lanes(false);
     let timeout = due.map(|due| due.since(clock::now()));
     if timeout == Some(Duration::ZERO) {
-        reactor.core().1.submit_and_wait(0, None)?;
-    } else {
-        reactor.poll_ports();
-        let (core, ring) = reactor.core();
-        core.waits.sleep(|| ring.submit_and_sleep(timeout))?;
-        let now = clock::now();
-        core.waits.woke(now);
-        reactor.set_now(now); // for what has completed
+        return submit(reactor);
     }
+    reactor.poll_ports();
+    let (core, ring) = reactor.core();
+    core.waits.sleep(|| ring.submit_and_sleep(timeout))?;
+    let now = clock::now();
+    core.waits.woke(now);
+    reactor.set_now(now); // for what has completed
     handle_completions(reactor);
+    Ok(())
+}
+
+/// Submits without a wait, and handles what has completed. The time comes first: a thread that stood still notices that
+/// before it goes on with anything.
+fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
+    reactor.core().1.submit_and_wait(0, None)?;
+    if let Some(first) = reactor.core().1.next_completion() {
+        reactor.set_now(clock::now());
+        handle_completion(reactor, first);
+        handle_completions(reactor);
+    }
     Ok(())
 }
 
@@ -232,4 +240,94 @@ pub(crate) fn handle_completion<R: Reactor>(reactor: &mut R, cqe: RingCqe) {
 pub(crate) fn poll_inbox<R: Reactor>(reactor: &mut R) {
     let (core, ring) = reactor.core();
     event::poll(ring, core.inbox.fd(), libc::POLLIN, mark(event::INBOX, 0, 0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roadtrain_system::mailbox::mailbox;
+    use std::thread;
+
+    /// A reactor that has always something to do, and takes note of the time at which it takes messages.
+    struct Busy {
+        core: Core<()>,
+        ring: Ring,
+        now: Instant,
+        taken_at: Option<Instant>,
+    }
+
+    impl Reactor for Busy {
+        type Message = ();
+
+        fn core(&mut self) -> (&mut Core<()>, &mut Ring) {
+            (&mut self.core, &mut self.ring)
+        }
+
+        fn is_over(&self) -> bool {
+            false
+        }
+
+        fn is_all_busy(&self) -> bool {
+            false
+        }
+
+        fn has_work(&self) -> bool {
+            true
+        }
+
+        fn expects(&self) -> bool {
+            false
+        }
+
+        fn deadline(&mut self) -> Option<Instant> {
+            None
+        }
+
+        fn poll_lanes(&mut self, _: bool) {}
+
+        fn poll_ports(&mut self) {}
+
+        fn check_lanes(&mut self) {}
+
+        fn lanes(&self) -> usize {
+            0
+        }
+
+        fn batching(&self) -> Batching {
+            Batching::default()
+        }
+
+        fn set_now(&mut self, now: Instant) {
+            self.now = now;
+        }
+
+        fn completed(&mut self, _: &UserData, _: RingCqe) {}
+
+        fn obey(&mut self, (): ()) {
+            self.taken_at.get_or_insert(self.now);
+        }
+
+        fn turn(&mut self, _: &mut RxBuffers) {}
+    }
+
+    /// Completions and messages go on with commands: a thread that stood still has to notice that before.
+    #[test]
+    fn a_busy_reactor_knows_the_time_before_it_goes_on_with_anything() {
+        let (outbox, inbox) = mailbox().unwrap();
+        let core = Core::new(inbox, Waiting::default(), Default::default(), false).unwrap();
+        let ring = Ring::wide(8).unwrap();
+        let mut busy = Busy { core, ring, now: Instant::default(), taken_at: None };
+        let mut rx = begin(&mut busy).unwrap();
+        step(&mut busy, 1, &mut rx).unwrap();
+        thread::sleep(Duration::from_millis(1));
+        let sent_at = clock::now();
+        outbox.send(());
+        let taken_at = loop {
+            step(&mut busy, 2, &mut rx).unwrap();
+            if let Some(at) = busy.taken_at {
+                break at;
+            }
+        };
+        assert!(taken_at >= sent_at, "taken at the time of the turn before");
+    }
 }

@@ -139,8 +139,8 @@ pub(crate) struct Turn<'a, T: Transport> {
 }
 
 impl<T: Transport> Turn<'_, T> {
-    /// One turn: everything that has arrived or ended by now.
-    pub(crate) fn run(&mut self) {
+    /// The time is another one: before anything goes on the reactor notices that it stood still.
+    pub(crate) fn begin(&mut self) {
         if let Some(pause) = self.reactor.pauses.begin_turn(self.now)
             && self.plan.sabotage != Some(Sabotage::LateCheck)
         {
@@ -148,6 +148,10 @@ impl<T: Transport> Turn<'_, T> {
             service::check_after_pause(self, pause);
         }
         self.reactor.is_paused = false;
+    }
+
+    /// One turn: everything that has arrived or ended by now.
+    pub(crate) fn run(&mut self) {
         self.take_messages();
         for conn in self.connections() {
             self.receive(conn);

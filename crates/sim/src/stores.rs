@@ -112,6 +112,8 @@ pub struct Stores {
     entry_last: u64,
     /// By the disk's number.
     parts: BTreeMap<u64, Part>,
+    /// Completions of reactors that stand still.
+    untaken: Vec<Done>,
     /// Commands that are alone with their blocks.
     exclusion: Exclusion,
     plan: Plan,
@@ -136,6 +138,7 @@ impl Stores {
             entries: BTreeMap::new(),
             entry_last: 0,
             parts: BTreeMap::new(),
+            untaken: Vec::new(),
             exclusion: Exclusion::new(plan.reactors.count),
             plan: plan.clone(),
             rng,
@@ -197,6 +200,7 @@ impl Stores {
         }
         self.entries.clear();
         self.parts.clear();
+        self.untaken.clear();
         self.exclusion = Exclusion::new(self.plan.reactors.count);
         self.flushes = flushes(&self.plan, self.marks_file.crash());
         self.stability = self.flushes.stability.clone();
@@ -210,11 +214,23 @@ impl Stores {
         self.disk.next_at().into_iter().chain(self.marks_file.next_at()).min()
     }
 
-    /// Advances to `now`: commands that have ended by then.
-    pub(crate) fn advance(&mut self, now: Instant) -> Vec<Ended> {
+    /// Advances to `now`: commands that have ended by then. A reactor that stands still takes no completion.
+    pub(crate) fn advance(
+        &mut self,
+        now: Instant,
+        is_running: impl Fn(usize) -> bool,
+    ) -> Vec<Ended> {
         self.flushes.now.set(now);
         let mut ended = Vec::new();
-        for Done { task, result, lost, is_unforced } in self.disk.advance(now) {
+        let mut done = std::mem::take(&mut self.untaken);
+        done.extend(self.disk.advance(now));
+        for done in done {
+            let entry = self.parts.get(&done.task).and_then(|part| self.entries.get(&part.entry));
+            if entry.is_some_and(|entry| !is_running(entry.reactor)) {
+                self.untaken.push(done);
+                continue;
+            }
+            let Done { task, result, lost, is_unforced } = done;
             let Some(Part { entry, op, mut buffer }) = self.parts.remove(&task) else { continue };
             let mut is_equal = true;
             if let (Ok(data), Some(buffer)) = (&result, &mut buffer)

@@ -83,7 +83,12 @@ impl<T: Transport> Target<T> {
         if self.down_until.is_some() {
             return;
         }
-        for ended in self.stores.advance(now) {
+        let is_running: Vec<bool> =
+            self.reactors.iter().map(|reactor| now >= reactor.paused_until).collect();
+        for number in (0..is_running.len()).filter(|number| is_running[*number]) {
+            self.turn_of(now, network, number).begin();
+        }
+        for ended in self.stores.advance(now, |reactor| is_running[reactor]) {
             if let Some(its) = self.reactors.iter_mut().find(|reactor| reactor.has(ended.0)) {
                 its.ended(ended);
             }
