@@ -20,32 +20,34 @@
 //! - When the path has not worked for the controller-loss timeout requests fail, until it works again.
 //! - Whatever else it does, a Keep Alive leaves in time between two commands.
 
-mod answers;
+mod action;
 mod beside;
 mod ending;
 mod errands;
 mod express;
 mod fencing;
+mod live;
 mod look_ups;
 mod loss;
 mod transitions;
-mod writes;
 
+pub use action::{Action, Config, Reason};
 pub use beside::Beside;
 pub use look_ups::AskedBy;
 
 use ending::Ending;
-use errands::{Attempt, Errand};
-use fencing::{Lost, end_lost, is_claim};
+use errands::{Attempt, Errands};
+use express::Expresses;
+use fencing::{Lost, end_lost, identity, is_claim};
 use look_ups::LookUps;
-use loss::Failed;
+use loss::Loss;
 use transitions::Transitions;
 
 use super::allocation::Allocation;
-use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo, Wants};
-use super::old_commands::{ControllerSerial, LaneGuard, OldCommands};
+use super::bringup::{self, ControllerInfo, Fencing, NamespaceInfo};
+use super::old_commands::{ControllerSerial, LaneGuard};
 use super::paths::AnaTable;
-use super::pins::{Barred, Pins};
+use super::pins::Pins;
 use super::procedure::{Answer, Ask, Command, Failure, Procedure, Step};
 use super::retry::RetryRules;
 use super::write_verifier::PathWrites;
@@ -54,117 +56,14 @@ use roadtrain_proto::security::TlsPsk;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cqe::Cqe;
 use roadtrain_wire::cross_reset::ControllerInstance;
+use roadtrain_wire::fabrics::fctype;
 use roadtrain_wire::feature::AsyncEvent;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How an association is kept.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// What each path is connected with.
-    pub wants: Wants,
-    /// I/O queues; a controller that grants fewer is not used.
-    pub lanes: u32,
-    /// Express connections at most; a controller that grants fewer queues has fewer.
-    pub expresses: u32,
-    /// First pause before connecting again; doubles up to the longest.
-    pub reconnect_delay: Duration,
-    /// The longest.
-    pub reconnect_delay_max: Duration,
-    /// Requests fail when no path has worked for that long; `None`: they wait for ever.
-    pub controller_loss_timeout: Option<Duration>,
-    /// The same for requests, before that; `None`: they wait for the controller-loss timeout.
-    pub fast_io_fail_timeout: Option<Duration>,
-    /// What another association of the host has, where both lead to the same namespaces ([`super::paths`]). `None`: there
-    /// is no other association.
-    pub beside: Option<Beside>,
-    /// What all associations and lanes of the host share.
-    pub old_commands: OldCommands,
-}
-
-/// Why a path is given up.
-#[derive(Clone, Debug)]
-pub enum Reason<E> {
-    /// A lane has lost its connection.
-    Lane { lane: usize, error: E },
-    /// Its admin queue, or an attempt to connect it.
-    Path(Failure<E>),
-}
-
-/// What the driver is to do.
-#[derive(Debug)]
-pub enum Action<E> {
-    /// Something on a queue of the path: [`Association::answer`].
-    Ask { ask: Ask },
-    /// Send an Asynchronous Event Request on the path's admin queue: [`Association::event`], at any time.
-    Listen { sqe: Sqe },
-    /// Send an Abort on the path's admin queue, and do not wait for its answer: [`Association::aborted`].
-    Abort { sqe: Sqe },
-    /// Give a lane the express connection that was opened for it, as queue `number + 1`.
-    AttachExpress {
-        lane: usize,
-        number: usize,
-        rules: RetryRules,
-        /// What is not to be submitted.
-        barred: Barred,
-        /// What the path's acknowledged writes are noted in.
-        writes: PathWrites,
-        /// The controller knows Disconnect, by which the connection ends without the others.
-        may_close: bool,
-        guard: LaneGuard,
-    },
-    /// The lane gets no express connection, for that reason; what was opened of it is to be ended.
-    RefuseExpress { lane: usize, why: Option<Failure<E>> },
-    /// Give the lanes the connections that were opened for them.
-    Attach {
-        rules: RetryRules,
-        /// What is not to be submitted.
-        barred: Barred,
-        /// What the path's acknowledged writes are noted in.
-        writes: PathWrites,
-        /// What writes have to wait for.
-        guard: LaneGuard,
-    },
-    /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
-    /// of each fails.
-    WritesLost { nsids: Vec<u32> },
-    /// Lanes are not to submit requests for these.
-    SetBarred(Barred),
-    /// What the path's controller can reach, where there are other paths.
-    SetAna { ana: AnaTable },
-    /// Namespaces have been between two ANA states for longer than the path's controller has said (ANATT): they count as
-    /// inaccessible there. Told once.
-    LateTransition { nsids: Vec<u32> },
-    /// [`Association::info`] has changed.
-    Changed,
-    /// Have the controller that the path has lost ended by the other associations: [`Association::end_for`].
-    EndElsewhere { lost: ControllerInstance },
-    /// What has become of a controller that association `owner` has lost. If it has ended, that one is to be told:
-    /// [`Association::fenced`].
-    EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
-    /// What has become of the controller that the path has lost.
-    Fenced { cntlid: u16, fencing: Fencing },
-    /// What blocks are allocated, as [`Association::look_up`] wanted to know; `None`: nobody says.
-    LookedUp { by: AskedBy, found: Option<Allocation> },
-    /// End all connections of the path, abruptly, and answer [`Association::reset`] when they are gone.
-    Reset { why: Reason<E>, was_live: bool },
-    /// A controller that this host has lost executes nothing any more: requests of the path's lanes that waited for it
-    /// may go on, or elsewhere ([`super::requests::Requests::release`]).
-    Release,
-    /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
-    Fail { lane: Option<usize> },
-    /// As [`Action::Fail`] of all lanes, because of the fast-io-fail timeout; [`Association::fail_later`] if another path
-    /// works.
-    FailFast,
-    /// Tell those who submit requests to come to an end: [`Association::ended`].
-    Finish,
-    /// It is over. The connections end in order if the controller was shut down, else abruptly.
-    End {
-        /// What came of the shutdown, where there was one.
-        shut_down: Option<Result<(), Failure<E>>>,
-    },
-}
+/// Shortest wait for an answer.
+const ANSWER_MIN: Duration = Duration::from_millis(500);
 
 /// How it stands with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,12 +125,8 @@ struct Path<E> {
     overdue: VecDeque<(usize, u16)>,
     /// The target has not answered the last Abort.
     is_aborting: bool,
-    /// Lanes that want an express connection.
-    wanting: VecDeque<usize>,
-    /// Lanes that have one or are getting it; its number follows those of lanes.
-    expresses: Vec<Option<usize>>,
-    /// Of these, the one that is on its way.
-    connecting: Option<usize>,
+    /// Express connections: their numbers follow those of lanes.
+    expresses: Expresses,
     /// When the last attempt began.
     began_at: Instant,
     /// The pause after the next attempt that fails.
@@ -253,14 +148,12 @@ pub struct Association<E> {
     pins: Pins,
     writes: PathWrites,
     info: Option<Arc<ControllerInfo>>,
-    /// Since when no path works.
-    lost_at: Option<Instant>,
-    failed: Failed,
+    loss: Loss,
     ending: Option<Ending>,
     /// Controllers that others have lost.
-    errands: Vec<Errand>,
+    errands: Errands,
     look_ups: LookUps,
-    /// [`OldCommands::ended_so_far`], when it was told last.
+    /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far), when it was told last.
     ended_so_far: u64,
     /// Those who submit requests have come to an end.
     has_ended: bool,
@@ -283,9 +176,7 @@ impl<E: Send + 'static> Association<E> {
             event: None,
             overdue: VecDeque::new(),
             is_aborting: false,
-            wanting: VecDeque::new(),
-            expresses: Vec::new(),
-            connecting: None,
+            expresses: Expresses::default(),
             began_at: now,
             delay: config.reconnect_delay,
             controller: None,
@@ -299,16 +190,17 @@ impl<E: Send + 'static> Association<E> {
         pins.check(beside.map_or(&[], |beside| &beside.namespaces[..]));
         let ended_so_far = config.old_commands.ended_so_far();
         let writes = beside.map(|beside| beside.writes.clone()).unwrap_or_default();
+        let mut loss = Loss::default();
+        loss.begin(now);
         Association {
             config,
             path,
             pins,
             writes: PathWrites::new(writes),
             info: None,
-            lost_at: Some(now),
-            failed: Failed::default(),
+            loss,
             ending: None,
-            errands: Vec::new(),
+            errands: Errands::default(),
             look_ups: LookUps::default(),
             ended_so_far,
             has_ended: false,
@@ -361,9 +253,9 @@ impl<E: Send + 'static> Association<E> {
             && path.event.is_none()
             && path.overdue.is_empty()
             && !path.is_aborting
-            && path.wanting.is_empty()
+            && !path.expresses.is_wanted()
             && !self.look_ups.is_waiting()
-            && self.errand_at().is_none()
+            && self.errands.due().is_none()
     }
 
     /// Whether it is coming to an end.
@@ -404,7 +296,7 @@ impl<E: Send + 'static> Association<E> {
             None => [path.pause_until, path.keep_alive_at],
         };
         let is_free = path.state == State::Live && path.task.is_none() && path.asked.is_none();
-        let errand = if is_free { self.errand_at() } else { None };
+        let errand = if is_free { self.errands.due() } else { None };
         let late = path.transitions.due().filter(|_| is_free);
         let old = self.config.old_commands.due();
         let others = [retry, errand, late, ending, old, self.fast_failing_at()];
@@ -488,7 +380,11 @@ impl<E: Send + 'static> Association<E> {
     /// The connections of a path are gone, as [`Action::Reset`] wanted.
     pub fn reset(&mut self, now: Instant) {
         // Not before the time: the last try is at its end.
-        let limit = self.failing_at().filter(|&at| at > now).unwrap_or(Instant(u64::MAX));
+        let limit = self
+            .loss
+            .failing_at(self.config.controller_loss_timeout)
+            .filter(|&at| at > now)
+            .unwrap_or(Instant(u64::MAX));
         let path = &mut self.path;
         if let State::Resetting { until } = path.state {
             path.state = State::Down { until: until.min(limit) };
@@ -522,7 +418,7 @@ impl<E: Send + 'static> Association<E> {
             path.delay = (delay * 2).min(longest);
             // The target may not know it any more: the next attempt makes another one.
             path.psk = None;
-            path.lost.missed(now, &self.config.old_commands);
+            path.lost.missed(now, &self.config.old_commands, self.config.beside.is_some());
             now + self.config.old_commands.ask_within().map_or(delay, |most| delay.min(most))
         };
         if is_claim(&why) {
@@ -536,7 +432,7 @@ impl<E: Send + 'static> Association<E> {
         if self.ending.is_some() {
             self.give_up(now);
         } else if !self.is_live() {
-            self.lost_at.get_or_insert(now);
+            self.loss.begin(now);
         }
     }
 
@@ -579,7 +475,7 @@ impl<E: Send + 'static> Association<E> {
             let what = asked.what;
             if is_over
                 && !asked.is_keep_alive
-                && let Some(lane) = path.express_on_its_way()
+                && let Some(lane) = path.expresses.on_its_way()
             {
                 (path.task, path.asked) = (None, None);
                 self.refuse_express(lane, Some(Failure::Silent { what }));
@@ -690,14 +586,14 @@ impl<E: Send + 'static> Association<E> {
         let rules = self.rules(&info);
         let barred = self.pins.barred();
         let instance = bringup::instance(&info);
-        let serial = self.config.old_commands.begin(self.identity_of(&info));
+        let serial = self.config.old_commands.begin(identity(self.config.wants.keep_alive, &info));
         self.path.controller = Some((serial, instance));
         let guard = LaneGuard::new(self.config.old_commands.clone(), serial);
         let writes = self.writes.clone();
         self.begin_writes();
         self.actions.push_back(Action::Attach { rules, barred, writes, guard });
-        (self.lost_at, self.failed) = (None, Failed::default());
-        self.renew_errands(now);
+        self.loss = Loss::default();
+        self.errands.renew(now);
         let path = &mut self.path;
         path.state = State::Live;
         path.transitions = Transitions::new(info.identify.anatt);
@@ -711,43 +607,40 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    /// The next thing to do on a live path.
-    fn next_task(&mut self, now: Instant) -> bool {
-        if self.path.state != State::Live {
-            return false;
+    /// Has the controllers ended that an earlier process has lost, before there are lanes.
+    fn end_lost_first(
+        &mut self,
+        info: ControllerInfo,
+        lost: Vec<(ControllerSerial, ControllerInstance)>,
+    ) {
+        let (wants, old) = (self.config.wants.clone(), self.config.old_commands.clone());
+        let psk = self.path.psk.clone();
+        self.path.task = Some(Procedure::new(|driver| async move {
+            let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
+            Ok(Done::Information(Box::new(info), psk, fenced))
+        }));
+    }
+
+    /// What the path's new controller has said of those that were lost.
+    fn fenced_by_path(&mut self, now: Instant, fenced: Vec<(ControllerSerial, u16, Fencing)>) {
+        self.path.lost.fenced(now, &self.config.old_commands, &fenced);
+        let fenced = fenced.into_iter();
+        self.actions.extend(fenced.map(|(_, cntlid, fencing)| Action::Fenced { cntlid, fencing }));
+        self.check_release();
+    }
+
+    /// The time may have passed after which controllers have ended.
+    fn check_old_commands(&mut self, now: Instant) {
+        self.config.old_commands.expire(now);
+        self.check_release();
+    }
+
+    /// Tells that controllers have ended, by whatever.
+    pub(super) fn check_release(&mut self) {
+        let ended_so_far = self.config.old_commands.ended_so_far();
+        if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {
+            self.actions.push_back(Action::Release);
         }
-        if self.begin_errand(now) {
-            return true;
-        }
-        let path = &mut self.path;
-        if !path.is_aborting
-            && let Some((lane, cid)) = path.overdue.pop_front()
-        {
-            path.is_aborting = true;
-            let sqe = bringup::abort(lane as u16 + 1, cid);
-            self.actions.push_back(Action::Abort { sqe });
-            return true;
-        }
-        if let Some(event) = path.event.take() {
-            let others = self.info.clone().filter(|_| self.config.beside.is_some());
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::acknowledge(&driver, &event).await?;
-                let identify = others.as_ref().map(|info| &*info.identify);
-                beside::look(&driver, identify).await
-            }));
-        } else if let Some(info) = self.info.clone()
-            && path.transitions.due().is_some_and(|at| at <= now)
-        {
-            path.task = Some(Procedure::new(|driver| async move {
-                bringup::ana(&driver, &info.identify).await.map(Done::Ana)
-            }));
-        } else if let Some(lane) = path.wanting.pop_front().filter(|_| self.ending.is_none()) {
-            self.connect_express(lane);
-            return true;
-        } else {
-            return self.begin_look_up();
-        }
-        path.task.is_some()
     }
 
     fn rules(&self, info: &ControllerInfo) -> RetryRules {
@@ -755,20 +648,65 @@ impl<E: Send + 'static> Association<E> {
         RetryRules::new(crdt, self.config.controller_loss_timeout)
     }
 
-    fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
-        // Before anybody hears of them.
-        if self.pins.check(&namespaces) {
-            self.actions.push_back(Action::SetBarred(self.pins.barred()));
-        }
-        self.check_writes(&namespaces);
-        if let Some(info) = &self.info
-            && info.namespaces != namespaces
-        {
-            self.info =
-                Some(Arc::new(ControllerInfo { namespaces, ..ControllerInfo::clone(info) }));
-            self.actions.push_back(Action::Changed);
-        }
+    // ---- Answers ----
+
+    fn keep_alive_after(&self, now: Instant) -> Option<Instant> {
+        let timeout = self.config.wants.keep_alive;
+        (!timeout.is_zero()).then(|| now + timeout / 2)
     }
+
+    /// When the answer to the path's last [`Action::Ask`] comes too late; `None`: never.
+    #[must_use]
+    pub fn answer_by(&self) -> Option<Instant> {
+        self.path.asked.as_ref()?.until
+    }
+
+    /// Longest wait for an answer. A Keep Alive leaves half a keep-alive timeout after the last sign of life, so another
+    /// half is left for its answer. Other commands keep the next Keep Alive waiting. An attempt to connect ends when
+    /// requests fail anyway.
+    fn patience(&self, now: Instant, is_keep_alive: bool) -> Duration {
+        let longest = self.config.wants.timeout;
+        let keep_alive = self.config.wants.keep_alive;
+        let is_live = self.path.state == State::Live;
+        let limit = match (is_live, is_keep_alive) {
+            _ if self.ending.is_some() => None,
+            (true, _) if keep_alive.is_zero() => None,
+            (true, true) => Some(keep_alive / 2),
+            (true, false) => Some(keep_alive),
+            (false, _) => self.fast_failing_at().map(|at| at.since(now)),
+        };
+        limit.map_or(longest, |limit| longest.min(limit.max(ANSWER_MIN)))
+    }
+
+    fn ask(&mut self, now: Instant, ask: Ask, is_keep_alive: bool) {
+        let before = self.path.opens_admin_queue;
+        let (what, opens_admin_queue) = match &ask {
+            Ask::Open { .. } => ("connection", false),
+            Ask::Run { qid, command } => {
+                let opens = *qid == 0 && opens_queue(&command.sqe);
+                (command.what, opens)
+            }
+            Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. } => ("authentication", before),
+        };
+        let is_ours = matches!(&ask, Ask::Random { .. } | Ask::Compute(_) | Ask::Seal { .. });
+        let until = (!is_ours).then(|| now + self.patience(now, is_keep_alive));
+        let path = &mut self.path;
+        path.opens_admin_queue = opens_admin_queue;
+        path.asked = Some(Asked { what, is_keep_alive, opens_admin_queue, until });
+        self.actions.push_back(Action::Ask { ask });
+    }
+
+    fn keep_alive(&mut self, now: Instant) {
+        self.path.keep_alive_at = self.keep_alive_after(now);
+        let command = Command::new("Keep Alive", Sqe::new(opcode::KEEP_ALIVE, 0));
+        self.ask(now, Ask::Run { qid: 0, command }, true);
+    }
+}
+
+/// True for Connect, and for commands of an authentication.
+fn opens_queue(sqe: &Sqe) -> bool {
+    let kinds = [fctype::CONNECT, fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
+    sqe.opcode == opcode::FABRICS && kinds.contains(&sqe.fctype())
 }
 
 impl<E> Path<E> {
@@ -778,9 +716,7 @@ impl<E> Path<E> {
         (self.pause_until, self.keep_alive_at) = (None, None);
         self.overdue.clear();
         self.is_aborting = false;
-        self.wanting.clear();
-        self.expresses.clear();
-        self.connecting = None;
+        self.expresses = Expresses::default();
         self.transitions.clear();
     }
 }

@@ -133,12 +133,17 @@ impl OldCommands {
     }
 
     /// A controller that an earlier process of this host has lost, with blocks that it may still write; its quiet time
-    /// begins now. The first association to be made has it ended.
+    /// begins now. The first association to be made has it ended. Until a target was asked it counts as claimed: another
+    /// path may lead to it, which is connected later.
     pub fn inherit(&self, now: Instant, open: OpenController) -> ControllerSerial {
         let serial = self.begin(open.controller);
         self.record(serial, open.ranges);
         self.lost(now, serial);
-        self.state().inherited.push(serial);
+        let mut state = self.state();
+        if let Some(controller) = state.controllers.get_mut(&serial) {
+            controller.is_claimed = true;
+        }
+        state.inherited.push(serial);
         serial
     }
 

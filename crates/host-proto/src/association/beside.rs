@@ -1,12 +1,11 @@
-//! An association beside others that lead to the same namespaces: how well its controller reaches them.
+//! An association beside others that lead to the same namespaces: what they have, and how well a controller reaches them.
 
-use super::{Action, Association, Done};
+use super::Done;
 use crate::bringup::{self, NamespaceInfo};
 use crate::paths::AnaTable;
 use crate::pins::Pinned;
 use crate::procedure::{Driver, Failure};
 use crate::write_verifier::WriteVerifiers;
-use roadtrain_proto::time::Instant;
 use roadtrain_wire::identify::IdentifyController;
 
 /// What an association of the host has beside which another one is kept.
@@ -20,17 +19,6 @@ pub struct Beside {
     pub writes: WriteVerifiers,
     /// A controller that takes less data in a command is not used.
     pub transfer_bytes: u32,
-}
-
-impl<E: Send + 'static> Association<E> {
-    /// The path's ANA log has said so.
-    pub(super) fn set_ana(&mut self, now: Instant, ana: AnaTable) {
-        let (ana, late) = self.path.transitions.read(now, ana);
-        self.actions.push_back(Action::SetAna { ana });
-        if !late.is_empty() {
-            self.actions.push_back(Action::LateTransition { nsids: late });
-        }
-    }
 }
 
 /// The namespaces that there are, and how the controller of that page reaches them.

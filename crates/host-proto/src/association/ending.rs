@@ -1,5 +1,5 @@
 //! How an association comes to its end: what is under way may end while the target answers, then the controller is shut
-//! down.
+//! down. And how requests fail before, while no path works.
 
 use super::{Action, Association, Failure, Instant, Procedure, State};
 use super::{Done, bringup};
@@ -61,7 +61,7 @@ impl<E: Send + 'static> Association<E> {
         if self.has_ended {
             let path = &mut self.path;
             if is_there && path.state == State::Live {
-                path.connecting = None; // if an express connection was on its way, nobody wants it
+                path.expresses.arrived(); // if an express connection was on its way, nobody wants it
                 // The timer does not run any more, and a controller that has shut down may refuse a Keep Alive.
                 path.keep_alive_at = None;
                 path.task = Some(Procedure::new(|driver| async move {
@@ -88,5 +88,52 @@ impl<E: Send + 'static> Association<E> {
         self.writes.disconnected();
         self.abandon_look_ups();
         self.actions.push_back(Action::End { shut_down });
+    }
+
+    /// The end: whether the path's controller was shut down, or may still have something.
+    fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
+        let old = &self.config.old_commands;
+        // Nobody connects there any more.
+        if let Some((serial, _)) = self.path.controller.take() {
+            if is_shut_down {
+                old.end(serial);
+            } else {
+                old.lost(now, serial);
+                old.absent(now, serial);
+            }
+        }
+        self.path.lost.absent(now, old);
+    }
+
+    // ---- Requests that fail while no path works ----
+
+    /// When requests fail by [`super::Config::fast_io_fail_timeout`].
+    pub(super) fn fast_failing_at(&self) -> Option<Instant> {
+        let timeout = self.config.fast_io_fail_timeout.filter(|_| self.ending.is_none());
+        self.loss.fast_failing_at(timeout)
+    }
+
+    /// The controller-loss timeout, unless an attempt is under way.
+    pub(super) fn fail_if_lost(&mut self, now: Instant) -> bool {
+        if self.fast_failing_at().is_some_and(|at| at <= now) {
+            self.loss.failed_fast();
+            self.actions.push_back(Action::FailFast);
+            return true;
+        }
+        if self.ending.is_some()
+            || self.loss.failing_at(self.config.controller_loss_timeout).is_none_or(|at| at > now)
+            || !matches!(self.path.state, State::Down { .. })
+        {
+            return false;
+        }
+        self.loss.failed();
+        self.actions.push_back(Action::Fail { lane: None });
+        true
+    }
+
+    /// Instead of [`Action::FailFast`]: another path works, and takes the requests as soon as that is safe. Should that one
+    /// be lost, too, they fail.
+    pub fn fail_later(&mut self, now: Instant) {
+        self.loss.fail_later(now);
     }
 }

@@ -1,10 +1,11 @@
-//! What an association does so that no old command is executed behind a newer one: it has the controllers ended that its
-//! paths have lost, and says which have ended ([`crate::old_commands`]).
+//! Controllers that a path has lost. No old command is to be executed behind a newer one, so the path's next controller,
+//! or another association, has them ended ([`crate::old_commands`]).
 
-use super::{Action, Association, Done, Reason};
+use super::action::Reason;
 use crate::bringup::{self, ControllerInfo, Fencing, Wants};
 use crate::old_commands::{ControllerIdentity, ControllerSerial, OldCommands};
-use crate::procedure::{Driver, Failure, Procedure};
+use crate::procedure::{Driver, Failure};
+use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::status::Status;
@@ -19,6 +20,8 @@ struct LostController {
     instance: Option<ControllerInstance>,
     /// The other associations have not heard of it.
     is_untold: bool,
+    /// An earlier process of this host had it, over a path that is not known.
+    is_inherited: bool,
 }
 
 /// Controllers that a path has lost, and that have not ended.
@@ -28,7 +31,12 @@ pub(super) struct Lost(Vec<LostController>);
 impl Lost {
     /// Those that an earlier process of this host has lost, for the first path that there is.
     pub(super) fn inherited(old: &OldCommands) -> Self {
-        let lost = |(serial, instance)| LostController { serial, instance, is_untold: true };
+        let lost = |(serial, instance)| LostController {
+            serial,
+            instance,
+            is_untold: true,
+            is_inherited: true,
+        };
         Lost(old.take_inherited().into_iter().map(lost).collect())
     }
 
@@ -42,7 +50,8 @@ impl Lost {
         if self.0.len() >= LOST_MAX {
             old.absent(now, self.0.remove(0).serial); // nothing checks it any more
         }
-        self.0.push(LostController { serial, instance, is_untold: true });
+        let (is_untold, is_inherited) = (true, false);
+        self.0.push(LostController { serial, instance, is_untold, is_inherited });
     }
 
     /// All of their connections are gone.
@@ -50,9 +59,11 @@ impl Lost {
         self.0.iter().for_each(|lost| old.lost(now, lost.serial));
     }
 
-    /// The path could not be connected.
-    pub(super) fn missed(&self, now: Instant, old: &OldCommands) {
-        self.0.iter().for_each(|lost| old.missed(now, lost.serial));
+    /// The path could not be connected. Where there are others that says nothing of controllers that were inherited: one of
+    /// those paths may lead to them.
+    pub(super) fn missed(&self, now: Instant, old: &OldCommands, has_others: bool) {
+        let of_path = self.0.iter().filter(|lost| !(lost.is_inherited && has_others));
+        of_path.for_each(|lost| old.missed(now, lost.serial));
     }
 
     /// Those that a target can be told to end.
@@ -73,10 +84,42 @@ impl Lost {
         self.0.iter_mut().filter_map(untold).collect()
     }
 
+    /// Takes note of what the path's new controller has said of some of them.
+    pub(super) fn fenced(
+        &mut self,
+        now: Instant,
+        old: &OldCommands,
+        fenced: &[(ControllerSerial, u16, Fencing)],
+    ) {
+        for &(serial, _, fencing) in fenced {
+            if fencing.has_ended() {
+                old.end(serial);
+            } else {
+                old.absent(now, serial);
+            }
+        }
+        // Where nothing is proved, the next controller may be asked again: it may be another process.
+        self.0.retain(|lost| old.has(lost.serial));
+    }
+
+    /// Nobody connects there any more.
+    pub(super) fn absent(&self, now: Instant, old: &OldCommands) {
+        self.0.iter().for_each(|lost| old.absent(now, lost.serial));
+    }
+
     /// Forgets one by its name.
     pub(super) fn take(&mut self, instance: ControllerInstance) -> Option<ControllerSerial> {
         let at = self.0.iter().position(|lost| lost.instance == Some(instance))?;
         Some(self.0.remove(at).serial)
+    }
+}
+
+/// By what the end of a controller is known, with that keep-alive timeout.
+pub(super) fn identity(keep_alive: Duration, info: &ControllerInfo) -> ControllerIdentity {
+    ControllerIdentity {
+        instance: bringup::instance(info),
+        endpoint: info.identify.endpoint(),
+        quiet: bringup::quiet_time(keep_alive, &info.identify),
     }
 }
 
@@ -103,78 +146,4 @@ pub(super) async fn end_lost<E>(
 pub(super) fn is_claim<E>(why: &Reason<E>) -> bool {
     let busy = Status::CONNECT_CONTROLLER_BUSY;
     matches!(why, Reason::Path(Failure::Refused { status, .. }) if status.is(busy))
-}
-
-impl<E: Send + 'static> Association<E> {
-    /// By what the end of the path's controller is known.
-    pub(super) fn identity_of(&self, info: &ControllerInfo) -> ControllerIdentity {
-        ControllerIdentity {
-            instance: bringup::instance(info),
-            endpoint: info.identify.endpoint(),
-            quiet: bringup::quiet_time(self.config.wants.keep_alive, &info.identify),
-        }
-    }
-
-    /// Has the controllers ended that an earlier process has lost, before there are lanes.
-    pub(super) fn end_lost_first(
-        &mut self,
-        info: ControllerInfo,
-        lost: Vec<(ControllerSerial, ControllerInstance)>,
-    ) {
-        let (wants, old) = (self.config.wants.clone(), self.config.old_commands.clone());
-        let psk = self.path.psk.clone();
-        self.path.task = Some(Procedure::new(|driver| async move {
-            let fenced = end_lost(&driver, &wants, &info, lost, &old).await?;
-            Ok(Done::Information(Box::new(info), psk, fenced))
-        }));
-    }
-
-    /// What the path's new controller has said of those that were lost.
-    pub(super) fn fenced_by_path(
-        &mut self,
-        now: Instant,
-        fenced: Vec<(ControllerSerial, u16, Fencing)>,
-    ) {
-        let old = self.config.old_commands.clone();
-        for (serial, cntlid, fencing) in fenced {
-            if fencing.has_ended() {
-                old.end(serial);
-            } else {
-                old.absent(now, serial);
-            }
-            self.actions.push_back(Action::Fenced { cntlid, fencing });
-        }
-        // Where nothing is proved, the next controller may be asked again: it may be another process.
-        self.path.lost.0.retain(|lost| old.has(lost.serial));
-        self.check_release();
-    }
-
-    /// The time may have passed after which controllers have ended.
-    pub(super) fn check_old_commands(&mut self, now: Instant) {
-        self.config.old_commands.expire(now);
-        self.check_release();
-    }
-
-    /// Tells that controllers have ended, by whatever.
-    pub(super) fn check_release(&mut self) {
-        let ended_so_far = self.config.old_commands.ended_so_far();
-        if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {
-            self.actions.push_back(Action::Release);
-        }
-    }
-
-    /// The end: whether the path's controller was shut down, or may still have something.
-    pub(super) fn controllers_end(&mut self, now: Instant, is_shut_down: bool) {
-        let old = &self.config.old_commands;
-        // Nobody connects there any more.
-        if let Some((serial, _)) = self.path.controller.take() {
-            if is_shut_down {
-                old.end(serial);
-            } else {
-                old.lost(now, serial);
-                old.absent(now, serial);
-            }
-        }
-        self.path.lost.0.iter().for_each(|lost| old.absent(now, lost.serial));
-    }
 }

@@ -132,6 +132,8 @@ fn what_an_earlier_process_has_lost_counts_from_now() {
         OpenController { controller: known(1, Some(QUIET)), ranges: vec![range(8, 8)], left: None };
     let serial = old.inherit(at(3), open);
     assert!(old.has(serial) && old.blocks(&range(9, 1)));
+    assert_eq!(old.due(), None, "nobody of this process has tried its target");
+    old.missed(at(12), serial);
     assert_eq!(old.due(), Some(at(18)));
     assert_eq!(old.take_inherited(), [(serial, known(1, None).instance)]);
     assert_eq!(old.take_inherited(), [], "one association has it ended");

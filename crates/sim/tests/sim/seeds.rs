@@ -219,6 +219,12 @@ fn what_waited_for_old_writes_goes_on_at_once() {
     Runs::of("drawn", Lanes::Tcp).unwrap().run(3_871_591_641).unwrap();
 }
 
+/// Its commands were at the disk when it was stopped, and hosts have gone on elsewhere meanwhile.
+#[test]
+fn a_target_that_stood_still_begins_no_further_part_of_a_command() {
+    Runs::of("drawn", Lanes::Tcp).unwrap().run(1_800_392_663).unwrap();
+}
+
 #[test]
 fn a_seed_is_a_run() {
     assert_repeatable(3, run);

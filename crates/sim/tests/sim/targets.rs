@@ -63,6 +63,12 @@ fn a_write_that_was_claimed_is_inherited_though_nothing_has_checked_it_since() {
     run_changed(1_001_789, drawn).expect("the old write does not come behind a newer one");
 }
 
+/// The same while the first path is busy with its own target: only the second one leads to the target that has the write.
+#[test]
+fn an_inherited_write_waits_until_its_target_was_tried() {
+    run_changed(81_000_079, failing_fast).expect("the old write does not come behind a newer one");
+}
+
 /// Each rule, the scenario that is made for it, and a seed behind which one is soon found that goes wrong without it.
 const RULES: [(Sabotage, Scenario, u64); 4] = [
     (Sabotage::IgnoredClaim, sticking, 0),
