@@ -187,7 +187,7 @@ impl CommandQueue {
 
     // ---- Turns ----
 
-    /// Handles what has come, and sends what waits. A peer that breaks the protocol is told so.
+    /// Handles what has come, and sends what waits: also a H2CTermReq to a peer that breaks the protocol.
     fn turn(&mut self) -> Result<(), LinkError> {
         if let Some(error) = self.ended.take() {
             return Err(error);
@@ -221,7 +221,7 @@ impl CommandQueue {
         let CommandQueue { link: Some(link), commands, shared, .. } = self else { return };
         let Shared { ports, now, completions, recorder, .. } = shared;
         let mut deliver = |heard: &Heard<'_>| {
-            link.hear(*now, heard, commands, completions, recorder);
+            link.receive_frame(*now, heard, commands, completions, recorder);
         };
         for port in 0..ports.len() {
             let full = |_: &usize| ports.receive(port, FRAMES, &mut deliver) == FRAMES;

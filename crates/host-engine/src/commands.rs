@@ -7,13 +7,13 @@ use roadtrain_reactor::connection::Place;
 use roadtrain_wire::cqe::Cqe;
 use std::collections::VecDeque;
 
-/// How a slot's command ended.
+/// The end of a slot's command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) cqe: Cqe,
     /// All data has moved, unchanged.
     pub(super) data_intact: bool,
-    /// What was sent may still be read by the kernel: a buffer cannot go back yet.
+    /// The kernel may still read what was sent: a buffer cannot go back yet.
     pub(super) blocked: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Ending {
 pub(super) struct HasEnded {
     /// Bytes of its data.
     pub(super) bytes: u64,
-    /// How long its request has taken; 0 when it is tried again.
+    /// Duration of its request; 0 when it is tried again.
     pub(super) latency_ns: u64,
 }
 

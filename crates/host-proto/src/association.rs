@@ -65,7 +65,7 @@ use std::sync::Arc;
 /// Shortest wait for an answer.
 const ANSWER_MIN: Duration = Duration::from_millis(500);
 
-/// How it stands with a path.
+/// State of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// No connection, until then.
@@ -78,7 +78,7 @@ enum State {
     Resetting { until: Instant },
 }
 
-/// What a procedure of a path has come to.
+/// Result of a procedure of a path.
 enum Done<E> {
     Information(Box<ControllerInfo>, Option<TlsPsk>, Vec<(ControllerSerial, u16, Fencing)>),
     Lanes,
@@ -97,7 +97,7 @@ enum Done<E> {
 
 type Task<E> = Procedure<E, Result<Done<E>, Failure<E>>>;
 
-/// What the driver has been asked for.
+/// The step that the driver carries out.
 struct Asked {
     what: &'static str,
     /// Not the procedure's, but in between.
@@ -153,7 +153,7 @@ pub struct Association<E> {
     /// Controllers that others have lost.
     errands: Errands,
     look_ups: LookUps,
-    /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far), when it was told last.
+    /// [`ended_so_far`](super::old_commands::OldCommands::ended_so_far) at the last [`Action::Release`].
     ended_so_far: u64,
     /// Those who submit requests have come to an end.
     has_ended: bool,
@@ -621,7 +621,7 @@ impl<E: Send + 'static> Association<E> {
         }));
     }
 
-    /// What the path's new controller has said of those that were lost.
+    /// Takes note of what the path's new controller has said of those that were lost.
     fn fenced_by_path(&mut self, now: Instant, fenced: Vec<(ControllerSerial, u16, Fencing)>) {
         self.path.lost.fenced(now, &self.config.old_commands, &fenced);
         let fenced = fenced.into_iter();
@@ -635,7 +635,7 @@ impl<E: Send + 'static> Association<E> {
         self.check_release();
     }
 
-    /// Tells that controllers have ended, by whatever.
+    /// Emits [`Action::Release`] if controllers have ended, by whatever.
     pub(super) fn check_release(&mut self) {
         let ended_so_far = self.config.old_commands.ended_so_far();
         if std::mem::replace(&mut self.ended_so_far, ended_so_far) != ended_so_far {

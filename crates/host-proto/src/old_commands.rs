@@ -133,8 +133,8 @@ impl OldCommands {
     }
 
     /// A controller that an earlier process of this host has lost, with blocks that it may still write; its quiet time
-    /// begins now. The first association to be made has it ended. Until a target was asked it counts as claimed: another
-    /// path may lead to it, which is connected later.
+    /// begins now. The first association to be made has it ended. Until its target was tried it counts as claimed:
+    /// a path that is connected later may lead there.
     pub fn inherit(&self, now: Instant, open: OpenController) -> ControllerSerial {
         let serial = self.begin(open.controller);
         self.record(serial, open.ranges);

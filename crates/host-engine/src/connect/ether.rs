@@ -18,12 +18,12 @@ const ADMIN: u16 = u16::MAX;
 const DATA_BYTES_MAX: u32 = 1 << 20;
 /// About how much memory frames that arrive may take.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// A lane of which nothing was heard for so long is over, unless the keep-alive timeout is longer.
+/// A lane on which nothing has come for so long is over, unless the keep-alive timeout is longer.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The way to a target.
 pub(crate) struct Origin {
-    /// Which target.
+    /// Endpoint of the target.
     endpoint: [u8; 16],
     paths: Vec<Path>,
     pub(super) interfaces: Vec<String>,

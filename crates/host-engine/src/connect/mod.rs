@@ -100,7 +100,7 @@ impl Origin {
         }
     }
 
-    /// Which target it is, if there may be more links to it.
+    /// The target, if there may be more links to it.
     pub(crate) fn whereabouts(&self, config: &HostConfig) -> Option<Whereabouts> {
         match self {
             Origin::Ether(origin) => origin.whereabouts(config),

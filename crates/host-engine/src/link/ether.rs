@@ -157,7 +157,7 @@ impl Transport for EtherLink {
         self.lane.qpair.set_policy(policy);
     }
 
-    fn hear(
+    fn receive_frame(
         &mut self,
         now: Instant,
         heard: &Heard<'_>,

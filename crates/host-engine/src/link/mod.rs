@@ -145,7 +145,7 @@ transports! {
         fn fuses(self: &Self) -> bool {
             true
         }
-        /// Whether the peer has agreed: commands are sent from then on.
+        /// True once the peer has agreed: commands are sent from then on.
         fn is_ready(self: &Self) -> bool {
             true
         }
@@ -158,8 +158,8 @@ transports! {
         fn shift(self: &mut Self, ports: usize) {}
         /// A reactor takes it over, with its ports.
         fn move_to(self: &mut Self, now: Instant, ports: &Ports, lanes: usize) {}
-        /// A frame has come at ports that are this link's alone.
-        fn hear(
+        /// Handles a frame that has come at ports which only this link has.
+        fn receive_frame(
             self: &mut Self, now: Instant, heard: &Frame<'_>, commands: &mut impl Commands,
             completions: &mut VecDeque<Completion>, recorder: &mut Recorder<Arc<Line>>
         ) {}
@@ -167,7 +167,7 @@ transports! {
         fn check_carriers(self: &mut Self, shared: &Shared) {}
         /// A path to that target was found: perhaps one more link.
         fn offer(self: &mut Self, now: Instant, found: &Found) {}
-        /// Whether there is something for [`Link::take_survey`].
+        /// True if there is something for [`Link::take_survey`].
         fn has_news(self: &Self) -> bool {
             false
         }

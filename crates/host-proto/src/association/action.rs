@@ -1,4 +1,4 @@
-//! How an association is kept, and what its driver is to do.
+//! Configuration of an association, and the actions of its driver.
 
 use super::beside::Beside;
 use super::look_ups::AskedBy;
@@ -14,10 +14,10 @@ use core::time::Duration;
 use roadtrain_wire::cross_reset::ControllerInstance;
 use roadtrain_wire::sqe::Sqe;
 
-/// How an association is kept.
+/// Configuration of an association.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What each path is connected with.
+    /// Parameters of each connection.
     pub wants: Wants,
     /// I/O queues; a controller that grants fewer is not used.
     pub lanes: u32,
@@ -31,14 +31,14 @@ pub struct Config {
     pub controller_loss_timeout: Option<Duration>,
     /// The same for requests, before that; `None`: they wait for the controller-loss timeout.
     pub fast_io_fail_timeout: Option<Duration>,
-    /// What another association of the host has, where both lead to the same namespaces ([`crate::paths`]). `None`: there
+    /// State of another association of the host, where both lead to the same namespaces ([`crate::paths`]). `None`: there
     /// is no other association.
     pub beside: Option<Beside>,
-    /// What all associations and lanes of the host share.
+    /// Shared by all associations and lanes of the host.
     pub old_commands: OldCommands,
 }
 
-/// Why a path is given up.
+/// Reason for giving a path up.
 #[derive(Clone, Debug)]
 pub enum Reason<E> {
     /// A lane has lost its connection.
@@ -47,7 +47,7 @@ pub enum Reason<E> {
     Path(Failure<E>),
 }
 
-/// What the driver is to do.
+/// An action for the driver.
 #[derive(Debug)]
 pub enum Action<E> {
     /// Something on a queue of the path: [`super::Association::answer`].
@@ -61,9 +61,9 @@ pub enum Action<E> {
         lane: usize,
         number: usize,
         rules: RetryRules,
-        /// What is not to be submitted.
+        /// Requests that are not to be submitted.
         barred: Barred,
-        /// What the path's acknowledged writes are noted in.
+        /// Record of the path's acknowledged writes.
         writes: PathWrites,
         /// The controller knows Disconnect, by which the connection ends without the others.
         may_close: bool,
@@ -74,11 +74,11 @@ pub enum Action<E> {
     /// Give the lanes the connections that were opened for them.
     Attach {
         rules: RetryRules,
-        /// What is not to be submitted.
+        /// Requests that are not to be submitted.
         barred: Barred,
-        /// What the path's acknowledged writes are noted in.
+        /// Record of the path's acknowledged writes.
         writes: PathWrites,
-        /// What writes have to wait for.
+        /// Old commands that writes have to wait for.
         guard: LaneGuard,
     },
     /// The target's machine has failed, with acknowledged writes to these namespaces that were not flushed: the next Flush
@@ -86,21 +86,21 @@ pub enum Action<E> {
     WritesLost { nsids: Vec<u32> },
     /// Lanes are not to submit requests for these.
     SetBarred(Barred),
-    /// What the path's controller can reach, where there are other paths.
+    /// ANA states of the path's controller, where there are other paths.
     SetAna { ana: AnaTable },
     /// Namespaces have been between two ANA states for longer than the path's controller has said (ANATT): they count as
-    /// inaccessible there. Told once.
+    /// inaccessible there. Emitted once.
     LateTransition { nsids: Vec<u32> },
     /// [`super::Association::info`] has changed.
     Changed,
     /// Have the controller that the path has lost ended by the other associations: [`super::Association::end_for`].
     EndElsewhere { lost: ControllerInstance },
-    /// What has become of a controller that association `owner` has lost. If it has ended, that one is to be told:
-    /// [`super::Association::fenced`].
+    /// Fate of a controller that association `owner` has lost. If it has ended, call [`super::Association::fenced`] of
+    /// that association.
     EndedFor { owner: usize, lost: ControllerInstance, fencing: Fencing },
-    /// What has become of the controller that the path has lost.
+    /// Fate of the controller that the path has lost.
     Fenced { cntlid: u16, fencing: Fencing },
-    /// What blocks are allocated, as [`super::Association::look_up`] wanted to know; `None`: nobody says.
+    /// Allocation of blocks, for [`super::Association::look_up`]; `None`: not known.
     LookedUp { by: AskedBy, found: Option<Allocation> },
     /// End all connections of the path, abruptly, and answer [`super::Association::reset`] when they are gone.
     Reset { why: Reason<E>, was_live: bool },
@@ -109,14 +109,14 @@ pub enum Action<E> {
     Release,
     /// End the lanes' connections and fail their requests, until [`Action::Attach`]: those of one lane, or all.
     Fail { lane: Option<usize> },
-    /// As [`Action::Fail`] of all lanes, because of the fast-io-fail timeout; [`super::Association::fail_later`] if another path
-    /// works.
+    /// As [`Action::Fail`] of all lanes, because of the fast-io-fail timeout; [`super::Association::fail_later`] if
+    /// another path works.
     FailFast,
-    /// Tell those who submit requests to come to an end: [`super::Association::ended`].
+    /// Have those who submit requests come to an end: [`super::Association::ended`].
     Finish,
     /// It is over. The connections end in order if the controller was shut down, else abruptly.
     End {
-        /// What came of the shutdown, where there was one.
+        /// Result of the shutdown, where there was one.
         shut_down: Option<Result<(), Failure<E>>>,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Which lane has which express connection.
+/// Express connections of lanes.
 #[derive(Debug, Default)]
 pub(super) struct Expresses {
     /// Lanes that want one.
@@ -57,7 +57,7 @@ impl Expresses {
         }
     }
 
-    /// That of a lane was closed. Another lane may have the place by now.
+    /// Closes that of a lane. Another lane may have the place by now.
     pub(super) fn closed(&mut self, lane: usize, place: usize) {
         if let Some(place) = self.places.get_mut(place).filter(|place| **place == Some(lane)) {
             *place = None;

@@ -98,7 +98,7 @@ impl Lost {
                 old.absent(now, serial);
             }
         }
-        // Where nothing is proved, the next controller may be asked again: it may be another process.
+        // Where nothing is proved, the request is repeated to the next controller: it may be another process.
         self.0.retain(|lost| old.has(lost.serial));
     }
 
@@ -114,7 +114,7 @@ impl Lost {
     }
 }
 
-/// By what the end of a controller is known, with that keep-alive timeout.
+/// Identity of a controller, by which its end is known, with that keep-alive timeout.
 pub(super) fn identity(keep_alive: Duration, info: &ControllerInfo) -> ControllerIdentity {
     ControllerIdentity {
         instance: bringup::instance(info),

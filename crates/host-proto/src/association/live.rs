@@ -1,4 +1,4 @@
-//! A live path: what is done there one after the other, and what users of the association want of it.
+//! A live path: what is done there one after the other, and calls of its users.
 
 use super::look_ups::AskedBy;
 use super::{Action, Association, Attempt, Done, State, beside};
@@ -58,7 +58,7 @@ impl<E: Send + 'static> Association<E> {
     // ---- Namespaces ----
 
     pub(super) fn check_namespaces(&mut self, namespaces: Vec<NamespaceInfo>) {
-        // Before anybody hears of them.
+        // Before anybody uses them.
         if self.pins.check(&namespaces) {
             self.actions.push_back(Action::SetBarred(self.pins.barred()));
         }
@@ -104,8 +104,8 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Express connections ----
 
-    /// A lane that has a connection wants an express connection, too: it is told of [`Action::AttachExpress`] or
-    /// [`Action::RefuseExpress`], unless the path is lost before, or all comes to an end.
+    /// A lane that has a connection wants an express connection, too: [`Action::AttachExpress`] or
+    /// [`Action::RefuseExpress`] follows, unless the path is lost before, or all comes to an end.
     pub fn want_express(&mut self, lane: usize) {
         let path = &mut self.path;
         if path.state == State::Live {
@@ -162,7 +162,7 @@ impl<E: Send + 'static> Association<E> {
 
     // ---- Which blocks are allocated ----
 
-    /// Asks which blocks are allocated: [`Action::LookedUp`] answers it, at once where nobody can be asked.
+    /// Looks up which blocks are allocated: [`Action::LookedUp`] has the result, at once where it is not offered.
     pub fn look_up(&mut self, by: AskedBy, query: AllocationQuery) {
         self.look_ups.push(by, query);
         let is_offered = self.info.as_deref().is_some_and(allocation::is_offered);
@@ -192,13 +192,13 @@ impl<E: Send + 'static> Association<E> {
         self.actions.push_back(Action::LookedUp { by, found });
     }
 
-    /// Nothing more is asked.
+    /// Ends those that wait.
     pub(super) fn refuse_look_ups(&mut self) {
         let waiting = self.look_ups.take_waiting();
         self.actions.extend(waiting.map(|by| Action::LookedUp { by, found: None }));
     }
 
-    /// Nothing is answered any more.
+    /// Ends all.
     pub(super) fn abandon_look_ups(&mut self) {
         self.looked_up(None);
         self.refuse_look_ups();
@@ -220,7 +220,7 @@ impl<E: Send + 'static> Association<E> {
         self.errands.withdraw(owner, &self.config.old_commands);
     }
 
-    /// The controller that the path has lost was ended, as another association has heard ([`Action::EndedFor`]):
+    /// The controller that the path has lost was ended, as another association has found ([`Action::EndedFor`]):
     /// nothing that was sent to it is executed any more.
     pub fn fenced(&mut self, ended: ControllerInstance) {
         if let Some(serial) = self.path.lost.take(ended) {
