@@ -198,7 +198,7 @@ test_group_survives_a_gateway_that_stands_still() {
     group_soon "$shared and (.gateways | map(.serves) | add == 3 and all(. > 0))"
     attach_group --output-format=json --output=fio.json
     # A thousand are written, then read, then written again.
-    eventually 60 prints '.[0].requests > 3000' env ROADTRAIN_RUNTIME_DIR="$work/attach.run" "$ROADTRAIN" status --json
+    eventually 300 prints '.[0].requests > 3000' env ROADTRAIN_RUNTIME_DIR="$work/attach.run" "$ROADTRAIN" status --json
     fault=$(date +%s%3N)
     stopped "$gateway_b"
     group_soon ".gateways[1].state == \"away\" and .gateways[0].serves == 3"
