@@ -1,5 +1,5 @@
 //! A queue pair whose commands are run one by one, by calls that wait: the admin queue, and queues that are being
-//! connected. What carries it is a [`Link`], as for a lane of a reactor.
+//! connected. It goes over a [`Link`], as a lane of a reactor does.
 
 mod pending;
 #[cfg(test)]
@@ -257,9 +257,10 @@ impl CommandQueue {
     /// Waits until the connection or `other` is readable, or the link has something to do by itself; returns true if
     /// `other` is.
     fn sleep(&mut self, other: Option<RawFd>, timeout: Duration) -> io::Result<bool> {
-        let Some(link) = self.link.as_mut().filter(|_| !self.has_more) else { return Ok(false) };
+        let Some(link) = &mut self.link else { return Ok(false) };
         let due = link.deadline().map(|at| at.since(clock::now()));
         let wait = due.map_or(timeout, |due| due.min(timeout));
+        let wait = if self.has_more { Duration::ZERO } else { wait };
         let Some(fd) = link.fd() else { return self.shared.ports.wait(other, wait) };
         let blocked = if link.is_blocked() { libc::POLLOUT } else { 0 };
         let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
@@ -293,15 +294,18 @@ impl CommandQueue {
 
     // ---- The end ----
 
-    /// Hands an idle connection over to a lane.
+    /// Hands an idle connection over to a lane. Data that is being sent is this queue's, so none may be.
     ///
     /// # Errors
-    /// It is gone.
+    /// It is gone, or its commands were answered before they were sent.
     pub(crate) fn into_link(
         mut self,
         in_capsule_bytes: u32,
         policy: PolicyConfig,
     ) -> Result<Link, LinkError> {
+        if self.link.as_ref().is_some_and(Link::is_blocked) {
+            return Err(LinkError::Nonsense("answers to commands that it has not received"));
+        }
         let mut link = self.link.take().ok_or(LinkError::Closed)?;
         link.begin(in_capsule_bytes, policy);
         Ok(link)

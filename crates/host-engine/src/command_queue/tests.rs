@@ -97,7 +97,7 @@ fn much_data_leaves_while_the_peer_takes_it() {
         let mut data = vec![0; expected.len()];
         peer.read_exact(&mut data).unwrap();
         assert!(data == expected);
-        // What follows is whole, too.
+        // The next command is whole, too.
         let cid = sqes(&mut peer, 1)[0].cid.get();
         answer(&mut peer, cid, Status::SUCCESS);
         peer
@@ -106,4 +106,20 @@ fn much_data_leaves_while_the_peer_takes_it() {
     drop(out);
     queue.command(&Sqe::new(opcode::KEEP_ALIVE, 0), &[], 0).unwrap();
     target.join().unwrap();
+}
+
+/// The lane would send data from memory that is given back.
+#[test]
+fn a_queue_whose_data_is_being_sent_is_not_handed_over() {
+    let (link, mut peer) = link_with_capsules_of(1 << 20, PolicyConfig::none());
+    let mut queue = CommandQueue::new(link, Ports::default(), LONG).unwrap();
+    let target = thread::spawn(move || {
+        let cid = sqes(&mut peer, 1)[0].cid.get();
+        answer(&mut peer, cid, Status::SUCCESS);
+        peer // takes no data
+    });
+    queue.command(&Sqe::new(opcode::WRITE, 1), &vec![7; 1 << 20], 0).unwrap();
+    let peer = target.join().unwrap();
+    assert!(matches!(queue.into_link(0, PolicyConfig::none()), Err(LinkError::Nonsense(_))));
+    drop(peer);
 }
