@@ -223,7 +223,10 @@ impl<E: Send + 'static> Association<E> {
         association.path.state = State::Connecting;
         association.path.keep_alive_at = association.keep_alive_after(now);
         match association.path.lost.to_end() {
-            lost if lost.is_empty() => association.connect_lanes(info),
+            lost if lost.is_empty() => {
+                association.fenced_by_path(now, Vec::new());
+                association.connect_lanes(info);
+            }
             lost => association.end_lost_first(info, lost),
         }
         association

@@ -11,7 +11,8 @@
 //! A **claim** is an answer by which a target says that something of the controller may still be executed: its reset is in
 //! progress, or Connect is refused because the controller is busy. Each claim begins the quiet time anew. Nobody may
 //! have heard a claim because nobody asked: after one, the time ends only if the place that had the controller was tried
-//! in its second half ([`OldCommands::missed`]), or cannot be asked ([`OldCommands::absent`]).
+//! in its second half ([`OldCommands::missed`]), or cannot be asked ([`OldCommands::absent`]). An inherited controller
+//! counts as claimed.
 //!
 //! What is blocked is a range of blocks: a request that was sent and not answered blocks its own retry as well as others.
 //! Whether the program has heard of its failure does not matter. Reads pass, and so do writes to other blocks.

@@ -98,6 +98,9 @@ impl Lost {
                 old.absent(now, serial);
             }
         }
+        // No target can be requested to end a controller without a name: time alone ends it.
+        let nameless = self.0.iter().filter(|lost| lost.instance.is_none());
+        nameless.for_each(|lost| old.absent(now, lost.serial));
         // Where nothing is proved, the request is repeated to the next controller: it may be another process.
         self.0.retain(|lost| old.has(lost.serial));
     }

@@ -235,6 +235,38 @@ fn a_path_that_is_given_up_has_not_ended() {
     assert!(old.open(lost_at).is_empty());
 }
 
+/// Most targets name no controllers, so no path can have those ended that a process before has left.
+#[test]
+fn an_inherited_controller_without_a_name_ends_by_time() {
+    for is_brought_up in [false, true] {
+        let mut first = Harness::live(|_| ());
+        let _ = first.guard.record(vec![BLOCKS]);
+        let mut open = first.old.open(first.now).remove(0);
+        open.controller.instance = None;
+        let (old, mut config) = (OldCommands::default(), None);
+        let serial = old.inherit(first.now, open.clone());
+        let shared = old.clone();
+        let mut next = Harness::new(|of| {
+            of.old_commands = shared;
+            config = Some(of.clone());
+        });
+        if is_brought_up {
+            let info = first.association.info().expect("it is live");
+            let info = bringup::ControllerInfo::clone(info);
+            let config = config.expect("there is one");
+            old.end(serial); // the association of the harness has taken it
+            old.inherit(next.now, open);
+            next.association = Association::brought_up(next.now, config, info, None);
+        }
+        next.target = first.target.take();
+        next.act();
+        let due = old.due().expect("time ends it");
+        assert!(due > next.now);
+        old.expire(due);
+        assert!(old.open(due).is_empty());
+    }
+}
+
 /// A process that comes after another one has its controllers ended first, also where its admin queue is there before.
 #[test]
 fn a_later_process_has_the_controller_ended_first() {
