@@ -137,7 +137,7 @@ impl Target {
         if asked.is_some() {
             connected.context = context_of(sqe, data.as_bytes(), connected.result);
         }
-        Ok(Connected { asked, claim, ..connected })
+        Ok(Connected { asked: asked.map(Box::new), claim, ..connected })
     }
 
     /// What a new queue's host has to prove. One that has made its PSK has proved who it is.

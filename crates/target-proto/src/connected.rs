@@ -39,7 +39,7 @@ pub struct Connected {
     /// State that lanes and control plane share.
     pub shared: Arc<ControllerShared>,
     /// Proof that the host owes before the queue executes commands.
-    pub asked: Option<Asked>,
+    pub asked: Option<Box<Asked>>,
     /// Digest of all that was said so far: part of what the keys of sealed frames are derived of.
     pub context: [u8; 32],
     /// DW0 of the completion.

@@ -49,7 +49,7 @@ impl Target {
         let names = queue.names();
         self.check_carrier(claim.carrier, *qid, &names)?;
         self.check_place(*qid, &names, claim.local)?;
-        if self.asks(queue, claim.carrier) != queue.asked {
+        if self.asks(queue, claim.carrier).as_ref() != queue.asked.as_deref() {
             return refused("HOSTNQN", "which has other keys by now");
         }
         let admission =

@@ -74,7 +74,7 @@ impl Target {
         let keys = |asked: Option<&Asked>| {
             asked.map(|asked| (asked.parties.clone(), asked.former.clone()))
         };
-        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_ref())
+        keys(self.asked(connected).as_ref()) == keys(connected.asked.as_deref())
     }
 
     /// Ends the controllers that would not be let in any more as they were, by these rules.

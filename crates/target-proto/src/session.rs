@@ -48,9 +48,9 @@ pub struct Session {
     /// It could have been secured, and is not.
     declined_tls: bool,
     /// The queue that its Connect has claimed, until it is granted.
-    claim: Option<Connected>,
+    claim: Option<Box<Connected>>,
     /// The queue, once it was granted.
-    connected: Option<Connected>,
+    connected: Option<Box<Connected>>,
     /// The proof that its host is asked for.
     authenticator: Option<Box<Authenticator>>,
     seals: SealUse,
@@ -127,9 +127,9 @@ pub struct AfterPause {
 pub struct Leaving {
     presence: Option<Presence>,
     /// A queue that was never granted.
-    claim: Option<Connected>,
+    claim: Option<Box<Connected>>,
     /// Its queue, which the controller still knows.
-    connected: Option<Connected>,
+    connected: Option<Box<Connected>>,
     /// The controller that waits for its end.
     given_up_by: Option<u16>,
 }
@@ -225,7 +225,7 @@ impl Session {
             .asked
             .as_ref()
             .map(|asked| Box::new(Authenticator::new(asked, self.seals, connected.context)));
-        (self.claim, self.connecting) = (Some(connected), None);
+        (self.claim, self.connecting) = (Some(Box::new(connected)), None);
         self.step(State::Connecting, State::Authenticating);
         // Where frames have to be sealed somebody who cannot is never believed.
         if self.authenticator.is_none() && self.seals != SealUse::Required {
@@ -446,14 +446,14 @@ impl Session {
     /// The queue that its host has claimed and was not granted: whatever there is by that name is another one.
     #[must_use]
     pub fn claim(&self) -> Option<&Connected> {
-        self.claim.as_ref()
+        self.claim.as_deref()
     }
 
     /// Its queue, once its host was granted it.
     #[inline]
     #[must_use]
     pub fn queue(&self) -> Option<&Connected> {
-        self.connected.as_ref()
+        self.connected.as_deref()
     }
 
     /// Whether its controller's keep-alive timer has expired.
@@ -540,7 +540,7 @@ impl Session {
     #[must_use]
     pub fn quiet(&self) -> Option<&Connected> {
         match self.state {
-            State::Draining | State::Refused if self.in_store == 0 => self.connected.as_ref(),
+            State::Draining | State::Refused if self.in_store == 0 => self.connected.as_deref(),
             _ => None,
         }
     }

@@ -267,7 +267,7 @@ fn who_begins_again_is_not_believed_for_longer() {
 fn who_begins_again_needs_the_key_of_now() {
     let (mut session, _) = authenticated(NQN, false);
     let asked = admin(&mut script(authentication(9)), Channel::Plain, NQN, HOST).asked;
-    session.authenticator().unwrap().renew(asked.unwrap());
+    session.authenticator().unwrap().renew(*asked.unwrap());
     let mut host = host_of(8);
     send(&mut session, &host.negotiate());
     let message = reply(&mut session, &mut host);
