@@ -6,6 +6,7 @@ use crate::pool::Buffer;
 use crate::process::Process;
 use crate::stores::Stores;
 use crate::transport::TargetEnd;
+use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::NamespaceTable;
@@ -81,9 +82,10 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
         self.end.keeps_order()
     }
 
-    /// Nobody wants to be alone with blocks where the storage lends its memory.
-    fn is_closed(&self, _namespace: &Namespace, _command: &IoCommand) -> bool {
-        false
+    fn is_closed(&self, namespace: &Namespace, command: &IoCommand) -> bool {
+        let IoCommand::Write { offset, length, .. } = *command else { return false };
+        let range = ByteRange { offset, len: length.into() };
+        namespace.memory.is_some() && self.stores.is_closed(self.reactor, &range)
     }
 
     fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {

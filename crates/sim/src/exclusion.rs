@@ -111,6 +111,11 @@ impl Exclusion {
         None
     }
 
+    /// True if a command is alone with a part of a range, as far as a reactor knows.
+    pub(crate) fn is_closed(&self, reactor: usize, range: &ByteRange) -> bool {
+        self.gates[reactor].any(|(), closed| closed.overlaps(range))
+    }
+
     /// A part of a command has ended.
     pub(crate) fn ended(&mut self, command: u64, reactor: usize) {
         for command in self.gates[reactor].ended(command as u32) {

@@ -2,6 +2,7 @@
 
 use crate::disk::SimDisk;
 use crate::pool::Buffer;
+use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_target_proto::execution;
@@ -41,6 +42,13 @@ pub struct Place {
     pub offset: u64,
     /// Length of the command.
     pub length: u32,
+}
+
+impl Place {
+    /// Its bytes.
+    pub(crate) fn range(&self) -> ByteRange {
+        ByteRange { offset: self.offset, len: self.length.into() }
+    }
 }
 
 impl execution::Place for Place {

@@ -40,13 +40,21 @@ type Tick = u64;
 struct Candidate {
     stamp: Stamp,
     write: u64,
-    /// When it was acknowledged.
+    /// When it was acknowledged, or could have no effect any more.
     ended: Option<Tick>,
+    /// It was acknowledged.
+    is_done: bool,
+    /// Of an acknowledged Compare and Write: when the write was acknowledged whose content it has found.
+    found: Option<Tick>,
     /// When its host was told that it has failed.
     failed: Option<Tick>,
 }
 
 impl Candidate {
+    fn new(stamp: Stamp, write: u64) -> Self {
+        Candidate { stamp, write, ended: None, is_done: false, found: None, failed: None }
+    }
+
     /// Whether it may have taken effect after `tick`.
     fn may_follow(&self, tick: Tick) -> bool {
         self.ended.is_none_or(|ended| ended > tick)
@@ -61,14 +69,20 @@ struct Register {
     clears: Vec<u64>,
 }
 
+/// A change of blocks that has begun.
+#[derive(Clone, Debug)]
+struct Change {
+    lbas: Range<u64>,
+    fua: bool,
+    /// Blocks that are marked stay so.
+    leaves_marks: bool,
+    /// Of a Compare and Write: when the write was acknowledged whose content it expects.
+    expects: Option<Tick>,
+}
+
 #[derive(Clone, Debug)]
 enum Pending {
-    Write {
-        lbas: Range<u64>,
-        fua: bool,
-        /// Blocks that are marked stay so.
-        leaves_marks: bool,
-    },
+    Write(Change),
     /// What each block may show.
     Read {
         lbas: Range<u64>,
@@ -77,7 +91,9 @@ enum Pending {
         before: Vec<Vec<Candidate>>,
     },
     /// What each block might hold when it began.
-    Flush { before: Vec<Vec<Candidate>> },
+    Flush {
+        before: Vec<Vec<Candidate>>,
+    },
 }
 
 /// A failed command that may have changed the file of marks.
@@ -159,7 +175,7 @@ impl History {
     /// `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
-        let zero = Candidate { stamp: 0, write: 0, ended: Some(0), failed: None };
+        let zero = Candidate { ended: Some(0), ..Candidate::new(0, 0) };
         let register = Register { current: vec![zero], stable: vec![zero], clears: Vec::new() };
         let registers = vec![register; blocks as usize];
         History {
@@ -268,23 +284,47 @@ impl History {
 
     /// Request `id` (above 0) will write `stamp`.
     pub fn begin_write(&mut self, id: u64, lbas: Range<u64>, stamp: Stamp, fua: bool) {
-        self.begin_change(id, lbas, stamp, (fua, false));
+        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects: None });
     }
 
     /// Request `id` will write zeroes, but for blocks that are marked.
     pub fn begin_discard(&mut self, id: u64, lbas: Range<u64>) {
-        self.begin_change(id, lbas, 0, (false, true));
+        self.begin_change(id, 0, Change { lbas, fua: false, leaves_marks: true, expects: None });
     }
 
-    fn begin_change(
-        &mut self,
-        id: u64,
-        lbas: Range<u64>,
-        stamp: Stamp,
-        (fua, leaves_marks): (bool, bool),
-    ) {
+    /// Contents of a block that Compare and Write may expect: of acknowledged writes that no other one equals, each with the
+    /// time of its acknowledgement.
+    #[must_use]
+    pub fn contents(&self, lba: u64) -> Vec<(Stamp, Tick)> {
+        let is_known = |c: &&Candidate| c.is_done && c.stamp != 0 && c.stamp != MARK;
+        let known = self.registers[lba as usize].current.iter().filter(is_known);
+        known.filter_map(|c| Some((c.stamp, c.ended?))).collect()
+    }
+
+    /// Request `id` will write `stamp` if it finds content that was acknowledged at `expects`.
+    pub fn begin_swap(&mut self, id: u64, lba: u64, stamp: Stamp, (fua, expects): (bool, Tick)) {
+        let (lbas, expects) = (lba..lba + 1, Some(expects));
+        self.begin_change(id, stamp, Change { lbas, fua, leaves_marks: false, expects });
+    }
+
+    /// Request `id`, a Compare and Write, has found other content: it has written nothing.
+    pub fn refuse(&mut self, id: u64) {
+        self.tick();
+        let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) else {
+            return;
+        };
+        for lba in lbas {
+            let Register { current, stable, clears } = &mut self.registers[lba as usize];
+            current.retain(|c| c.write != id);
+            stable.retain(|c| c.write != id);
+            clears.retain(|other| *other != id);
+        }
+    }
+
+    fn begin_change(&mut self, id: u64, stamp: Stamp, change: Change) {
         let tick = self.tick();
-        let candidate = Candidate { stamp, write: id, ended: None, failed: None };
+        let candidate = Candidate::new(stamp, id);
+        let (lbas, leaves_marks) = (change.lbas.clone(), change.leaves_marks);
         for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
             register.current.push(candidate);
@@ -299,7 +339,7 @@ impl History {
             }
         }
         self.changes.insert(id, (tick, leaves_marks));
-        self.pending.insert(id, (tick, Pending::Write { lbas, fua, leaves_marks }));
+        self.pending.insert(id, (tick, Pending::Write(change)));
     }
 
     /// Request `id` will read; with `fua` what it reads is stable before.
@@ -325,7 +365,7 @@ impl History {
     pub fn fail(&mut self, id: u64) {
         let tick = self.tick();
         self.unsaved.insert(id, Unsaved { failed: tick, started: None });
-        if let Some((_, Pending::Write { lbas, .. })) = self.pending.remove(&id) {
+        if let Some((_, Pending::Write(Change { lbas, .. }))) = self.pending.remove(&id) {
             for lba in lbas {
                 let register = &mut self.registers[lba as usize];
                 let candidates = register.current.iter_mut().chain(&mut register.stable);
@@ -467,9 +507,7 @@ impl History {
             self.end_flush(id, began)?;
         }
         match pending {
-            Pending::Write { lbas, fua, leaves_marks } => {
-                self.end_write(id, lbas, (fua, leaves_marks), (began, tick), lost_power)
-            }
+            Pending::Write(change) => self.end_write(id, change, (began, tick), lost_power)?,
             Pending::Flush { before } if !lost_power => {
                 let alone = !self.loses || !self.flushes_beside(id);
                 for (lba, before) in before.into_iter().enumerate() {
@@ -513,11 +551,10 @@ impl History {
     fn end_write(
         &mut self,
         id: u64,
-        lbas: Range<u64>,
-        (fua, leaves_marks): (bool, bool),
+        Change { lbas, fua, leaves_marks, expects }: Change,
         (began, now): (Tick, Tick),
         lost_power: bool,
-    ) {
+    ) -> Result<(), String> {
         if let Some(&host) = self.hosts.get(&id).filter(|_| !fua) {
             self.unflushed.insert(host, now);
         }
@@ -525,11 +562,12 @@ impl History {
         let is_over = |c: &Candidate| {
             c.failed.is_some_and(|failed| failed < began) && self.hosts.get(&c.write) == own
         };
-        for lba in lbas {
+        for lba in lbas.clone() {
             let register = &mut self.registers[lba as usize];
             for candidate in register.current.iter_mut().chain(&mut register.stable) {
                 if candidate.write == id {
-                    candidate.ended = Some(now);
+                    (candidate.ended, candidate.is_done) = (Some(now), true);
+                    candidate.found = expects;
                 }
             }
             let is_left = |c: &Candidate| leaves_marks && c.stamp == MARK;
@@ -548,6 +586,42 @@ impl History {
                 register.clears.retain(|other| *other != id && is_later(other));
             }
         }
+        match fua || !lost_power {
+            true => lbas.into_iter().try_for_each(|lba| self.order_swaps(id, lba, began, expects)),
+            false => Ok(()),
+        }
+    }
+
+    /// Write `id`, which began at `began`, has succeeded: a Compare and Write was executed before every write that began
+    /// after the one was acknowledged whose content it has found.
+    ///
+    /// # Errors
+    /// Two have found the same content.
+    fn order_swaps(
+        &mut self,
+        id: u64,
+        lba: u64,
+        began: Tick,
+        expects: Option<Tick>,
+    ) -> Result<(), String> {
+        let (changes, lost_power_at) = (&self.changes, self.lost_power_at);
+        // After a power loss the content that is found may be older than that of lost writes.
+        let is_kept = |found: &Tick| lost_power_at < *found;
+        let current = &mut self.registers[lba as usize].current;
+        let found = expects.filter(is_kept);
+        if found.is_some() && current.iter().any(|c| c.write != id && c.found == found) {
+            return Err(format!("block {lba}: two Compare and Write have found the same content"));
+        }
+        let is_ahead = |c: &Candidate| c.found.filter(is_kept).is_some_and(|found| found < began);
+        current.retain(|c| c.write == id || !is_ahead(c));
+        let began_after = |c: &Candidate, found: Tick| {
+            c.is_done && changes.get(&c.write).is_some_and(|(began, _)| *began > found)
+        };
+        let is_behind = |found| current.iter().any(|c| c.write != id && began_after(c, found));
+        if found.is_some_and(is_behind) {
+            current.retain(|c| c.write != id);
+        }
+        Ok(())
     }
 
     /// The power has failed: each block shows something it may have had on stable storage.

@@ -18,7 +18,8 @@
 //! - every request completes exactly once, and all of them complete in bounded virtual time once the
 //!   network behaves;
 //! - held work always has a wake-up: when nothing is due any more and requests are open, the run fails;
-//! - counters that hosts increment by Compare and Write lose no increment and count none twice ([`counting`]);
+//! - counters that hosts increment by Compare and Write lose no increment and count none twice ([`counting`]), and no
+//!   write comes between comparison and write;
 //! - several targets may serve one disk: a write that has failed may be executed until its host has written the blocks
 //!   again, and not after, whatever path it was sent over, and whatever target stands still;
 //! - of a host from which another one has taken the namespace by a reservation nothing is executed any more

@@ -40,6 +40,10 @@ enum Kind {
     Write {
         fua: bool,
     },
+    /// Compare and Write.
+    Swap {
+        fua: bool,
+    },
     /// Write Uncorrectable.
     Mark,
     Flush,
@@ -75,6 +79,10 @@ roadtrain_proto::counters! {
         lost,
         /// Reads of blocks that are marked.
         unreadable,
+        /// Compare and Write that have replaced what they expected.
+        swapped,
+        /// Compare and Write that have found other content.
+        refused,
     }
 }
 
@@ -94,6 +102,8 @@ pub struct Load {
     pub classes: bool,
     /// Requests of 100 that mark blocks.
     pub marks_percent: u64,
+    /// Requests of 100 that replace a block by Compare and Write.
+    pub swaps_percent: u64,
     /// Reads may show mixtures of what is written at the same time.
     pub may_mix: bool,
     /// The judge of what is read.
@@ -108,7 +118,7 @@ impl Load {
     pub fn new(blocks: u64, counting: Counting, rng: Rng) -> Self {
         let history = History::new(blocks);
         let (open, pinned, tally) = (BTreeMap::new(), BTreeMap::new(), Tally::default());
-        let (tenures, classes, marks_percent) = (Tenures::default(), false, 0);
+        let (tenures, classes, marks_percent, swaps_percent) = (Tenures::default(), false, 0, 0);
         Load {
             blocks,
             rng,
@@ -118,6 +128,7 @@ impl Load {
             tenures,
             classes,
             marks_percent,
+            swaps_percent,
             may_mix: false,
             history,
             tally,
@@ -160,6 +171,13 @@ impl Load {
         if self.marks_percent > 0 && self.rng.chance(self.marks_percent) {
             self.open.insert(token, (host, Kind::Mark));
             return self.mark(token);
+        }
+        if self.swaps_percent > 0
+            && self.rng.chance(self.swaps_percent)
+            && let Some((kind, request)) = self.swap(token)
+        {
+            self.open.insert(token, (host, kind));
+            return request;
         }
         let (kind, mut request) = match self.rng.below(100) {
             0..40 => self.read(token),
@@ -255,6 +273,22 @@ impl Load {
         let data = Data::Out(buffer.len() as u32);
         let urgency = if fua { Urgency::Urgent } else { Urgency::Normal };
         (Kind::Write { fua }, request(token, sqe, data, buffer, urgency))
+    }
+
+    /// Replaces a block, if there is one with content that can be expected.
+    fn swap(&mut self, token: u64) -> Option<(Kind, Request)> {
+        let (lba, fua) = (self.rng.below(self.blocks), self.rng.chance(10));
+        let contents = self.history.contents(lba);
+        let at = self.rng.below(contents.len().max(1) as u64) as usize;
+        let (expected, since) = *contents.get(at)?;
+        self.history.begin_swap(token, lba, token, (fua, since));
+        let mut sqe = Sqe::rw(opcode::WRITE, 1, lba, 1);
+        let compare = Some(Sqe { opcode: opcode::COMPARE, ..sqe });
+        force(&mut sqe, fua);
+        let buffer = [block(expected, lba), block(token, lba)].concat();
+        let data = Data::Out(BLOCK_BYTES as u32);
+        let swap = request(token, sqe, data, buffer, Urgency::Urgent);
+        Some((Kind::Swap { fua }, Request { compare, ..swap }))
     }
 
     fn zeroes(&mut self, token: u64) -> (Kind, Request) {
@@ -356,7 +390,16 @@ impl Load {
                 self.history.fail_mark(token);
                 Ok(())
             }
+            Kind::Swap { .. } if status.is(Status::COMPARE_FAILURE) => {
+                self.tally.refused += 1;
+                self.history.refuse(token);
+                Ok(())
+            }
             _ if !status.is_success() => self.fail(token, &kind, status),
+            Kind::Swap { .. } => {
+                self.tally.swapped += 1;
+                self.history.end(token, &[])
+            }
             Kind::Read { lbas, .. } => {
                 let blocks = buffer.chunks_exact(BLOCK_BYTES);
                 let mixture = |lba, octets: &[u8]| {
@@ -377,7 +420,10 @@ impl Load {
     fn fail(&mut self, token: u64, kind: &Kind, status: Status) -> Result<(), String> {
         self.history.fail(token);
         // Its own flush has failed.
-        let is_forced = matches!(kind, Kind::Read { fua: true, .. } | Kind::Write { fua: true });
+        let is_forced = matches!(
+            kind,
+            Kind::Read { fua: true, .. } | Kind::Write { fua: true } | Kind::Swap { fua: true }
+        );
         let is_due = is_forced && status.is(Status::WRITE_FAULT);
         match is_due || FAILURES.iter().any(|&s| status.is(s)) {
             true => Ok(()),

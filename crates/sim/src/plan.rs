@@ -291,6 +291,8 @@ pub struct Plan {
     pub reserved: u64,
     /// Requests of 100 that mark blocks as uncorrectable.
     pub marks_percent: u64,
+    /// Requests of 100 that replace a block by Compare and Write.
+    pub swaps_percent: u64,
     /// Settings of the host's I/O queue pairs.
     pub host: host::qpair::Config,
     /// The host asks for SQ flow control.
@@ -367,6 +369,8 @@ pub enum Sabotage {
     NoReset,
     /// Commands that have to be alone with their blocks are not.
     NotAlone,
+    /// While a command is alone with blocks, data of writes goes on to memory that is lent.
+    OpenPlaces,
     /// It answers Write Uncorrectable before the mark is saved.
     EarlyMark,
     /// Who takes a reservation does not wait for what others have in the store.
@@ -492,6 +496,7 @@ impl Plan {
             counters: 0,
             reserved: 0,
             marks_percent: 0,
+            swaps_percent: 0,
             host,
             sq_flow_control: rng.chance(50),
             authenticates: false,

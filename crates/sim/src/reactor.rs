@@ -232,8 +232,12 @@ impl<T: Transport> Turn<'_, T> {
             }
             Message::Exclusion(Notice::Close(command)) => {
                 self.stores.close(self.reactor.number, command);
+                self.hold_places();
             }
-            Message::Exclusion(Notice::Open(lock)) => self.stores.open(self.reactor.number, lock),
+            Message::Exclusion(Notice::Open(lock)) => {
+                self.stores.open(self.reactor.number, lock);
+                self.hold_places();
+            }
             Message::Exclusion(Notice::Alone(command)) => self.go_on_alone(command),
             Message::Settle(ticket) => {
                 let lane = self.reactor.lanes.get_mut(&ConnId(ticket as u32));
@@ -289,13 +293,32 @@ impl<T: Transport> Turn<'_, T> {
     /// Buffers may have come back: connections that wait for one go on, in turn.
     fn feed(&mut self) {
         for conn in self.reactor.starving().collect::<Vec<_>>() {
-            while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
-                let (execution, mut env) = lane.parts(self.now, conn, self.stores, self.process);
-                match execution.feed(&mut env) {
-                    Some(Fed::Receiving) => self.handle(conn),
-                    Some(Fed::Admin(slot)) => self.admin(conn, slot),
-                    None => break,
-                }
+            self.feed_lane(conn);
+        }
+    }
+
+    fn feed_lane(&mut self, conn: ConnId) {
+        while let Some(lane) = self.reactor.lanes.get_mut(&conn) {
+            let (execution, mut env) = lane.parts(self.now, conn, self.stores, self.process);
+            match execution.feed(&mut env) {
+                Some(Fed::Receiving) => self.handle(conn),
+                Some(Fed::Admin(slot)) => self.admin(conn, slot),
+                None => return,
+            }
+        }
+    }
+
+    /// A command is alone with blocks, or not any more.
+    fn hold_places(&mut self) {
+        if !self.plan.lends_memory {
+            return;
+        }
+        for conn in self.connections() {
+            let Some(lane) = self.reactor.lanes.get_mut(&conn) else { continue };
+            let can_go_on = lane.hold_places(self.stores);
+            self.network.listen(conn, End::Target, lane.listens());
+            if can_go_on {
+                self.feed_lane(conn);
             }
         }
     }

@@ -4,7 +4,7 @@
 mod reactors;
 mod targets;
 
-pub use reactors::reactors;
+pub use reactors::{reactors, swapping};
 pub use targets::{drawn, failing_fast, moving, standing_still, sticking, targets};
 
 use crate::ends::End;
@@ -18,7 +18,7 @@ use roadtrain_wire::pdu::Digests;
 pub type Scenario = fn(&mut Plan);
 
 /// Every scenario that has to end well, by name.
-pub const ALL: [(&str, Scenario); 37] = [
+pub const ALL: [(&str, Scenario); 38] = [
     ("drawn", drawn),
     ("losing", losing),
     ("losing-in-turn", losing_in_turn),
@@ -56,6 +56,7 @@ pub const ALL: [(&str, Scenario); 37] = [
     ("moving", moving),
     ("standing-still", standing_still),
     ("reactors", reactors),
+    ("swapping", swapping),
 ];
 
 /// `count` faults and no others, all over the run.

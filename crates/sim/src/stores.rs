@@ -417,6 +417,11 @@ impl Stores {
         notices.map(to).collect()
     }
 
+    /// True if a command is alone with a part of a range, as far as a reactor knows.
+    pub(crate) fn is_closed(&self, reactor: usize, range: &ByteRange) -> bool {
+        self.plan.sabotage != Some(Sabotage::OpenPlaces) && self.exclusion.is_closed(reactor, range)
+    }
+
     /// A reactor closes the range of a command that is to be alone with it.
     pub(crate) fn close(&mut self, reactor: usize, command: u64) {
         let Some(range) = self.exclusion.range(command) else { return };

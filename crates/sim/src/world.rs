@@ -73,7 +73,7 @@ fn load(plan: &Plan, rng: Rng) -> Load {
     let counting = Counting::new(plan.hosts, shared..plan.blocks);
     let mut load = Load::new(blocks, counting, rng);
     load.classes = plan.express_rules().is_some();
-    load.marks_percent = plan.marks_percent;
+    (load.marks_percent, load.swaps_percent) = (plan.marks_percent, plan.swaps_percent);
     load.may_mix = plan.lends_memory;
     load.tenures = Tenures::new(plan.hosts, blocks..shared, kind);
     if plan.manners.losing_percent > 0 {

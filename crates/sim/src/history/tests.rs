@@ -334,3 +334,67 @@ fn a_flush_over_one_machine_counts_for_others() {
     history.begin_flush(3);
     assert!(history.end(3, &[]).is_ok());
 }
+
+/// Write 1 is there; Compare and Write 2 expects it.
+fn swapping() -> History {
+    let mut history = History::new(1);
+    written(&mut history, 1, 10);
+    let contents = history.contents(0);
+    assert_eq!(contents.len(), 1, "zeroes are not expected: any discard writes the same");
+    history.begin_swap(2, 0, 20, (false, contents[0].1));
+    history
+}
+
+#[test]
+fn a_write_beside_compare_and_write_comes_after_it() {
+    for swap_first in [true, false] {
+        let mut history = swapping();
+        history.begin_write(3, 0..1, 30, false);
+        let [first, second] = if swap_first { [2, 3] } else { [3, 2] };
+        history.end(first, &[]).expect("begun");
+        history.end(second, &[]).expect("begun");
+        assert!(read(&mut history, 4, 20).is_err(), "it has not found write 3");
+        assert!(read(&mut history, 5, 30).is_ok());
+    }
+}
+
+#[test]
+fn a_write_before_the_expected_one_may_end_in_either_order() {
+    let mut history = History::new(1);
+    history.begin_write(3, 0..1, 30, false);
+    written(&mut history, 1, 10);
+    history.begin_swap(2, 0, 20, (false, history.contents(0)[0].1));
+    history.end(2, &[]).expect("begun");
+    history.end(3, &[]).expect("begun");
+    assert!(read(&mut history, 4, 20).is_ok());
+}
+
+#[test]
+fn compare_and_write_that_was_refused_has_no_effect() {
+    let mut history = swapping();
+    history.refuse(2);
+    assert!(read(&mut history, 3, 20).is_err());
+    assert!(history.judge(0, 20).is_err());
+}
+
+#[test]
+fn one_content_is_found_once() {
+    let mut history = swapping();
+    history.begin_swap(3, 0, 30, (false, history.contents(0)[0].1));
+    history.end(2, &[]).expect("begun");
+    assert!(history.end(3, &[]).is_err());
+}
+
+/// A power loss takes a write that is acknowledged after it: older content is found again.
+#[test]
+fn after_a_power_loss_older_content_may_be_found() {
+    let mut history = History::new(1);
+    written(&mut history, 1, 10);
+    let since = history.contents(0)[0].1;
+    history.begin_write(3, 0..1, 30, false);
+    history.lose_power();
+    history.begin_swap(2, 0, 20, (false, since));
+    history.end(3, &[]).expect("begun");
+    history.end(2, &[]).expect("begun");
+    assert!(read(&mut history, 4, 20).is_ok());
+}

@@ -3,6 +3,7 @@
 
 use crate::plan::{Fault, Plan, Reactors};
 use crate::rng::Rng;
+use core::time::Duration;
 
 /// One of so many drawn seeds has several reactors.
 const SHARE: u64 = 3;
@@ -17,10 +18,37 @@ pub(super) fn maybe(plan: &mut Plan, dice: &mut Rng) {
 /// Any other scenario, at targets of several reactors.
 pub fn reactors(plan: &mut Plan) {
     let mut dice = plan.dice.clone().fork();
-    let others: Vec<_> = super::ALL.iter().filter(|(name, _)| *name != "reactors").collect();
+    let is_other = |(name, _): &&(&str, _)| !["reactors", "swapping"].contains(name);
+    let others: Vec<_> = super::ALL.iter().filter(is_other).collect();
     let (_, scenario) = others[dice.below(others.len() as u64) as usize];
     scenario(plan);
     several(plan, &mut dice);
+}
+
+/// Three hosts replace blocks by Compare and Write while they write, zero and discard them in other ways, at a target of one
+/// or several reactors. Their connections are cut, and the storage stands still.
+pub fn swapping(plan: &mut Plan) {
+    if !plan.ether.links.is_empty() {
+        return; // over TCP only
+    }
+    (plan.hosts, plan.blocks, plan.swaps_percent) = (3, 8, 30);
+    plan.queue_entries = plan.queue_entries.max(8); // a pair has two
+    plan.host.queue_entries = plan.queue_entries;
+    let mut dice = plan.dice.clone().fork();
+    if dice.chance(75) {
+        several(plan, &mut dice);
+    }
+    // Data of most writes goes to the memory, in pieces.
+    if plan.lends_memory {
+        plan.host.digests.data = false;
+        plan.faults.retain(|(_, fault)| !matches!(fault, Fault::Corrupt));
+    }
+    plan.host.in_capsule_bytes = 0;
+    super::also(plan, 12, |part| match part % 3 {
+        0 => Fault::StallDisk { time: Duration::from_millis(3) },
+        1 => Fault::Pause { target: 0, time: Duration::from_millis(5) },
+        _ => Fault::Reset,
+    });
 }
 
 fn several(plan: &mut Plan, dice: &mut Rng) {

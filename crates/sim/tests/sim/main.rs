@@ -13,6 +13,7 @@ mod marking;
 mod paths;
 mod reactors;
 mod seeds;
+mod swapping;
 mod taking;
 mod target_faults;
 mod targets;

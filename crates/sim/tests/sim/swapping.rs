@@ -1,0 +1,33 @@
+//! Hosts that replace blocks by Compare and Write while others write them: nothing comes between comparison and write.
+
+use crate::common::sum_of;
+use roadtrain_sim::plan::{Plan, Sabotage};
+use roadtrain_sim::run_changed;
+use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::scenario::swapping;
+
+#[test]
+fn nothing_comes_between_comparison_and_write() {
+    let Some(sum) = sum_of("swapping", Lanes::Tcp, 60) else { return };
+    sum.at_least([
+        (sum.tally.swapped, 1_000),
+        (sum.tally.refused, 1_000),
+        (sum.target.moved, 1_000),
+    ]);
+}
+
+/// The judge finds targets that let others write in between: with buffers, and into memory that is lent.
+#[test]
+fn writes_that_come_between_are_found() {
+    for sabotage in [Sabotage::NotAlone, Sabotage::OpenPlaces] {
+        let found = (0..400).find_map(|seed| {
+            let wrong = |plan: &mut Plan| {
+                swapping(plan);
+                plan.sabotage = Some(sabotage);
+            };
+            run_changed(seed, wrong).err()
+        });
+        let what = found.unwrap_or_else(|| panic!("{sabotage:?} is not found")).what;
+        assert!(what.contains("block"), "{sabotage:?}: {what}");
+    }
+}
