@@ -1,24 +1,23 @@
 //! Real applications: ext4 and XFS, RocksDB, PostgreSQL and scans of files on our devices, on a local
 //! file, and on what else shows remote storage as a local device.
 
-mod chart;
 mod cpu;
 mod data;
-mod judge;
 mod page;
 mod plan;
-mod result;
 mod run;
 mod side;
 mod stack;
 mod workload;
 
 use crate::interrupt;
-use crate::machine::Machine;
+use crate::machine::Conditions;
+use crate::output::{write, write_json};
+use crate::runs::{Extent, Run};
 use anyhow::{Context, ensure};
-use plan::{Extent, Row};
-use result::Applications;
+use plan::Row;
 use run::Manner;
+use serde::{Deserialize, Serialize};
 use side::Side;
 use std::fs;
 use std::path::PathBuf;
@@ -59,7 +58,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn extent(&self) -> Extent {
-        if self.quick { Extent::Quick } else { Extent::Full }
+        Extent::new(self.quick)
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -74,21 +73,59 @@ impl Args {
             return self.extent().sides();
         }
         if self.sides.iter().any(|id| id == "all") {
-            return Extent::Full.sides();
+            return Side::ALL.to_vec();
         }
         let wanted = |side: &Side| self.sides.iter().any(|id| id == side.id());
         Side::ALL.into_iter().filter(wanted).collect()
     }
 }
 
-/// What the page for users says of them.
-pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
-    Ok(page::short(&serde_json::from_str(json).context("JSON of apps")?))
+/// Results, as written to and read from JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Applications {
+    #[serde(flatten)]
+    conditions: Conditions,
+    /// Fewer rows.
+    quick: bool,
+    /// Time that it all took.
+    minutes: f64,
+    /// Size of each device.
+    device_bytes: u64,
+    sides: Vec<SideResult>,
+    /// Rows that were left out.
+    skipped: Vec<Skipped>,
+    runs: Vec<Run>,
 }
 
-/// All of it.
+/// A side, and why it is not there if it is not.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct SideResult {
+    side: String,
+    how: String,
+    skipped: Option<String>,
+}
+
+/// A kind of application that could not be run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Skipped {
+    what: String,
+    why: String,
+}
+
+impl Applications {
+    fn extent(&self) -> Extent {
+        Extent::new(self.quick)
+    }
+}
+
+/// The section of the page for users.
+pub(crate) fn short_of(json: &str) -> anyhow::Result<String> {
+    Ok(page::short(&serde_json::from_str(json).context("JSON of apps")?).markdown())
+}
+
+/// The section of the journal.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
-    Ok(page::markdown(&serde_json::from_str(json).context("JSON of apps")?))
+    Ok(page::page(&serde_json::from_str(json).context("JSON of apps")?).markdown())
 }
 
 /// Measures or reads what was measured; writes JSON and report.
@@ -106,18 +143,15 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
         None => (measure(args)?, &args.output),
     };
     if args.from.is_none() {
-        crate::eval::write(path, &(serde_json::to_string_pretty(&applications)? + "\n"))?;
+        write_json(path, &applications)?;
     }
     let html = path.with_extension("html");
-    crate::eval::write(&html, &page::html(&applications))?;
+    write(&html, &page::page(&applications).html("Roadtrain: real applications"))?;
     let folder = path.with_extension("plots");
-    for (number, row) in page::rows(&applications).into_iter().enumerate() {
-        if let Some(svg) = chart::svg(row, &applications) {
-            let name = format!("{}-{}.svg", row.workload.group().id(), number + 1);
-            crate::eval::write(&folder.join(name), &svg)?;
-        }
+    for (name, svg) in page::charts(&applications) {
+        write(&folder.join(name), &svg)?;
     }
-    print!("{}", page::summary(&applications));
+    print!("{}", page::page(&applications).markdown());
     println!("{}, {}, charts in {}", path.display(), html.display(), folder.display());
     Ok(())
 }
@@ -139,11 +173,8 @@ fn measure(args: &Args) -> anyhow::Result<Applications> {
     let began = Instant::now();
     let measured = run::measure(&manner)?;
     Ok(Applications {
-        machine: Machine::read(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        conditions: Conditions::now(manner.rounds, manner.seconds.into()),
         quick: args.quick,
-        rounds: manner.rounds,
-        seconds: manner.seconds,
         minutes: began.elapsed().as_secs_f64() / 60.0,
         device_bytes: run::DEVICE_BYTES,
         sides: measured.sides,
@@ -161,5 +192,44 @@ fn list(args: &Args) {
     println!();
     for side in Side::ALL {
         println!("{:<9} {side}: {}{}", side.id(), side.how(), show(side.unavailable()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Cpu, Usage};
+    use crate::runs::tests::run;
+
+    /// With the given rounds; zero is a failure. Two cores are used, of which one and a half are known.
+    pub(super) fn applications(runs: &[(Row, Side, &[f64])]) -> Applications {
+        let cpu = |cores| Cpu { cores, switches_per_second: 0.0 };
+        let usage = Usage {
+            machine: cpu(2.0),
+            application: cpu(0.5),
+            client: cpu(0.75),
+            server: cpu(0.25),
+        };
+        let run = |(row, side, rounds): &(Row, Side, &[f64])| {
+            let mut run = run(&(row.to_string(), side.to_string()), rounds);
+            for measure in run.rounds.iter_mut().chain([&mut run.median]).flatten() {
+                measure.usage = Some(usage);
+            }
+            run
+        };
+        let side = |side: Side| SideResult {
+            side: side.to_string(),
+            how: side.how(),
+            skipped: (side == Side::Tgt).then(|| "tgtd is not installed".into()),
+        };
+        Applications {
+            conditions: Conditions::made_up(),
+            quick: true,
+            minutes: 3.0,
+            device_bytes: 1 << 30,
+            sides: Side::ALL.into_iter().map(side).collect(),
+            skipped: vec![Skipped { what: "rocksdb".into(), why: "no db_bench".into() }],
+            runs: runs.iter().map(run).collect(),
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Other programs, to their end within a time. They are in process groups of their own, so that Ctrl-C
-//! leaves it to us in which order they end, and write to files, so that nobody waits for a pipe.
+//! leaves it to us in which order they end, and write to files, so that no process waits for a pipe.
 
 use crate::interrupt;
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How often an end is looked for.
 const POLL: Duration = Duration::from_millis(10);
-/// What was killed and is not gone by then is stuck in the kernel, and left.
+/// A process that was killed and is not gone by then is stuck in the kernel, and left.
 const STUCK: Duration = Duration::from_secs(5);
 
 /// A program by that name in PATH and where Debian puts what is for root.
@@ -89,7 +89,7 @@ fn last_words<'a>(stderr: &'a str, stdout: &'a str) -> &'a str {
         .unwrap_or("(silent)")
 }
 
-/// A file that nobody else sees and that is gone when it is closed.
+/// A file without a name that is gone when it is closed.
 fn nameless() -> anyhow::Result<File> {
     let folder = std::env::temp_dir();
     let mut options = OpenOptions::new();
@@ -98,10 +98,10 @@ fn nameless() -> anyhow::Result<File> {
 }
 
 fn text(file: &mut File) -> anyhow::Result<String> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     file.rewind()?;
-    file.read_to_end(&mut octets)?;
-    Ok(String::from_utf8_lossy(&octets).into_owned())
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Sends a signal to a child, or to all of its group.
@@ -119,7 +119,7 @@ pub(crate) fn kill(child: &mut Child) {
     }
 }
 
-/// Whether it ends within a time.
+/// True if it ends within a time.
 pub(crate) fn ends(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {

@@ -1,42 +1,27 @@
 //! The evaluation: the published figures and our goals, all policies side by side in one run.
 
-mod chart;
+pub(crate) mod chart;
 mod figures;
-pub(crate) mod html;
 mod judge;
-mod metric;
 mod page;
 mod plan;
 mod profile;
 mod result;
 mod run;
 mod tables;
-#[cfg(test)]
-pub(crate) mod xml;
 
 use crate::interrupt;
-use crate::machine::Machine;
+use crate::machine::Conditions;
+use crate::output::{write, write_json};
+use crate::runs::Extent;
 use crate::workload::Waiting;
 use anyhow::{Context, ensure};
-use plan::{Extent, Figure, Point};
+use plan::{Figure, Point};
 use result::{Data, Evaluation, ProfileResult};
-use run::Manner;
-use serde_json::{Number, Value};
-use std::cell::{Cell, RefCell};
+use run::{Budget, Manner};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-
-/// Rounds and times of an extent.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    rounds: usize,
-    seconds: f64,
-    ramp_seconds: f64,
-    wired_rounds: usize,
-    wired_seconds: f64,
-    profile_rounds: usize,
-}
 
 /// Size of the namespaces: far beyond the caches, and quickly filled before each run.
 const MIB: usize = 256;
@@ -107,7 +92,7 @@ pub(crate) struct RenderArgs {
 
 /// Measures, judges, writes JSON, charts and report.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let extent = if args.quick { Extent::Quick } else { Extent::Full };
+    let extent = Extent::new(args.quick);
     let wanted = |id: &str| args.only.is_empty() || args.only.iter().any(|part| id.contains(part));
     let figures: Vec<Figure> =
         figures::all(extent).into_iter().filter(|figure| wanted(figure.id)).collect();
@@ -120,73 +105,47 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     ensure!(!figures.is_empty(), "no figure is called that: see --list");
     ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     let evaluation = measure(args, extent, &figures)?;
-    write(&args.output, &to_json(&evaluation)?)?;
+    write_json(&args.output, &evaluation)?;
     render(&args.output, &figures, &evaluation)?;
     interrupt::check()
-}
-
-/// Compact, and with the digits that mean something: thousands of runs have a dozen figures each.
-fn to_json(evaluation: &Evaluation) -> anyhow::Result<String> {
-    let mut value = serde_json::to_value(evaluation)?;
-    round(&mut value);
-    Ok(serde_json::to_string(&value)? + "\n")
-}
-
-/// Rounds every fraction to five significant digits.
-fn round(value: &mut Value) {
-    match value {
-        Value::Array(values) => values.iter_mut().for_each(round),
-        Value::Object(values) => values.values_mut().for_each(round),
-        Value::Number(number) if number.is_f64() => {
-            let short = number.as_f64().and_then(|exact| format!("{exact:.4e}").parse().ok());
-            if let Some(short) = short.and_then(Number::from_f64) {
-                *number = short;
-            }
-        }
-        _ => {}
-    }
 }
 
 fn measure(args: &Args, extent: Extent, figures: &[Figure]) -> anyhow::Result<Evaluation> {
     let budget = if extent == Extent::Quick { QUICK } else { FULL };
     let manner = Manner {
-        program: args.program.clone(),
-        rounds: args.rounds.unwrap_or(budget.rounds).max(1),
-        seconds: args.seconds.unwrap_or(budget.seconds),
-        ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
-        wired_rounds: budget.wired_rounds,
-        wired_seconds: budget.wired_seconds,
+        budget: Budget {
+            rounds: args.rounds.unwrap_or(budget.rounds).max(1),
+            seconds: args.seconds.unwrap_or(budget.seconds),
+            ramp_seconds: args.ramp.unwrap_or(budget.ramp_seconds),
+            ..budget
+        },
         retries: args.retries,
-        repeats_left: Cell::new(0),
         has_neighbours: args.neighbours,
         waiting: args.default_waiting.then_some(Waiting::Default),
-        wires: RefCell::default(),
+        ..Manner::new(&args.program, budget)
     };
     let began = Instant::now();
-    let blocks = run::blocks(figures);
-    let runs = manner.runs(&blocks);
+    let points = run::points(figures);
+    let runs = manner.runs(&points);
     manner.repeats_left.set(runs / 10);
-    let minutes = manner.minutes(&blocks);
+    let minutes = manner.minutes(&points);
     interrupt::watch();
     eprintln!("{runs} runs: about {minutes:.0} minutes, longer when others disturb");
-    let peaks = manner.peaks(&blocks);
-    let results = manner.run(&blocks, &peaks);
+    let peaks = manner.peaks(&points);
+    let results = manner.run(&points, &peaks);
     let profiled: Vec<Point> =
         figures.iter().flat_map(|figure| figure.profiled.iter().copied()).collect();
     let skipped = if profiled.is_empty() { None } else { profile::unavailable() };
     let profiles = match skipped {
         Some(_) => Vec::new(),
         None if interrupt::check().is_err() => Vec::new(),
-        None => profiles(&manner, &profiled, budget.profile_rounds.min(manner.rounds)),
+        None => profiles(&manner, &profiled, budget.profile_rounds.min(manner.budget.rounds)),
     };
     Ok(Evaluation {
-        machine: Machine::read(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        conditions: Conditions::now(manner.budget.rounds, manner.budget.seconds),
         quick: extent == Extent::Quick,
         figures: figures.iter().map(|figure| figure.id.to_owned()).collect(),
-        rounds: manner.rounds,
-        seconds: manner.seconds,
-        ramp_seconds: manner.ramp_seconds,
+        ramp_seconds: manner.budget.ramp_seconds,
         minutes: began.elapsed().as_secs_f64() / 60.0,
         peaks,
         runs: results,
@@ -214,28 +173,28 @@ pub(crate) fn render_main(args: &RenderArgs) -> anyhow::Result<()> {
 /// An evaluation and the figures that it measured.
 fn read(json: &str) -> anyhow::Result<(Vec<Figure>, Evaluation)> {
     let evaluation: Evaluation = serde_json::from_str(json).context("an evaluation's JSON")?;
-    let extent = if evaluation.quick { Extent::Quick } else { Extent::Full };
+    let extent = Extent::new(evaluation.quick);
     let is_in = |figure: &Figure| evaluation.figures.iter().any(|id| id == figure.id);
     Ok((figures::all(extent).into_iter().filter(is_in).collect(), evaluation))
 }
 
-/// What the page for users says of evaluations.
+/// The section of the page for users.
 pub(crate) fn short_of(results: &[String]) -> anyhow::Result<String> {
     let evaluations = results.iter().map(|json| read(json)).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(page::short(&evaluations))
+    Ok(page::short(&evaluations).markdown())
 }
 
-/// What the journal says of an evaluation.
+/// The section of the journal.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let (figures, evaluation) = read(json)?;
-    Ok(page::markdown(&figures, &Data::new(&evaluation)))
+    Ok(page::journal(&figures, &Data::new(&evaluation)).markdown())
 }
 
 /// Writes the report and the charts beside the JSON, and prints how it went.
 fn render(json: &Path, figures: &[Figure], evaluation: &Evaluation) -> anyhow::Result<()> {
     let data = Data::new(evaluation);
     let html = json.with_extension("html");
-    write(&html, &html::page(figures, &data))?;
+    write(&html, &page::report(figures, &data).html("Roadtrain: an evaluation"))?;
     let folder = json.with_extension("plots");
     let mut charts = 0;
     for figure in figures {
@@ -244,7 +203,7 @@ fn render(json: &Path, figures: &[Figure], evaluation: &Evaluation) -> anyhow::R
             charts += 1;
         }
     }
-    print!("{}", page::summary(figures, &data));
+    print!("{}", page::journal(figures, &data).markdown());
     println!("\n{}, {}, {charts} charts in {}", json.display(), html.display(), folder.display());
     Ok(())
 }
@@ -256,31 +215,4 @@ fn plots(figure: &Figure, data: &Data) -> Vec<(String, String)> {
     });
     let charts = panels.chain(chart::profile_svg(&figure.profiled, data));
     charts.enumerate().map(|(n, svg)| (format!("{}-{}.svg", figure.id, n + 1), svg)).collect()
-}
-
-/// Writes a file whole or not at all, and makes the folder for it.
-pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".new");
-    fs::write(&unfinished, text)
-        .and_then(|()| fs::rename(&unfinished, path))
-        .with_context(|| format!("write {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn fractions_are_short_and_the_rest_stays() {
-        let mut value =
-            json!({ "a": [123_456.789, 0.000_123_456_7, 1e9], "b": 123_456_789, "c": "x" });
-        round(&mut value);
-        let short = json!({ "a": [123_460.0, 0.000_123_46, 1e9], "b": 123_456_789, "c": "x" });
-        assert_eq!(value, short);
-    }
 }

@@ -29,7 +29,7 @@ const WARM_UP: u32 = 20;
 const HOST_CORE: usize = 0;
 const TARGET_CORE: usize = 1;
 
-/// What to measure.
+/// Options.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Seconds of idleness before each request

@@ -21,8 +21,9 @@ pub(crate) use args::{Args, Direction, parse_bytes};
 pub(crate) use cipher::{Cipher, Sealing};
 pub(crate) use host::Random;
 pub(crate) use memory::Memory;
-pub(crate) use result::{FloorResult, LatencyUs, Probe, Sample};
+pub(crate) use result::{Probe, Sample, latencies};
 
+use crate::measure::Measure;
 use anyhow::Context;
 use roadtrain_reactor::tuning;
 use std::net::{TcpListener, TcpStream};
@@ -30,17 +31,21 @@ use std::thread;
 
 /// Runs the floor and prints its result.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
-    let result = run(args)?;
+    let measure = run(args)?;
     if args.json {
-        println!("{}", serde_json::to_string(&result)?);
+        println!("{}", serde_json::to_string(&measure)?);
     } else {
-        print!("{result}");
+        print!("{}", result::text(args, &measure));
+    }
+    if let Some(cipher) = args.seal {
+        let Sealing { host_us, target_us } = Sealing::measure(cipher, args)?;
+        println!("  {cipher:?} alone, CPU-us/IO: host {host_us:.2}, target {target_us:.2}");
     }
     Ok(())
 }
 
 /// Runs the floor: the target and the host each on a pinned thread of their own.
-pub(crate) fn run(args: &Args) -> anyhow::Result<FloorResult> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<Measure> {
     args.check()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("listen on loopback")?;
     let address = listener.local_addr()?;
@@ -61,7 +66,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<FloorResult> {
         });
         let outcome = host.join().expect("the host does not panic")?;
         let counts = target.join().expect("the target does not panic")?;
-        let sealing = args.seal.map(|cipher| Sealing::measure(cipher, args)).transpose()?;
-        Ok(FloorResult { sealing, ..FloorResult::new(args, &outcome, &counts) })
+        Ok(outcome.measure(args, &counts))
     })
 }

@@ -19,7 +19,7 @@ use anyhow::Context;
 pub(crate) use args::Args;
 use case::Case;
 use end::End;
-use result::EtherResult;
+pub(crate) use result::EtherResult;
 use roadtrain_reactor::tuning;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -29,16 +29,20 @@ use std::thread;
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.memory >= args.bs && args.bs >= 512, "--bs is 512 to --memory");
     anyhow::ensure!(args.rounds > 0, "--rounds is at least 1");
-    // A thread of its own moves to the namespace; those that it starts are there, too.
-    let results = thread::scope(|scope| {
-        scope.spawn(|| measure(args)).join().expect("the measurement does not panic")
-    })?;
+    let results = measure_apart(args)?;
     if args.json {
         println!("{}", serde_json::to_string(&results)?);
     } else {
-        result::print(&results);
+        print!("{}", result::page(&results).markdown());
     }
     Ok(())
+}
+
+/// Measures in a thread of its own, which moves to the namespace; threads that it starts are there, too.
+pub(crate) fn measure_apart(args: &Args) -> anyhow::Result<Vec<EtherResult>> {
+    thread::scope(|scope| {
+        scope.spawn(|| measure(args)).join().expect("the measurement does not panic")
+    })
 }
 
 fn measure(args: &Args) -> anyhow::Result<Vec<EtherResult>> {

@@ -2,20 +2,20 @@
 //! loopback network, under the same fio, in turns.
 
 mod contestant;
-mod fio;
 mod memory;
 
-use crate::procfs;
-use anyhow::Context;
+use crate::measure::Measure;
+use crate::page::{Page, cells, optional};
+use crate::runs::{self, Case, Index, Run, Turn};
+use crate::{command, fio, interrupt, procfs};
 use contestant::{Contestant, Running};
-use fio::Sample;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The limit of the FUSE front-end, and how close the product comes
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only serve memory at this directory, until standard input ends
+    /// Only serve memory at this directory, until a signal ends it
     #[arg(long, value_name = "MOUNTPOINT")]
     serve: Option<PathBuf>,
     /// With --serve: over io_uring (on) or the classic device (off)
@@ -36,24 +36,10 @@ pub(crate) struct Args {
     /// Runs of each, in turns; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Write all samples here, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
 }
 
-/// One run of one contestant.
-#[derive(Clone, Debug, Serialize)]
-struct Run {
-    contestant: Contestant,
-    depth: u32,
-    sample: Sample,
-    /// CPU time of all but fio, for each I/O.
-    cpu_us_per_io: f64,
-    /// Voluntary context switches of who serves the files, for each I/O.
-    wake_ups_per_io: f64,
-    /// How long who serves the files was ready to run while another had its core, for each I/O.
-    ready_us_per_io: f64,
-}
+/// Time of fio beyond measuring.
+const SLACK: Duration = Duration::from_secs(30);
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     if let Some(mountpoint) = &args.serve {
@@ -61,86 +47,89 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     let directory = std::env::temp_dir().join(format!("floor-fuse-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
-    let runs = measure(args, &directory);
+    interrupt::watch();
+    let turn = |contestant: Contestant| {
+        let run = |depth| Run::new(&names(contestant, depth), String::new());
+        Turn { side: contestant, runs: args.depths.iter().copied().map(run).collect() }
+    };
+    let turns = Contestant::ALL.map(turn).into();
+    let mut cases = [Case { title: "all depths".into(), rounds: args.rounds, turns }];
+    runs::measure(&mut cases, |&contestant, _| {
+        measure(args, contestant, &directory)
+            .unwrap_or_else(|e| args.depths.iter().map(|_| Err(anyhow::anyhow!("{e:#}"))).collect())
+    });
     std::fs::remove_dir_all(&directory)?;
-    let runs = runs?;
-    print(&runs, &args.depths);
-    if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&runs)?)?;
-    }
-    Ok(())
+    let runs = runs::finish(cases.into());
+    print!("{}", page(&runs, &args.depths).markdown());
+    interrupt::check()
 }
 
-fn measure(args: &Args, directory: &Path) -> anyhow::Result<Vec<Run>> {
-    let mut runs = Vec::new();
-    for round in 0..args.rounds {
-        for contestant in Contestant::ALL {
-            eprintln!("round {}/{}: {}", round + 1, args.rounds, contestant.name());
-            let running = Running::start(contestant, &args.program, directory)
-                .with_context(|| contestant.name())?;
-            for &depth in &args.depths {
-                runs.push(run(args, contestant, &running, depth)?);
-            }
-            running.stop()?;
-        }
-    }
-    Ok(runs)
+fn names(contestant: Contestant, depth: u32) -> (String, &'static str) {
+    (depth.to_string(), contestant.name())
 }
 
-fn run(args: &Args, contestant: Contestant, running: &Running, depth: u32) -> anyhow::Result<Run> {
+/// All depths of a contestant that is started for them.
+fn measure(
+    args: &Args,
+    contestant: Contestant,
+    directory: &Path,
+) -> anyhow::Result<Vec<anyhow::Result<Measure>>> {
+    let running = Running::start(contestant, &args.program, directory)?;
+    Ok(args.depths.iter().map(|&depth| load(args, &running, depth)).collect())
+}
+
+/// Random reads of 4 KiB with direct I/O; CPU time is that of all but fio, the rest is of the server of the files.
+fn load(args: &Args, running: &Running, depth: u32) -> anyhow::Result<Measure> {
+    let line = format!(
+        "fio --name=load --filename={} --rw=randread --bs=4k --direct=1 --time_based --output-format=json \
+         --ioengine={} --iodepth={depth} --runtime={}s",
+        running.file().display(),
+        args.engine,
+        args.seconds
+    );
     let front = running.front();
     let state = || -> anyhow::Result<[f64; 3]> {
-        Ok([
-            cpu_seconds(running)? * 1e6,
-            procfs::wake_ups(front)? as f64,
-            procfs::ready_seconds(front)? * 1e6,
-        ])
+        let cpu: anyhow::Result<f64> = running.processes().map(procfs::cpu_seconds).sum();
+        let (wake_ups, ready) = (procfs::wake_ups(front)?, procfs::ready_seconds(front)?);
+        Ok([cpu? * 1e6, wake_ups as f64, ready * 1e6])
     };
     let before = state()?;
-    let sample = fio::run(running.file(), &args.engine, depth, args.seconds)?;
+    let limit = Duration::from_secs_f64(args.seconds) + SLACK;
+    let (measure, ios) = fio::parse(&command::run(&mut command::words(&line), limit)?)?;
     let after = state()?;
-    let per_io = |field: usize| (after[field] - before[field]) / sample.ios.max(1.0);
-    Ok(Run {
-        contestant,
-        depth,
-        sample,
-        cpu_us_per_io: per_io(0),
-        wake_ups_per_io: per_io(1),
+    let per_io = |field: usize| Some((after[field] - before[field]) / ios.max(1.0));
+    Ok(Measure {
+        target_cpu_us_per_io: per_io(0),
+        host_wake_ups_per_io: per_io(1),
         ready_us_per_io: per_io(2),
+        ..measure
     })
 }
 
-fn cpu_seconds(running: &Running) -> anyhow::Result<f64> {
-    running.processes().map(procfs::cpu_seconds).sum()
-}
-
-fn print(runs: &[Run], depths: &[u32]) {
-    println!(
-        "| depth | | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front | ready us/IO, front |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|");
+fn page(runs: &[Run], depths: &[u32]) -> Page {
+    let index = Index::new(runs);
+    let mut grid = vec![cells(
+        "depth |  | IOPS | of its floor | mean us | p99 us | CPU us/IO, servers | wake-ups/IO, front | ready us/IO, front",
+    )];
     for &depth in depths {
         for contestant in Contestant::ALL {
-            let of = |value: fn(&Run) -> f64| median(runs, contestant, depth, value);
-            let iops = of(|run| run.sample.iops);
-            let floor = median(runs, contestant.floor(), depth, |run| run.sample.iops);
-            println!(
-                "| {depth} | {} | {iops:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.3} | {:.2} |",
-                contestant.name(),
-                iops / floor,
-                of(|run| run.sample.latency_us_mean),
-                of(|run| run.sample.latency_us_p99),
-                of(|run| run.cpu_us_per_io),
-                of(|run| run.wake_ups_per_io),
-                of(|run| run.ready_us_per_io),
-            );
+            let median = |contestant| index.median(&names(contestant, depth));
+            let Some(m) = median(contestant) else { continue };
+            let of_floor = median(contestant.floor()).map(|floor| m.iops / floor.iops);
+            grid.push(vec![
+                depth.to_string(),
+                contestant.name().to_owned(),
+                format!("{:.0}", m.iops),
+                optional(of_floor, 2),
+                format!("{:.1}", m.latency_us_mean),
+                format!("{:.1}", m.latency_us_p99),
+                optional(m.target_cpu_us_per_io, 2),
+                optional(m.host_wake_ups_per_io, 3),
+                optional(m.ready_us_per_io, 2),
+            ]);
         }
     }
-}
-
-fn median(runs: &[Run], contestant: Contestant, depth: u32, value: fn(&Run) -> f64) -> f64 {
-    let its = runs.iter().filter(|run| run.contestant == contestant && run.depth == depth);
-    let mut values: Vec<f64> = its.map(value).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    let mut page = Page::default();
+    page.table(grid);
+    page
 }

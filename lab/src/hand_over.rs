@@ -26,22 +26,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use store::HandOverStore;
 
-/// Memory for data in flight unless told otherwise, as the product's.
+/// Memory for data in flight by default, as the product's.
 const POOL_BYTES: u64 = 128 << 20;
 
-/// Which hand-overs there are.
+/// Kinds of hand-overs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Of completions.
+    /// Completions.
     Rec,
-    /// Of commands and completions.
+    /// Commands and completions.
     Base,
 }
 
 /// Runs a target that hands commands to other threads.
 #[derive(Debug, Arguments)]
 pub(crate) struct Args {
-    /// What is handed over: rec completions, base commands, too
+    /// Work that is handed over: rec completions, base commands, too
     mode: Mode,
     /// Arguments of `roadtrain`: serve with addresses or interfaces, namespaces in memory, cores, policy, sharing
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often somebody looks whether it is to end.
+/// Interval of checks for the end.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Passes all frames between two interfaces of this network namespace, badly.
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     seconds: Option<f64>,
 }
 
-/// What happens to frames, both ways; shares are percentages.
+/// Treatment of frames, both ways; shares are percentages.
 #[derive(Clone, Copy, Debug, PartialEq, clap::Args)]
 pub(crate) struct Impairment {
     /// Lost, at random
@@ -78,7 +78,7 @@ impl Impairment {
         Self { loss, ..Self::NONE }
     }
 
-    /// Whether the kernel's program can do it.
+    /// True if the kernel's program can do it.
     fn is_for_kernel(&self) -> bool {
         let delayed = self.delay_us > 0 || self.back_delay_us.is_some_and(|us| us > 0);
         self.corrupt == 0.0 && self.truncate == 0.0 && self.reorder == 0.0 && !delayed
@@ -90,7 +90,7 @@ impl Impairment {
     }
 }
 
-/// Impairs until it is told to stop.
+/// Impairs until a signal or the time ends it.
 pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     interrupt::watch();
     let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s));

@@ -4,10 +4,10 @@ use anyhow::ensure;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{mem, ptr};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(_signal: libc::c_int) {
-    ASKED.store(true, Ordering::Relaxed);
+    INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
 /// From now on these signals end nothing by themselves.
@@ -26,6 +26,6 @@ pub(crate) fn watch() {
 
 /// Fails when one has come.
 pub(crate) fn check() -> anyhow::Result<()> {
-    ensure!(!ASKED.load(Ordering::Relaxed), "interrupted");
+    ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
     Ok(())
 }

@@ -22,7 +22,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// What makes and changes interfaces.
+/// Programs that make and change interfaces.
 const TOOLS: [&str; 2] = ["ip", "tc"];
 const LINKS_MAX: usize = 16;
 
@@ -35,11 +35,11 @@ pub(crate) struct Links {
     links: usize,
 }
 
-/// What is between host and target.
+/// The switch between host and target.
 #[derive(Debug)]
 struct Middle {
     namespace: Namespace,
-    /// Of each link.
+    /// The passage of each link.
     passages: Vec<impair::Beside>,
 }
 
@@ -168,8 +168,8 @@ mod tests {
         })?;
         let expected = if wiring.impairment_of(0).duplicate > 0.0 { 4 } else { 2 };
         let receive = |_| {
-            let mut octet = [0];
-            Ok(socket.recv(&mut octet).map(|_| octet[0])?)
+            let mut byte = [0];
+            Ok(socket.recv(&mut byte).map(|_| byte[0])?)
         };
         (0..expected).map(receive).collect()
     }

@@ -1,7 +1,26 @@
-//! What was measured on.
+//! Conditions of a measurement, and its machine.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, fs};
+
+/// Conditions of a measurement: part of the JSON of results.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Conditions {
+    pub(crate) machine: Machine,
+    /// Command line of the measurement.
+    pub(crate) command: String,
+    pub(crate) rounds: usize,
+    /// Measured time of each run.
+    pub(crate) seconds: f64,
+}
+
+impl Conditions {
+    /// This machine and this command.
+    pub(crate) fn now(rounds: usize, seconds: f64) -> Self {
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        Self { machine: Machine::read(), command, rounds, seconds }
+    }
+}
 
 /// A machine, as far as it decides the figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +58,22 @@ impl Machine {
             congestion_control: text("/proc/sys/net/ipv4/tcp_congestion_control"),
             huge_pages: chosen.map_or("absent", |(name, _)| name).to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+impl Conditions {
+    pub(crate) fn made_up() -> Self {
+        let machine = Machine {
+            processor: "made up".into(),
+            cores: 2,
+            memory_gib: 1.0,
+            hypervisor: true,
+            kernel: "6".into(),
+            congestion_control: "cubic".into(),
+            huge_pages: "always".into(),
+        };
+        Self { machine, command: "roadtrain-lab".into(), rounds: 3, seconds: 0.2 }
     }
 }
 

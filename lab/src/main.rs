@@ -3,37 +3,47 @@
 
 mod apps;
 mod balance;
-mod bars;
+mod checks;
 mod command;
 mod cores;
+mod epoll;
 mod ether;
 mod eval;
+mod fio;
 mod first;
 mod floor;
 mod floor_ether;
 mod floor_fuse;
-mod grid;
 mod hand_over;
 mod impair;
 mod interrupt;
+mod judge;
 mod links;
+mod loopback;
 mod machine;
 mod manage;
 mod measure;
+mod metric;
 mod noise;
 mod noted;
+mod output;
 mod packet;
+mod page;
 mod paths;
 mod process;
 mod procfs;
 mod product;
 mod report;
+mod runs;
 mod service;
 mod table;
+mod tables;
 mod tsockets;
 mod undo;
 mod wired;
 mod workload;
+#[cfg(test)]
+mod xml;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -69,11 +79,11 @@ enum Command {
     /// Pass frames between two interfaces as a bad link does (as root)
     Impair(impair::Args),
     /// Check what several paths have to reach, bar by bar (as root)
-    Paths(paths::Args),
+    Paths(checks::Args),
     /// How long lanes that come in on one core take to be spread over two
-    Balance(balance::Args),
+    Balance(checks::Args),
     /// Check what managing and limiting may cost, bar by bar
-    Manage(manage::Args),
+    Manage(checks::Args),
     /// Run a command at each end of links between two network namespaces (as root)
     Links(links::Args),
     /// Read files by threads, and say how fast

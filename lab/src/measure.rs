@@ -1,11 +1,11 @@
 //! One measurement, of the floor or of the product, and statistics over rounds of them.
 
-use crate::floor::FloorResult;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// What a run measured. Figures that a program does not report are absent.
+/// Figures of a run. Those that a program does not report are absent.
 /// So are, in committed results, those that no page quotes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Measure {
     pub(crate) iops: f64,
@@ -21,36 +21,60 @@ pub(crate) struct Measure {
     pub(crate) target_bytes_per_send: Option<f64>,
     pub(crate) syscalls_per_io: Option<f64>,
     pub(crate) context_switches_per_io: Option<f64>,
-    /// The host's voluntary ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Voluntary context switches of the host.
     pub(crate) host_wake_ups_per_io: Option<f64>,
-    /// After the depth has changed, until the IOPS have followed, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Time that the server of a file was ready to run while others had its core, in microseconds.
+    pub(crate) ready_us_per_io: Option<f64>,
+    /// Time from a change of the depth until the IOPS have followed, in milliseconds.
     pub(crate) settle_ms: Option<f64>,
     /// Jain's index over the lanes' throughput: 1 when all have the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fairness: Option<f64>,
-    /// Resident memory that the target has more of under load than before, in KiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Resident memory of the target under load, above that before it, in KiB for each connection.
     pub(crate) target_kib: Option<f64>,
     /// The load beside the measured one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
     /// Data over what Ethernet can carry on shaped links, as a share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) link_use: Option<f64>,
-    /// Of the CPU time, the kernel's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Share of the kernel in the CPU time.
     pub(crate) kernel_share: Option<f64>,
-    /// The share of the time that each core of the machine was busy, with whatever.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Share of the time that each core of the machine was busy, with anything.
     pub(crate) cores_busy: Vec<f64>,
     /// CPU time on this machine that was neither the run's nor idle, in cores: disturbance.
     pub(crate) foreign_cores: f64,
+    /// Usage of the machine by the parties of an application.
+    pub(crate) usage: Option<Usage>,
 }
 
-/// What the load beside the measured one had; CPU, calls and caravans of a run cover both.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// CPU time and context switches of processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cpu {
+    pub(crate) cores: f64,
+    pub(crate) switches_per_second: f64,
+}
+
+/// Usage of the whole machine, and of the known processes on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    /// All processes and the threads of the kernel.
+    pub(crate) machine: Cpu,
+    /// The application, and its own server if it has one.
+    pub(crate) application: Cpu,
+    /// The processes that show the file.
+    pub(crate) client: Cpu,
+    /// The far end.
+    pub(crate) server: Cpu,
+}
+
+impl Usage {
+    /// Cores used by unknown processes: the loop device's threads, and the kernel's others.
+    pub(crate) fn rest_cores(&self) -> f64 {
+        let known = self.application.cores + self.client.cores + self.server.cores;
+        (self.machine.cores - known).max(0.0)
+    }
+}
+
+/// Figures of the load beside the measured one; CPU, calls and caravans of a run cover both.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Beside {
     pub(crate) iops: f64,
     pub(crate) bytes_per_second: f64,
@@ -59,9 +83,14 @@ pub(crate) struct Beside {
 }
 
 impl Measure {
-    /// Of both loads.
+    /// Data of both loads.
     pub(crate) fn bytes_per_second_total(&self) -> f64 {
         self.bytes_per_second + self.beside.as_ref().map_or(0.0, |b| b.bytes_per_second)
+    }
+
+    /// Operations for each second of a busy core.
+    pub(crate) fn per_cpu_second(&self) -> Option<f64> {
+        Some(self.iops / self.usage?.machine.cores.max(1e-3))
     }
 
     /// CPU time of both ends per I/O, in microseconds.
@@ -69,7 +98,7 @@ impl Measure {
         Some(self.host_cpu_us_per_io? + self.target_cpu_us_per_io?)
     }
 
-    /// Of several that ran at the same time: their throughput together, latencies by their shares of it.
+    /// Several that ran at the same time: their throughput together, latencies by their shares of it.
     pub(crate) fn together(parts: &[Self]) -> Self {
         if let [one] = parts {
             return one.clone();
@@ -95,83 +124,31 @@ impl Measure {
         }
     }
 
-    /// The median of each figure over `runs`.
+    /// The median of each figure over the runs that have it.
     pub(crate) fn median(runs: &[Self]) -> Self {
-        let of = |f: fn(&Self) -> f64| median(runs.iter().map(f)).unwrap_or_default();
-        let opt = |f: fn(&Self) -> Option<f64>| median(runs.iter().filter_map(f));
-        Self {
-            iops: of(|m| m.iops),
-            bytes_per_second: of(|m| m.bytes_per_second),
-            latency_us_mean: of(|m| m.latency_us_mean),
-            latency_us_p50: of(|m| m.latency_us_p50),
-            latency_us_p99: of(|m| m.latency_us_p99),
-            host_cpu_us_per_io: opt(|m| m.host_cpu_us_per_io),
-            target_cpu_us_per_io: opt(|m| m.target_cpu_us_per_io),
-            requests_per_caravan: opt(|m| m.requests_per_caravan),
-            target_requests_per_caravan: opt(|m| m.target_requests_per_caravan),
-            bytes_per_send: opt(|m| m.bytes_per_send),
-            target_bytes_per_send: opt(|m| m.target_bytes_per_send),
-            syscalls_per_io: opt(|m| m.syscalls_per_io),
-            context_switches_per_io: opt(|m| m.context_switches_per_io),
-            host_wake_ups_per_io: opt(|m| m.host_wake_ups_per_io),
-            settle_ms: opt(|m| m.settle_ms),
-            fairness: opt(|m| m.fairness),
-            target_kib: opt(|m| m.target_kib),
-            beside: Beside::median(runs.iter().filter_map(|m| m.beside.as_ref())),
-            link_use: opt(|m| m.link_use),
-            kernel_share: opt(|m| m.kernel_share),
-            cores_busy: cores(runs),
-            foreign_cores: of(|m| m.foreign_cores),
-        }
+        let values = runs.iter().map(|run| serde_json::to_value(run).expect("figures"));
+        let middle = middle(&values.collect::<Vec<_>>());
+        middle.map_or_else(Self::default, |all| serde_json::from_value(all).expect("figures"))
     }
 }
 
-/// Each core's median.
-fn cores(runs: &[Measure]) -> Vec<f64> {
-    let count = runs.iter().map(|m| m.cores_busy.len()).max().unwrap_or(0);
-    let of = |core: usize| median(runs.iter().filter_map(|m| m.cores_busy.get(core).copied()));
-    (0..count).filter_map(of).collect()
-}
-
-impl Beside {
-    fn median<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Option<Self> {
-        let of = |f: fn(&Self) -> f64| median(runs.clone().map(f));
-        Some(Self {
-            iops: of(|b| b.iops)?,
-            bytes_per_second: of(|b| b.bytes_per_second)?,
-            latency_us_mean: of(|b| b.latency_us_mean)?,
-            latency_us_p99: of(|b| b.latency_us_p99)?,
-        })
-    }
-}
-
-impl From<&FloorResult> for Measure {
-    fn from(r: &FloorResult) -> Self {
-        let per_io = |seconds: f64| Some(seconds * 1e6 / (r.iops * r.seconds).max(1.0));
-        Self {
-            iops: r.iops,
-            bytes_per_second: r.bytes_per_second,
-            latency_us_mean: r.latency_us.mean,
-            latency_us_p50: r.latency_us.p50,
-            latency_us_p99: r.latency_us.p99,
-            host_cpu_us_per_io: per_io(r.host_cpu_seconds),
-            target_cpu_us_per_io: per_io(r.target_cpu_seconds),
-            requests_per_caravan: Some(r.requests_per_send),
-            target_requests_per_caravan: Some(r.answers_per_send),
-            bytes_per_send: Some(r.bytes_per_send),
-            target_bytes_per_send: Some(r.target_bytes_per_send),
-            syscalls_per_io: Some(r.syscalls_per_io),
-            context_switches_per_io: Some(r.context_switches_per_io),
-            host_wake_ups_per_io: None,
-            settle_ms: None,
-            fairness: None,
-            target_kib: None,
-            beside: None,
-            link_use: None,
-            kernel_share: None,
-            cores_busy: Vec::new(),
-            foreign_cores: 0.0,
+/// Medians of numbers, place by place where these lie in arrays and objects.
+fn middle(values: &[Value]) -> Option<Value> {
+    let at = |get: &dyn Fn(&Value) -> Option<Value>| {
+        middle(&values.iter().filter_map(get).collect::<Vec<_>>())
+    };
+    match values.iter().find(|value| !value.is_null())? {
+        Value::Object(names) => {
+            let members = names
+                .keys()
+                .filter_map(|name| Some((name.clone(), at(&|value| value.get(name).cloned())?)));
+            Some(Value::Object(members.collect()))
         }
+        Value::Array(_) => {
+            let count = values.iter().filter_map(Value::as_array).map(Vec::len).max().unwrap_or(0);
+            Some((0..count).filter_map(|n| at(&|value| value.get(n).cloned())).collect())
+        }
+        _ => median(values.iter().filter_map(Value::as_f64)).map(Value::from),
     }
 }
 
@@ -262,6 +239,16 @@ mod tests {
         assert_eq!(fairness([0.0, 0.0]), None);
         assert_eq!(fairness([3.0, 3.0, 3.0]), Some(1.0));
         assert_eq!(fairness([5.0, 0.0, 0.0, 0.0]), Some(0.25));
+    }
+
+    #[test]
+    fn usage_is_of_all_cores() {
+        let machine = Cpu { cores: 2.0, switches_per_second: 0.0 };
+        let application = Cpu { cores: 0.5, ..machine };
+        let usage = Usage { machine, application, ..Usage::default() };
+        let measure = Measure { iops: 1e5, usage: Some(usage), ..Measure::default() };
+        assert_eq!((measure.per_cpu_second(), usage.rest_cores()), (Some(5e4), 1.5));
+        assert_eq!(Measure::median(&[measure.clone(), measure.clone()]), measure);
     }
 
     #[test]

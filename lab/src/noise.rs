@@ -1,10 +1,10 @@
 //! How much of the machine something else used during a run: a table measured on a busy machine says
 //! little, so it is shown.
 
+use crate::cores::Clocks;
 use crate::measure::Measure;
 use anyhow::Context;
 use roadtrain_reactor::tuning;
-use std::fs;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -76,31 +76,20 @@ struct Watch {
 impl Watch {
     /// Starts watching.
     fn start() -> Self {
-        Self { began: Instant::now(), busy_seconds: busy_seconds(), own_seconds: own_seconds() }
+        Self {
+            began: Instant::now(),
+            busy_seconds: Clocks::now().busy_seconds,
+            own_seconds: own_seconds(),
+        }
     }
 
     /// Cores used since by other than this process and the children it waited for; the hypervisor's
     /// share ("steal") counts.
     fn foreign_cores(&self) -> f64 {
-        let busy = busy_seconds() - self.busy_seconds;
+        let busy = Clocks::now().busy_seconds - self.busy_seconds;
         let own = own_seconds() - self.own_seconds;
         ((busy - own) / self.began.elapsed().as_secs_f64()).max(0.0)
     }
-}
-
-/// CPU time of everything on the machine.
-pub(crate) fn busy_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks: Vec<f64> = stat
-        .lines()
-        .next()
-        .into_iter()
-        .flat_map(|line| line.split_whitespace().skip(1))
-        .filter_map(|n| n.parse().ok())
-        .collect();
-    // user nice system (idle iowait) irq softirq steal
-    let busy: f64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|&i| ticks.get(i)).sum();
-    busy / crate::procfs::ticks_per_second()
 }
 
 /// CPU time of this process and of its ended children.

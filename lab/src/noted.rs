@@ -1,9 +1,8 @@
 //! Figures that were read off a command's output by hand, and are committed as they were noted.
 
-use crate::grid::{self, Grid};
+use crate::page::{Grid, Page};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use std::fmt::Write;
 
 #[derive(Debug, Deserialize)]
 struct Noted {
@@ -14,15 +13,15 @@ struct Noted {
     table: Grid,
 }
 
-/// What a page says of them.
+/// The section of a page.
 pub(crate) fn page_of(json: &str) -> anyhow::Result<String> {
     let noted: Noted = serde_json::from_str(json).context("JSON of noted figures")?;
     let columns = noted.table.first().context("no heading")?.len();
     ensure!(noted.table.iter().all(|line| line.len() == columns), "lines of different lengths");
-    let mut out = String::new();
-    writeln!(out, "{}\nCommand: `{}`.\n", noted.conditions, noted.command)?;
-    grid::write(&mut out, &noted.table);
-    Ok(out)
+    let mut page = Page::default();
+    page.text(format!("{}\nCommand: `{}`.", noted.conditions, noted.command));
+    page.table(noted.table);
+    Ok(page.markdown())
 }
 
 #[cfg(test)]

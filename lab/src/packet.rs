@@ -67,7 +67,7 @@ impl Socket {
         }
     }
 
-    /// What cannot be sent is lost, as on any link. Notes come first here, too.
+    /// Sends a frame; one that cannot be sent is lost, as on any link. Notes come first here, too.
     pub(crate) fn send(&self, frame: &[u8]) {
         // SAFETY: the buffer is as long as is said.
         unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// What has been used since some start.
+/// Usage since some start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     pub(crate) cpu_seconds: f64,
@@ -29,7 +29,7 @@ impl Processes {
         }
     }
 
-    /// What all have used until now.
+    /// Usage of all until now.
     pub(crate) fn used(&mut self) -> Used {
         let mut processes = self.roots.clone();
         while let Some(process) = processes.pop() {

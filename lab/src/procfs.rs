@@ -1,4 +1,4 @@
-//! What /proc tells about a process.
+//! Readings of /proc about a process.
 
 use anyhow::Context;
 use std::fs;

@@ -1,13 +1,12 @@
 //! Runs `roadtrain bench`, which measures both ends in one command, and reads its JSON.
 
+use crate::command;
 use crate::measure::{Beside, Measure, fairness};
 use crate::workload::{self, Load, Mode, Over, Setup, Sharing, Waiting};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
 /// The subsystem of a target that is started for a run.
@@ -94,7 +93,7 @@ fn host(load: &Load, setup: &Setup, timing: &Timing) -> String {
     text + &format!(" --policy {} --json", setup.policy)
 }
 
-/// What both ends are told.
+/// Options of both ends.
 fn both(setup: &Setup) -> String {
     let mut text = String::new();
     let mut add = |option: &str, value: Option<usize>| {
@@ -150,38 +149,7 @@ fn flights(load: &Load, setup: &Setup) -> String {
 
 /// Runs it once.
 pub(crate) fn run(program: &Path, arguments: &[String]) -> anyhow::Result<Measure> {
-    let output = finish(Command::new(program).args(arguments))?;
-    measure(&output.stdout)
-}
-
-/// Runs a command to its end, which has to come and to be a success.
-pub(crate) fn finish(command: &mut Command) -> anyhow::Result<Output> {
-    let name = command.get_program().display().to_string();
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("run {name}"))?;
-    let pid = child.id() as libc::pid_t;
-    let (ended, end) = mpsc::channel::<()>();
-    let watchdog = thread::spawn(move || {
-        if end.recv_timeout(RUN_TIME_MAX) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // SAFETY: signals our own child; it is reaped only just before `ended` goes.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-    });
-    let output = child.wait_with_output();
-    drop(ended);
-    watchdog.join().expect("the watchdog does not panic");
-    let output = output.with_context(|| format!("run {name}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let line = said.lines().find(|line| line.starts_with("error"));
-        let line = line.or_else(|| said.lines().next_back()).unwrap_or("(silent)");
-        bail!("{}: {line}", output.status);
-    }
-    Ok(output)
+    measure(command::run(Command::new(program).args(arguments), RUN_TIME_MAX)?.as_bytes())
 }
 
 /// Reads the JSON object. Throughput, latency and errors must be there.
@@ -215,17 +183,13 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         host_wake_ups_per_io: number("/host/voluntary_switches_per_io"),
         settle_ms: number("/step/settle_ms"),
         fairness: fairness(lanes.iter().filter_map(|lane| lane["iops"].as_f64())),
-        target_kib: None,
         beside: number("/streams/0/iops").map(|iops| Beside {
             iops,
             bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),
             latency_us_mean: number("/streams/0/latency_us/mean").unwrap_or_default(),
             latency_us_p99: number("/streams/0/latency_us/p99").unwrap_or_default(),
         }),
-        link_use: None,
-        kernel_share: None,
-        cores_busy: Vec::new(),
-        foreign_cores: 0.0,
+        ..Measure::default()
     })
 }
 
@@ -362,16 +326,5 @@ mod tests {
         let queue = Setup { mode: Mode::Queue, ..setup };
         assert!(!line(many, &queue).contains("--buffers"));
         assert!(!line(many, &Setup::new("auto")).contains("--buffers"));
-    }
-
-    #[test]
-    fn a_command_that_fails_says_what_it_said() {
-        let mut command = Command::new("sh");
-        let error = finish(command.args(["-c", "echo error: no; exit 3"])).expect_err("status 3");
-        assert!(error.to_string().ends_with("(silent)"), "{error}");
-        let mut command = Command::new("sh");
-        let script = "echo error: no >&2; echo usage >&2; exit 3";
-        let error = finish(command.args(["-c", script])).expect_err("status 3");
-        assert!(error.to_string().ends_with("error: no"), "{error}");
     }
 }

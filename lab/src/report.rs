@@ -29,30 +29,26 @@ pub(crate) struct Args {
     prune: bool,
 }
 
-/// A part of a page that committed results tell.
+/// A part of a page that comes from committed results.
 struct Section {
     page: Page,
     name: &'static str,
     /// The results' files.
     files: &'static [&'static str],
-    tell: Tell,
+    write: Write,
 }
 
 /// The pages that quote results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
-    /// What users read.
+    /// The page for users.
     Performance,
-    /// All of it, with what was tried.
+    /// The journal: everything, with what was tried.
     Journal,
 }
 
-/// How results are told.
-#[derive(Clone, Copy)]
-enum Tell {
-    One(fn(&str) -> anyhow::Result<String>),
-    Several(fn(&[String]) -> anyhow::Result<String>),
-}
+/// The text of a section, from its results.
+type Write = fn(&[String]) -> anyhow::Result<String>;
 
 const TABLE: &str = "reference.json";
 const EVAL: &str = "reference-eval.json";
@@ -69,32 +65,32 @@ const fn section(
     page: Page,
     name: &'static str,
     files: &'static [&'static str],
-    tell: Tell,
+    write: Write,
 ) -> Section {
-    Section { page, name, files, tell }
+    Section { page, name, files, write }
 }
 
 const SECTIONS: [Section; 15] = [
-    section(Page::Performance, "tcp", &[TABLE], Tell::One(table::short_of)),
+    section(Page::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
     section(
         Page::Performance,
         "policies",
         &[EVAL, GOALS, LATER, MODES, ETHER_EVAL],
-        Tell::Several(eval::short_of),
+        eval::short_of,
     ),
-    section(Page::Performance, "apps", &[APPS], Tell::One(apps::short_of)),
-    section(Page::Performance, "ether", &[ETHER], Tell::One(ether::short_of)),
-    section(Page::Performance, "fuse", &[FUSE], Tell::One(noted::page_of)),
-    section(Page::Journal, "measured", &[TABLE], Tell::One(table::page_of)),
-    section(Page::Journal, "tls", &[TLS], Tell::One(table::page_of)),
-    section(Page::Journal, "eval", &[EVAL], Tell::One(eval::page_of)),
-    section(Page::Journal, "goals", &[GOALS], Tell::One(eval::page_of)),
-    section(Page::Journal, "later", &[LATER], Tell::One(eval::page_of)),
-    section(Page::Journal, "modes", &[MODES], Tell::One(eval::page_of)),
-    section(Page::Journal, "fuse", &[FUSE], Tell::One(noted::page_of)),
-    section(Page::Journal, "apps", &[APPS], Tell::One(apps::page_of)),
-    section(Page::Journal, "ether", &[ETHER], Tell::One(ether::page_of)),
-    section(Page::Journal, "ether-eval", &[ETHER_EVAL], Tell::One(eval::page_of)),
+    section(Page::Performance, "apps", &[APPS], |all| apps::short_of(&all[0])),
+    section(Page::Performance, "ether", &[ETHER], |all| ether::short_of(&all[0])),
+    section(Page::Performance, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
+    section(Page::Journal, "measured", &[TABLE], |all| table::page_of(&all[0])),
+    section(Page::Journal, "tls", &[TLS], |all| table::page_of(&all[0])),
+    section(Page::Journal, "eval", &[EVAL], |all| eval::page_of(&all[0])),
+    section(Page::Journal, "goals", &[GOALS], |all| eval::page_of(&all[0])),
+    section(Page::Journal, "later", &[LATER], |all| eval::page_of(&all[0])),
+    section(Page::Journal, "modes", &[MODES], |all| eval::page_of(&all[0])),
+    section(Page::Journal, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
+    section(Page::Journal, "apps", &[APPS], |all| apps::page_of(&all[0])),
+    section(Page::Journal, "ether", &[ETHER], |all| ether::page_of(&all[0])),
+    section(Page::Journal, "ether-eval", &[ETHER_EVAL], |all| eval::page_of(&all[0])),
 ];
 
 /// Updates all sections, or checks them.
@@ -108,45 +104,41 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     }
     for section in &SECTIONS {
         let results = section.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
-        let told = section.told(&results)?;
+        let text = section.text(&results)?;
         let page = match section.page {
             Page::Performance => &args.page,
             Page::Journal => &args.journal,
         };
-        update(page, section.name, &told, args.check)?;
+        update(page, section.name, &text, args.check)?;
     }
     Ok(())
 }
 
 impl Section {
-    fn told(&self, results: &[String]) -> anyhow::Result<String> {
-        let told = match self.tell {
-            Tell::One(tell) => tell(&results[0]),
-            Tell::Several(tell) => tell(results),
-        };
-        told.with_context(|| format!("tell {}", self.files.join(", ")))
+    fn text(&self, results: &[String]) -> anyhow::Result<String> {
+        (self.write)(results).with_context(|| self.files.join(", "))
     }
 }
 
 /// Leaves out of each file of runs what none of its sections quotes.
 fn prune_all(args: &Args) -> anyhow::Result<()> {
-    for file in [MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
+    for file in [TABLE, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
         let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
         let sections: Vec<&Section> =
             SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();
         let quoted = |json: &str| -> anyhow::Result<Vec<String>> {
-            let told = |section: &&Section| {
+            let text = |section: &&Section| {
                 let of = |one: &&str| if *one == file { Ok(json.to_owned()) } else { read(one) };
                 let results: anyhow::Result<Vec<String>> = section.files.iter().map(of).collect();
-                section.told(&results?)
+                section.text(&results?)
             };
-            sections.iter().map(told).collect()
+            sections.iter().map(text).collect()
         };
         let json = read(file)?;
         let before = quoted(&json)?;
         let is_same = |results: &Value| quoted(&results.to_string()).is_ok_and(|q| q == before);
         let pruned = prune::prune(serde_json::from_str(&json)?, &is_same).to_string() + "\n";
-        println!("{file}: {} of {} octets", pruned.len(), json.len());
+        println!("{file}: {} of {} bytes", pruned.len(), json.len());
         fs::write(args.results.join(file), pruned)?;
     }
     Ok(())
@@ -215,8 +207,8 @@ mod tests {
             let text = fs::read_to_string(page_of(page)).expect("the page");
             let marked = text.lines().filter_map(|line| line.strip_prefix("<!-- begin "));
             let marked: Vec<&str> = marked.filter_map(|rest| rest.strip_suffix(" -->")).collect();
-            let told = SECTIONS.iter().filter(|section| section.page == page);
-            assert_eq!(marked, told.map(|section| section.name).collect::<Vec<_>>());
+            let text = SECTIONS.iter().filter(|section| section.page == page);
+            assert_eq!(marked, text.map(|section| section.name).collect::<Vec<_>>());
         }
     }
 

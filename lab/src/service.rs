@@ -21,7 +21,7 @@ pub(crate) struct Service {
     name: String,
     child: Child,
     log: PathBuf,
-    /// How it is asked to stop.
+    /// Signal that stops it.
     stop_signal: libc::c_int,
 }
 
@@ -41,7 +41,7 @@ impl Service {
         Ok(Self { name, child, log: log.to_owned(), stop_signal: libc::SIGTERM })
     }
 
-    /// Asked to stop by another signal than SIGTERM.
+    /// The same, stopped by another signal than SIGTERM.
     pub(crate) fn stopped_by(mut self, stop_signal: libc::c_int) -> Self {
         self.stop_signal = stop_signal;
         self
@@ -102,7 +102,7 @@ impl Drop for Service {
     }
 }
 
-/// A TCP port of the loopback that nobody uses now.
+/// A free TCP port of the loopback.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

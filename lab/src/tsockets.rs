@@ -9,11 +9,10 @@
 //! number, which is made when it is needed and used both ways. In a connection frames follow each other without anything between:
 //! BODY says where the next one begins.
 
-mod epoll;
 mod pipe;
 
+use crate::epoll::{Epoll, Readiness};
 use clap::Args as Arguments;
-use epoll::{Epoll, Readiness};
 use pipe::{Dropped, Pipe};
 use roadtrain_ether_port::port::medium::{self, Medium, Opened, Outgoing};
 use roadtrain_ether_port::port::{ETHERNET_HEADER_BYTES, Sent};
@@ -37,6 +36,8 @@ const TCP_PORT: u16 = 4420;
 const BACKLOG: i32 = 128;
 /// Most connections of a port.
 const PIPES_MAX: usize = 1024;
+/// Connections that one call finds ready.
+const EVENTS: usize = 64;
 /// Pieces of one send.
 const PIECES_MAX: usize = 1024;
 /// Marks the listener among what is ready.
@@ -179,11 +180,11 @@ impl Medium for TSockets {
                 taken += self.take(index, max - taken, local, show);
             }
         }
-        let mut ready = Readiness::default();
+        let mut ready = Readiness::<EVENTS>::default();
         if taken == max {
             return taken; // the rest is ready still
         }
-        for (index, writable) in self.wires.epoll.ready(&mut ready) {
+        for (index, writable) in self.wires.epoll.ready(&mut ready, 0) {
             if index == LISTENER {
                 self.wires.accept();
                 continue;
@@ -192,7 +193,7 @@ impl Medium for TSockets {
             let Some(pipe) = wires.pipes.get_mut(index).and_then(Option::as_mut) else { continue };
             let done =
                 pipe.receive().and_then(|()| if writable { pipe.writable() } else { Ok(()) });
-            if done.and_then(|()| wires.epoll.follow(pipe, index)).is_err() {
+            if done.and_then(|()| follow(&wires.epoll, pipe, index)).is_err() {
                 pipe.close(); // what came before is shown
             }
             taken += self.take(index, max - taken, local, show);
@@ -201,8 +202,14 @@ impl Medium for TSockets {
     }
 }
 
+/// Watches a connection for room to send if something waits for that, and only then.
+fn follow(epoll: &Epoll, pipe: &mut Pipe, index: usize) -> io::Result<()> {
+    let Some(writing) = pipe.change_of_watch() else { return Ok(()) };
+    epoll.change(pipe.socket(), index, writing)
+}
+
 impl Wires {
-    /// Where a frame goes, given its own octets.
+    /// The destination of a frame, from its own bytes.
     fn end_of(&self, own: &[u8]) -> End {
         let destination =
             own.first_chunk().map_or_else(MacAddress::default, |mac| MacAddress(*mac));
@@ -230,7 +237,7 @@ impl Wires {
             sent.calls += 1;
             // SAFETY: pieces are the port's own octets, or payload by `payload`'s contract.
             let outcome = unsafe { pipe.send(iov) };
-            if self.epoll.follow(pipe, index).is_err() {
+            if follow(&self.epoll, pipe, index).is_err() {
                 pipe.close();
             }
             outcome

@@ -1,4 +1,4 @@
-//! What is made on the machine and undone when dropped: folders, mounts, loop devices.
+//! Folders, mounts and loop devices that are undone when they are dropped.
 
 use crate::command::{self, run, undo};
 use anyhow::{Context, bail};
@@ -27,7 +27,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is still mounted there is not ours to empty.
+        // A file system that is still mounted there is not ours to empty.
         if mounts().iter().any(|mount| mount.starts_with(&self.0)) {
             eprintln!("  something is still mounted under {}", self.0.display());
         } else if let Err(e) = fs::remove_dir_all(&self.0) {
@@ -46,7 +46,7 @@ impl Mount {
         Ok(Self(at.to_owned()))
     }
 
-    /// What another program mounts, or will.
+    /// A mount that another program makes, or will.
     pub(crate) fn by_others(at: &Path) -> Self {
         Self(at.to_owned())
     }
@@ -70,7 +70,7 @@ impl Drop for Mount {
 /// A loop device over a file.
 pub(crate) struct LoopDevice {
     path: PathBuf,
-    /// What its largest request was before it was limited.
+    /// Its largest request before it was limited.
     unlimited: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Whether something is mounted exactly there.
+/// True if a file system is mounted exactly there.
 pub(crate) fn is_mounted(path: &Path) -> bool {
     mounts().iter().any(|mount| mount == path)
 }

@@ -10,7 +10,7 @@ use crate::product::{self, Timing};
 use crate::service::Service;
 use crate::undo::Folder;
 use crate::workload::{Load, Over, Setup, Wire};
-use crate::{command, impair};
+use crate::{command, fio, impair};
 use anyhow::{Context, bail};
 use sampler::Sampler;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// Where every one of the target's addresses is listened at.
 const EVERYWHERE: &str = "0.0.0.0";
 
-/// What a run measures.
+/// A program that is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Contestant {
     Product(Setup),
@@ -158,8 +158,8 @@ impl Wired {
             }
             Contestant::Nbdkit => {
                 let target = self.nbdkit(timing)?;
-                let fio = self.fio(load, timing)?;
-                self.metered(vec![fio], target, timing, |said| nbd::measure(said))
+                let load = self.fio(load, timing)?;
+                self.metered(vec![load], target, timing, |said| Ok(fio::parse(said)?.0))
             }
         }
     }

@@ -1,11 +1,11 @@
-//! What is run: a load, and how the product is set for it. Both have a short name that tells them
+//! A load, and the product's settings for it. Both have a short name that tells them
 //! apart in results.
 
 use crate::floor::{self, Direction};
 use std::fmt;
 
 pub(crate) const KIB: usize = 1024;
-/// Of a load whose depth changes.
+/// Period of a load whose depth changes.
 pub(crate) const STEP_PERIOD_MS: usize = 100;
 
 /// Where the target keeps the blocks.
@@ -44,7 +44,7 @@ pub(crate) struct Wire {
     pub(crate) is_gigabit: bool,
 }
 
-/// What carries the product's requests.
+/// Transport of the product's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Over {
     /// NVMe/TCP; over several links a process of its own for each.
@@ -55,7 +55,7 @@ pub(crate) enum Over {
     Sockets,
 }
 
-/// What several requests may share a frame with.
+/// Parts of requests that may share a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sharing {
     /// Commands, completions and data.
@@ -66,10 +66,10 @@ pub(crate) enum Sharing {
     Nothing,
 }
 
-/// What a target hands to other threads than those that receive.
+/// Work that a target hands to other threads than those that receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum HandOver {
-    /// Nothing, where nobody compares.
+    /// Nothing, and no comparison.
     #[default]
     Default,
     /// Nothing.
@@ -81,7 +81,7 @@ pub(crate) enum HandOver {
 }
 
 impl HandOver {
-    /// How this program's target is told; `None`: the product's is meant.
+    /// Argument of this program's target; `None`: the product's target.
     pub(crate) fn mode(self) -> Option<&'static str> {
         match self {
             Self::Default | Self::NoWq => None,
@@ -95,7 +95,7 @@ impl HandOver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
     pub(crate) store: StoreKind,
-    /// Of 100 requests.
+    /// Reads of 100 requests.
     pub(crate) reads_percent: u8,
     pub(crate) bs: usize,
     /// Requests in flight, over all lanes.
@@ -115,7 +115,7 @@ pub(crate) struct Load {
 /// How both ends wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Waiting {
-    /// As the product does when nothing is asked for.
+    /// As the product does without an option.
     Default,
     /// Asleep.
     Sleep,
@@ -150,7 +150,7 @@ pub(crate) struct Setup {
     pub(crate) mode: Mode,
     pub(crate) over: Over,
     pub(crate) sharing: Sharing,
-    /// What the target hands to other threads.
+    /// Work that the target hands to other threads.
     pub(crate) hand_over: HandOver,
     /// Threads of the target that receive.
     pub(crate) reactors: usize,
@@ -234,7 +234,7 @@ impl Load {
         Self { beside: Some(stream), ..self }
     }
 
-    /// What has the floor move the same octets.
+    /// Arguments with which the floor moves the same bytes.
     pub(crate) fn floor(&self, rw: Direction, waiting: Waiting) -> floor::Args {
         let (spin_us, busy_poll) = match waiting {
             Waiting::Default | Waiting::Sleep => (0, false),

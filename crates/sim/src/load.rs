@@ -400,22 +400,24 @@ impl Load {
                 self.tally.swapped += 1;
                 self.history.end(token, &[])
             }
-            Kind::Read { lbas, .. } => {
-                let blocks = buffer.chunks_exact(BLOCK_BYTES);
-                let mixture = |lba, octets: &[u8]| {
-                    let is_one = self.may_mix && self.history.is_mixture(token, lba, octets);
-                    is_one.then_some(MIXTURE)
-                };
-                let stamp = |(lba, octets)| stamp_of(octets, lba).or_else(|| mixture(lba, octets));
-                let stamps: Option<Vec<Stamp>> = lbas.zip(blocks).map(stamp).collect();
-                self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
-            }
+            Kind::Read { lbas, .. } => self.end_read(token, lbas, buffer),
             Kind::Write { .. } | Kind::Mark | Kind::Flush => self.history.end(token, &[]),
         }
     }
 }
 
 impl Load {
+    fn end_read(&mut self, token: u64, lbas: Range<u64>, data: &[u8]) -> Result<(), String> {
+        let blocks = data.chunks_exact(BLOCK_BYTES);
+        let mixture = |lba, block: &[u8]| {
+            let is_one = self.may_mix && self.history.is_mixture(token, lba, block);
+            is_one.then_some(MIXTURE)
+        };
+        let stamp = |(lba, block)| stamp_of(block, lba).or_else(|| mixture(lba, block));
+        let stamps: Option<Vec<Stamp>> = lbas.zip(blocks).map(stamp).collect();
+        self.history.end(token, &stamps.ok_or("a block is torn or strange")?)
+    }
+
     /// A request has failed, which it may.
     fn fail(&mut self, token: u64, kind: &Kind, status: Status) -> Result<(), String> {
         self.history.fail(token);

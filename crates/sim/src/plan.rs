@@ -430,6 +430,14 @@ fn rates(mut rng: Rng) -> Rates {
     }
 }
 
+fn weather(rng: &mut Rng, shortest: u64) -> Weather {
+    Weather {
+        delay_us: (shortest, shortest * rng.between(1, 6)),
+        piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
+        window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
+    }
+}
+
 fn manners(rng: &mut Rng, latency: u64) -> Manners {
     Manners {
         latency_us: (latency, latency * rng.between(1, 5)),
@@ -508,11 +516,7 @@ impl Plan {
             rates,
             pool_bytes: 0,
             placed_percent: rng.pick(&[0, 50, 100]),
-            weather: Weather {
-                delay_us: (shortest, shortest * rng.between(1, 6)),
-                piece_bytes: rng.pick(&[40, 1500, 30_000, 200_000]),
-                window_bytes: rng.pick(&[2_000, 65_536, 1 << 20]),
-            },
+            weather: weather(rng, shortest),
             manners: manners(rng, latency),
             keep_alive: Duration::from_millis(keep_alive_ms),
             timeout: Duration::from_millis(100),

@@ -1,4 +1,4 @@
-//! What the applications work on: made once, in memory, and copied to every side, so that all have the same.
+//! Data of the applications: made once, in memory, and copied to every side, so that all have the same.
 
 use super::plan::{Filesystem, Group, Row};
 use super::workload::{fio, postgres, rocksdb, scan};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The originals.
 pub(super) struct Data {
     folder: PathBuf,
-    /// As many random octets as fio reads.
+    /// As many random bytes as fio reads.
     pub(super) pattern: PathBuf,
     pub(super) postgres: Option<postgres::Installation>,
 }

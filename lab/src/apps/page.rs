@@ -1,170 +1,190 @@
-//! The section of docs/PERFORMANCE.md, and the report: tables of what was measured, and the goals.
+//! Pages of applications: tables of what was measured, and the goals.
 
-use super::chart;
-use super::judge::{self, Judged, Verdict};
-use super::plan::{Extent, Filesystem, Row};
-use super::result::{Applications, Measure, RunResult};
-use super::side::{ALTERNATIVES, OURS};
-use crate::eval::html;
-use crate::grid::{self, Grid, strings};
-use std::fmt::Write;
+use super::Applications;
+use super::plan::{Filesystem, Row};
+use super::side::{OURS, Side};
+use crate::eval::chart;
+use crate::judge::{Goal, Score, score_goals};
+use crate::machine::Conditions;
+use crate::measure::Measure;
+use crate::page::{Grid, Page, cells};
+use crate::runs::{Index, Run};
+use crate::tables::{BoundIn, matrix};
 
-/// Of a failure so much is told in tables; the JSON has it all.
+/// Characters of a failure that tables show; the JSON has it all.
 const FAILURE_CHARACTERS: usize = 80;
+/// Users of CPU time.
+const PARTS: [&str; 4] = ["application", "client", "server", "rest"];
 
-/// What stands between the markers.
-pub(super) fn markdown(applications: &Applications) -> String {
-    let mut out = String::new();
-    writeln!(out, "{}", introduction(applications).join("\n\n")).expect("a string takes all");
-    for line in sides(applications).into_iter().chain(skipped(applications)) {
-        write!(out, "\n- {line}").expect("a string takes all");
-    }
-    out.push('\n');
-    let judged = judge::all(applications);
-    if !judged.is_empty() {
-        writeln!(out, "\n### Goals\n\n{}.\n", judge::tally(&judged)).expect("a string takes all");
-        grid::write_plain(&mut out, &goals(&judged));
-    }
-    for row in rows(applications) {
-        writeln!(out, "\n### {}\n", capital(&row.to_string())).expect("a string takes all");
-        grid::write_plain(&mut out, &grid(row, applications));
-    }
-    out
+/// Results with their index.
+struct View<'a> {
+    applications: &'a Applications,
+    index: Index<'a>,
+    /// Rows that were run, in the order of the plan.
+    rows: Vec<Row>,
 }
 
-/// The goals without file systems and on one, and how they were measured.
-pub(super) fn short(applications: &Applications) -> String {
-    let mut judged = judge::all(applications);
-    let mut out = introduction(applications).join("\n");
-    write!(out, "\n{}, on all file systems.\n\n", judge::tally(&judged))
-        .expect("a string takes all");
-    judged.retain(|goal| goal.bar.row.filesystem != Some(Filesystem::Xfs));
-    grid::write_plain(&mut out, &goals(&judged));
-    out
+impl<'a> View<'a> {
+    fn new(applications: &'a Applications) -> Self {
+        let is_run = |row: &Row| applications.runs.iter().any(|run| run.case == row.to_string());
+        let rows = applications.extent().rows().into_iter().filter(is_run).collect();
+        Self { applications, index: Index::new(&applications.runs), rows }
+    }
+
+    fn goals(&self) -> Vec<Goal<(String, String)>> {
+        self.rows.iter().copied().flat_map(Row::goals).collect()
+    }
+
+    /// Runs of a row on all sides.
+    fn of(&self, row: Row) -> impl Iterator<Item = &'a Run> {
+        let row = row.to_string();
+        self.applications.runs.iter().filter(move |run| run.case == row)
+    }
+
+    fn introduction(&self) -> [String; 2] {
+        let Applications { conditions, device_bytes, minutes, .. } = self.applications;
+        let Conditions { machine, command, rounds, seconds } = conditions;
+        let mib = device_bytes >> 20;
+        [
+            format!("{machine}."),
+            format!(
+                "Medians of {rounds} alternating rounds of {seconds} s each; all sides are up all the time, with \
+                 {mib} MiB each. It took {minutes:.0} minutes. Command: `{command}`."
+            ),
+        ]
+    }
+
+    fn tally(&self) -> String {
+        tally(score_goals(&self.goals(), &self.index))
+    }
+
+    fn matrix(&self, goals: &[Goal<(String, String)>]) -> Grid {
+        matrix(&format!("{OURS} against"), goals, &self.index, BoundIn::Column)
+    }
+
+    /// A row on all sides; a cell that failed begins with `!`.
+    fn grid(&self, row: Row) -> Grid {
+        let unit = row.workload.unit().split(',').next().unwrap_or_default();
+        let heading = cells(&format!(
+            " | per second | MB/s | p50 us | p99 us | per CPU-second | CPU-us per {unit} | of that application \
+             | client | server | rest | switches | client's | server's"
+        ));
+        let line = |run: &Run| {
+            let mut line = vec![run.side.clone()];
+            match &run.median {
+                Some(m) => line.extend(figures(m)),
+                None => line.push(failure(run)),
+            }
+            line.resize(heading.len(), String::new());
+            line
+        };
+        [heading.clone()].into_iter().chain(self.of(row).map(line)).collect()
+    }
+
+    /// CPU time of an operation on each side, by its user.
+    fn chart(&self, row: Row) -> Option<String> {
+        let measured =
+            self.of(row).filter_map(|run| Some((run.side.as_str(), run.median.as_ref()?)));
+        let bars: Vec<(&str, &Measure)> = measured.collect();
+        let name =
+            |side: &str| Side::ALL.iter().find(|one| one.to_string() == side).map(|s| s.id());
+        let names: Vec<String> =
+            bars.iter().map(|(side, _)| name(side).unwrap_or(side).to_owned()).collect();
+        let values = |part: usize| bars.iter().map(|(_, m)| cpu_us(m, used(m)[part])).collect();
+        let parts: Vec<(&str, Vec<f64>)> =
+            PARTS.iter().enumerate().map(|(at, name)| (*name, values(at))).collect();
+        let unit = row.workload.unit().split(',').next().unwrap_or_default();
+        let y = format!("CPU-us per {unit}");
+        chart::stacked((&row.to_string(), "side", &y), &names, &parts)
+    }
 }
 
-/// One page that needs nothing else.
-pub(super) fn html(applications: &Applications) -> String {
-    let mut body = String::new();
-    for text in introduction(applications) {
-        html::paragraph(&mut body, "", &text);
+fn tally(score: Score) -> String {
+    let text = format!("{score} goals kept");
+    match score.unjudged {
+        0 => text,
+        unjudged => format!("{text}, {unjudged} not measured"),
     }
-    for line in sides(applications) {
-        html::paragraph(&mut body, "", &line);
-    }
-    for line in skipped(applications) {
-        html::paragraph(&mut body, "note", &line);
-    }
-    let judged = judge::all(applications);
-    if !judged.is_empty() {
-        writeln!(body, "<section>\n<h2>Goals</h2>").expect("a string takes all");
-        html::paragraph(&mut body, "lead", &format!("{}.", judge::tally(&judged)));
-        html::grid(&mut body, &goals(&judged));
-        body.push_str("</section>\n");
-    }
-    for row in rows(applications) {
-        let title = html::escape(&capital(&row.to_string()));
-        writeln!(body, "<section>\n<h2>{title}</h2>").expect("a string takes all");
-        if let Some(svg) = chart::svg(row, applications) {
-            writeln!(body, "<div class=\"charts\"><figure>{svg}</figure></div>")
-                .expect("a string takes all");
-        }
-        html::grid(&mut body, &grid(row, applications));
-        body.push_str("</section>\n");
-    }
-    html::document("Roadtrain: real applications", &body)
 }
 
-/// The rows that were run, in the order of the plan.
-pub(super) fn rows(applications: &Applications) -> Vec<Row> {
-    let extent = if applications.quick { Extent::Quick } else { Extent::Full };
-    let run = |row: &Row| applications.runs.iter().any(|run| run.row == row.to_string());
-    extent.rows().into_iter().filter(run).collect()
+/// The section of the journal, and with charts the report.
+pub(super) fn page(applications: &Applications) -> Page {
+    let view = View::new(applications);
+    let mut page = Page::default();
+    for text in view.introduction() {
+        page.text(text);
+    }
+    let sides = applications.sides.iter().map(|one| match &one.skipped {
+        None => format!("{}: {}.", one.side, one.how),
+        Some(why) => format!("{}: SKIPPED: {why}. It would be {}.", one.side, one.how),
+    });
+    let skipped = applications.skipped.iter().map(|s| format!("{}: SKIPPED: {}.", s.what, s.why));
+    page.list(sides.chain(skipped).collect());
+    let goals = view.goals();
+    if !goals.is_empty() {
+        page.heading(3, "Goals");
+        page.text(format!("{}.", view.tally()));
+        page.wide(view.matrix(&goals));
+    }
+    for &row in &view.rows {
+        page.heading(3, capital(&row.to_string()));
+        page.charts(view.chart(row));
+        page.wide(view.grid(row));
+    }
+    page
 }
 
-fn introduction(applications: &Applications) -> Vec<String> {
-    let a = applications;
-    vec![
-        format!("{}.", a.machine),
-        format!(
-            "Medians of {} alternating rounds of {} s each; all sides are up all the time, with \
-             {} MiB each. It took {:.0} minutes. Command: `{}`.",
-            a.rounds,
-            a.seconds,
-            a.device_bytes >> 20,
-            a.minutes,
-            a.command
-        ),
-    ]
+/// The goals without file systems and on one.
+pub(super) fn short(applications: &Applications) -> Page {
+    let view = View::new(applications);
+    let [machine, how] = view.introduction();
+    let mut page = Page::default();
+    page.text(format!("{machine}\n{how}\n{}, on all file systems.", view.tally()));
+    let rows = view.rows.iter().filter(|row| row.filesystem != Some(Filesystem::Xfs));
+    page.wide(view.matrix(&rows.copied().flat_map(Row::goals).collect::<Vec<_>>()));
+    page
 }
 
-fn sides(applications: &Applications) -> Vec<String> {
-    let line = |side: &super::result::SideResult| match &side.skipped {
-        None => format!("{}: {}.", side.side, side.how),
-        Some(why) => format!("{}: SKIPPED: {why}. It would be {}.", side.side, side.how),
+/// Charts with the names of their files.
+pub(super) fn charts(applications: &Applications) -> Vec<(String, String)> {
+    let view = View::new(applications);
+    let rows = view.rows.iter().enumerate();
+    let chart = |(number, row): (usize, &Row)| {
+        let name = format!("{}-{}.svg", row.workload.group().id(), number + 1);
+        Some((name, view.chart(*row)?))
     };
-    applications.sides.iter().map(line).collect()
+    rows.filter_map(chart).collect()
 }
 
-fn skipped(applications: &Applications) -> Vec<String> {
-    let line = |s: &super::result::Skipped| format!("{}: SKIPPED: {}.", s.what, s.why);
-    applications.skipped.iter().map(line).collect()
+/// CPU time of an operation, of so many cores.
+fn cpu_us(m: &Measure, cores: f64) -> f64 {
+    1e6 * cores / m.iops.max(1e-9)
 }
 
-/// A row on all sides; a cell that is missed or failed begins with `!`.
-fn grid(row: Row, applications: &Applications) -> Grid {
-    let each = format!("CPU-us per {}", row.workload.unit().split(',').next().unwrap_or_default());
-    let heading = [
-        "",
-        "per second",
-        "MB/s",
-        "p50 us",
-        "p99 us",
-        "per CPU-second",
-        each.as_str(),
-        "of that application",
-        "client",
-        "server",
-        "rest",
-        "switches",
-        "client's",
-        "server's",
-    ];
-    let mut grid = vec![strings(&heading)];
-    for run in applications.of(row) {
-        let mut line = vec![run.side.clone()];
-        match &run.median {
-            Some(m) => line.extend(figures(m)),
-            None => line.push(failure(run)),
-        }
-        line.resize(heading.len(), String::new());
-        grid.push(line);
-    }
-    grid
+/// Cores in the order of [`PARTS`].
+fn used(m: &Measure) -> [f64; 4] {
+    let usage = m.usage.unwrap_or_default();
+    [usage.application.cores, usage.client.cores, usage.server.cores, usage.rest_cores()]
 }
 
-fn figures(m: &Measure) -> [String; 13] {
-    let loads = &m.loads;
-    let cpu = |cores| number(m.cpu_us(cores));
-    let switches = |load| format!("{:.2}", m.switches(load));
-    [
-        number(m.operations_per_second),
-        m.bytes_per_second.map_or_else(|| "-".into(), |bytes| number(bytes / 1e6)),
-        number(m.latency_us_p50),
-        number(m.latency_us_p99),
-        number(m.per_cpu_second()),
-        cpu(loads.machine.cores),
-        cpu(loads.application.cores),
-        cpu(loads.client.cores),
-        cpu(loads.server.cores),
-        cpu(loads.rest_cores()),
-        switches(loads.machine),
-        switches(loads.client),
-        switches(loads.server),
-    ]
+fn figures(m: &Measure) -> Vec<String> {
+    let usage = m.usage.unwrap_or_default();
+    let megabytes = match m.bytes_per_second {
+        0.0 => "-".into(),
+        bytes => number(bytes / 1e6),
+    };
+    let per_cpu = m.per_cpu_second().map_or_else(|| "-".into(), number);
+    let [p50, p99] = [m.latency_us_p50, m.latency_us_p99].map(number);
+    let mut figures = vec![number(m.iops), megabytes, p50, p99, per_cpu];
+    let cores = [usage.machine.cores].into_iter().chain(used(m));
+    figures.extend(cores.map(|cores| number(cpu_us(m, cores))));
+    let switches = [usage.machine, usage.client, usage.server];
+    figures
+        .extend(switches.map(|cpu| format!("{:.2}", cpu.switches_per_second / m.iops.max(1e-9))));
+    figures
 }
 
-fn failure(run: &RunResult) -> String {
+fn failure(run: &Run) -> String {
     let error = run.error.as_deref().unwrap_or("not run");
     format!("!failed: {}", error.chars().take(FAILURE_CHARACTERS).collect::<String>())
 }
@@ -172,32 +192,6 @@ fn failure(run: &RunResult) -> String {
 /// With the digits that mean something.
 fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
-}
-
-/// Ratios by row and alternative.
-fn goals(judged: &[Judged]) -> Grid {
-    let mut grid = vec![vec![format!("{OURS} against"), "bar".to_owned()]];
-    grid[0].extend(ALTERNATIVES.map(|side| side.to_string()));
-    let mut done = Vec::new();
-    for Judged { bar, .. } in judged {
-        let key = (bar.row, bar.figure);
-        if done.contains(&key) {
-            continue;
-        }
-        done.push(key);
-        let mut line = vec![format!("{}: {}", bar.row, bar.figure.title()), bar.bound()];
-        line.extend(ALTERNATIVES.map(|to| {
-            let same = |j: &&Judged| (j.bar.row, j.bar.figure) == key && j.bar.to == to;
-            judged.iter().find(same).map_or_else(String::new, cell)
-        }));
-        grid.push(line);
-    }
-    grid
-}
-
-fn cell(judged: &Judged) -> String {
-    let ratio = judged.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
-    if judged.verdict == Verdict::Missed { format!("!{ratio}") } else { ratio }
 }
 
 fn capital(text: &str) -> String {
@@ -208,32 +202,12 @@ fn capital(text: &str) -> String {
     }
 }
 
-/// How it went, for a terminal.
-pub(super) fn summary(applications: &Applications) -> String {
-    let mut out = String::new();
-    for row in rows(applications) {
-        writeln!(out, "{row}").expect("a string takes all");
-        grid::write(&mut out, &grid(row, applications));
-    }
-    let judged = judge::all(applications);
-    for Judged { bar, ratio, verdict } in &judged {
-        let (row, figure, to, bound) = (bar.row, bar.figure.title(), bar.to, bar.bound());
-        let ratio = ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
-        writeln!(out, "{verdict:<10} {ratio:>5} ({bound}): {row}: {figure} against {to}")
-            .expect("a string takes all");
-    }
-    if !judged.is_empty() {
-        writeln!(out, "{}", judge::tally(&judged)).expect("a string takes all");
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::result::tests::applications;
-    use crate::apps::side::Side;
-    use crate::eval::xml;
+    use crate::apps::tests::applications;
+    use crate::runs::Extent;
+    use crate::xml;
 
     fn example() -> Applications {
         let row = Extent::Quick.rows()[0];
@@ -246,9 +220,9 @@ mod tests {
 
     #[test]
     fn the_section_says_what_was_missed_failed_and_left_out() {
-        let page = markdown(&example());
+        let page = page(&example()).markdown();
         assert!(page.contains("**1.40**"), "{page}");
-        assert!(page.contains("**failed: fio: exit status: 1: <no> \\| device**"), "{page}");
+        assert!(page.contains("**failed: exit status: 2: error: no <such> \\| policy**"), "{page}");
         assert!(page.contains("tgt: SKIPPED: tgtd is not installed"), "{page}");
         assert!(page.contains("rocksdb: SKIPPED: no db_bench"), "{page}");
         assert!(page.contains("0 of 1 goals kept, 2 not measured"), "{page}");
@@ -258,15 +232,9 @@ mod tests {
     #[test]
     fn the_report_is_well_formed() {
         for applications in [example(), applications(&[])] {
-            let page = html(&applications);
+            let page = page(&applications).html("Applications");
             xml::check(&page).unwrap_or_else(|e| panic!("{e}\n{page}"));
         }
-    }
-
-    #[test]
-    fn the_summary_has_all_goals() {
-        let text = summary(&example());
-        assert!(text.contains("missed      1.40 (>= 1.50)"), "{text}");
-        assert!(text.contains("not there      - (>= 1.50)"), "{text}");
+        assert!(page(&example()).html("x").contains("<svg"));
     }
 }

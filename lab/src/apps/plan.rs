@@ -1,16 +1,11 @@
-//! What is run: the rows of the tables, in groups that run one after the other on a side before the
+//! The rows of the tables, in groups that run one after the other on a side before the
 //! next side has its turn.
 
 use super::side::{ALTERNATIVES, OURS, Side};
+use crate::judge::{Bound, Goal, Rule};
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use std::fmt;
-
-/// How much to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    Full,
-    /// Fewer sides, rows and rounds: in four minutes.
-    Quick,
-}
 
 /// A kind of application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +16,7 @@ pub(super) enum Group {
     Scan,
 }
 
-/// What is on the device.
+/// File system on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filesystem {
     Ext4,
@@ -33,7 +28,7 @@ pub(super) enum Filesystem {
 pub(super) enum Workload {
     /// 4 KiB random reads of the file, or of the loop device over it.
     Reads { depth: usize, device: bool },
-    /// Random keys, beside a writer if told so.
+    /// Random keys, beside a writer or alone.
     Rocksdb { writing: bool },
     /// pgbench: reads only, or the mix of TPC-B.
     Postgres { reading: bool },
@@ -49,26 +44,6 @@ pub(super) struct Row {
     pub(super) filesystem: Option<Filesystem>,
 }
 
-/// What one figure of a row has to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Figure {
-    /// Operations a second for each core that is busy.
-    PerCpuSecond,
-    P50,
-    P99,
-}
-
-/// A goal: ours against an alternative.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bar {
-    pub(super) row: Row,
-    pub(super) figure: Figure,
-    pub(super) of: Side,
-    pub(super) to: Side,
-    /// At least so many times the other; for latencies at most.
-    pub(super) ratio: f64,
-}
-
 impl Extent {
     /// Rounds; each runs everything once.
     pub(super) fn rounds(self) -> usize {
@@ -78,16 +53,13 @@ impl Extent {
         }
     }
 
-    /// What is run unless told otherwise.
+    /// Sides that are run by default.
     pub(super) fn sides(self) -> Vec<Side> {
         let quick = [Side::Local, Side::Roadtrain("i10"), OURS, Side::Nbdfuse, Side::Qemu];
-        Side::ALL
-            .into_iter()
-            .filter(|side| match self {
-                Self::Full => *side != Side::RoadtrainNbd,
-                Self::Quick => quick.contains(side),
-            })
-            .collect()
+        match self {
+            Self::Full => Side::ALL.to_vec(),
+            Self::Quick => quick.to_vec(),
+        }
     }
 
     /// The rows in the order in which they are run.
@@ -107,11 +79,6 @@ impl Extent {
             }
         }
         rows
-    }
-
-    /// The goals.
-    pub(super) fn bars(self) -> Vec<Bar> {
-        self.rows().into_iter().flat_map(Row::bars).collect()
     }
 }
 
@@ -134,18 +101,30 @@ impl Row {
         Self { workload, filesystem: Some(filesystem) }
     }
 
-    /// What is wanted of it.
-    fn bars(self) -> Vec<Bar> {
-        let wanted: &[(Figure, f64)] = match self.workload {
-            Workload::Reads { depth: 32, device: false } => &[(Figure::PerCpuSecond, 1.5)],
-            Workload::Reads { depth: 1, device: false } => &[(Figure::P50, 1.0)],
-            Workload::Reads { .. } | Workload::Scan { .. } => &[],
+    /// Goals: ours against each alternative.
+    pub(super) fn goals(self) -> Vec<Goal<(String, String)>> {
+        let per_cpu = |ratio| (Metric::PerCpuSecond, Bound::AtLeast(ratio));
+        let at_most = |metric| (metric, Bound::AtMost(1.0));
+        let wanted = match self.workload {
+            Workload::Reads { depth: 32, device: false } => vec![per_cpu(1.5)],
+            Workload::Reads { depth: 1, device: false } => vec![at_most(Metric::LatencyP50)],
+            Workload::Reads { .. } | Workload::Scan { .. } => vec![],
             Workload::Rocksdb { .. } | Workload::Postgres { .. } => {
-                &[(Figure::PerCpuSecond, 1.0), (Figure::P99, 1.0)]
+                vec![per_cpu(1.0), at_most(Metric::LatencyP99)]
             }
         };
-        let bar = |(figure, ratio), to| Bar { row: self, figure, of: OURS, to, ratio };
-        wanted.iter().flat_map(|&want| ALTERNATIVES.map(|to| bar(want, to))).collect()
+        let run = |side: Side| (self.to_string(), side.to_string());
+        let goal = |(metric, bound): (Metric, Bound), to: Side| Goal {
+            row: format!("{self}: {}", metric.title().trim_end_matches(" us")),
+            column: to.to_string(),
+            metric,
+            compare: Compare::Ratio,
+            of: run(OURS),
+            among: vec![run(to)],
+            bound: Some(bound),
+            rule: Rule::IfThere,
+        };
+        wanted.into_iter().flat_map(|want| ALTERNATIVES.map(|to| goal(want, to))).collect()
     }
 }
 
@@ -159,7 +138,7 @@ impl Workload {
         }
     }
 
-    /// What an operation is.
+    /// The name of an operation.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Reads { .. } | Self::Rocksdb { writing: false } => "read",
@@ -220,34 +199,6 @@ impl fmt::Display for Row {
     }
 }
 
-impl Figure {
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::PerCpuSecond => "operations per CPU-second",
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-        }
-    }
-
-    /// Whether less is better.
-    fn is_cost(self) -> bool {
-        self != Self::PerCpuSecond
-    }
-}
-
-impl Bar {
-    /// Whether a ratio is good enough.
-    pub(super) fn holds(&self, ratio: f64) -> bool {
-        if self.figure.is_cost() { ratio <= self.ratio } else { ratio >= self.ratio }
-    }
-
-    /// The bound in words.
-    pub(super) fn bound(&self) -> String {
-        let sign = if self.figure.is_cost() { "<=" } else { ">=" };
-        format!("{sign} {:.2}", self.ratio)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,25 +221,16 @@ mod tests {
         assert!(Extent::Quick.rows().iter().all(|row| full.contains(row)));
         let full = Extent::Full.sides();
         assert!(Extent::Quick.sides().iter().all(|side| full.contains(side)));
-        assert!(!full.contains(&Side::RoadtrainNbd));
     }
 
     #[test]
     fn the_goals_are_those_of_the_applications() {
-        let bars = Extent::Quick.bars();
-        assert_eq!(bars.len(), 3 * (1 + 1 + 4 * 2));
-        let strict: Vec<&Bar> = bars.iter().filter(|bar| bar.ratio == 1.5).collect();
-        assert!(strict.iter().all(|bar| bar.figure == Figure::PerCpuSecond && bar.of == OURS));
+        let goals: Vec<_> = Extent::Quick.rows().into_iter().flat_map(Row::goals).collect();
+        assert_eq!(goals.len(), 3 * (1 + 1 + 4 * 2));
+        let strict: Vec<_> =
+            goals.iter().filter(|g| g.bound == Some(Bound::AtLeast(1.5))).collect();
+        assert!(strict.iter().all(|goal| goal.metric == Metric::PerCpuSecond));
+        assert!(strict.iter().all(|goal| goal.of.1 == OURS.to_string()));
         assert_eq!(strict.len(), ALTERNATIVES.len());
-    }
-
-    #[test]
-    fn less_latency_and_more_per_cpu_second_are_better() {
-        let bars = Extent::Quick.bars();
-        let of = |figure| *bars.iter().find(|bar| bar.figure == figure).expect("there is one");
-        assert!(of(Figure::P99).holds(0.9) && !of(Figure::P99).holds(1.1));
-        assert!(of(Figure::PerCpuSecond).holds(1.6) && !of(Figure::PerCpuSecond).holds(1.4));
-        assert_eq!(of(Figure::P50).bound(), "<= 1.00");
-        assert_eq!(of(Figure::PerCpuSecond).bound(), ">= 1.50");
     }
 }

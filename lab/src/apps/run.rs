@@ -1,14 +1,16 @@
-//! Measures: all sides are up all the time, and have their turns round by round, the next round the
-//! other way round.
+//! Measures applications: all sides are up all the time, and each runs all rows of a group when it is its turn.
 
 use super::data;
 use super::data::{Data, Mounted};
 use super::plan::{Filesystem, Group, Row, Workload};
-use super::result::{Measure, RunResult, SideResult, Skipped};
 use super::side::Side;
 use super::stack::{self, Site, Stack};
-use super::workload::{Turn, fio, rocksdb, scan};
+use super::workload::{Meter, fio, rocksdb, scan};
+use super::{SideResult, Skipped};
 use crate::interrupt;
+use crate::measure::Measure;
+use crate::runs::{self, Case, Run};
+use crate::tables::distinct;
 use crate::undo::{Folder, Mount};
 use anyhow::{Context, bail};
 use std::fs;
@@ -17,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Size of each device.
 pub(super) const DEVICE_BYTES: u64 = 1 << 30;
 
-/// What to run, and how.
+/// Rows and sides to run, and the way of running them.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     pub(super) program: PathBuf,
@@ -28,11 +30,11 @@ pub(super) struct Manner {
     pub(super) seconds: u32,
 }
 
-/// What came of it.
+/// The results.
 pub(super) struct Measured {
     pub(super) sides: Vec<SideResult>,
     pub(super) skipped: Vec<Skipped>,
-    pub(super) runs: Vec<RunResult>,
+    pub(super) runs: Vec<Run>,
 }
 
 /// A side that is up.
@@ -48,7 +50,7 @@ struct Bench<'a> {
     manner: &'a Manner,
     ups: Vec<Up>,
     data: Data,
-    runs: Vec<RunResult>,
+    runs: Vec<Run>,
     work: PathBuf,
 }
 
@@ -92,15 +94,9 @@ fn possible(rows: &[Row]) -> (Vec<Row>, Vec<Skipped>) {
     (possible, skipped)
 }
 
-/// The rows' groups, each once, in order.
+/// Groups of rows, each once, in order.
 fn groups(rows: &[Row]) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for group in rows.iter().map(|row| row.workload.group()) {
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    groups
+    distinct(rows.iter().map(|row| row.workload.group()))
 }
 
 fn bring_up(sides: &[Side], site: &Site) -> anyhow::Result<(Vec<Up>, Vec<SideResult>)> {
@@ -145,62 +141,34 @@ impl Bench<'_> {
             interrupt::check()?;
             errors[index] = outcome.err().map(|e| format!("{e:#}"));
         }
-        for &row in rows {
-            let new = there.iter().map(|&index| RunResult::new(row, self.ups[index].side));
-            self.runs.extend(new);
-        }
-        for round in 0..self.manner.rounds {
-            for &group in &groups {
-                eprintln!("round {}/{}: {}", round + 1, self.manner.rounds, group.id());
-                let rows: Vec<Row> =
-                    rows.iter().copied().filter(|row| row.workload.group() == group).collect();
-                let mut order = there.clone();
-                if round % 2 == 1 {
-                    order.reverse();
-                }
-                for index in order {
-                    self.turn(index, &rows, round, errors[index].as_deref())?;
-                }
+        let of_group = |group: Group| -> Vec<Row> {
+            rows.iter().copied().filter(|row| row.workload.group() == group).collect()
+        };
+        let turn = |index: usize, group: Group| {
+            let names = |row: Row| (row.to_string(), self.ups[index].side.to_string());
+            let runs = of_group(group).into_iter().map(|row| Run::new(&names(row), String::new()));
+            runs::Turn { side: (index, group), runs: runs.collect() }
+        };
+        let case = |&group: &Group| Case {
+            title: group.id().to_owned(),
+            rounds: self.manner.rounds,
+            turns: there.iter().map(|&index| turn(index, group)).collect(),
+        };
+        let mut cases: Vec<_> = groups.iter().map(case).collect();
+        runs::measure(&mut cases, |&(index, group), round| {
+            let rows = of_group(group);
+            let up = &mut self.ups[index];
+            match &errors[index] {
+                Some(error) => rows.iter().map(|_| Err(anyhow::anyhow!(error.clone()))).collect(),
+                None => up.run(&rows, &self.data, &up.meter(self.manner.seconds), round),
             }
-        }
+        });
+        interrupt::check()?;
+        self.runs.extend(runs::finish(cases));
         for up in &mut self.ups {
             up.mounted = None;
         }
         Ok(())
-    }
-
-    /// One side's rows of one group.
-    fn turn(
-        &mut self,
-        index: usize,
-        rows: &[Row],
-        round: usize,
-        error: Option<&str>,
-    ) -> anyhow::Result<()> {
-        let side = self.ups[index].side;
-        let hopeless = rows.iter().all(|&row| self.result(row, side).is_hopeless());
-        if hopeless {
-            return Ok(());
-        }
-        let outcomes = match error {
-            Some(error) => rows.iter().map(|_| Err(anyhow::anyhow!(error.to_owned()))).collect(),
-            None => {
-                let turn = self.ups[index].turn(self.manner.seconds);
-                self.ups[index].run(rows, &self.data, &turn, round)
-            }
-        };
-        interrupt::check()?;
-        for (&row, outcome) in rows.iter().zip(outcomes) {
-            let outcome = outcome.inspect_err(|e| eprintln!("  {side}: {row}: {e:#}"));
-            self.result(row, side).add(outcome);
-        }
-        Ok(())
-    }
-
-    fn result(&mut self, row: Row, side: Side) -> &mut RunResult {
-        let (row, side) = (row.to_string(), side.to_string());
-        let mut runs = self.runs.iter_mut();
-        runs.find(|run| run.row == row && run.side == side).expect("made for each row and side")
     }
 }
 
@@ -226,8 +194,8 @@ impl Up {
         Ok(())
     }
 
-    fn turn(&self, seconds: u32) -> Turn {
-        Turn { seconds, parties: self.stack.parties.clone() }
+    fn meter(&self, seconds: u32) -> Meter {
+        Meter { seconds, parties: self.stack.parties.clone() }
     }
 
     /// Runs rows of one group.
@@ -235,19 +203,19 @@ impl Up {
         &mut self,
         rows: &[Row],
         data: &Data,
-        turn: &Turn,
+        meter: &Meter,
         round: usize,
     ) -> Vec<anyhow::Result<Measure>> {
         match rows.first().map(|row| row.workload.group()) {
-            Some(Group::Postgres) => self.run_postgres(rows, data, turn).unwrap_or_else(|e| {
+            Some(Group::Postgres) => self.run_postgres(rows, data, meter).unwrap_or_else(|e| {
                 let error = format!("{e:#}");
                 rows.iter().map(|_| Err(anyhow::anyhow!(error.clone()))).collect()
             }),
-            _ => rows.iter().map(|row| self.run_row(row.workload, turn, round)).collect(),
+            _ => rows.iter().map(|row| self.run_row(row.workload, meter, round)).collect(),
         }
     }
 
-    fn run_row(&self, workload: Workload, turn: &Turn, round: usize) -> anyhow::Result<Measure> {
+    fn run_row(&self, workload: Workload, meter: &Meter, round: usize) -> anyhow::Result<Measure> {
         let folder = || {
             let mounted = self.mounted.as_ref().context("nothing is mounted")?;
             anyhow::Ok(mounted.folder(workload.group()))
@@ -255,10 +223,10 @@ impl Up {
         match workload {
             Workload::Reads { depth, device } => {
                 let file = if device { &self.stack.device } else { &self.stack.file };
-                fio::run(file, depth, turn)
+                fio::run(file, depth, meter)
             }
-            Workload::Rocksdb { writing } => rocksdb::run(&folder()?, writing, turn, round + 1),
-            Workload::Scan { threads } => scan::run(&folder()?, threads, turn),
+            Workload::Rocksdb { writing } => rocksdb::run(&folder()?, writing, meter, round + 1),
+            Workload::Scan { threads } => scan::run(&folder()?, threads, meter),
             Workload::Postgres { .. } => bail!("needs a server"),
         }
     }
@@ -268,14 +236,14 @@ impl Up {
         &mut self,
         rows: &[Row],
         data: &Data,
-        turn: &Turn,
+        meter: &Meter,
     ) -> anyhow::Result<Vec<anyhow::Result<Measure>>> {
         let mounted = self.mounted.as_mut().context("nothing is mounted")?;
         mounted.remount()?;
         let installation = data.postgres.as_ref().context("no PostgreSQL")?;
         let server = installation.start(&mounted.folder(Group::Postgres))?;
         let run = |row: &Row| match row.workload {
-            Workload::Postgres { reading } => server.run(reading, turn),
+            Workload::Postgres { reading } => server.run(reading, meter),
             _ => bail!("needs no server"),
         };
         Ok(rows.iter().map(run).collect())
@@ -285,7 +253,7 @@ impl Up {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::plan::Extent;
+    use crate::runs::Extent;
 
     #[test]
     fn groups_are_named_once_and_in_order() {

@@ -1,4 +1,4 @@
-//! What the applications' file system lies on.
+//! Sides: the devices below the applications' file system.
 
 use crate::command;
 use std::fmt;
@@ -14,8 +14,6 @@ pub(super) enum Side {
     Local,
     /// Ours, with this policy at both ends.
     Roadtrain(&'static str),
-    /// Our NBD front-end instead of our FUSE front-end.
-    RoadtrainNbd,
     Nbdfuse,
     Qemu,
     /// iSCSI.
@@ -24,18 +22,17 @@ pub(super) enum Side {
 
 /// Ours with its defaults: what is judged.
 pub(super) const OURS: Side = Side::Roadtrain("auto");
-/// What it is judged against.
+/// The sides that it is judged against.
 pub(super) const ALTERNATIVES: [Side; 3] = [Side::Nbdfuse, Side::Qemu, Side::Tgt];
 
 impl Side {
     /// In the order of the tables.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Local,
         Self::Roadtrain("none"),
         Self::Roadtrain("i10"),
         Self::Roadtrain("pinof"),
         OURS,
-        Self::RoadtrainNbd,
         Self::Nbdfuse,
         Self::Qemu,
         Self::Tgt,
@@ -46,14 +43,13 @@ impl Side {
         match self {
             Self::Local => "local",
             Self::Roadtrain(policy) => policy,
-            Self::RoadtrainNbd => "nbd",
             Self::Nbdfuse => "nbdfuse",
             Self::Qemu => "qemu",
             Self::Tgt => "tgt",
         }
     }
 
-    /// What it consists of, from the loop device down.
+    /// Its parts, from the loop device down.
     pub(super) fn how(self) -> String {
         match self {
             Self::Local => "a loop device with direct I/O over a file in tmpfs".into(),
@@ -61,11 +57,6 @@ impl Side {
                 "`roadtrain attach --as fuse: --loop` and `roadtrain serve --namespace mem:` over \
                  TCP, both with `--policy {policy}`"
             ),
-            Self::RoadtrainNbd => {
-                "a loop device with direct I/O over nbdfuse over `roadtrain attach --as \
-                 nbd:unix:` over TCP to `roadtrain serve --namespace mem:`"
-                    .into()
-            }
             Self::Nbdfuse => {
                 "a loop device with direct I/O over nbdfuse (4 connections) over TCP to nbdkit's \
                  memory plugin (one allocation)"
@@ -90,14 +81,13 @@ impl Side {
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Local | Self::Roadtrain(_) => &[],
-            Self::RoadtrainNbd => &["nbdfuse"],
             Self::Nbdfuse => &["nbdkit", "nbdfuse"],
             Self::Qemu => &["nbdkit", "qemu-storage-daemon"],
             Self::Tgt => &["tgtd", "tgtadm", "qemu-storage-daemon"],
         }
     }
 
-    /// Whether a file system on it keeps its data. QEMU's export (7.2) takes the next request into the
+    /// True if a file system on it keeps its data. QEMU's export (7.2) takes the next request into the
     /// buffer of a write that waits, and its iSCSI client lets all writes wait. Its NBD client passes
     /// those on at once that fit into the socket.
     pub(super) fn keeps_concurrent_writes(self) -> bool {
@@ -120,7 +110,6 @@ impl fmt::Display for Side {
         match self {
             Self::Local => f.write_str("local file"),
             Self::Roadtrain(policy) => write!(f, "roadtrain {policy}"),
-            Self::RoadtrainNbd => f.write_str("roadtrain auto, NBD + nbdfuse"),
             Self::Nbdfuse => f.write_str("nbdfuse + nbdkit"),
             Self::Qemu => f.write_str("qemu FUSE export + nbdkit"),
             Self::Tgt => f.write_str("qemu FUSE export + tgt"),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// QEMU's export (7.2) mixes up the data of concurrent requests of 512 KiB and more.
 const QEMU_REQUEST_KIB: usize = 128;
-/// What tgt calls its target.
+/// Name of tgt's target.
 const IQN: &str = "iqn.2026-11.test:apps";
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -35,7 +35,7 @@ pub(super) struct Stack {
     pub(super) file: PathBuf,
     /// The loop device over it.
     pub(super) device: PathBuf,
-    /// Whose processes are behind it.
+    /// The processes behind it.
     pub(super) parties: Parties,
     /// In the order in which they are to go.
     _parts: Vec<Part>,
@@ -65,7 +65,6 @@ impl Stack {
         match side {
             Side::Local => place.local(),
             Side::Roadtrain(policy) => place.roadtrain(policy),
-            Side::RoadtrainNbd => place.roadtrain_nbd(),
             Side::Nbdfuse => {
                 let (server, port) = place.nbdkit()?;
                 let shown = place.nbdfuse(&format!("nbd://127.0.0.1:{port}"))?;
@@ -166,16 +165,6 @@ impl Place<'_> {
         Ok(Stack { file, device, parties, _parts: parts })
     }
 
-    fn roadtrain_nbd(&self) -> anyhow::Result<Stack> {
-        let (server, portal) = self.serve("auto")?;
-        let socket = self.folder.join("nbd.sock");
-        let front = format!("--as nbd:unix:{}", socket.display());
-        let (client, _) = self.attach(&portal, "auto", &front)?;
-        let mut shown = self.nbdfuse(&format!("nbd+unix:///?socket={}", socket.display()))?;
-        shown.parts.push(Part::Service(client));
-        Stack::over(shown, server, None)
-    }
-
     fn nbdkit(&self) -> anyhow::Result<(Service, u16)> {
         let (port, bytes) = (free_port()?, self.site.bytes);
         let line = format!("nbdkit -f -i 127.0.0.1 -p {port} memory {bytes} allocator=malloc");
@@ -219,7 +208,7 @@ impl Place<'_> {
         let line = format!("tgtd -f --iscsi portal=127.0.0.1:{port}");
         let mut command = command::words(&line);
         command.env("TGT_IPC_SOCKET", &socket);
-        // It does not hear anything else.
+        // It reacts to no other signal.
         let mut server = Service::start(&mut command, &self.log("tgtd"))?.stopped_by(libc::SIGKILL);
         server.until_listening(port)?;
         let backing = backing.display();
@@ -255,7 +244,7 @@ fn shown(ready: &str, folder: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((named.unwrap_or_else(|| folder.join("nvme0n1")), device))
 }
 
-/// Writes to a file through its client, past the page cache: memory that nobody has written may be the
+/// Writes to a file through its client, past the page cache: memory that was never written may be the
 /// same page throughout.
 pub(super) fn fill(file: &Path, pattern: &Path, bytes: u64) -> anyhow::Result<()> {
     ensure!(bytes.is_multiple_of(1 << 20), "whole MiB");

@@ -1,4 +1,4 @@
-//! The applications: how each is started, and what it says.
+//! The applications: starts each, and reads its report.
 
 pub(super) mod fio;
 pub(super) mod postgres;
@@ -6,7 +6,7 @@ pub(super) mod rocksdb;
 pub(super) mod scan;
 
 use super::cpu::{CpuSampler, Parties};
-use super::result::{Loads, Measure};
+use crate::measure::Usage;
 use crate::{command, interrupt};
 use std::process::Command;
 use std::time::Duration;
@@ -16,25 +16,16 @@ const PERIOD: Duration = Duration::from_millis(80);
 /// A run that takes so much longer than it should is ended.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What an application says of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Said {
-    pub(super) operations_per_second: f64,
-    pub(super) bytes_per_second: Option<f64>,
-    pub(super) latency_us_p50: f64,
-    pub(super) latency_us_p99: f64,
-}
-
-/// For how long an application measures, and who takes part.
+/// Time that an application measures, and the processes that take part.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct Meter {
     pub(super) seconds: u32,
     pub(super) parties: Parties,
 }
 
-impl Turn {
+impl Meter {
     /// Runs an application; gives what it printed and what was used meanwhile.
-    fn metered(&self, command: &mut Command) -> anyhow::Result<(String, Loads)> {
+    fn metered(&self, command: &mut Command) -> anyhow::Result<(String, Usage)> {
         let mut sampler = CpuSampler::new(&self.parties);
         let limit = Duration::from_secs(self.seconds.into()) + GRACE;
         let look = |process| {
@@ -42,18 +33,6 @@ impl Turn {
             sampler.sample(process)
         };
         let printed = command::watched(command, limit, PERIOD, look)?;
-        Ok((printed, sampler.loads(f64::from(self.seconds))?))
-    }
-}
-
-impl Said {
-    fn with(self, loads: Loads) -> Measure {
-        Measure {
-            operations_per_second: self.operations_per_second,
-            bytes_per_second: self.bytes_per_second,
-            latency_us_p50: self.latency_us_p50,
-            latency_us_p99: self.latency_us_p99,
-            loads,
-        }
+        Ok((printed, sampler.usage(f64::from(self.seconds))?))
     }
 }

@@ -1,9 +1,10 @@
-//! What a request of 4 KiB costs in software, step by step: one thread plays host and target in turns over a
+//! The cost of a request of 4 KiB in software, step by step: one thread plays host and target in turns over a
 //! veth pair, with the queue pairs and ports of the product, so there is neither a wire nor a wake-up. Each step
 //! is timed; the clock's own time is taken off.
 
-use super::report::{Bound, Row};
-use super::{Bench, direction};
+use super::direction;
+use crate::checks::Bench;
+use crate::judge::Judged;
 use crate::links::{Links, Wiring};
 use crate::measure::median;
 use anyhow::{Context, ensure};
@@ -18,7 +19,7 @@ const REQUESTS: usize = 20_000;
 /// The authors' own overhead of a write, with neither hand-overs nor work queues.
 const PUBLISHED_US: f64 = 14.0;
 
-/// What is done for a request, in order; `HostTakes` and `TargetTakes` are what the kernel has ready.
+/// Steps of a request, in order; `HostTakes` and `TargetTakes` take what the kernel has ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     HostSubmits,
@@ -34,33 +35,18 @@ enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 10] = [
-        Self::HostSubmits,
-        Self::HostPacks,
-        Self::HostSends,
-        Self::TargetTakes,
-        Self::TargetHandles,
-        Self::TargetAnswers,
-        Self::TargetPacks,
-        Self::TargetSends,
-        Self::HostTakes,
-        Self::HostHandles,
+    const ALL: [(Self, &str); 10] = [
+        (Self::HostSubmits, "host: queue pair takes the request"),
+        (Self::HostPacks, "host: builds the frame"),
+        (Self::HostSends, "host: system call that sends (kernel, to the peer's ring)"),
+        (Self::TargetTakes, "target: takes the frame from the ring, checks it"),
+        (Self::TargetHandles, "target: queue pair, data to its place"),
+        (Self::TargetAnswers, "target: store (memory), completion"),
+        (Self::TargetPacks, "target: builds the frame"),
+        (Self::TargetSends, "target: system call that sends (kernel, to the peer's ring)"),
+        (Self::HostTakes, "host: takes the frame from the ring, checks it"),
+        (Self::HostHandles, "host: queue pair, data to the caller's buffer"),
     ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::HostSubmits => "host: queue pair takes the request",
-            Self::HostPacks => "host: builds the frame",
-            Self::HostSends => "host: system call that sends (kernel, to the peer's ring)",
-            Self::TargetTakes => "target: takes the frame from the ring, checks it",
-            Self::TargetHandles => "target: queue pair, data to its place",
-            Self::TargetAnswers => "target: store (memory), completion",
-            Self::TargetPacks => "target: builds the frame",
-            Self::TargetSends => "target: system call that sends (kernel, to the peer's ring)",
-            Self::HostTakes => "host: takes the frame from the ring, checks it",
-            Self::HostHandles => "host: queue pair, data to the caller's buffer",
-        }
-    }
 }
 
 /// The time of each step of each request, in microseconds.
@@ -108,7 +94,7 @@ fn now() -> u64 {
 }
 
 /// Own overhead of one 4 KiB request, both ends together, by component.
-pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let links = Links::new(1, &Wiring::plain(9000))?;
     let interface = links.interfaces();
     let mut rows = Vec::new();
@@ -123,19 +109,19 @@ pub(super) fn components(_bench: &Bench) -> anyhow::Result<Vec<Row>> {
             scope.spawn(run).join().expect("it does not panic")
         })?;
         let what = direction(share);
-        let each = Step::ALL.map(|step| (step, steps.median(step)));
-        let sum: f64 = each.iter().map(|(_, us)| us).sum();
+        let each = Step::ALL.map(|(step, name)| (step, name, steps.median(step)));
+        let sum: f64 = each.iter().map(|(.., us)| us).sum();
         let kernel: f64 = each
             .iter()
-            .filter(|(step, _)| matches!(step, Step::HostSends | Step::TargetSends))
-            .map(|(_, us)| us)
+            .filter(|(step, ..)| matches!(step, Step::HostSends | Step::TargetSends))
+            .map(|(.., us)| us)
             .sum();
-        for (step, us) in each {
-            rows.push(Row::new("cost", format!("{what}, {}", step.name()), "us", us));
+        for (_, name, us) in each {
+            rows.push(Judged::new("cost", format!("{what}, {name}"), "us", us));
         }
         let total = format!("4 KiB {what}: both ends together");
         let note = format!("{:.2} of it in the kernel; published {PUBLISHED_US}", kernel);
-        rows.push(Row::new("cost", total, "us", sum).bound(Bound::AtMost(PUBLISHED_US)).note(note));
+        rows.push(Judged::new("cost", total, "us", sum).at_most(PUBLISHED_US).note(note));
     }
     Ok(rows)
 }

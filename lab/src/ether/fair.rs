@@ -1,17 +1,17 @@
 //! Beside a TCP stream on the same link: does each get its share?
 
-use super::report::{Bound, Row};
-use super::{Bench, ETHER, TCP, direction};
-use crate::measure::median;
+use super::{ETHER, TCP, direction};
+use crate::checks::Bench;
+use crate::judge::Judged;
+use crate::measure::{fairness, median};
 use crate::product::{self, Timing};
 use crate::wired::Wired;
 use crate::workload::{KIB, Load, Setup, Wire};
 use crate::{command, interrupt, links};
 use anyhow::Context;
-use std::ffi::CStr;
+use socket2::SockRef;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,52 +25,49 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Shares of one link of 1 Gbit/s, against streams of both common congestion controls.
-pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn beside_stream(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
-    let pairs = [(ETHER, c"cubic", true), (TCP, c"cubic", false), (ETHER, c"bbr", false)];
-    for (setup, control, is_asked) in pairs {
+    let pairs = [(ETHER, "cubic", true), (TCP, "cubic", false), (ETHER, "bbr", false)];
+    for (setup, control, is_judged) in pairs {
         for share in [100, 0] {
             let mut pairs = Vec::new();
-            // What is only told is measured once: each takes 15 s.
-            for _ in 0..if is_asked { bench.rounds } else { 1 } {
+            // Pairs without a bound are measured once: each takes 15 s.
+            for _ in 0..if is_judged { bench.rounds } else { 1 } {
                 interrupt::check()?;
                 pairs.push(pair(bench, setup, share, control)?);
             }
-            let jain = median(pairs.iter().map(|pair| jain(pair.ours, pair.theirs)));
+            let jain = median(pairs.iter().filter_map(|pair| fairness([pair.ours, pair.theirs])));
             let middle = |f: fn(&Shares) -> f64| median(pairs.iter().map(f)).unwrap_or(0.0);
             let rates = [middle(|pair| pair.ours), middle(|pair| pair.theirs)].map(|r| r / 1e6);
             let settled = middle(|pair| pair.settled_seconds);
-            let (name, control) = (setup.over.name(), control.to_string_lossy());
+            let name = setup.over.name();
             let what = format!("{name}: 128 KiB {} beside TCP {control}", direction(share));
-            let row = Row::new("fair", what, "Jain", jain.context("nothing was measured")?).note(
-                format!("{:.0} and {:.0} MB/s; near that after {settled:.1} s", rates[0], rates[1]),
-            );
-            rows.push(if is_asked { row.bound(Bound::AtLeast(0.9)) } else { row });
+            let row = Judged::new("fair", what, "Jain", jain.context("nothing was measured")?)
+                .note(format!(
+                    "{:.0} and {:.0} MB/s; near that after {settled:.1} s",
+                    rates[0], rates[1]
+                ));
+            rows.push(if is_judged { row.at_least(0.9) } else { row });
         }
     }
     Ok(rows)
 }
 
-/// Jain's index of two.
-fn jain(one: f64, other: f64) -> f64 {
-    (one + other).powi(2) / (2.0 * (one * one + other * other)).max(f64::MIN_POSITIVE)
-}
-
-/// Octets of the stream that have arrived, so long after the product was started.
+/// Bytes of the stream that have arrived, so long after the product was started.
 #[derive(Clone, Copy)]
 struct Mark {
     seconds: f64,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Mark {
-    /// Octets a second since another one.
+    /// Bytes a second since another one.
     fn rate_since(self, earlier: Mark) -> f64 {
-        (self.octets - earlier.octets) as f64 / (self.seconds - earlier.seconds)
+        (self.bytes - earlier.bytes) as f64 / (self.seconds - earlier.seconds)
     }
 }
 
-/// What the two had, in octets a second.
+/// Rates of the two, in bytes a second.
 struct Shares {
     ours: f64,
     theirs: f64,
@@ -95,7 +92,7 @@ impl Shares {
 }
 
 /// The product's data, and a stream in the same direction at the same time.
-fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Result<Shares> {
+fn pair(bench: &Bench, setup: Setup, share: u8, control: &str) -> anyhow::Result<Shares> {
     let wire = Wire::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
     let load = Load::new(share, 128 * KIB, 32).over(wire);
@@ -111,7 +108,9 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Resul
         let listener = to.run(|| Ok(TcpListener::bind((at, 0))?))?;
         let address = listener.local_addr()?;
         let stream = from.run(|| Ok(TcpStream::connect(address)?))?;
-        set_control(&stream, control)?;
+        SockRef::from(&stream)
+            .set_tcp_congestion(control.as_bytes())
+            .with_context(|| format!("congestion control {control}"))?;
         let (peer, _) = listener.accept()?;
         let (over, received) = (&over, &received);
         scope.spawn(move || send(stream, over));
@@ -122,7 +121,7 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Resul
         let said = command::watched(&mut command, LIMIT, Duration::from_millis(10), |_| {
             let now = began.elapsed().as_secs_f64();
             if marks.last().is_none_or(|mark| now >= mark.seconds + EVERY_SECONDS) {
-                marks.push(Mark { seconds: now, octets: received.load(Ordering::Relaxed) });
+                marks.push(Mark { seconds: now, bytes: received.load(Ordering::Relaxed) });
             }
             interrupt::check()
         });
@@ -137,10 +136,10 @@ fn pair(bench: &Bench, setup: Setup, share: u8, control: &CStr) -> anyhow::Resul
 
 /// Sends until it is over.
 fn send(mut stream: TcpStream, over: &AtomicBool) {
-    let octets = vec![0x5a; 64 * KIB];
+    let bytes = vec![0x5a; 64 * KIB];
     let _ = stream.set_write_timeout(Some(WAIT));
     while !over.load(Ordering::Relaxed) {
-        match stream.write(&octets) {
+        match stream.write(&bytes) {
             Ok(_) => {}
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => return,
@@ -150,10 +149,10 @@ fn send(mut stream: TcpStream, over: &AtomicBool) {
 
 /// Counts what arrives until it is over.
 fn receive(mut stream: TcpStream, over: &AtomicBool, received: &AtomicU64) {
-    let mut octets = vec![0; 256 * KIB];
+    let mut bytes = vec![0; 256 * KIB];
     let _ = stream.set_read_timeout(Some(WAIT));
     while !over.load(Ordering::Relaxed) {
-        match stream.read(&mut octets) {
+        match stream.read(&mut bytes) {
             Ok(0) => return,
             Ok(n) => _ = received.fetch_add(n as u64, Ordering::Relaxed),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -162,35 +161,14 @@ fn receive(mut stream: TcpStream, over: &AtomicBool, received: &AtomicU64) {
     }
 }
 
-fn set_control(stream: &TcpStream, name: &CStr) -> anyhow::Result<()> {
-    let length = name.to_bytes().len() as libc::socklen_t;
-    // SAFETY: the name is as long as is said.
-    let result = unsafe {
-        let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
-        libc::setsockopt(stream.as_raw_fd(), level, option, name.as_ptr().cast(), length)
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error())
-            .with_context(|| format!("congestion control {}", name.to_string_lossy())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fairness_is_one_for_equals_and_a_half_for_one_alone() {
-        assert_eq!(jain(5.0, 5.0), 1.0);
-        assert_eq!(jain(5.0, 0.0), 0.5);
-        assert!((jain(2.0, 1.0) - 0.9).abs() < 1e-9);
-    }
-
-    #[test]
     fn the_share_is_that_after_the_ramp() {
-        let octets = |n: u64| if n < 8 { n * 20 } else { 160 + (n - 8) * 10 };
-        let mark = |n: u64| Mark { seconds: n as f64 / 4.0, octets: octets(n) };
+        let bytes = |n: u64| if n < 8 { n * 20 } else { 160 + (n - 8) * 10 };
+        let mark = |n: u64| Mark { seconds: n as f64 / 4.0, bytes: bytes(n) };
         let marks: Vec<Mark> = (0..60).map(mark).collect();
         let shares = Shares::new(40.0, &marks).expect("long enough");
         assert_eq!((shares.theirs, shares.settled_seconds), (40.0, 2.25));

@@ -1,8 +1,9 @@
 //! How full links of 1 Gbit/s are.
 
-use super::report::{Bound, Row};
-use super::{Bench, ETHER, direction, middle};
+use super::{ETHER, direction, middle, rounds};
+use crate::checks::Bench;
 use crate::cores;
+use crate::judge::{Judged, Verdict};
 use crate::measure::Measure;
 use crate::wired::{Contestant, Wired};
 use crate::workload::{KIB, Load, Wire, size};
@@ -13,7 +14,7 @@ const LARGE: usize = 128 * KIB;
 const FULL: f64 = 0.97;
 
 /// One link: data over what Ethernet can carry with such frames.
-pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let wire = Wire::gigabit(1);
     let wired = Wired::new(&bench.program, wire)?;
     let cases = [
@@ -26,17 +27,18 @@ pub(super) fn link_use(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     ];
     let row = |(share, bs, depth, bar)| {
         let load = Load::new(share, bs, depth).over(wire);
-        let used = bench.median(&wired, &load, ETHER, |m| m.link_use.unwrap_or(0.0) * 100.0)?;
+        let rounds = rounds(bench, &wired, &load, &[Contestant::Product(ETHER)])?;
+        let used = middle(rounds.iter().filter_map(|round| round[0].link_use))? * 100.0;
         let what = format!("{} {}, depth {depth}", size(bs), direction(share));
-        Ok(Row::new("use", what, "%", used)
-            .bound(Bound::AtLeast(bar))
+        Ok(Judged::new("use", what, "%", used)
+            .at_least(bar)
             .note("of what frames of 9000 octets can carry"))
     };
     cases.into_iter().map(row).collect()
 }
 
 /// Throughput by the number of links, as a multiple of one link's.
-pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
     let mut first = [0.0; 2];
     let mut busy = [const { Vec::new() }; 2];
@@ -45,7 +47,7 @@ pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let wired = Wired::new(&bench.program, wire)?;
         for (place, share) in [100, 0].into_iter().enumerate() {
             let load = Load::new(share, LARGE, 16 * links).over(wire);
-            let rounds = bench.rounds(&wired, &load, &[Contestant::Product(ETHER)])?;
+            let rounds = rounds(bench, &wired, &load, &[Contestant::Product(ETHER)])?;
             let rate = middle(rounds.iter().map(|round| round[0].bytes_per_second))?;
             if links == 1 {
                 first[place] = rate;
@@ -57,19 +59,20 @@ pub(super) fn links(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             let cores = cores::show(&cores);
             let what = format!("{links} links, {} {}", size(LARGE), direction(share));
             let note = format!("{:.1} MB/s, cores busy {cores}", rate / 1e6);
-            let row = Row::new("links", what, "x one link", rate / first[place])
-                .bound(Bound::AtLeast(0.95 * links as f64));
-            rows.push(match row.passes() {
-                // Asked for while the cores suffice.
-                Some(false) if is_full => row.unasked().note(note + ": they do not suffice"),
-                _ => row.note(note),
+            let row = Judged::new("links", what, "x one link", rate / first[place])
+                .at_least(0.95 * links as f64);
+            let is_missed = row.verdict() == Some(Verdict::Missed);
+            rows.push(match is_missed && is_full {
+                // Judged while the cores suffice.
+                true => Judged { bound: None, ..row }.note(note + ": they do not suffice"),
+                false => row.note(note),
             });
         }
     }
     let limits = [100, 0].into_iter().zip(&busy).filter_map(|(share, busy)| {
         let what = format!("{}: a core is full from", direction(share));
         let note = format!("busy for {:.0} % of the time and more", FULL * 100.0);
-        Some(Row::new("links", what, "links", full_from(busy)? as f64).note(note))
+        Some(Judged::new("links", what, "links", full_from(busy)? as f64).note(note))
     });
     rows.extend(limits);
     Ok(rows)

@@ -1,16 +1,18 @@
 //! Lost frames, links that fail, hostile peers: what is left of the throughput, and whether all data is right.
 
-use super::report::{Bound, Row};
-use super::{Bench, ETHER, direction, middle};
+use super::{ETHER, direction, middle, timing};
+use crate::checks::Bench;
 use crate::impair::Impairment;
+use crate::judge::Judged;
 use crate::links::Links;
-use crate::product::{self, Timing};
+use crate::product::Timing;
 use crate::service::Service;
-use crate::wired::Wired;
+use crate::wired::{Contestant, Wired};
 use crate::workload::{KIB, Load, Wire, size};
-use crate::{command, interrupt, procfs};
+use crate::{command, interrupt, procfs, runs};
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Goodput with 1 % of frames lost, both ways, over that without loss.
-pub(super) fn loss(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn loss(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let mut rows = Vec::new();
     for wire in [Wire::gigabit(1), Wire::unshaped(1)] {
         let good = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
@@ -28,30 +30,27 @@ pub(super) fn loss(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         bad.links.impair(0, Impairment::of_loss(LOSS_PERCENT))?;
         for (share, bs, depth) in [(100, 4, 128), (0, 4, 128), (100, 128, 16), (0, 128, 16)] {
             let load = Load::new(share, bs * KIB, depth).over(wire);
-            let mut pairs = Vec::new();
-            for _ in 0..bench.rounds {
-                let rate = |wired: &Wired| {
-                    let one = crate::wired::Contestant::Product(ETHER);
-                    wired.measure(&load, one, &bench.timing()).map(|m| m.bytes_per_second)
-                };
-                pairs.push((rate(&bad)?, rate(&good)?));
-            }
-            let of = |f: fn(&(f64, f64)) -> f64| middle(pairs.iter().map(f));
+            let rate = |wired: &&Wired| {
+                let one = Contestant::Product(ETHER);
+                wired.measure(&load, one, &timing(bench)).map(|m| m.bytes_per_second)
+            };
+            let pairs = runs::rounds(bench.rounds, &[&bad, &good], rate)?;
+            let of = |f: fn(&Vec<f64>) -> f64| middle(pairs.iter().map(f));
             let kind = if wire.is_gigabit { "1 Gbit/s" } else { "unshaped" };
             let what = format!("{kind}, {} {}", size(bs * KIB), direction(share));
-            let row = Row::new("loss", what, "x lossless", of(|p| p.0 / p.1)?).note(format!(
+            let row = Judged::new("loss", what, "x lossless", of(|p| p[0] / p[1])?).note(format!(
                 "{:.0} of {:.0} MB/s with {LOSS_PERCENT} % lost",
-                of(|p| p.0)? / 1e6,
-                of(|p| p.1)? / 1e6
+                of(|p| p[0])? / 1e6,
+                of(|p| p[1])? / 1e6
             ));
-            rows.push(if wire.is_gigabit { row.bound(Bound::AtLeast(0.8)) } else { row });
+            rows.push(if wire.is_gigabit { row.at_least(0.8) } else { row });
         }
     }
     Ok(rows)
 }
 
 /// Requests that fail, and blocks that are wrong, with 5 % of frames lost.
-pub(super) fn heavy_loss(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn heavy_loss(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let wire = Wire::gigabit(1);
     let bad = Impairment { duplicate: 1.0, ..Impairment::of_loss(HEAVY_PERCENT) };
     let wired = Wired::impaired(&bench.program, wire, bad, true)?;
@@ -60,13 +59,13 @@ pub(super) fn heavy_loss(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let load = Load::new(50, bs * KIB, 32).over(wire);
         let checked = verified(&wired, &load, 3.0, |_, _| Ok(()))?;
         let what = format!("{} reads and writes: errors", size(bs * KIB));
-        let note = format!("{} requests, {}", checked.requests, checked.told());
-        rows.push(Row::new("heavy", what, "", checked.errors).bound(Bound::AtMost(0.0)).note(note));
+        let note = format!("{} requests, {}", checked.requests, checked.summary());
+        rows.push(Judged::new("heavy", what, "", checked.errors).at_most(0.0).note(note));
     }
     Ok(rows)
 }
 
-/// What a run that checks all data says.
+/// The report of a run that checks all data.
 struct Verified {
     errors: f64,
     requests: f64,
@@ -76,7 +75,7 @@ struct Verified {
 }
 
 impl Verified {
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let Self { blocks, reconnects, bytes_per_second, .. } = self;
         format!(
             "{blocks} blocks checked, {reconnects} reconnects, {:.0} MB/s",
@@ -85,12 +84,12 @@ impl Verified {
     }
 }
 
-/// Loads and checks all data while `meanwhile` is called with the links and the seconds since the start.
+/// Loads and checks all data while `meanwhile` is called with the target's process and the seconds since the start.
 fn verified(
     wired: &Wired,
     load: &Load,
     seconds: f64,
-    mut meanwhile: impl FnMut(&Wired, f64) -> anyhow::Result<()>,
+    mut meanwhile: impl FnMut(u32, f64) -> anyhow::Result<()>,
 ) -> anyhow::Result<Verified> {
     let timing = Timing { mib: 64, seconds, ramp_seconds: 0.0, rate: None };
     let target = wired.serve(load, &ETHER, &timing)?;
@@ -99,7 +98,7 @@ fn verified(
     let began = Instant::now();
     let said = command::watched(&mut command, LIMIT, PERIOD, |_| {
         interrupt::check()?;
-        meanwhile(wired, began.elapsed().as_secs_f64())
+        meanwhile(target.id(), began.elapsed().as_secs_f64())
     })?;
     drop(target);
     let json: Value = serde_json::from_str(&said).context("JSON of roadtrain bench")?;
@@ -119,7 +118,7 @@ fn verified(
 type Event = (f64, &'static str, fn(&Links) -> anyhow::Result<()>);
 
 /// Two links under load: one loses its carrier, then all frames in silence, then the other one.
-pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Judged>> {
     let wire = Wire::gigabit(2);
     let events: [Event; 6] = [
         (1.0, "carrier of link 0 goes", |links| links.set_carrier(0, false)),
@@ -134,7 +133,7 @@ pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let wired = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
         let load = Load::new(50, bs * KIB, 64).over(wire);
         let mut done = 0;
-        let checked = verified(&wired, &load, 10.0, |wired, seconds| {
+        let checked = verified(&wired, &load, 10.0, |_, seconds| {
             if let Some((at, _, change)) = events.get(done)
                 && seconds >= *at
             {
@@ -145,61 +144,45 @@ pub(super) fn cut(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         })?;
         ensure!(done == events.len(), "it ended before {}", events[done].1);
         let what = format!("{} reads and writes over 2 links: errors", size(bs * KIB));
-        rows.push(
-            Row::new("cut", what, "", checked.errors).bound(Bound::AtMost(0.0)).note(format!(
-                "{} requests, {}",
-                checked.requests,
-                checked.told()
-            )),
-        );
+        rows.push(Judged::new("cut", what, "", checked.errors).at_most(0.0).note(format!(
+            "{} requests, {}",
+            checked.requests,
+            checked.summary()
+        )));
     }
     Ok(rows)
 }
 
 /// Frames seen before, cut, changed, forged and random, at both ends, as fast as they can be sent.
-pub(super) fn hostile(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+pub(super) fn hostile(bench: &Bench, exercise: &Path) -> anyhow::Result<Vec<Judged>> {
     const BEGIN: f64 = 1.0;
     const FLOOD_SECONDS: u64 = 3;
-    ensure!(bench.exercise.exists(), "no {}: build it first", bench.exercise.display());
+    ensure!(exercise.exists(), "no {}: build it first", exercise.display());
     let wire = Wire::gigabit(1);
     let wired = Wired::impaired(&bench.program, wire, Impairment::NONE, true)?;
     let load = Load::new(50, 4 * KIB, 32).over(wire);
-    let timing = Timing { mib: 64, seconds: 8.0, ramp_seconds: 0.0, rate: None };
-    let target = wired.serve(&load, &ETHER, &timing)?;
-    let before = procfs::resident_bytes(target.id())?;
-    let mut command = wired.loads(&load, &ETHER, &timing)?.pop().context("a command")?;
     let mut floods: Vec<Service> = Vec::new();
-    let mut loaded = before;
-    let began = Instant::now();
-    let said = command::watched(command.arg("--verify"), LIMIT, PERIOD, |_| {
-        interrupt::check()?;
-        if began.elapsed().as_secs_f64() >= BEGIN && floods.is_empty() {
-            loaded = procfs::resident_bytes(target.id())?;
+    let (mut loaded, mut last) = (0, 0);
+    let checked = verified(&wired, &load, 8.0, |target, seconds| {
+        last = procfs::resident_bytes(target)?;
+        if seconds >= BEGIN && floods.is_empty() {
+            loaded = last;
             for end in ["t0", "h0"] {
-                let mut flood = Command::new(&bench.exercise);
+                let mut flood = Command::new(exercise);
                 flood.args(["frames", end, "--seconds", &FLOOD_SECONDS.to_string()]);
                 floods.push(wired.between(&mut flood, end)?);
             }
         }
         Ok(())
     })?;
-    let after = procfs::resident_bytes(target.id())?;
-    let json: Value = serde_json::from_str(&said).context("JSON of roadtrain bench")?;
-    let number = |path: &str| json.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    let calm = product::measure(said.as_bytes())?;
-    let note = format!(
-        "{} blocks checked, {} reconnects, {:.0} MB/s with {FLOOD_SECONDS} s of flood in 8 s",
-        number("/blocks_checked"),
-        number("/reconnects"),
-        calm.bytes_per_second / 1e6
-    );
-    let grown = (after as f64 - loaded as f64) / f64::from(1 << 20);
+    let note = format!("{} with {FLOOD_SECONDS} s of flood in 8 s", checked.summary());
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     Ok(vec![
-        Row::new("hostile", "errors and wrong blocks", "", number("/errors"))
-            .bound(Bound::AtMost(0.0))
+        Judged::new("hostile", "errors and wrong blocks", "", checked.errors)
+            .at_most(0.0)
             .note(note),
-        Row::new("hostile", "the target's memory grows by", "MiB", grown)
-            .bound(Bound::AtMost(4.0))
-            .note(format!("from {:.0} MiB under load", loaded as f64 / f64::from(1 << 20))),
+        Judged::new("hostile", "the target's memory grows by", "MiB", mib(last) - mib(loaded))
+            .at_most(4.0)
+            .note(format!("from {:.0} MiB under load", mib(loaded))),
     ])
 }

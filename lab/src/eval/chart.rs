@@ -1,8 +1,9 @@
 //! Charts as SVG.
 
-use super::metric::Metric;
 use super::plan::{Cell, Chart, Kind, Panel, Part, Point, XAxis};
 use super::result::Data;
+use crate::metric::Metric;
+use crate::tables::distinct;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
@@ -39,7 +40,7 @@ struct Series {
 
 /// A chart of a panel; nothing if nothing of it was measured.
 pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
-    let ticks = ticks(panel);
+    let ticks = distinct(panel.cells.iter().map(|cell| cell.tick.clone()));
     let all = series(panel, chart, data, &ticks);
     if all.iter().all(|series| series.places.is_empty()) {
         return None;
@@ -55,7 +56,7 @@ pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
             XAxis::Measured(metric) => (0.0..right, metric.title()),
         };
         let labels = matches!(panel.x, XAxis::Ticks(_)).then_some(&ticks[..]);
-        let axes = Axes { caption: &caption, x: title, y: chart.y, labels, across };
+        let axes = Axes { caption: &caption, x: title, y: chart.y.title(), labels, across };
         match chart.kind {
             Kind::LogLines if bottom > 0.0 => {
                 let (from, to) = (bottom / 1.3, top * 1.3);
@@ -70,37 +71,44 @@ pub(crate) fn svg(panel: &Panel, chart: &Chart, data: &Data) -> Option<String> {
     })
 }
 
-/// Stacked bars: a profile's parts for each point.
+/// A profile's parts for each point.
 pub(crate) fn profile_svg(points: &[Point], data: &Data) -> Option<String> {
     let names: Vec<String> = points.iter().map(|point| point.side.to_string()).collect();
-    let sum = |point| Part::ALL.into_iter().filter_map(|part| data.part(part, point)).sum::<f64>();
-    let top = points.iter().map(sum).fold(0.0, f64::max);
+    let part = |part: Part| {
+        let values = points.iter().map(|point| data.part(part, point).unwrap_or(0.0));
+        (part.name(), values.collect())
+    };
+    let parts: Vec<(&str, Vec<f64>)> = Part::ALL.map(part).into();
+    stacked(("CPU-ns per I/O of both cores", "policy", Metric::Cpu.title()), &names, &parts)
+}
+
+/// Bars of parts that lie on each other, with a caption and the titles of both axes; nothing if all are empty.
+pub(crate) fn stacked(
+    (caption, x, y): (&str, &str, &str),
+    names: &[String],
+    parts: &[(&str, Vec<f64>)],
+) -> Option<String> {
+    let sum = |bar: usize| parts.iter().map(|(_, values)| values[bar]).sum::<f64>();
+    let top = (0..names.len()).map(sum).fold(0.0, f64::max);
     if top == 0.0 {
         return None;
     }
     draw(|area, key| {
-        let axes = Axes {
-            caption: "CPU-ns per I/O of both cores",
-            x: "policy",
-            y: Metric::Cpu,
-            labels: Some(&names),
-            across: -0.5..points.len() as f64 - 0.5,
-        };
+        let across = -0.5..names.len() as f64 - 0.5;
+        let axes = Axes { caption, x, y, labels: Some(names), across };
         let mut context = axes.context(area, 0.0..top * 1.15)?;
-        let mut base = vec![0.0; points.len()];
-        for (part, colour) in Part::ALL.into_iter().zip(PART_COLOURS) {
-            let mut bars = Vec::new();
-            for (place, point) in points.iter().enumerate() {
-                let value = data.part(part, point).unwrap_or(0.0);
-                let (x, from) = (place as f64, base[place]);
-                let corners = [(x - BAR_WIDTH / 2.0, from), (x + BAR_WIDTH / 2.0, from + value)];
-                bars.push(Rectangle::new(corners, colour.filled()));
-                base[place] += value;
-            }
+        let mut base = vec![0.0; names.len()];
+        for ((_, values), colour) in parts.iter().zip(PART_COLOURS) {
+            let bars = values.iter().zip(&mut base).enumerate().map(|(place, (value, base))| {
+                let (x, from) = (place as f64, *base);
+                *base += value;
+                let corners = [(x - BAR_WIDTH / 2.0, from), (x + BAR_WIDTH / 2.0, *base)];
+                Rectangle::new(corners, colour.filled())
+            });
             context.draw_series(bars)?;
         }
-        let entries = Part::ALL.into_iter().zip(PART_COLOURS).rev();
-        legend(key, entries.map(|(part, colour)| (part.name(), colour)))
+        let entries: Vec<_> = parts.iter().zip(PART_COLOURS).collect();
+        legend(key, entries.into_iter().rev().map(|((name, _), colour)| (*name, colour)))
     })
 }
 
@@ -130,17 +138,6 @@ fn draw(f: impl FnOnce(&Area, &Area) -> Drawn) -> Option<String> {
         drawn.and_then(|()| Ok(area.present()?)).inspect_err(|e| eprintln!("chart: {e}")).ok()?;
     }
     Some(text)
-}
-
-/// The ticks in the order in which they first appear.
-fn ticks(panel: &Panel) -> Vec<String> {
-    let mut ticks: Vec<String> = Vec::new();
-    for cell in &panel.cells {
-        if !ticks.contains(&cell.tick) {
-            ticks.push(cell.tick.clone());
-        }
-    }
-    ticks
 }
 
 fn series(panel: &Panel, chart: &Chart, data: &Data, ticks: &[String]) -> Vec<Series> {
@@ -174,12 +171,12 @@ fn colour(name: &str, index: usize) -> RGBColor {
     })]
 }
 
-/// What stands around a chart.
+/// Captions and axes of a chart.
 struct Axes<'a> {
     caption: &'a str,
     x: &'a str,
-    y: Metric,
-    /// Of the places 0, 1, 2...; numbers without.
+    y: &'a str,
+    /// Labels of the places 0, 1, 2...; numbers without.
     labels: Option<&'a [String]>,
     across: std::ops::Range<f64>,
 }
@@ -217,7 +214,7 @@ impl Axes<'_> {
             .x_label_formatter(&label)
             .y_label_formatter(&|y| number(*y))
             .x_desc(self.x)
-            .y_desc(self.y.title())
+            .y_desc(self.y)
             .label_style((FONT, 14).into_font().color(&INK))
             .draw()?;
         Ok(context)
@@ -294,8 +291,8 @@ mod tests {
     use super::*;
     use crate::eval::plan::{AUTO, NONE};
     use crate::eval::result::tests::evaluation;
-    use crate::eval::xml;
     use crate::workload::Load;
+    use crate::xml;
 
     fn panel(kind: Kind, x: XAxis) -> Panel {
         let setups = [NONE, AUTO];

@@ -1,11 +1,13 @@
-//! Holds measurements against claims and bars, by criteria that are stated beside the verdict.
+//! Holds measurements against published claims, by criteria that are stated beside the verdict.
 
-use super::metric::Metric;
-use super::plan::{Bar, Claim, Figure, Limit, Pair, Pick, Point, Test};
+use super::plan::{Claim, Figure, Pair, Pick, Point, Test};
 use super::result::Data;
-use crate::measure::{interval, median};
+use crate::judge::Bound;
+use crate::measure::median;
+use crate::metric::Metric;
+use crate::runs::Compare;
 
-/// What a claim has come to.
+/// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Reproduced,
@@ -19,26 +21,9 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
-    /// What was measured, in the publication's terms.
+    /// The measured figure, in the publication's terms.
     pub(crate) measured: String,
     pub(crate) criterion: String,
-}
-
-/// A bar judged.
-#[derive(Clone, Debug)]
-pub(crate) struct BarResult {
-    /// Who was best of those it is compared with.
-    pub(crate) best: Option<Point>,
-    pub(crate) of: Option<f64>,
-    pub(crate) to: Option<f64>,
-    /// The ratio, or the difference.
-    pub(crate) value: Option<f64>,
-    /// Its figure is within, or at least the rounds leave open whether it is.
-    pub(crate) pass: bool,
-    /// Between which the median of the rounds' ratios, or differences, lies nine times in ten.
-    pub(crate) interval: Option<(f64, f64)>,
-    /// It is left open: the figure is beyond the bar, and its interval is not.
-    pub(crate) open: bool,
 }
 
 /// An effect within this of nothing is chance.
@@ -57,56 +42,15 @@ impl Verdict {
     }
 }
 
-impl Limit {
-    /// Whether a ratio, or a difference, is within.
-    pub(crate) fn holds(self, value: f64) -> bool {
-        match self {
-            Self::Min(bound) => value >= bound,
-            Self::Max(bound) | Self::Above(bound) | Self::AtMost(bound) => value <= bound,
-        }
-    }
-
-    /// How far beyond itself a missed bar's figure is.
-    fn distance(self, value: f64) -> f64 {
-        match self {
-            Self::Min(bound) => bound / value,
-            Self::Max(bound) | Self::Above(bound) | Self::AtMost(bound) => value / bound,
-        }
-    }
-
-    /// What is compared: a ratio, a difference, or nothing.
-    fn value(self, data: &Data, metric: Metric, pair: &Pair) -> Option<f64> {
-        match self {
-            Self::Above(_) => data.compare(metric, pair, |of, to| of - to),
-            Self::AtMost(_) => data.value(metric, &pair.of),
-            _ => data.ratio(metric, pair),
-        }
-    }
-
-    /// Between which the median of the rounds' values lies, as far as these say.
-    fn interval(self, data: &Data, metric: Metric, pair: &Pair) -> Option<(f64, f64)> {
-        interval(&match self {
-            Self::Above(_) => data.compared(metric, pair, |of, to| of - to),
-            Self::AtMost(_) => return None,
-            _ => data.compared(metric, pair, |of, to| of / to),
-        })
-    }
-
-    fn show(self, value: f64) -> String {
-        match self {
-            Self::Above(_) => format!("{value:+.1}"),
-            _ => format!("x{value:.2}"),
-        }
-    }
-}
-
 /// Judges a claim.
 pub(crate) fn claim(claim: &Claim, data: &Data) -> Judgement {
     let judged = match &claim.test {
         Test::Effect { metric, pairs, pick, published } => {
             effect(data, *metric, pairs, *pick, *published)
         }
-        Test::Everywhere { metric, pairs, limit } => everywhere(data, *metric, pairs, *limit),
+        Test::Everywhere { metric, compare, pairs, bound } => {
+            everywhere(data, (*metric, *compare), pairs, *bound)
+        }
         Test::Share { metric, from, to, whole, published } => {
             share(data, *metric, [from, to, whole], *published)
         }
@@ -135,7 +79,8 @@ fn effect(
     pick: Pick,
     published: f64,
 ) -> Option<Judgement> {
-    let ratios: Vec<f64> = pairs.iter().filter_map(|pair| data.ratio(metric, pair)).collect();
+    let ratio = |pair: &Pair| data.comparison(metric, Compare::Ratio, &pair.of, &pair.to);
+    let ratios: Vec<f64> = pairs.iter().filter_map(ratio).collect();
     let up = published > 1.0;
     let picked = match pick {
         Pick::Median => median(ratios.iter().copied()),
@@ -173,26 +118,35 @@ fn of_effect(ratio: f64, published: f64, of: String) -> Judgement {
     }
 }
 
-fn everywhere(data: &Data, metric: Metric, pairs: &[Pair], limit: Limit) -> Option<Judgement> {
-    let values: Vec<f64> =
-        pairs.iter().filter_map(|pair| limit.value(data, metric, pair)).collect();
-    let worst = match limit {
-        Limit::Min(_) => values.iter().copied().reduce(f64::min),
-        _ => values.iter().copied().reduce(f64::max),
+fn everywhere(
+    data: &Data,
+    (metric, compare): (Metric, Compare),
+    pairs: &[Pair],
+    bound: Bound,
+) -> Option<Judgement> {
+    let value = |pair: &Pair| data.comparison(metric, compare, &pair.of, &pair.to);
+    let values: Vec<f64> = pairs.iter().filter_map(value).collect();
+    let worst = match bound {
+        Bound::AtLeast(_) => values.iter().copied().reduce(f64::min),
+        Bound::AtMost(_) => values.iter().copied().reduce(f64::max),
     }?;
-    let holding = values.iter().filter(|&&value| limit.holds(value)).count();
+    let holding = values.iter().filter(|&&value| bound.holds(value)).count();
     let verdict = match holding {
         n if n == pairs.len() => Verdict::Reproduced,
         n if n * 2 >= pairs.len() => Verdict::Partly,
         _ => Verdict::Not,
     };
+    let (what, worst, plus, places) = match compare {
+        Compare::Difference => ("difference", format!("{worst:+.1}"), "+", 0),
+        _ => ("ratio", format!("x{worst:.2}"), "", 2),
+    };
     let measured = match values.len() {
-        1 => limit.show(worst),
-        n => format!("{} at worst, holds at {holding} of {n} points", limit.show(worst)),
+        1 => worst,
+        n => format!("{worst} at worst, holds at {holding} of {n} points"),
     };
     let partly = if pairs.len() > 1 { " everywhere, partly at half of the points" } else { "" };
-    let what = if matches!(limit, Limit::Above(_)) { "difference" } else { "ratio" };
-    let criterion = format!("{what} of {} {limit}{partly}", metric.title());
+    let (title, sign, limit) = (metric.title(), bound.sign(), bound.limit());
+    let criterion = format!("{what} of {title} {sign} {plus}{limit:.places$}{partly}");
     Some(Judgement { verdict, measured, criterion })
 }
 
@@ -229,50 +183,12 @@ fn value(data: &Data, metric: Metric, at: &Point, published: f64) -> Option<Judg
     })
 }
 
-/// Judges a bar: without figures it is missed.
-pub(crate) fn bar(bar: &Bar, data: &Data) -> BarResult {
-    let value = |point: &Point| data.value(bar.metric, point);
-    if let Limit::AtMost(_) = bar.limit {
-        let of = value(&bar.of);
-        let pass = of.is_some_and(|value| bar.limit.holds(value));
-        return BarResult {
-            best: None,
-            of,
-            to: None,
-            value: of,
-            pass,
-            interval: None,
-            open: false,
-        };
-    }
-    let known = bar.among.iter().filter_map(|point| Some((*point, value(point)?)));
-    let best = match bar.limit {
-        Limit::Min(_) => known.max_by(|a, b| a.1.total_cmp(&b.1)),
-        _ => known.min_by(|a, b| a.1.total_cmp(&b.1)),
-    };
-    let pair = best.map(|(to, _)| Pair { of: bar.of, to });
-    let reached = pair.and_then(|pair| bar.limit.value(data, bar.metric, &pair));
-    let is_within = reached.is_some_and(|value| bar.limit.holds(value));
-    let interval = pair.and_then(|pair| bar.limit.interval(data, bar.metric, &pair));
-    let may_hold = |(least, most)| bar.limit.holds(least) || bar.limit.holds(most);
-    let open = !is_within && interval.is_some_and(may_hold);
-    BarResult {
-        best: best.map(|(point, _)| point),
-        of: value(&bar.of),
-        to: best.map(|(_, value)| value),
-        value: reached,
-        pass: is_within || open,
-        interval,
-        open,
-    }
-}
-
-/// How many claims came to what, in words.
+/// Claims by verdict, in words.
 pub(crate) fn tally(figures: &[Figure], data: &Data) -> String {
     count(&verdicts(figures, data))
 }
 
-/// What all claims came to.
+/// The verdicts of all claims.
 pub(crate) fn verdicts(figures: &[Figure], data: &Data) -> Vec<Verdict> {
     let claims = figures.iter().flat_map(|figure| &figure.claims);
     claims.map(|c| claim(c, data).verdict).collect()
@@ -286,42 +202,11 @@ pub(crate) fn count(verdicts: &[Verdict]) -> String {
     format!("{} claims: {}.", verdicts.len(), counts.join(", "))
 }
 
-/// Bars kept and bars in all.
-pub(crate) fn score(bars: &[Bar], data: &Data) -> (usize, usize) {
-    (bars.iter().filter(|b| bar(b, data).pass).count(), bars.len())
-}
-
-/// The same in words. A bar is missed when the rounds exclude that it is kept.
-pub(crate) fn told(bars: &[Bar], data: &Data) -> String {
-    let (kept, all) = score(bars, data);
-    match bars.iter().filter(|b| bar(b, data).open).count() {
-        0 => format!("{kept} of {all}"),
-        open => format!("{kept} of {all} (~{open})"),
-    }
-}
-
-/// The missed bar whose figure is farthest from it, as a share of the bar.
-pub(crate) fn farthest<'a>(bars: &'a [Bar], data: &Data) -> Option<&'a Bar> {
-    let distance = |one: &Bar| {
-        let judged = bar(one, data);
-        let far = judged.value.map_or(f64::INFINITY, |value| one.limit.distance(value));
-        (!judged.pass).then_some(far)
-    };
-    let missed = bars.iter().filter_map(|one| Some((one, distance(one)?)));
-    missed.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
-}
-
-/// Whether a bar is missed.
-pub(crate) fn missed(bars: &[Bar], data: &Data) -> bool {
-    let (kept, all) = score(bars, data);
-    kept < all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::eval::plan::Part;
-    use crate::eval::plan::{AUTO, I10, NONE, PINOF};
+    use crate::eval::plan::{I10, NONE, PINOF};
     use crate::eval::result::ProfileResult;
     use crate::eval::result::tests::evaluation;
     use crate::workload::{Load, Setup};
@@ -375,8 +260,9 @@ mod tests {
         assert_eq!(verdict(test(Pick::Least), points), Verdict::Not);
         let everywhere = |bound| Test::Everywhere {
             metric: Metric::Iops,
+            compare: Compare::Ratio,
             pairs: pairs.clone(),
-            limit: Limit::Min(bound),
+            bound: Bound::AtLeast(bound),
         };
         assert_eq!(verdict(everywhere(0.97), points), Verdict::Reproduced);
         assert_eq!(verdict(everywhere(1.2), points), Verdict::Partly);
@@ -386,10 +272,10 @@ mod tests {
     #[test]
     fn a_missing_point_is_no_success() {
         let pairs = vec![Pair::at(LOAD, PINOF, I10), Pair::at(OTHER, PINOF, I10)];
-        let limit = Limit::Min(0.97);
+        let (compare, bound) = (Compare::Ratio, Bound::AtLeast(0.97));
         let points: &[(Load, Setup, &[f64])] =
             &[(LOAD, PINOF, &[1.0]), (LOAD, I10, &[1.0]), (OTHER, I10, &[1.0])];
-        let test = Test::Everywhere { metric: Metric::Iops, pairs, limit };
+        let test = Test::Everywhere { metric: Metric::Iops, compare, pairs, bound };
         assert_eq!(verdict(test.clone(), points), Verdict::Partly);
         assert_eq!(verdict(test, &[]), Verdict::Unmeasured);
         assert_eq!(verdict(Test::Elsewhere, points), Verdict::Unmeasured);
@@ -432,68 +318,5 @@ mod tests {
         assert_eq!(measured(true).measured, "x0.50");
         assert_eq!(measured(false).measured, "x5.00");
         assert_eq!(measured(false).verdict, Verdict::Reproduced);
-    }
-
-    #[test]
-    fn a_bar_is_missed_when_the_rounds_exclude_it() {
-        let result = |auto: &[f64]| {
-            let none = vec![100.0; auto.len()];
-            let evaluation = evaluation(&[(LOAD, AUTO, auto), (LOAD, NONE, &none)]);
-            let bars = [Bar {
-                row: String::new(),
-                column: String::new(),
-                metric: Metric::Iops,
-                of: Point::new(LOAD, AUTO),
-                among: vec![Point::new(LOAD, NONE)],
-                limit: Limit::Min(0.97),
-            }];
-            let data = Data::new(&evaluation);
-            let result = bar(&bars[0], &data);
-            (result.pass, result.open, told(&bars, &data))
-        };
-        assert_eq!(result(&[99.0; 5]), (true, false, "1 of 1".into()));
-        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 94.0]), (false, false, "0 of 1".into()));
-        assert_eq!(result(&[90.0, 91.0, 92.0, 93.0, 98.0]), (true, true, "1 of 1 (~1)".into()));
-        assert!(!result(&[90.0, 91.0, 98.0, 90.0]).0, "too few rounds to excuse it");
-        let eight = [90.0, 91.0, 92.0, 93.0, 93.0, 93.0, 93.0, 98.0];
-        assert!(!result(&eight).0, "one in eight is chance");
-    }
-
-    #[test]
-    fn bars_compare_with_the_best() {
-        let among: Vec<Point> = [NONE, I10, PINOF].map(|setup| Point::new(LOAD, setup)).to_vec();
-        let evaluation = evaluation(&[
-            (LOAD, AUTO, &[96.0, 96.0]),
-            (LOAD, NONE, &[90.0, 90.0]),
-            (LOAD, I10, &[100.0, 100.0]),
-        ]);
-        let data = Data::new(&evaluation);
-        let result = |metric, limit| {
-            let of = Point::new(LOAD, AUTO);
-            bar(
-                &Bar {
-                    row: String::new(),
-                    column: String::new(),
-                    metric,
-                    of,
-                    among: among.clone(),
-                    limit,
-                },
-                &data,
-            )
-        };
-        let iops = result(Metric::Iops, Limit::Min(0.97));
-        assert_eq!(iops.best, Some(Point::new(LOAD, I10)));
-        assert!(!iops.pass);
-        assert!(result(Metric::LatencyP99, Limit::Max(1.05)).pass);
-        assert!(!result(Metric::LatencyP99, Limit::Max(1.01)).pass);
-        assert!(!result(Metric::Syscalls, Limit::Max(9.0)).pass, "no figures, no pass");
-        // p99 is 1e9/IOPS.
-        assert!(!result(Metric::Settle, Limit::AtMost(10.0)).pass);
-        let at_most = result(Metric::Iops, Limit::AtMost(0.095));
-        assert!(!at_most.pass && at_most.to.is_none());
-        assert!(result(Metric::Iops, Limit::AtMost(0.097)).pass);
-        let above = result(Metric::LatencyP99, Limit::Above(500_000.0));
-        assert!(above.pass && above.value.is_some_and(|v| v > 400_000.0));
     }
 }

@@ -1,71 +1,83 @@
-//! The section of docs/PERFORMANCE.md: a row for each published claim, and what the goals came to.
+//! Pages of an evaluation: a row for each published claim, and the goals.
 
-use super::judge;
-use super::plan::Figure;
+use super::judge::{self, Verdict};
+use super::plan::{Figure, Panel};
 use super::result::{Data, Evaluation};
-use super::tables;
-use crate::grid::{self, strings};
-use std::fmt::Write;
+use super::{chart, tables};
+use crate::judge::{farthest, score_goals};
+use crate::page::{Page, cells};
+use crate::tables::{BoundIn, goals, matrix, missed};
 
-/// What stands between the markers.
-pub(crate) fn markdown(figures: &[Figure], data: &Data) -> String {
-    let e = data.evaluation;
-    let mut out = String::new();
-    writeln!(
-        out,
-        "{}.\nMedians of at most {} alternating rounds of {} s. Command: `{}`.\n",
-        e.machine, e.rounds, e.seconds, e.command
-    )
-    .expect("a string takes all");
-    claims(&mut out, figures, data);
-    out.push_str(HOW_GOALS);
-    goals(&mut out, figures, data);
-    points(&mut out, figures, data);
-    out
+/// Panels with more cells have their tables folded.
+const CELLS_SHOWN: usize = 12;
+
+/// The section of the journal.
+pub(crate) fn journal(figures: &[Figure], data: &Data) -> Page {
+    let conditions = &data.evaluation.conditions;
+    let mut page = Page::default();
+    page.text(format!(
+        "{}.\nMedians of at most {} alternating rounds of {} s. Command: `{}`.",
+        conditions.machine, conditions.rounds, conditions.seconds, conditions.command
+    ));
+    claims(&mut page, figures, data);
+    page.text(HOW_GOALS);
+    for figure in figures.iter().filter(|figure| !figure.goals.is_empty()) {
+        page.heading(3, format!("Goal: {}", figure.title));
+        page.text(format!("{} {} bars kept.", figure.how, score_goals(&figure.goals, data)));
+        page.wide(matrix("", &figure.goals, data, BoundIn::Heading));
+        why(&mut page, figure, data);
+    }
+    for figure in figures.iter().filter(|figure| !figure.tabled.is_empty()) {
+        for panel in &figure.panels {
+            page.text(format!("{}:", panel.title));
+            page.wide(tables::side_by_side(panel, figure.tabled, data));
+        }
+    }
+    page
 }
 
-/// What the marks in the goals' tables are.
-const HOW_GOALS: &str = "\nA bar is **missed** when the rounds exclude that it is kept: it lies outside of the \
+/// The marks in the tables of goals.
+const HOW_GOALS: &str = "A bar is **missed** when the rounds exclude that it is kept: it lies outside of the \
     interval that has the median of the rounds' ratios nine times in ten. ~ marks what is beyond its bar, though \
     the rounds do not exclude that it is kept; it counts as kept, and (~n) is how many of these there are. Either is told with its interval. With \
-    fewer than five rounds the median alone decides.\n";
+    fewer than five rounds the median alone decides.";
 
-/// Goals by how far they were missed, and how the claims came out by publication.
-pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> String {
-    let mut lines = vec![strings(&["goal", "bars kept", "farthest from its bar"])];
+/// Goals by how far they were missed, and how the claims came out.
+pub(crate) fn short(evaluations: &[(Vec<Figure>, Evaluation)]) -> Page {
+    let mut lines = vec![cells("goal | bars kept | farthest from its bar")];
     let mut verdicts = Vec::new();
     // With the goals that were measured on it.
     let mut machines: Vec<(String, Vec<&str>)> = Vec::new();
     for (figures, evaluation) in evaluations {
         let data = Data::new(evaluation);
-        let machine = evaluation.machine.to_string();
+        let machine = evaluation.conditions.machine.to_string();
         let known = machines.iter().position(|(name, _)| *name == machine);
         let known = known.unwrap_or_else(|| {
             machines.push((machine, Vec::new()));
             machines.len() - 1
         });
-        for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
-            let kept = judge::told(&figure.bars, &data);
-            let farthest = judge::farthest(&figure.bars, &data);
-            let farthest = farthest.map_or_else(String::new, |bar| tables::missed(bar, &data));
+        for figure in figures.iter().filter(|figure| !figure.goals.is_empty()) {
+            let farthest = farthest(&figure.goals, &data);
+            let farthest = farthest.map_or_else(String::new, |goal| missed(goal, &data));
+            let kept = score_goals(&figure.goals, &data).to_string();
             lines.push(vec![figure.title.to_owned(), kept, farthest]);
             machines[known].1.push(figure.title);
         }
         verdicts.extend(judge::verdicts(figures, &data));
     }
-    let mut out = String::new();
-    for (number, (machine, titles)) in machines.iter().enumerate() {
-        let what = if number == 0 { String::new() } else { format!("{}: ", titles.join(", ")) };
-        writeln!(out, "{what}{machine}.").expect("a string takes all");
-    }
-    out.push('\n');
-    grid::write_plain(&mut out, &lines);
-    writeln!(out, "\n{}", judge::count(&verdicts)).expect("a string takes all");
-    out
+    let machines = machines.iter().enumerate().map(|(number, (machine, titles))| match number {
+        0 => format!("{machine}."),
+        _ => format!("{}: {machine}.", titles.join(", ")),
+    });
+    let mut page = Page::default();
+    page.text(machines.collect::<Vec<_>>().join("\n"));
+    page.wide(lines);
+    page.text(judge::count(&verdicts));
+    page
 }
 
-fn claims(out: &mut String, figures: &[Figure], data: &Data) {
-    let mut lines = vec![strings(&["source", "claim", "published", "here", "verdict", "why"])];
+fn claims(page: &mut Page, figures: &[Figure], data: &Data) {
+    let mut lines = vec![cells("source | claim | published | here | verdict | why")];
     for figure in figures {
         for claim in &figure.claims {
             let judged = judge::claim(claim, data);
@@ -79,75 +91,153 @@ fn claims(out: &mut String, figures: &[Figure], data: &Data) {
             ]);
         }
     }
-    writeln!(out, "{}\n", judge::tally(figures, data)).expect("a string takes all");
-    grid::write_plain(out, &lines);
+    page.text(judge::tally(figures, data));
+    page.wide(lines);
 }
 
-fn goals(out: &mut String, figures: &[Figure], data: &Data) {
-    for figure in figures.iter().filter(|figure| !figure.bars.is_empty()) {
-        let kept = judge::told(&figure.bars, data);
-        writeln!(out, "\n### Goal: {}\n\n{} {kept} bars kept.\n", figure.title, figure.how)
-            .expect("a string takes all");
-        grid::write_plain(out, &tables::matrix(&figure.bars, data));
-        if judge::missed(&figure.bars, data) && !figure.why.is_empty() {
-            writeln!(out, "\nWhat is missed: {}", figure.why).expect("a string takes all");
-        }
+/// Says why goals are missed, if any is.
+fn why(page: &mut Page, figure: &Figure, data: &Data) {
+    if score_goals(&figure.goals, data).missed > 0 && !figure.why.is_empty() {
+        page.text(format!("What is missed: {}", figure.why));
     }
 }
 
-/// All that was measured, of the figures that want it told.
-fn points(out: &mut String, figures: &[Figure], data: &Data) {
-    for figure in figures.iter().filter(|figure| !figure.tabled.is_empty()) {
-        for panel in &figure.panels {
-            writeln!(out, "\n{}:\n", panel.title).expect("a string takes all");
-            grid::write_plain(out, &tables::side_by_side(panel, figure.tabled, data));
-        }
+/// The report of everything, with charts.
+pub(crate) fn report(figures: &[Figure], data: &Data) -> Page {
+    let mut page = Page::default();
+    introduction(&mut page, data);
+    page.heading(2, "The published claims");
+    claims(&mut page, figures, data);
+    page.heading(2, "Our goals");
+    let mut lines = vec![cells("goal | bars kept")];
+    for figure in figures.iter().filter(|figure| !figure.goals.is_empty()) {
+        let score = score_goals(&figure.goals, data);
+        let mark = if score.missed > 0 { "!" } else { "" };
+        lines.push(vec![figure.title.to_owned(), format!("{mark}{score}")]);
     }
-}
-
-/// How it went, for a terminal.
-pub(crate) fn summary(figures: &[Figure], data: &Data) -> String {
-    let mut out = String::new();
+    page.wide(lines);
     for figure in figures {
+        section(&mut page, figure, data);
+    }
+    page
+}
+
+fn introduction(page: &mut Page, data: &Data) {
+    let e = data.evaluation;
+    let foreign = e.runs.iter().filter_map(|run| run.median.as_ref()).map(|m| m.foreign_cores);
+    let failed = e.runs.iter().filter(|run| run.median.is_none()).count();
+    page.text(
+        "All batching policies of Roadtrain side by side, figure by figure as they were \
+         published, against the bare-TCP floor of the same minutes, and against the goals of the project.",
+    );
+    page.text(format!("Machine: {}.", e.conditions.machine));
+    page.text(format!(
+        "How measured: `roadtrain bench`, one process a run, with its own target on loopback; \
+         host on core 0, target on core 1, both asleep while there is nothing to do. Each run \
+         loads for {} s and measures {} s. In each of {} rounds every load is run with all \
+         policies one after the other, in the next round the other way round. Figures are \
+         medians over the rounds; ratios are medians of each round's own ratio. mem is {} MiB \
+         of memory, ssd the same whose every command takes 100 us, at most 64 at once. A run \
+         that others disturbed is repeated; what others used in the worst median is {:.2} \
+         cores. It took {:.0} minutes. Differences under 5 % mean nothing.",
+        e.ramp_seconds,
+        e.conditions.seconds,
+        e.conditions.rounds,
+        super::MIB,
+        foreign.fold(0.0, f64::max),
+        e.minutes,
+    ));
+    if e.quick {
+        page.note("A quick run: fewer points, shorter and fewer runs.");
+    }
+    if failed > 0 {
+        page.note(format!("{failed} of {} points failed; the tables say how.", e.runs.len()));
+    }
+    for (backend, peak) in &e.peaks {
+        page.text(format!("Peak rate of open loops, {backend}: {:.0} k a second.", peak / 1e3));
+    }
+    page.text(format!("Command: `{}`.", e.conditions.command));
+}
+
+fn section(page: &mut Page, figure: &Figure, data: &Data) {
+    page.heading(2, format!("{} ({})", figure.title, figure.source));
+    page.text(figure.question);
+    page.text(figure.how);
+    if !figure.claims.is_empty() {
+        let mut lines = vec![cells("claim | published | here | verdict | criterion | why")];
         for claim in &figure.claims {
             let judged = judge::claim(claim, data);
-            writeln!(
-                out,
-                "{:<18} {:<15} {} (published {}): {}",
-                figure.id,
-                judged.verdict.name(),
-                judged.measured,
-                claim.published,
-                claim.text
-            )
-            .expect("a string takes all");
+            let mark = if judged.verdict == Verdict::Not { "!" } else { "" };
+            let verdict = format!("{mark}{}", judged.verdict.name());
+            let [text, published, why] =
+                [claim.text, claim.published, claim.why].map(str::to_owned);
+            lines.push(vec![text, published, judged.measured, verdict, judged.criterion, why]);
         }
-        if !figure.bars.is_empty() {
-            let kept = judge::told(&figure.bars, data);
-            writeln!(out, "{:<18} {kept} bars kept: {}", figure.id, figure.title)
-                .expect("a string takes all");
+        page.wide(lines);
+    }
+    if !figure.goals.is_empty() {
+        page.text(format!("{} bars kept.", score_goals(&figure.goals, data)));
+        page.wide(matrix("", &figure.goals, data, BoundIn::Heading));
+        page.folded("All bars", goals(&figure.goals, data));
+        why(page, figure, data);
+    }
+    figure.panels.iter().for_each(|one| panel(page, one, data));
+    if figure.profiled.is_empty() {
+        return;
+    }
+    match &data.evaluation.profiles_skipped {
+        Some(reason) => page.note(format!("SKIPPED: {reason}")),
+        None => {
+            page.charts(chart::profile_svg(&figure.profiled, data));
+            page.wide(tables::profile(&figure.profiled, data));
         }
     }
-    out
+}
+
+fn panel(page: &mut Page, panel: &Panel, data: &Data) {
+    page.heading(3, panel.title.clone());
+    page.charts(panel.charts.iter().filter_map(|chart| chart::svg(panel, chart, data)));
+    let table = tables::panel(panel, data);
+    match panel.cells.len() {
+        cells if cells > CELLS_SHOWN => page.folded(format!("Table: {cells} rows"), table),
+        _ => page.wide(table),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::eval::figures;
-    use crate::eval::plan::{Extent, I10, UNBATCHED};
+    use crate::eval::plan::{I10, UNBATCHED};
     use crate::eval::result::tests::evaluation;
+    use crate::runs::Extent;
     use crate::workload::Load;
+    use crate::xml;
+
+    const LOAD: Load = Load::small(100, 128);
 
     #[test]
     fn every_claim_has_a_row() {
-        let load = Load::small(100, 128);
-        let evaluation = evaluation(&[(load, I10, &[2.5e5]), (load, UNBATCHED, &[1.4e5])]);
+        let evaluation = evaluation(&[(LOAD, I10, &[2.5e5]), (LOAD, UNBATCHED, &[1.4e5])]);
         let figures = figures::all(Extent::Full);
-        let page = markdown(&figures, &Data::new(&evaluation));
+        let page = journal(&figures, &Data::new(&evaluation)).markdown();
         for claim in figures.iter().flat_map(|figure| &figure.claims) {
             assert!(page.contains(claim.text), "{}", claim.text);
         }
         assert!(page.contains("| x1.79 | x1.79 | reproduced |"), "{page}");
+    }
+
+    #[test]
+    fn the_report_is_well_formed_with_and_without_figures() {
+        let full = evaluation(&[(LOAD, I10, &[2e5]), (LOAD, UNBATCHED, &[0.0])]);
+        for evaluation in [&full, &evaluation(&[])] {
+            let page = report(&figures::all(Extent::Quick), &Data::new(evaluation)).html("x");
+            xml::check(&page).unwrap_or_else(|e| panic!("{e}"));
+            assert!(
+                page.contains("Load and latency (i10, fig. 6)") && page.contains("SKIPPED: perf")
+            );
+        }
+        let page = report(&figures::all(Extent::Quick), &Data::new(&full)).html("x");
+        assert!(page.contains("failed: exit status: 2: error: no &lt;such&gt; | policy"));
     }
 }

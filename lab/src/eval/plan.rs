@@ -1,19 +1,14 @@
-//! What an evaluation consists of: figures, made of points to measure, with the claims and the bars
+//! The parts of an evaluation: figures, made of points to measure, with the claims and the goals
 //! that the measurements are held against.
 
-use super::metric::Metric;
+use crate::judge::{Bound, Goal};
+use crate::metric::Metric;
+use crate::runs::{Compare, Named};
+use crate::tables::distinct;
 use crate::workload::{KIB, Load, Setup, StoreKind};
 use std::fmt;
 
-/// How much to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Full,
-    /// Fewer points and rounds: fits into a CI job.
-    Quick,
-}
-
-/// What is run at a load: the product, the bare-TCP floor, or another program.
+/// A program that is run at a load: the product, the bare-TCP floor, or another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Product(Setup),
@@ -39,7 +34,7 @@ pub(crate) struct Cell {
     pub(crate) point: Point,
 }
 
-/// What the x axis shows.
+/// The x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum XAxis {
     /// The cells' ticks, equally far apart.
@@ -73,7 +68,7 @@ pub(crate) struct Panel {
     pub(crate) charts: Vec<Chart>,
 }
 
-/// Which of several pairs counts.
+/// The one of several pairs that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// The one with the greatest effect in the published direction ("up to").
@@ -83,20 +78,7 @@ pub(crate) enum Pick {
     Median,
 }
 
-/// A bound on a ratio, or on a difference.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Limit {
-    /// At least so many times the other.
-    Min(f64),
-    /// At most so many times the other.
-    Max(f64),
-    /// At most so much more than the other.
-    Above(f64),
-    /// At most so much, whatever others do.
-    AtMost(f64),
-}
-
-/// What a point is compared with, by a metric.
+/// Two points that are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) of: Point,
@@ -120,9 +102,9 @@ pub(crate) enum Part {
 pub(crate) enum Test {
     /// A ratio of a size: how much of the published effect is there.
     Effect { metric: Metric, pairs: Vec<Pair>, pick: Pick, published: f64 },
-    /// A ratio that holds for all pairs.
-    Everywhere { metric: Metric, pairs: Vec<Pair>, limit: Limit },
-    /// What a step (from, to) adds, as a share of the whole.
+    /// A comparison that holds for all pairs.
+    Everywhere { metric: Metric, compare: Compare, pairs: Vec<Pair>, bound: Bound },
+    /// The gain of a step (from, to), as a share of the whole.
     Share { metric: Metric, from: Point, to: Point, whole: Point, published: f64 },
     /// A value as such.
     Value { metric: Metric, at: Point, published: f64 },
@@ -132,7 +114,7 @@ pub(crate) enum Test {
     Elsewhere,
 }
 
-/// What a publication says.
+/// A claim of a publication.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) text: &'static str,
@@ -141,19 +123,6 @@ pub(crate) struct Claim {
     pub(crate) test: Test,
     /// Why it comes out so on one core a side of this machine.
     pub(crate) why: &'static str,
-}
-
-/// A goal of ours: a point against the best of others.
-#[derive(Clone, Debug)]
-pub(crate) struct Bar {
-    /// Where it stands in a table: what is varied,
-    pub(crate) row: String,
-    /// and under which conditions.
-    pub(crate) column: String,
-    pub(crate) metric: Metric,
-    pub(crate) of: Point,
-    pub(crate) among: Vec<Point>,
-    pub(crate) limit: Limit,
 }
 
 /// A figure of the evaluation.
@@ -170,10 +139,10 @@ pub(crate) struct Figure {
     /// Points to profile.
     pub(crate) profiled: Vec<Point>,
     pub(crate) claims: Vec<Claim>,
-    pub(crate) bars: Vec<Bar>,
-    /// Why bars are missed where they are.
+    pub(crate) goals: Vec<Goal<Point>>,
+    /// Reasons for what is missed.
     pub(crate) why: &'static str,
-    /// What docs/PERFORMANCE.md tells of every point; nothing: only claims and bars.
+    /// Figures of every point that the journal shows; nothing: only claims and goals.
     pub(crate) tabled: &'static [Metric],
 }
 
@@ -190,22 +159,12 @@ pub(crate) const PINOF_FLAT: Setup = Setup::new("pinof-flat");
 pub(crate) const TYCHE: Setup = Setup { batch_interval_ms: Some(20), ..Setup::new("tyche") };
 pub(crate) const AUTO: Setup = Setup::new("auto");
 
-/// What `auto` is held against.
+/// Policies that `auto` is held against.
 pub(crate) const FIXED: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE];
 pub(crate) const ALL: [Setup; 7] = [UNBATCHED, NONE, I10, PINOF, PINOF_FLAT, TYCHE, AUTO];
 /// Without the ablation.
 pub(crate) const MAIN: [Setup; 6] = [UNBATCHED, NONE, I10, PINOF, TYCHE, AUTO];
 pub(crate) const STORES: [StoreKind; 2] = [StoreKind::Memory, StoreKind::Ssd];
-
-impl Extent {
-    /// The values of an axis.
-    pub(crate) fn pick<T: Copy>(self, full: &[T], quick: &[T]) -> Vec<T> {
-        match self {
-            Self::Full => full.to_vec(),
-            Self::Quick => quick.to_vec(),
-        }
-    }
-}
 
 impl Point {
     pub(crate) fn new(load: Load, setup: Setup) -> Self {
@@ -230,7 +189,7 @@ impl Panel {
         Self { title: title.into(), x, cells: Vec::new(), charts: Vec::new() }
     }
 
-    /// What the ticks are.
+    /// The title of the ticks.
     pub(crate) fn x_title(&self) -> &'static str {
         match self.x {
             XAxis::Ticks(title) => title,
@@ -251,6 +210,18 @@ impl Panel {
         self
     }
 
+    /// Adds a tick: a load with several sides, each a series of that name.
+    pub(crate) fn sides<S: Into<Side> + Copy>(
+        self,
+        tick: impl ToString,
+        load: Load,
+        sides: &[(&str, S)],
+    ) -> Self {
+        sides.iter().fold(self, |panel, &(series, side)| {
+            panel.cell(series, tick.to_string(), Point { load, side: side.into() })
+        })
+    }
+
     /// Adds a tick: a load under several setups, each a series.
     pub(crate) fn loads(self, tick: impl ToString, load: Load, setups: &[Setup]) -> Self {
         setups.iter().fold(self, |panel, &setup| {
@@ -264,16 +235,10 @@ impl Figure {
     /// All points that have to be measured, once each.
     pub(crate) fn points(&self) -> Vec<Point> {
         let cells = self.panels.iter().flat_map(|panel| &panel.cells).map(|cell| cell.point);
-        let mut points: Vec<Point> = Vec::new();
-        for point in cells
-            .chain(self.claims.iter().flat_map(Claim::points))
-            .chain(self.bars.iter().flat_map(|bar| bar.among.iter().copied().chain([bar.of])))
-        {
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
-        points
+        let claims = self.claims.iter().flat_map(Claim::points);
+        let goals = self.goals.iter();
+        let goals = goals.flat_map(|goal| goal.among.iter().copied().chain([goal.of]));
+        distinct(cells.chain(claims).chain(goals))
     }
 }
 
@@ -306,6 +271,12 @@ impl Part {
     }
 }
 
+impl From<Setup> for Side {
+    fn from(setup: Setup) -> Self {
+        Self::Product(setup)
+    }
+}
+
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -318,14 +289,13 @@ impl fmt::Display for Side {
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Min(bound) => write!(f, ">= {bound:.2}"),
-            Self::Max(bound) => write!(f, "<= {bound:.2}"),
-            Self::Above(bound) => write!(f, "<= +{bound:.0}"),
-            Self::AtMost(bound) => write!(f, "at most {bound}"),
-        }
+impl Named for Point {
+    fn case(&self) -> String {
+        self.load.to_string()
+    }
+
+    fn side(&self) -> String {
+        self.side.to_string()
     }
 }
 

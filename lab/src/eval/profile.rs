@@ -3,12 +3,14 @@
 
 use super::plan::{Part, Point, Side};
 use super::result::ProfileResult;
+use crate::command;
 use crate::measure::median;
 use crate::product::{self, Timing};
 use anyhow::{Context, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Loading, which covers what starting takes: samples are taken when it is surely over.
 const TIMING: Timing = Timing { mib: super::MIB, seconds: 1.0, ramp_seconds: 1.2, rate: None };
@@ -18,113 +20,30 @@ const SAMPLES_PER_SECOND: u32 = 1999;
 /// Host and target.
 const CORES: f64 = 2.0;
 const SYMBOLS_SHOWN: usize = 8;
+/// Longest time of a run of perf.
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// Kernel functions by the beginning of their names. Innermost first decides, so the generic ones
+/// Kernel functions by the beginnings of their names. Innermost first decides, so the generic ones
 /// that everything calls (locks, allocation, copies) are in no list: their caller counts.
-const IDLE: &[&str] = &[
-    "default_idle",
-    "pv_native_safe_halt",
-    "native_safe_halt",
-    "do_idle",
-    "cpuidle_",
-    "mwait_idle",
-    "intel_idle",
-    "acpi_idle",
-    "arch_cpu_idle",
-];
-const SWITCH: &[&str] = &[
-    "schedule",
-    "__schedule",
-    "finish_task_switch",
-    "try_to_wake_up",
-    "ttwu_",
-    "enqueue_task",
-    "dequeue_task",
-    "pick_next_task",
-    "pick_task",
-    "select_task_rq",
-    "__switch_to",
-    "wake_up",
-    "__wake_up",
-    "default_wake_function",
-    "autoremove_wake_function",
-    "futex_",
-    "do_futex",
-    "prepare_to_wait",
-    "finish_wait",
-    "hrtimer_start",
-    "hrtimer_try_to_cancel",
-    "hrtimer_cancel",
-    "io_cqring_wait",
-    "exit_to_user_mode_loop",
-    "sched_",
-    "update_curr",
-    "asm_sysvec_reschedule",
-    "asm_sysvec_call_function",
-    "flush_smp_call_function",
-    "psi_task_switch",
-    "update_rq_clock",
-];
-const NETWORK: &[&str] = &[
-    "tcp_",
-    "__tcp_",
-    "ip_",
-    "__ip_",
-    "ipv4_",
-    "inet_",
-    "__inet_",
-    "inet6_",
-    "sock_",
-    "__sock_",
-    "sk_",
-    "__sk_",
-    "skb_",
-    "__skb_",
-    "__alloc_skb",
-    "alloc_skb",
-    "kfree_skb",
-    "__kfree_skb",
-    "consume_skb",
-    "napi_",
-    "__napi_",
-    "net_rx_action",
-    "net_tx_action",
-    "netif_",
-    "__netif_",
-    "dev_",
-    "__dev_",
-    "loopback_",
-    "process_backlog",
-    "release_sock",
-    "lock_sock",
-    "___sys_sendmsg",
-    "__sys_send",
-    "__sys_recv",
-    "___sys_recvmsg",
-    "__x64_sys_send",
-    "__x64_sys_recv",
-    "io_send",
-    "io_recv",
-    "bbr_",
-    "cubictcp_",
-    "bictcp_",
-    "nf_",
-    "eth_",
-    "qdisc_",
-    "fib_",
-    "rt_",
-    "dst_",
-    "enqueue_to_backlog",
-    "simple_copy_to_iter",
-    "security_socket_",
-    "__local_bh_enable_ip",
-    "validate_xmit",
-];
+const IDLE: &str = "default_idle pv_native_safe_halt native_safe_halt do_idle cpuidle_ mwait_idle intel_idle \
+    acpi_idle arch_cpu_idle";
+const SWITCH: &str = "schedule __schedule finish_task_switch try_to_wake_up ttwu_ enqueue_task dequeue_task \
+    pick_next_task pick_task select_task_rq __switch_to wake_up __wake_up default_wake_function \
+    autoremove_wake_function futex_ do_futex prepare_to_wait finish_wait hrtimer_start \
+    hrtimer_try_to_cancel hrtimer_cancel io_cqring_wait exit_to_user_mode_loop sched_ \
+    update_curr asm_sysvec_reschedule asm_sysvec_call_function flush_smp_call_function \
+    psi_task_switch update_rq_clock";
+const NETWORK: &str = "tcp_ __tcp_ ip_ __ip_ ipv4_ inet_ __inet_ inet6_ sock_ __sock_ sk_ __sk_ skb_ __skb_ \
+    __alloc_skb alloc_skb kfree_skb __kfree_skb consume_skb napi_ __napi_ net_rx_action \
+    net_tx_action netif_ __netif_ dev_ __dev_ loopback_ process_backlog release_sock lock_sock \
+    ___sys_sendmsg __sys_send __sys_recv ___sys_recvmsg __x64_sys_send __x64_sys_recv io_send \
+    io_recv bbr_ cubictcp_ bictcp_ nf_ eth_ qdisc_ fib_ rt_ dst_ enqueue_to_backlog \
+    simple_copy_to_iter security_socket_ __local_bh_enable_ip validate_xmit";
 
 /// Why profiles cannot be taken here, if so.
 pub(super) fn unavailable() -> Option<String> {
     let file = scratch();
-    let outcome = product::finish(record(&file, 0).arg("true"));
+    let outcome = command::run(record(&file, 0).arg("true"), LIMIT);
     let _ = std::fs::remove_file(&file);
     outcome.err().map(|e| format!("perf record is not possible here: {e:#}"))
 }
@@ -170,8 +89,8 @@ fn once(program: &Path, point: &Point) -> anyhow::Result<Profile> {
     let Side::Product(setup) = point.side else { bail!("only the product is profiled") };
     let file = scratch();
     let arguments = product::arguments(&point.load, &setup, &TIMING);
-    let outcome = product::finish(record(&file, DELAY_MS).arg(program).args(arguments))
-        .and_then(|output| Ok((product::measure(&output.stdout)?, script(&file)?)));
+    let outcome = command::run(record(&file, DELAY_MS).arg(program).args(arguments), LIMIT)
+        .and_then(|printed| Ok((product::measure(printed.as_bytes())?, script(&file)?)));
     let _ = std::fs::remove_file(&file);
     let (measure, text) = outcome?;
     let samples = Samples::read(&text);
@@ -198,8 +117,7 @@ fn record(file: &Path, delay_ms: u32) -> Command {
 fn script(file: &Path) -> anyhow::Result<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--fields", "comm,pid,cpu,ip,sym,dso", "--input"]).arg(file);
-    let output = product::finish(&mut command).context("perf script")?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    command::run(&mut command, LIMIT).context("perf script")
 }
 
 /// Samples by part; those of other programs are left out.
@@ -278,7 +196,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Whether a sample is the product's or the kernel's own: idle, interrupts, kernel threads.
+/// True for samples of the product, and of the kernel's own: idle, interrupts, kernel threads.
 fn is_ours(heading: &str, frames: &[Frame]) -> bool {
     let comm = heading.trim_start();
     let ours = ["rt-", "roadtrain", "swapper", "ksoftirqd", "kworker", "rcu_", "migration"];
@@ -286,7 +204,7 @@ fn is_ours(heading: &str, frames: &[Frame]) -> bool {
         || frames.iter().any(|frame| frame.module.contains("roadtrain"))
 }
 
-/// Which part a sample belongs to.
+/// The part that a sample belongs to.
 fn part(frames: &[Frame]) -> Part {
     match frames.first() {
         Some(first) if !first.is_kernel => user_part(first),
@@ -309,7 +227,7 @@ fn user_part(frame: &Frame) -> Part {
 fn kernel_part(symbol: &str) -> Option<Part> {
     [(Part::Idle, IDLE), (Part::Switch, SWITCH), (Part::Network, NETWORK)]
         .into_iter()
-        .find(|(_, names)| names.iter().any(|name| symbol.starts_with(name)))
+        .find(|(_, names)| names.split(' ').any(|name| symbol.starts_with(name)))
         .map(|(part, _)| part)
 }
 

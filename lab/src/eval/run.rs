@@ -1,24 +1,22 @@
-//! Measures points: round by round, all sides of a load one after the other, the next round the other
-//! way round.
+//! Measures points: all sides of a load one after the other.
 
 use super::MIB;
 use super::plan::{AUTO, Figure, I10, NONE, Point, STORES, Side};
-use super::result::RunResult;
 use crate::floor;
-use crate::interrupt;
 use crate::measure::{Measure, median};
 use crate::noise;
 use crate::product::{self, Timing};
+use crate::runs::{self, Case, Named, Run, Turn};
+use crate::tables::distinct;
 use crate::wired::{Contestant, Wired};
 use crate::workload::{Load, Setup, StoreKind, Waiting, Wire};
 use anyhow::{Context, bail};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
 
-/// What starting, filling and ending takes beside the measured time.
+/// Time of starting, filling and ending beside the measured time.
 const OVERHEAD_SECONDS: f64 = 0.15;
 /// The same over links, with filling the target's memory.
 const WIRED_OVERHEAD_SECONDS: f64 = 0.5;
@@ -29,10 +27,9 @@ const SHAPED_EVERY: usize = 3;
 /// Runs of each policy that the peak rate is the median of.
 const PEAK_RUNS: usize = 3;
 
-/// How to measure.
-#[derive(Debug)]
-pub(super) struct Manner {
-    pub(super) program: PathBuf,
+/// Rounds and times of an extent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
     pub(super) rounds: usize,
     pub(super) seconds: f64,
     pub(super) ramp_seconds: f64,
@@ -40,10 +37,18 @@ pub(super) struct Manner {
     pub(super) wired_rounds: usize,
     /// Measured time there, at least: CPU time is counted from outside, when surely everything runs.
     pub(super) wired_seconds: f64,
+    pub(super) profile_rounds: usize,
+}
+
+/// The way of measuring.
+#[derive(Debug)]
+pub(super) struct Manner {
+    pub(super) program: PathBuf,
+    pub(super) budget: Budget,
     pub(super) retries: usize,
     /// Repetitions that are left for all runs together: disturbance must not double the time.
     pub(super) repeats_left: Cell<usize>,
-    /// How both ends wait, whatever their setup says.
+    /// The way in which both ends wait, instead of that of the setup.
     pub(super) waiting: Option<Waiting>,
     /// A thread computes on each of the two cores meanwhile.
     pub(super) has_neighbours: bool,
@@ -51,71 +56,65 @@ pub(super) struct Manner {
     pub(super) wires: RefCell<HashMap<Wire, Rc<Wired>>>,
 }
 
-/// A load with all that is run at it.
-#[derive(Debug)]
-pub(super) struct Block {
-    load: Load,
-    sides: Vec<Side>,
-}
-
-/// Sorts the figures' points by load, each once, in the order in which loads first appear.
-pub(super) fn blocks(figures: &[Figure]) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut places: HashMap<Load, usize> = HashMap::new();
-    for Point { load, side } in figures.iter().flat_map(Figure::points) {
-        let place = *places.entry(load).or_insert_with(|| {
-            blocks.push(Block { load, sides: Vec::new() });
-            blocks.len() - 1
-        });
-        if !blocks[place].sides.contains(&side) {
-            blocks[place].sides.push(side);
-        }
+/// The points of the figures, each once, those of a load together.
+pub(super) fn points(figures: &[Figure]) -> Vec<Point> {
+    let mut points = distinct(figures.iter().flat_map(Figure::points));
+    let mut order: HashMap<Load, usize> = HashMap::new();
+    for point in &points {
+        let next = order.len();
+        order.entry(point.load).or_insert(next);
     }
-    blocks
+    points.sort_by_key(|point| order[&point.load]);
+    points
 }
 
-/// Runs in a round.
-#[cfg(test)]
-fn count(blocks: &[Block]) -> usize {
-    blocks.iter().map(|block| block.sides.len()).sum()
-}
-
-/// The stores whose peak rate is asked for.
-fn paced(blocks: &[Block]) -> impl Iterator<Item = StoreKind> {
+/// The stores whose peak rate is needed.
+fn paced(points: &[Point]) -> impl Iterator<Item = StoreKind> {
     let open =
-        |store| move |block: &Block| block.load.peak_percent.is_some() && block.load.store == store;
-    STORES.into_iter().filter(move |&store| blocks.iter().any(open(store)))
+        |store| move |point: &Point| point.load.peak_percent.is_some() && point.load.store == store;
+    STORES.into_iter().filter(move |&store| points.iter().any(open(store)))
 }
 
 impl Manner {
-    /// How long all rounds take, in minutes.
-    pub(super) fn minutes(&self, blocks: &[Block]) -> f64 {
-        let seconds = |block: &Block| match block.load.wire {
-            Some(_) => {
-                self.seconds.max(self.wired_seconds) + self.ramp_seconds + WIRED_OVERHEAD_SECONDS
-            }
-            None => self.seconds + self.ramp_seconds + OVERHEAD_SECONDS,
+    pub(super) fn new(program: &Path, budget: Budget) -> Self {
+        Self {
+            program: program.to_owned(),
+            budget,
+            retries: 0,
+            repeats_left: Cell::new(0),
+            waiting: None,
+            has_neighbours: false,
+            wires: RefCell::default(),
+        }
+    }
+
+    /// The time that all rounds take, in minutes.
+    pub(super) fn minutes(&self, points: &[Point]) -> f64 {
+        let Budget { seconds, ramp_seconds, wired_seconds, .. } = self.budget;
+        let each = |load: &Load| match load.wire {
+            Some(_) => seconds.max(wired_seconds) + ramp_seconds + WIRED_OVERHEAD_SECONDS,
+            None => seconds + ramp_seconds + OVERHEAD_SECONDS,
         };
-        let runs = |block: &Block| (block.sides.len() * self.rounds_of(block)) as f64;
-        blocks.iter().map(|block| runs(block) * seconds(block)).sum::<f64>() / 60.0
+        let all = points.iter().map(|point| self.rounds_of(&point.load) as f64 * each(&point.load));
+        all.sum::<f64>() / 60.0
     }
 
     /// Runs in all rounds.
-    pub(super) fn runs(&self, blocks: &[Block]) -> usize {
-        blocks.iter().map(|block| block.sides.len() * self.rounds_of(block)).sum()
+    pub(super) fn runs(&self, points: &[Point]) -> usize {
+        points.iter().map(|point| self.rounds_of(&point.load)).sum()
     }
 
-    fn rounds_of(&self, block: &Block) -> usize {
-        let wired = self.rounds.min(self.wired_rounds);
-        match block.load.wire {
+    fn rounds_of(&self, load: &Load) -> usize {
+        let wired = self.budget.rounds.min(self.budget.wired_rounds);
+        match load.wire {
             Some(wire) if wire.is_gigabit => wired.div_ceil(SHAPED_EVERY),
             Some(_) => wired,
-            None => self.rounds,
+            None => self.budget.rounds,
         }
     }
 
     /// Requests a second of 4 KiB reads that each of none, i10 and auto can do, by store that needs it.
-    pub(super) fn peaks(&self, blocks: &[Block]) -> BTreeMap<String, f64> {
+    pub(super) fn peaks(&self, points: &[Point]) -> BTreeMap<String, f64> {
         let peak = |store| {
             let rates = [NONE, I10, AUTO].into_iter().filter_map(|setup| {
                 let point = Point::new(Load::small(100, 128).on(store), setup);
@@ -124,63 +123,41 @@ impl Manner {
             });
             rates.reduce(f64::min)
         };
-        paced(blocks).filter_map(|b| Some((b.name().to_owned(), peak(b)?))).collect()
+        paced(points).filter_map(|store| Some((store.name().to_owned(), peak(store)?))).collect()
     }
 
     /// Measures everything; when interrupted, what there is by then.
-    pub(super) fn run(&self, blocks: &[Block], peaks: &BTreeMap<String, f64>) -> Vec<RunResult> {
-        let mut progress = Progress::new(self.runs(blocks));
-        let mut results: Vec<Vec<RunResult>> = blocks
-            .iter()
-            .map(|block| block.sides.iter().map(|&side| self.result(block, side, peaks)).collect())
-            .collect();
-        'rounds: for round in 0..self.rounds {
-            let all = blocks.iter().zip(&mut results);
-            for (block, results) in all.filter(|(block, _)| round < self.rounds_of(block)) {
-                progress.show(&format!("round {}/{}: {}", round + 1, self.rounds, block.load));
-                let order: Vec<usize> = match round % 2 {
-                    0 => (0..results.len()).collect(),
-                    _ => (0..results.len()).rev().collect(),
-                };
-                for index in order {
-                    if interrupt::check().is_err() {
-                        break 'rounds;
-                    }
-                    progress.done += 1;
-                    let (result, side) = (&mut results[index], block.sides[index]);
-                    if result.is_hopeless() {
-                        continue;
-                    }
-                    let point = Point { load: block.load, side };
-                    let outcome = rate(&block.load, peaks)
-                        .and_then(|rate| self.measure(&point, rate))
-                        .inspect_err(|e| eprintln!("  {side}: {e:#}"));
-                    if outcome.is_ok() || interrupt::check().is_ok() {
-                        result.add(outcome);
-                    }
-                }
-            }
-        }
-        results.into_iter().flatten().collect()
+    pub(super) fn run(&self, points: &[Point], peaks: &BTreeMap<String, f64>) -> Vec<Run> {
+        let case = |of_load: &[Point]| Case {
+            title: of_load[0].case(),
+            rounds: self.rounds_of(&of_load[0].load),
+            turns: of_load.iter().map(|&point| self.turn(point, peaks)).collect(),
+        };
+        let loads = points.chunk_by(|one, next| one.load == next.load);
+        let mut cases: Vec<Case<Point>> = loads.map(case).collect();
+        runs::measure(&mut cases, |point, _| {
+            vec![rate(&point.load, peaks).and_then(|rate| self.measure(point, rate))]
+        });
+        runs::finish(cases)
     }
 
-    fn result(&self, block: &Block, side: Side, peaks: &BTreeMap<String, f64>) -> RunResult {
-        let point = Point { load: block.load, side };
+    fn turn(&self, point: Point, peaks: &BTreeMap<String, f64>) -> Turn<Point> {
+        let Point { load, side } = point;
         let command = match side {
             Side::Product(setup) => {
                 let setup = self.as_it_waits(setup);
-                let rate = rate(&block.load, peaks).unwrap_or_default();
-                let timing = self.timing(&block.load, rate);
-                let words = match block.load.wire {
-                    Some(_) => product::against(&block.load, &setup, &timing, "..."),
-                    None => product::arguments(&block.load, &setup, &timing),
+                let rate = rate(&load, peaks).unwrap_or_default();
+                let timing = self.timing(&load, rate);
+                let words = match load.wire {
+                    Some(_) => product::against(&load, &setup, &timing, "..."),
+                    None => product::arguments(&load, &setup, &timing),
                 };
                 format!("roadtrain {}", words.join(" "))
             }
             Side::Nbdkit => "nbdkit memory; fio --ioengine=nbd".to_owned(),
             Side::Floor(gather) => format!("roadtrain-lab floor --gather {gather} ..."),
         };
-        RunResult::new(&point, command)
+        Turn { side: point, runs: vec![Run::new(&point, command)] }
     }
 
     fn as_it_waits(&self, setup: Setup) -> Setup {
@@ -190,12 +167,12 @@ impl Manner {
     fn timing(&self, load: &Load, rate: Option<f64>) -> Timing {
         let seconds = match load {
             // Some steps have to fit in.
-            load if load.steps => self.seconds * 4.0,
-            load if load.wire.is_some() => self.seconds.max(self.wired_seconds),
-            _ => self.seconds,
+            load if load.steps => self.budget.seconds * 4.0,
+            load if load.wire.is_some() => self.budget.seconds.max(self.budget.wired_seconds),
+            _ => self.budget.seconds,
         };
         let mib = if load.wire.is_some() { WIRED_MIB } else { MIB };
-        Timing { mib, seconds, ramp_seconds: self.ramp_seconds, rate }
+        Timing { mib, seconds, ramp_seconds: self.budget.ramp_seconds, rate }
     }
 
     fn measure(&self, point: &Point, rate: Option<f64>) -> anyhow::Result<Measure> {
@@ -219,18 +196,16 @@ impl Manner {
                 let direction = load.direction().context("the floor has no mixed loads")?;
                 let args = floor::Args {
                     gather,
-                    seconds: self.seconds,
-                    warmup: self.ramp_seconds,
+                    seconds: self.budget.seconds,
+                    warmup: self.budget.ramp_seconds,
                     memory: MIB << 20,
                     ..load.floor(direction, Waiting::Sleep)
                 };
-                self.quiet(|| floor::run(&args).map(|result| Measure::from(&result)))
+                self.quiet(|| floor::run(&args))
             }
         }
     }
-}
 
-impl Manner {
     /// The links between two network namespaces; made once.
     fn wired(&self, wire: Wire) -> anyhow::Result<Rc<Wired>> {
         if let Some(wired) = self.wires.borrow().get(&wire) {
@@ -265,63 +240,30 @@ fn rate(load: &Load, peaks: &BTreeMap<String, f64>) -> anyhow::Result<Option<f64
     Ok(Some(peak * f64::from(percent) / 100.0))
 }
 
-/// How far it has come.
-struct Progress {
-    began: Instant,
-    done: usize,
-    all: usize,
-}
-
-impl Progress {
-    fn new(all: usize) -> Self {
-        Self { began: Instant::now(), done: 0, all }
-    }
-
-    fn show(&self, what: &str) {
-        let left = self.began.elapsed().as_secs_f64() / self.done.max(1) as f64
-            * (self.all - self.done) as f64;
-        let left = if self.done == 0 { String::new() } else { format!(", {:.0} s left", left) };
-        eprintln!("{}/{}{left}: {what}", self.done, self.all);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::eval::figures;
-    use crate::eval::plan::Extent;
+    use crate::runs::Extent;
     use std::collections::HashSet;
 
     #[test]
     fn every_point_is_measured_once() {
         let figures = figures::all(Extent::Full);
         let wanted: HashSet<Point> = figures.iter().flat_map(Figure::points).collect();
-        let blocks = blocks(&figures);
-        assert_eq!(count(&blocks), wanted.len());
-        let loads: HashSet<Load> = blocks.iter().map(|block| block.load).collect();
-        assert_eq!(loads.len(), blocks.len());
+        let points = points(&figures);
+        assert_eq!(points.len(), wanted.len());
+        let loads: HashSet<Load> = points.iter().map(|point| point.load).collect();
+        assert_eq!(points.chunk_by(|a, b| a.load == b.load).count(), loads.len());
     }
 
     #[test]
     fn it_fits_into_the_time_that_is_promised() {
-        use crate::eval::{Budget, FULL, QUICK};
+        use crate::eval::{FULL, QUICK};
         let minutes = |extent, budget: Budget, part: &str| {
             let mut figures = figures::all(extent);
             figures.retain(|figure| figure.id.contains(part));
-            let manner = Manner {
-                program: PathBuf::new(),
-                rounds: budget.rounds,
-                seconds: budget.seconds,
-                ramp_seconds: budget.ramp_seconds,
-                wired_rounds: budget.wired_rounds,
-                wired_seconds: budget.wired_seconds,
-                retries: 0,
-                repeats_left: Cell::new(0),
-                waiting: None,
-                has_neighbours: false,
-                wires: RefCell::default(),
-            };
-            manner.minutes(&blocks(&figures))
+            Manner::new(Path::new(""), budget).minutes(&points(&figures))
         };
         let (full, over_links) =
             (minutes(Extent::Full, FULL, ""), minutes(Extent::Full, FULL, "ether"));
@@ -333,7 +275,7 @@ mod tests {
 
     #[test]
     fn only_needed_peaks_are_measured() {
-        let paced = |extent| paced(&blocks(&figures::all(extent))).collect::<Vec<_>>();
+        let paced = |extent| paced(&points(&figures::all(extent))).collect::<Vec<_>>();
         assert_eq!(paced(Extent::Full), STORES);
         assert_eq!(paced(Extent::Quick), [StoreKind::Memory]);
     }

@@ -1,11 +1,10 @@
-//! Tables of panels, bars and profiles, for the report and for docs/PERFORMANCE.md. A cell that is
-//! missed or failed begins with `!`.
+//! Tables of panels and profiles. A cell that failed begins with `!`.
 
-use super::judge::{self, BarResult};
-use super::metric::Metric;
-use super::plan::{Bar, Limit, Panel, Part, Point};
+use super::plan::{Panel, Part, Point};
 use super::result::Data;
-use crate::grid::Grid;
+use crate::metric::Metric;
+use crate::page::Grid;
+use crate::tables::distinct;
 
 /// Every cell of a panel with all that explains it.
 pub(crate) fn panel(panel: &Panel, data: &Data) -> Grid {
@@ -58,111 +57,12 @@ pub(crate) fn side_by_side(panel: &Panel, metrics: &[Metric], data: &Data) -> Gr
     for tick in ticks {
         let value = |(one, metric): (&String, Metric)| {
             let cell = panel.cells.iter().find(|c| c.tick == tick && c.series == *one)?;
-            metric.of(data.run(&cell.point)?.median.as_ref()?).map(|value| metric.show(value))
+            data.value(metric, &cell.point).map(|value| metric.show(value))
         };
         let values = columns().map(|column| value(column).unwrap_or_else(|| "-".into()));
         grid.push(std::iter::once(tick.clone()).chain(values).collect());
     }
     grid
-}
-
-/// Bars with what was reached.
-pub(crate) fn bars(bars: &[Bar], data: &Data) -> Grid {
-    let heading = ["", "", "figure", "auto", "best other", "who", "reached", "bar", ""];
-    let mut grid = vec![crate::grid::strings(&heading)];
-    for bar in bars {
-        let result = judge::bar(bar, data);
-        let show = |value: Option<f64>| value.map_or("-".into(), |v| bar.metric.show(v));
-        let mark = mark(&result);
-        grid.push(vec![
-            bar.row.clone(),
-            bar.column.clone(),
-            bar.metric.title().to_owned(),
-            show(result.of),
-            show(result.to),
-            result.best.map_or("-".into(), |point| point.side.to_string()),
-            format!("{mark}{}{}", reached(bar.limit, &result), between(bar.limit, &result)),
-            bar.limit.to_string(),
-            match (result.pass, result.open) {
-                (_, true) => "open",
-                (true, _) => "kept",
-                (false, _) => "!MISSED",
-            }
-            .to_owned(),
-        ]);
-    }
-    grid
-}
-
-/// A missed bar in a line.
-pub(crate) fn missed(bar: &Bar, data: &Data) -> String {
-    let result = judge::bar(bar, data);
-    let (reached, between) = (reached(bar.limit, &result), between(bar.limit, &result));
-    let (column, row, figure) = (&bar.column, &bar.row, bar.metric.title());
-    format!("{column}, {row}: {figure} {reached}{between} ({})", bar.limit)
-}
-
-/// Missed, or left open by the rounds.
-fn mark(result: &BarResult) -> &'static str {
-    match (result.pass, result.open) {
-        (_, true) => "~",
-        (true, _) => "",
-        (false, _) => "!",
-    }
-}
-
-fn reached(limit: Limit, result: &BarResult) -> String {
-    result.value.map_or("-".into(), |value| show(limit, value))
-}
-
-/// The interval of what was reached, if the rounds give one.
-fn between(limit: Limit, result: &BarResult) -> String {
-    let show = |(least, most)| format!(" [{} {}]", show(limit, least), show(limit, most));
-    result.interval.map_or_else(String::new, show)
-}
-
-fn show(limit: Limit, value: f64) -> String {
-    match limit {
-        Limit::Above(_) => format!("{value:+.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// The same, short: what was reached by row and column, each column a condition and a figure.
-pub(crate) fn matrix(bars: &[Bar], data: &Data) -> Grid {
-    let rows = distinct(bars.iter().map(|bar| bar.row.clone()));
-    let column = |bar: &Bar| format!("{}: {} {}", bar.column, bar.metric.title(), bar.limit);
-    let columns = distinct(bars.iter().map(column));
-    let mut grid = vec![vec![String::new()]];
-    grid[0].extend(columns.iter().cloned());
-    for row in rows {
-        let cells = columns.iter().map(|wanted| {
-            let bar = bars.iter().find(|bar| bar.row == row && column(bar) == *wanted);
-            bar.map_or_else(String::new, |bar| {
-                let result = judge::bar(bar, data);
-                let mark = mark(&result);
-                let who = result.best.filter(|_| bar.among.len() > 1);
-                let who = who.map_or_else(String::new, |best| format!(" {}", best.side));
-                let between = match mark {
-                    "" => String::new(),
-                    _ => between(bar.limit, &result),
-                };
-                format!("{mark}{}{between}{who}", reached(bar.limit, &result))
-            })
-        });
-        grid.push(std::iter::once(row.clone()).chain(cells).collect());
-    }
-    grid
-}
-
-fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
-    let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(&one) {
-            distinct.push(one);
-        }
-    }
-    distinct
 }
 
 /// Parts of the CPU time.
@@ -209,30 +109,5 @@ mod tests {
         let grid = side_by_side(&panel, &[Metric::Iops], &Data::new(&evaluation));
         assert_eq!(grid[0], ["depth", "auto: kIOPS", "none: kIOPS"]);
         assert_eq!(grid[1..], [["1", "100", "50.0"], ["2", "-", "-"]]);
-    }
-
-    #[test]
-    fn a_matrix_marks_what_is_missed() {
-        let (one, two) = (Load::small(100, 1), Load::small(100, 2));
-        let evaluation = evaluation(&[
-            (one, AUTO, &[100.0]),
-            (one, NONE, &[100.0]),
-            (two, AUTO, &[50.0]),
-            (two, NONE, &[100.0]),
-        ]);
-        let bar = |row: &str, load| Bar {
-            row: row.into(),
-            column: "mem".into(),
-            metric: Metric::Iops,
-            of: Point::new(load, AUTO),
-            among: vec![Point::new(load, NONE)],
-            limit: Limit::Min(0.97),
-        };
-        let bars = [bar("depth 1", one), bar("depth 2", two), bar("depth 4", Load::small(1, 4))];
-        let matrix = matrix(&bars, &Data::new(&evaluation));
-        assert_eq!(matrix[0], ["", "mem: kIOPS >= 0.97"]);
-        assert_eq!(matrix[1], ["depth 1", "1.00"]);
-        assert_eq!(matrix[2], ["depth 2", "!0.50"]);
-        assert_eq!(matrix[3], ["depth 4", "!-"]);
     }
 }

@@ -1,13 +1,13 @@
-//! What the floor can be asked for.
+//! Options of the floor.
 
 use super::cipher::Cipher;
 use clap::ValueEnum;
 use roadtrain_reactor::tuning;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::time::Duration;
 
-/// Which way the data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+/// Direction of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
     /// Random reads: data from the target to the host
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Leave received data where it arrived (a real target or host cannot): what the copy costs
     #[arg(long)]
     pub(crate) no_copy: bool,
-    /// Measure afterwards what this cipher takes for the octets alone, in records as long as the sends make them
+    /// Measure afterwards the CPU time of this cipher for the bytes alone, in records as long as the sends make them
     #[arg(long, value_enum, value_name = "CIPHER")]
     pub(crate) seal: Option<Cipher>,
     /// Print one JSON object

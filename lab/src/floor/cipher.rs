@@ -1,16 +1,14 @@
-//! What a cipher takes for the octets of the workload alone: the least that TLS adds at each end.
+//! CPU time of a cipher for the bytes of the workload alone: the least that TLS adds at each end.
 
 use super::args::{Args, Direction};
 use super::sizes::{ANSWER_BYTES, REQUEST_BYTES};
 use anyhow::anyhow;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// A cipher of TLS 1.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cipher {
     /// AES-128-GCM
     Aes128,
@@ -19,18 +17,17 @@ pub(crate) enum Cipher {
 }
 
 /// CPU time of the cipher for a request and its answer, in microseconds.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealing {
-    pub(crate) cipher: Cipher,
     pub(crate) host_us: f64,
     pub(crate) target_us: f64,
 }
 
-/// Octets of content in a record at most.
+/// Most bytes of content in a record.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Records that are sealed one after the other: as many as lie in a cache.
 const WORKING_SET_BYTES: usize = 256 << 10;
-/// Of each of the four parts.
+/// Least time of each of the four parts.
 const TIME: Duration = Duration::from_millis(60);
 
 impl Sealing {
@@ -41,24 +38,23 @@ impl Sealing {
             Direction::Write => (REQUEST_BYTES + args.bs, ANSWER_BYTES),
         };
         let gathered = args.gather.min(args.depth);
-        let cost = |octets: usize| {
-            let record = RECORD_BYTES_MAX.min(octets * gathered);
-            let each = octets as f64 / record as f64;
+        let cost = |bytes: usize| {
+            let record = RECORD_BYTES_MAX.min(bytes * gathered);
+            let each = bytes as f64 / record as f64;
             let (sealed, opened) = record_us(cipher, record)?;
             anyhow::Ok((sealed * each, opened * each))
         };
         let ((request_sealed, request_opened), (answer_sealed, answer_opened)) =
             (cost(request)?, cost(answer)?);
         Ok(Sealing {
-            cipher,
             host_us: request_sealed + answer_opened,
             target_us: request_opened + answer_sealed,
         })
     }
 }
 
-/// Microseconds that sealing, and that opening a record of so many octets takes.
-fn record_us(cipher: Cipher, octets: usize) -> anyhow::Result<(f64, f64)> {
+/// Microseconds that sealing, and that opening a record of so many bytes takes.
+fn record_us(cipher: Cipher, bytes: usize) -> anyhow::Result<(f64, f64)> {
     let algorithm: &'static Algorithm = match cipher {
         Cipher::Aes128 => &AES_128_GCM,
         Cipher::Aes256 => &AES_256_GCM,
@@ -66,14 +62,14 @@ fn record_us(cipher: Cipher, octets: usize) -> anyhow::Result<(f64, f64)> {
     let failed = |_| anyhow!("the cipher failed");
     let key = UnboundKey::new(algorithm, &vec![7; algorithm.key_len()]).map_err(failed)?;
     let key = LessSafeKey::new(key);
-    let nonce = || Nonce::assume_unique_for_key([1; 12]); // the octets are thrown away
-    let count = WORKING_SET_BYTES.div_ceil(octets);
-    let mut records = vec![vec![0; octets + algorithm.tag_len()]; count];
+    let nonce = || Nonce::assume_unique_for_key([1; 12]); // the bytes are thrown away
+    let count = WORKING_SET_BYTES.div_ceil(bytes);
+    let mut records = vec![vec![0; bytes + algorithm.tag_len()]; count];
     let (mut sealing, mut opening, mut rounds) = (Duration::ZERO, Duration::ZERO, 0);
     while sealing < TIME || opening < TIME {
         let begin = Instant::now();
         for record in &mut records {
-            let (content, place) = record.split_at_mut(octets);
+            let (content, place) = record.split_at_mut(bytes);
             let tag = key.seal_in_place_separate_tag(nonce(), Aad::from([0; 5]), content);
             place.copy_from_slice(tag.map_err(failed)?.as_ref());
         }

@@ -71,7 +71,6 @@ impl Host {
                 requests: self.requests,
                 sends: self.out.sends,
                 bytes_sent: self.out.bytes,
-                receives: self.inbox.receives,
                 syscalls: self.link.syscalls,
             },
         })

@@ -27,8 +27,6 @@ pub(crate) struct Inbox {
     start: usize,
     end: usize,
     partial: Option<Partial>,
-    /// Receives that moved bytes.
-    pub(crate) receives: u64,
 }
 
 /// Messages ahead whose place is prefetched while one is copied.
@@ -54,7 +52,6 @@ impl Inbox {
             start: 0,
             end: 0,
             partial: None,
-            receives: 0,
         })
     }
 
@@ -92,7 +89,6 @@ impl Inbox {
     }
 
     fn account(&mut self, mut bytes: usize, direct: bool) {
-        self.receives += 1;
         if let (true, Some(partial)) = (direct, &mut self.partial) {
             let placed = bytes.min(partial.left);
             partial.at = partial.at.wrapping_add(placed);

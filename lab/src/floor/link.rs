@@ -2,9 +2,10 @@
 
 use super::args::Args;
 use roadtrain_reactor::tuning;
+use socket2::SockRef;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// A tuned connection that is waited on by sleeping, by spinning first, or by spinning only.
@@ -20,15 +21,15 @@ impl Link {
     /// Tunes an established connection.
     pub(crate) fn new(args: &Args, stream: TcpStream) -> io::Result<Self> {
         tuning::tune_socket(&stream)?;
-        let fd = stream.as_raw_fd();
-        if args.knobs.sndbuf > 0 {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &number(args.knobs.sndbuf))?;
+        let (socket, knobs) = (SockRef::from(&stream), &args.knobs);
+        if knobs.sndbuf > 0 {
+            socket.set_send_buffer_size(knobs.sndbuf)?;
         }
-        if args.knobs.rcvbuf > 0 {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &number(args.knobs.rcvbuf))?;
+        if knobs.rcvbuf > 0 {
+            socket.set_recv_buffer_size(knobs.rcvbuf)?;
         }
-        if let Some(name) = &args.knobs.congestion {
-            set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())?;
+        if let Some(name) = &knobs.congestion {
+            socket.set_tcp_congestion(name.as_bytes())?;
         }
         let spin = Duration::from_micros(args.spin_us);
         Ok(Self { stream, spin, busy_poll: args.busy_poll, syscalls: 0 })
@@ -122,17 +123,4 @@ fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = iov.len() as _;
     message
-}
-
-fn number(bytes: usize) -> [u8; 4] {
-    i32::try_from(bytes).unwrap_or(i32::MAX).to_ne_bytes()
-}
-
-fn set_option(fd: RawFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
-    let len = value.len() as libc::socklen_t;
-    // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
-    match unsafe { libc::setsockopt(fd, level, option, value.as_ptr().cast(), len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -1,14 +1,13 @@
-//! What a run of the floor reports.
+//! Figures of a run of the floor.
 
-use super::args::{Args, Direction};
-use super::cipher::Sealing;
+use super::args::Args;
 use super::target::Counts;
+use crate::measure::Measure;
+use crate::page::{optional, pair};
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 
-/// What a measured run gave.
+/// Counts of a measured run.
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
     pub(crate) elapsed: Duration,
@@ -70,78 +69,28 @@ impl Sample {
     }
 }
 
-/// Round trip times in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct LatencyUs {
-    pub(crate) mean: f64,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-}
-
-/// What a run of the floor measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct FloorResult {
-    pub(crate) rw: Direction,
-    pub(crate) bs: usize,
-    pub(crate) depth: usize,
-    pub(crate) gather: usize,
-    pub(crate) seconds: f64,
-    pub(crate) iops: f64,
-    pub(crate) bytes_per_second: f64,
-    pub(crate) latency_us: LatencyUs,
-    pub(crate) host_cpu_seconds: f64,
-    pub(crate) target_cpu_seconds: f64,
-    pub(crate) cpu_us_per_io: f64,
-    pub(crate) cores: f64,
-    /// Sends per I/O: the host's, the target's.
-    pub(crate) sends_per_io: f64,
-    pub(crate) target_sends_per_io: f64,
-    pub(crate) requests_per_send: f64,
-    pub(crate) answers_per_send: f64,
-    pub(crate) bytes_per_send: f64,
-    pub(crate) target_bytes_per_send: f64,
-    /// Receives that moved bytes, system calls and context switches of both ends together.
-    pub(crate) receives_per_io: f64,
-    pub(crate) syscalls_per_io: f64,
-    pub(crate) context_switches_per_io: f64,
-    /// What sealing all of it would add, if asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) sealing: Option<Sealing>,
-}
-
-impl FloorResult {
-    pub(crate) fn new(args: &Args, outcome: &Outcome, target: &Counts) -> Self {
-        let host = &outcome.counts;
-        let seconds = outcome.elapsed.as_secs_f64();
-        let requests = outcome.requests.max(1) as f64;
-        let cpu_seconds = outcome.host.cpu_seconds + outcome.target.cpu_seconds;
-        let switches = outcome.host.context_switches + outcome.target.context_switches;
-        Self {
-            rw: args.rw,
-            bs: args.bs,
-            depth: args.depth,
-            gather: args.gather,
-            seconds,
-            iops: requests / seconds,
-            bytes_per_second: requests * args.bs as f64 / seconds,
-            latency_us: LatencyUs::of(&outcome.latency_ns),
-            host_cpu_seconds: outcome.host.cpu_seconds,
-            target_cpu_seconds: outcome.target.cpu_seconds,
-            cpu_us_per_io: cpu_seconds * 1e6 / requests,
-            cores: cpu_seconds / seconds,
-            sends_per_io: ratio(host.sends, host.requests),
-            target_sends_per_io: ratio(target.sends, target.requests),
-            requests_per_send: ratio(host.requests, host.sends),
-            answers_per_send: ratio(target.requests, target.sends),
-            bytes_per_send: ratio(host.bytes_sent, host.sends),
-            target_bytes_per_send: ratio(target.bytes_sent, target.sends),
-            receives_per_io: ratio(host.receives, host.requests)
-                + ratio(target.receives, target.requests),
-            syscalls_per_io: ratio(host.syscalls, host.requests)
-                + ratio(target.syscalls, target.requests),
-            context_switches_per_io: switches as f64 / requests,
-            sealing: None,
+impl Outcome {
+    /// The figures of a run.
+    pub(crate) fn measure(&self, args: &Args, target: &Counts) -> Measure {
+        let host = &self.counts;
+        let requests = self.requests.max(1) as f64;
+        let iops = requests / self.elapsed.as_secs_f64();
+        let switches = self.host.context_switches + self.target.context_switches;
+        let per_io = |sample: &Sample| Some(sample.cpu_seconds * 1e6 / requests);
+        Measure {
+            iops,
+            bytes_per_second: iops * args.bs as f64,
+            host_cpu_us_per_io: per_io(&self.host),
+            target_cpu_us_per_io: per_io(&self.target),
+            requests_per_caravan: Some(ratio(host.requests, host.sends)),
+            target_requests_per_caravan: Some(ratio(target.requests, target.sends)),
+            bytes_per_send: Some(ratio(host.bytes_sent, host.sends)),
+            target_bytes_per_send: Some(ratio(target.bytes_sent, target.sends)),
+            syscalls_per_io: Some(
+                ratio(host.syscalls, host.requests) + ratio(target.syscalls, target.requests),
+            ),
+            context_switches_per_io: Some(switches as f64 / requests),
+            ..latencies(&self.latency_ns)
         }
     }
 }
@@ -150,45 +99,38 @@ fn ratio(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }
 
-impl LatencyUs {
-    /// Of round trips in nanoseconds.
-    pub(crate) fn of(latency_ns: &Histogram<u64>) -> Self {
-        let at = |q: f64| latency_ns.value_at_quantile(q) as f64 / 1e3;
-        Self { mean: latency_ns.mean() / 1e3, p50: at(0.5), p99: at(0.99), p999: at(0.999) }
+/// Round trip times of a histogram of nanoseconds.
+pub(crate) fn latencies(latency_ns: &Histogram<u64>) -> Measure {
+    let at = |quantile: f64| latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+    Measure {
+        latency_us_mean: latency_ns.mean() / 1e3,
+        latency_us_p50: at(0.5),
+        latency_us_p99: at(0.99),
+        ..Measure::default()
     }
 }
 
-impl fmt::Display for FloorResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let l = &self.latency_us;
-        writeln!(
-            f,
-            "floor {:?} {} B depth {} gather {}: {:.0} kIOPS, {:.2} GB/s, {:.2} CPU-us/IO (host {:.2}, \
-             target {:.2} cores)",
-            self.rw,
-            self.bs,
-            self.depth,
-            self.gather,
-            self.iops / 1e3,
-            self.bytes_per_second / 1e9,
-            self.cpu_us_per_io,
-            self.host_cpu_seconds / self.seconds,
-            self.target_cpu_seconds / self.seconds,
-        )?;
-        writeln!(
-            f,
-            "  latency us: mean {:.1} p50 {:.1} p99 {:.1} p999 {:.1}; requests/send {:.1}, \
-             answers/send {:.1}, syscalls/IO {:.3}, switches/IO {:.4}",
-            l.mean,
-            l.p50,
-            l.p99,
-            l.p999,
-            self.requests_per_send,
-            self.answers_per_send,
-            self.syscalls_per_io,
-            self.context_switches_per_io,
-        )?;
-        let Some(Sealing { cipher, host_us, target_us }) = self.sealing else { return Ok(()) };
-        writeln!(f, "  {cipher:?} alone, CPU-us/IO: host {host_us:.2}, target {target_us:.2}")
-    }
+/// Lines for a terminal.
+pub(crate) fn text(args: &Args, m: &Measure) -> String {
+    let cores = |us: Option<f64>| us.unwrap_or(0.0) * m.iops / 1e6;
+    format!(
+        "floor {:?} {} B depth {} gather {}: {:.0} kIOPS, {:.2} GB/s, {} CPU-us/IO (host {:.2}, \
+         target {:.2} cores)\n  latency us: mean {:.1} p50 {:.1} p99 {:.1}; requests and answers per send {}, \
+         syscalls/IO {}, switches/IO {}\n",
+        args.rw,
+        args.bs,
+        args.depth,
+        args.gather,
+        m.iops / 1e3,
+        m.bytes_per_second / 1e9,
+        optional(m.cpu_us_per_io(), 2),
+        cores(m.host_cpu_us_per_io),
+        cores(m.target_cpu_us_per_io),
+        m.latency_us_mean,
+        m.latency_us_p50,
+        m.latency_us_p99,
+        pair(m.requests_per_caravan, m.target_requests_per_caravan, 1),
+        optional(m.syscalls_per_io, 3),
+        optional(m.context_switches_per_io, 4),
+    )
 }

@@ -60,7 +60,7 @@ impl SendBuffer {
         }
     }
 
-    /// Whether all was sent.
+    /// True once all was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.next == self.iov.len() && self.queue.is_empty()
     }

@@ -10,13 +10,12 @@ use roadtrain_reactor::tuning;
 use std::io;
 use std::net::TcpStream;
 
-/// What one end counted over the whole run, warm-up included.
+/// Counters of one end over the whole run, warm-up included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) sends: u64,
     pub(crate) bytes_sent: u64,
-    pub(crate) receives: u64,
     pub(crate) syscalls: u64,
 }
 
@@ -64,7 +63,6 @@ impl<'a> Target<'a> {
             requests: self.requests,
             sends: self.out.sends,
             bytes_sent: self.out.bytes,
-            receives: self.inbox.receives,
             syscalls: link.syscalls,
         })
     }

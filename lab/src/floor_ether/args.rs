@@ -1,65 +1,74 @@
-//! What to measure, and how.
+//! Options of the floor of the Ethernet transport.
 
 use crate::floor::{Direction, parse_bytes};
 use clap::ValueEnum;
 use roadtrain_ether_port::port::PortKind;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The limit of the Ethernet transport on this machine (as root; in a network namespace of its own)
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What the ports are made of
+    /// Kinds of ports
     #[arg(long, value_enum, value_delimiter = ',', default_value = "packet,xdp")]
-    pub(super) kind: Vec<Kind>,
-    /// Octets of a frame behind Ethernet's header
+    pub(crate) kind: Vec<Kind>,
+    /// Bytes of a frame behind Ethernet's header
     #[arg(long, value_delimiter = ',', default_value = "1500,9000,65535")]
-    pub(super) mtu: Vec<usize>,
+    pub(crate) mtu: Vec<usize>,
     /// Direction of the data
     #[arg(long, value_enum, value_delimiter = ',', default_value = "randread,randwrite")]
-    pub(super) rw: Vec<Direction>,
+    pub(crate) rw: Vec<Direction>,
     /// Bytes per request (k and m suffixes)
     #[arg(long, default_value = "4k", value_parser = parse_bytes)]
-    pub(super) bs: usize,
+    pub(crate) bs: usize,
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_value = "1,128")]
-    pub(super) depth: Vec<usize>,
+    pub(crate) depth: Vec<usize>,
     /// Most payloads that a frame carries (as many as fit, where that is fewer)
     #[arg(long, value_delimiter = ',', default_value = "1,2,64")]
-    pub(super) payloads: Vec<usize>,
+    pub(crate) payloads: Vec<usize>,
     /// Seconds to measure, after a warm-up
     #[arg(long, default_value_t = 1.0)]
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// Seconds of warm-up
     #[arg(long, default_value_t = 0.2)]
-    pub(super) warmup: f64,
+    pub(crate) warmup: f64,
     /// Runs of each case, in turns; the median counts
     #[arg(long, default_value_t = 1)]
-    pub(super) rounds: usize,
+    pub(crate) rounds: usize,
     /// Core of the target's thread
     #[arg(long, default_value_t = 1)]
-    pub(super) target_core: usize,
+    pub(crate) target_core: usize,
     /// Core of the host's thread
     #[arg(long, default_value_t = 0)]
-    pub(super) host_core: usize,
+    pub(crate) host_core: usize,
     /// Both ends spin this long before they sleep
     #[arg(long, default_value_t = 0)]
-    pub(super) spin_us: u64,
+    pub(crate) spin_us: u64,
     /// Bytes of the target's memory
     #[arg(long, default_value = "1g", value_parser = parse_bytes)]
-    pub(super) memory: usize,
+    pub(crate) memory: usize,
     /// Memory of each port for frames that arrive [default: as the product]
     #[arg(long, value_parser = parse_bytes)]
-    pub(super) receive: Option<usize>,
+    pub(crate) receive: Option<usize>,
     /// Use these two interfaces, which reach each other, instead of a veth pair
     #[arg(long, value_names = ["HOST", "TARGET"], num_args = 2)]
-    pub(super) interfaces: Option<Vec<String>>,
+    pub(crate) interfaces: Option<Vec<String>>,
     /// Print one JSON array
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
-/// What a port is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+impl Default for Args {
+    /// As with no option given.
+    fn default() -> Self {
+        use clap::{Args as _, FromArgMatches as _};
+        let matches = Self::augment_args(clap::Command::new("floor-ether")).get_matches_from([""]);
+        Self::from_arg_matches(&matches).expect("every option has a default")
+    }
+}
+
+/// Kind of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// AF_PACKET
@@ -69,7 +78,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn port(self) -> PortKind {
+    pub(crate) fn port(self) -> PortKind {
         match self {
             Kind::Packet => PortKind::Packet,
             Kind::Xdp => PortKind::Xdp,

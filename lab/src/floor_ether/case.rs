@@ -1,4 +1,4 @@
-//! What is measured, and how its frames are filled.
+//! A measurement, and how its frames are filled.
 
 use super::args::{Args, Kind};
 use crate::floor::Direction;
@@ -6,11 +6,11 @@ use roadtrain_wire::ether::{
     COMMAND_RECORD_BYTES, COMPLETION_RECORD_BYTES, DATA_RECORD_BYTES, FRAME_HEADER_BYTES,
     PAGE_BYTES, RECORDS_MAX,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::fmt;
 
 /// One measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Case {
     pub(crate) kind: Kind,
     pub(crate) mtu: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Case {
 const PAGE_FRAME_BYTES: usize = 8400;
 
 impl Case {
-    /// All that are asked for with one MTU, each once: kinds next to each other, to be compared.
+    /// All wanted ones with one MTU, each once: kinds next to each other, to be compared.
     pub(super) fn all(args: &Args, mtu: usize) -> impl Iterator<Item = Case> {
         let mut cases: Vec<Case> = Vec::new();
         for &rw in &args.rw {
@@ -45,12 +45,12 @@ impl Case {
         cases.into_iter()
     }
 
-    /// Octets of records that a frame has room for.
+    /// Bytes of records that a frame has room for.
     pub(super) fn room(&self) -> usize {
         self.mtu.min(usize::from(u16::MAX)) - FRAME_HEADER_BYTES
     }
 
-    /// Octets of payload in a data record, but for a request's last.
+    /// Bytes of payload in a data record, but for a request's last.
     pub(super) fn piece(&self) -> usize {
         let piece = if self.mtu >= PAGE_FRAME_BYTES {
             PAGE_BYTES
@@ -65,7 +65,7 @@ impl Case {
         self.bs.div_ceil(self.piece())
     }
 
-    /// Where a request's piece begins, and its octets.
+    /// Offset of a request's piece, and its bytes.
     pub(super) fn span(&self, index: usize) -> (usize, usize) {
         let at = index * self.piece();
         (at, self.piece().min(self.bs - at))
@@ -128,9 +128,7 @@ mod tests {
 
     #[test]
     fn cases_that_are_alike_are_run_once() {
-        use clap::{Args as _, FromArgMatches as _};
-        let none = Args::augment_args(clap::Command::new("floor-ether")).get_matches_from([""]);
-        let args = Args::from_arg_matches(&none).expect("every option has a default");
+        let args = Args::default();
         // Two kinds and directions; depth 1 has one payload, depth 128 those that fit.
         assert_eq!(Case::all(&args, 9000).count(), 2 * 2 * (1 + 2));
         assert_eq!(Case::all(&args, 65535).count(), 2 * 2 * (1 + 3));

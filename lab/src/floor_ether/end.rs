@@ -3,10 +3,12 @@
 use super::args::Args;
 use super::case::Case;
 use super::pack::{Packer, Record, unpack};
+use crate::floor::Memory;
 use anyhow::Context;
 use roadtrain_ether_port::port::{Port, PortConfig};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 pub(super) const HOST_SOCKET: u16 = 0x0101;
@@ -16,7 +18,7 @@ const FRAMES_PER_TURN: usize = 64;
 /// How long an end sleeps before it looks whether all is over.
 const SLEEP_MS: i32 = 100;
 
-/// What one end counted over the whole run, warm-up included.
+/// Counters of one end over the whole run, warm-up included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) requests: u64,
@@ -61,7 +63,7 @@ impl End {
     /// Appends a record with payload.
     ///
     /// # Safety
-    /// The payload's octets stay readable until the next [`flush`](Self::flush).
+    /// The payload's bytes stay readable until the next [`flush`](Self::flush).
     pub(super) unsafe fn put(
         &mut self,
         record: Record,
@@ -114,4 +116,13 @@ impl End {
             lost: counts.refused + counts.dropped,
         }
     }
+}
+
+/// Moves a piece of a request to its place, the block or the buffer of that number.
+pub(super) fn place(case: &Case, memory: &Memory, number: usize, index: usize, payload: &[u8]) {
+    let (at, bytes) = case.span(index);
+    let place = memory.at(number * case.bs + at, bytes);
+    assert_eq!(payload.len(), bytes, "the piece is whole");
+    // SAFETY: within the memory (`at` panics otherwise); a block is the target's, and a slot in flight has its own.
+    unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), place, bytes) };
 }

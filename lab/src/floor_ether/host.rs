@@ -2,17 +2,17 @@
 
 use super::args::Args;
 use super::case::Case;
-use super::end::{Counts, End};
+use super::end::{Counts, End, place};
 use super::pack::{Record, What};
 use crate::floor::{Direction, Memory, Probe, Random, Sample};
 use hdrhistogram::Histogram;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Without an answer for so long, frames were lost: nobody sends them again.
+/// Longest time without an answer: then frames were lost, and are not sent again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a measured run gave.
+/// Counts of a measured run.
 pub(super) struct Outcome {
     pub(super) requests: u64,
     pub(super) elapsed: Duration,
@@ -97,19 +97,19 @@ impl Host {
     }
 
     fn turn_until(&mut self, deadline: Instant) -> anyhow::Result<()> {
-        let mut heard = Instant::now();
+        let mut received = Instant::now();
         loop {
             self.end.flush()?;
             let Host { case, end, buffers, answered, .. } = self;
             end.receive(|record, payload| match record.what {
-                What::Data { index } => place(case, buffers, record, index, payload),
+                What::Data { index } => place(case, buffers, record.slot.into(), index, payload),
                 What::Completion => answered.push(record.slot),
                 What::Command => {}
             })?;
             let now = Instant::now();
             let mut answered = std::mem::take(&mut self.answered);
             if !answered.is_empty() {
-                heard = now;
+                received = now;
             }
             for slot in answered.drain(..) {
                 let waited = now - self.started[usize::from(slot)];
@@ -118,19 +118,14 @@ impl Host {
                 self.submit(slot, now)?;
             }
             self.answered = answered;
-            anyhow::ensure!(now - heard < PATIENCE, "frames were lost: {:?}", self.end.counts(0));
+            anyhow::ensure!(
+                now - received < PATIENCE,
+                "frames were lost: {:?}",
+                self.end.counts(0)
+            );
             if now >= deadline {
                 return Ok(());
             }
         }
     }
-}
-
-/// Moves a piece of a read to its slot's buffer.
-fn place(case: &Case, buffers: &Memory, record: Record, index: usize, payload: &[u8]) {
-    let (at, octets) = case.span(index);
-    let place = buffers.at(usize::from(record.slot) * case.bs + at, octets);
-    assert_eq!(payload.len(), octets, "the piece is whole");
-    // SAFETY: within the buffers (`at` panics otherwise); a slot in flight has its own.
-    unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), place, octets) };
 }

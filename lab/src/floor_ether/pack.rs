@@ -6,7 +6,7 @@ use roadtrain_wire::ether::{
     MacAddress, RECORDS_MAX,
 };
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Command,
@@ -23,7 +23,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Its octets without payload.
+    /// Its bytes without payload.
     fn head(self) -> usize {
         match self.what {
             What::Command => COMMAND_RECORD_BYTES,
@@ -47,7 +47,7 @@ impl Record {
         octets[12..14].copy_from_slice(&(index as u16).to_le_bytes());
     }
 
-    /// The first record of a body, its payload, and the octets behind it.
+    /// The first record of a body, its payload, and the bytes behind it.
     fn read(body: &[u8]) -> Option<(Record, &[u8], &[u8])> {
         let word = |at: usize| Some(u16::from_le_bytes(body.get(at..at + 2)?.try_into().ok()?));
         let block = u32::from_le_bytes(body.get(8..12)?.try_into().ok()?);
@@ -77,10 +77,10 @@ pub(super) fn unpack(frame: &[u8], mut each: impl FnMut(Record, &[u8])) -> bool 
 /// How frames are filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packer {
-    /// Octets of records that a frame has room for, and payloads.
+    /// Bytes of records that a frame has room for, and payloads.
     room: usize,
     payloads: usize,
-    /// Of the frame that is being built.
+    /// Room in the frame that is being built.
     left: usize,
     records_left: usize,
     payloads_left: usize,
@@ -108,7 +108,7 @@ impl Packer {
         (self.peer, self.socket_number) = (peer, socket_number);
     }
 
-    /// Whether a record fits into the frame that is being built.
+    /// True if a record fits into the frame that is being built.
     fn fits(&self, octets: usize, payloads: usize) -> bool {
         self.open && self.left >= octets && self.records_left > 0 && self.payloads_left >= payloads
     }
@@ -116,7 +116,7 @@ impl Packer {
     /// Appends a record, behind those before it if it fits, else in a new frame.
     ///
     /// # Safety
-    /// The `length` octets at `payload` stay readable until the next flush.
+    /// The `length` bytes at `payload` stay readable until the next flush.
     pub(super) unsafe fn put(
         &mut self,
         port: &mut Port,

@@ -1,40 +1,36 @@
-//! What a run of the floor reports.
+//! Figures of a run of the floor.
 
 use super::case::Case;
 use super::end::Counts;
 use super::host::Outcome;
-use crate::floor::LatencyUs;
-use serde::{Deserialize, Serialize};
+use crate::floor::{Sample, latencies};
+use crate::measure::Measure;
+use crate::page::{Page, cells, optional};
+use serde::Serialize;
 
-/// What a run measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The figures of a case.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct EtherResult {
     #[serde(flatten)]
     pub(crate) case: Case,
-    pub(crate) zero_copy: bool,
-    pub(crate) seconds: f64,
-    pub(crate) iops: f64,
-    pub(crate) bytes_per_second: f64,
-    pub(crate) latency_us: LatencyUs,
-    pub(crate) cpu_us_per_io: f64,
-    pub(crate) host_cores: f64,
-    pub(crate) target_cores: f64,
+    zero_copy: bool,
+    #[serde(flatten)]
+    pub(crate) measure: Measure,
     /// Both ends together.
-    pub(crate) frames_per_io: f64,
-    pub(crate) octets_per_io: f64,
-    pub(crate) sends_per_io: f64,
-    pub(crate) context_switches_per_io: f64,
+    frames_per_io: f64,
+    octets_per_io: f64,
+    sends_per_io: f64,
     /// Frames lost: more than none says that the depth is beyond what the ports hold.
-    pub(crate) lost: u64,
+    lost: u64,
 }
 
 impl EtherResult {
     pub(super) fn new(case: &Case, outcome: &Outcome, target: &Counts) -> EtherResult {
         let host = &outcome.counts;
-        let seconds = outcome.elapsed.as_secs_f64();
         let requests = outcome.requests.max(1) as f64;
-        let cpu_seconds = outcome.host.cpu_seconds + outcome.target.cpu_seconds;
+        let iops = requests / outcome.elapsed.as_secs_f64();
         let switches = outcome.host.context_switches + outcome.target.context_switches;
+        let per_io = |sample: &Sample| Some(sample.cpu_seconds * 1e6 / requests);
         // Counted over the warm-up as well, so each end's by its own requests.
         let each = |of: fn(&Counts) -> u64| {
             [host, target].iter().map(|c| of(c) as f64 / c.requests.max(1) as f64).sum()
@@ -42,67 +38,74 @@ impl EtherResult {
         EtherResult {
             case: *case,
             zero_copy: outcome.zero_copy,
-            seconds,
-            iops: requests / seconds,
-            bytes_per_second: requests * case.bs as f64 / seconds,
-            latency_us: LatencyUs::of(&outcome.latency_ns),
-            cpu_us_per_io: cpu_seconds * 1e6 / requests,
-            host_cores: outcome.host.cpu_seconds / seconds,
-            target_cores: outcome.target.cpu_seconds / seconds,
+            measure: Measure {
+                iops,
+                bytes_per_second: iops * case.bs as f64,
+                host_cpu_us_per_io: per_io(&outcome.host),
+                target_cpu_us_per_io: per_io(&outcome.target),
+                context_switches_per_io: Some(switches as f64 / requests),
+                ..latencies(&outcome.latency_ns)
+            },
             frames_per_io: each(|counts| counts.frames),
             octets_per_io: each(|counts| counts.octets),
             sends_per_io: each(|counts| counts.sends),
-            context_switches_per_io: switches as f64 / requests,
             lost: host.lost + target.lost,
         }
     }
 
     /// The one with the median rate.
     pub(super) fn median(mut runs: Vec<EtherResult>) -> Option<EtherResult> {
-        runs.sort_by(|a, b| a.iops.total_cmp(&b.iops));
+        runs.sort_by(|a, b| a.measure.iops.total_cmp(&b.measure.iops));
         (!runs.is_empty()).then(|| runs.swap_remove(runs.len() / 2))
     }
 }
 
-/// Prints a table.
-pub(super) fn print(results: &[EtherResult]) {
-    println!(
-        "| MTU | | depth | payloads/frame | port | kIOPS | GB/s | mean us | p99 us | CPU us/IO | host, target cores \
-         | frames/IO | octets/IO | sends/IO | switches/IO | lost |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for result in results {
-        let EtherResult { case, latency_us, .. } = result;
-        println!(
-            "| {} | {:?} | {} | {} | {:?}{} | {:.1} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2}, {:.2} | {:.2} | {:.0} \
-             | {:.3} | {:.3} | {} |",
-            case.mtu,
-            case.rw,
-            case.depth,
-            case.payloads,
-            case.kind,
-            if result.zero_copy { ", zero-copy" } else { "" },
-            result.iops / 1e3,
-            result.bytes_per_second / 1e9,
-            latency_us.mean,
-            latency_us.p99,
-            result.cpu_us_per_io,
-            result.host_cores,
-            result.target_cores,
-            result.frames_per_io,
-            result.octets_per_io,
-            result.sends_per_io,
-            result.context_switches_per_io,
-            result.lost,
-        );
+/// A line for each case.
+pub(super) fn page(results: &[EtherResult]) -> Page {
+    let mut grid = vec![cells(
+        "MTU | | depth | payloads/frame | port | kIOPS | GB/s | mean us | p99 us | CPU us/IO | host, target cores \
+         | frames/IO | octets/IO | sends/IO | switches/IO | lost",
+    )];
+    for EtherResult {
+        case,
+        zero_copy,
+        measure: m,
+        frames_per_io,
+        octets_per_io,
+        sends_per_io,
+        lost,
+    } in results
+    {
+        let cores = |us: Option<f64>| us.unwrap_or(0.0) * m.iops / 1e6;
+        grid.push(vec![
+            case.mtu.to_string(),
+            format!("{:?}", case.rw),
+            case.depth.to_string(),
+            case.payloads.to_string(),
+            format!("{:?}{}", case.kind, if *zero_copy { ", zero-copy" } else { "" }),
+            format!("{:.1}", m.iops / 1e3),
+            format!("{:.2}", m.bytes_per_second / 1e9),
+            format!("{:.1}", m.latency_us_mean),
+            format!("{:.1}", m.latency_us_p99),
+            optional(m.cpu_us_per_io(), 2),
+            format!("{:.2}, {:.2}", cores(m.host_cpu_us_per_io), cores(m.target_cpu_us_per_io)),
+            format!("{frames_per_io:.2}"),
+            format!("{octets_per_io:.0}"),
+            format!("{sends_per_io:.3}"),
+            optional(m.context_switches_per_io, 3),
+            lost.to_string(),
+        ]);
     }
+    let mut page = Page::default();
+    page.table(grid);
+    page
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::args::Kind;
     use super::*;
-    use crate::floor::{Direction, Sample};
+    use crate::floor::Direction;
     use hdrhistogram::Histogram;
     use std::time::Duration;
 
@@ -135,29 +138,21 @@ mod tests {
     #[test]
     fn each_end_is_divided_by_its_own_requests() {
         let result = result(100);
-        assert_eq!(result.iops, 50.0);
-        assert_eq!(result.bytes_per_second, 50.0 * 4096.0);
+        let m = &result.measure;
+        assert_eq!((m.iops, m.bytes_per_second), (50.0, 50.0 * 4096.0));
         assert_eq!(result.frames_per_io, 0.5 + 1.0);
         assert_eq!(result.octets_per_io, 8.0 + 4096.0);
         assert_eq!(result.sends_per_io, 0.1 + 0.05);
-        assert_eq!((result.host_cores, result.target_cores), (0.5, 0.5));
-        assert_eq!(result.cpu_us_per_io, 2e6 / 100.0);
-        assert_eq!(result.context_switches_per_io, 1.0);
+        assert_eq!(m.cpu_us_per_io(), Some(2e6 / 100.0));
+        assert_eq!(m.context_switches_per_io, Some(1.0));
         assert_eq!(result.lost, 3);
-        assert!((result.latency_us.mean - 2.0).abs() < 0.01);
+        assert!((m.latency_us_mean - 2.0).abs() < 0.01);
     }
 
     #[test]
     fn the_median_counts() {
         let runs = [5, 1, 3].map(result).to_vec();
-        assert_eq!(EtherResult::median(runs).expect("three").iops, 1.5);
+        assert_eq!(EtherResult::median(runs).expect("three").measure.iops, 1.5);
         assert!(EtherResult::median(Vec::new()).is_none());
-    }
-
-    #[test]
-    fn results_survive_json() {
-        let text = serde_json::to_string(&result(7)).expect("plain data");
-        let back: EtherResult = serde_json::from_str(&text).expect("its own");
-        assert_eq!((back.case, back.iops), (result(7).case, 3.5));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::case::Case;
-use super::end::{Counts, End};
+use super::end::{Counts, End, place};
 use super::pack::{Record, What};
 use crate::floor::{Direction, Memory};
 use roadtrain_reactor::tuning;
@@ -35,7 +35,7 @@ impl Target {
                     ready.push(record);
                 }
                 (Direction::Write, What::Data { index }) => {
-                    place(case, memory, record, index, payload);
+                    place(case, memory, record.block as usize, index, payload);
                     if index + 1 == case.pieces() {
                         ready.push(record);
                     }
@@ -68,13 +68,4 @@ impl Target {
         self.end.flush()?;
         Ok(())
     }
-}
-
-/// Moves a piece of a write to its block.
-fn place(case: &Case, memory: &Memory, record: Record, index: usize, payload: &[u8]) {
-    let (at, octets) = case.span(index);
-    let place = memory.at(record.block as usize * case.bs + at, octets);
-    assert_eq!(payload.len(), octets, "the piece is whole");
-    // SAFETY: within the memory (`at` panics otherwise), which nobody else uses.
-    unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), place, octets) };
 }

@@ -1,18 +1,15 @@
-//! Who serves the file: memory at once, or the product over the network, each in both ways.
+//! The servers of the file: memory at once, or the product over the network, each in both ways.
 
-use anyhow::{Context, ensure};
-use serde::Serialize;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use crate::service::{Service, free_port};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 const NQN: &str = "nqn.2026-11.bench:fuse";
-/// Of the namespace, and of the floor's memory.
+/// Size of the namespace, and of the memory of the floor.
 pub(super) const MIB: u64 = 256;
 
-/// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A server that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contestant {
     product: bool,
     uring: bool,
@@ -36,17 +33,17 @@ impl Contestant {
         }
     }
 
-    /// What it is compared with.
+    /// The floor that it is compared with.
     pub(super) fn floor(self) -> Self {
         Contestant { product: false, ..self }
     }
 }
 
-/// A contestant that serves. Dropping it ends it.
+/// A contestant that serves; ends when it is dropped.
 pub(super) struct Running {
     file: PathBuf,
-    /// In the order in which they end: first who serves the files.
-    processes: Vec<Child>,
+    /// In the order in which they end: first the server of the file.
+    services: Vec<Service>,
 }
 
 impl Running {
@@ -58,38 +55,27 @@ impl Running {
     ) -> anyhow::Result<Self> {
         let mountpoint = directory.join("mnt");
         std::fs::create_dir_all(&mountpoint)?;
-        let file = mountpoint.join("nvme0n1");
-        let mut running = Running { file, processes: Vec::new() };
+        let mut services = Vec::new();
+        let mut add = |command: &mut Command, name: &str| -> anyhow::Result<()> {
+            let mut service = Service::start(command, &directory.join(name))?;
+            service.until_line("ready")?;
+            services.insert(0, service);
+            Ok(())
+        };
         let uring = if contestant.uring { "on" } else { "off" };
-        if !contestant.product {
+        if contestant.product {
+            let place = format!("-a 127.0.0.1 -s {} -n {NQN}", free_port()?);
+            let line = format!("serve {place} --namespace mem:{MIB}MiB");
+            add(Command::new(program).args(line.split(' ')), "target")?;
+            let front = format!("--fuse-uring {uring} --as fuse:{}", mountpoint.display());
+            let line = format!("attach -t tcp {place} {front}");
+            add(Command::new(program).args(line.split(' ')), "host")?;
+        } else {
             let mut server = Command::new(std::env::current_exe()?);
             server.args(["floor-fuse", "--uring", uring, "--serve"]).arg(&mountpoint);
-            running.add(&mut server)?;
-            return Ok(running);
+            add(&mut server, "floor")?;
         }
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
-        let place = ["-a", "127.0.0.1", "-s", &port, "-n", NQN];
-        let mut target = Command::new(program);
-        target.arg("serve").args(place).args(["--namespace", &format!("mem:{MIB}MiB")]);
-        running.add(&mut target)?;
-        let mut host = Command::new(program);
-        host.args(["attach", "-t", "tcp"]).args(place).args(["--fuse-uring", uring, "--as"]);
-        host.arg(format!("fuse:{}", mountpoint.display()));
-        running.add(&mut host)?;
-        Ok(running)
-    }
-
-    /// Starts a process and waits until it says that it is ready.
-    fn add(&mut self, command: &mut Command) -> anyhow::Result<()> {
-        let name = command.get_program().display().to_string();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("run {name}"))?;
-        let stdout = child.stdout.take().context("its output")?;
-        self.processes.insert(0, child);
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        ensure!(line.starts_with("ready"), "{name} is not ready: `{}`", line.trim());
-        Ok(())
+        Ok(Running { file: mountpoint.join("nvme0n1"), services })
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -98,36 +84,11 @@ impl Running {
 
     /// Their numbers.
     pub(super) fn processes(&self) -> impl Iterator<Item = u32> {
-        self.processes.iter().map(Child::id)
+        self.services.iter().map(Service::id)
     }
 
-    /// Who serves the files.
+    /// The server of the file.
     pub(super) fn front(&self) -> u32 {
-        self.processes[0].id()
+        self.services[0].id()
     }
-
-    /// Ends it in order.
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
-        for mut process in std::mem::take(&mut self.processes) {
-            end(&mut process);
-            let status = process.wait()?;
-            ensure!(status.success(), "a server ended with {status}");
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            end(process);
-            let _ = process.wait();
-        }
-    }
-}
-
-fn end(process: &mut Child) {
-    drop(process.stdin.take());
-    // SAFETY: signals our own child, which is not reaped yet.
-    unsafe { libc::kill(process.id() as libc::pid_t, libc::SIGTERM) };
 }

@@ -1,6 +1,7 @@
 //! A reactor whose lane is memory: requests are complete when they are submitted.
 
 use super::contestant::MIB;
+use crate::interrupt;
 use anyhow::Context;
 use roadtrain_front::disk::DiskInfo;
 use roadtrain_front::fuse::{FuseService, Uring};
@@ -23,17 +24,15 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const RING_ENTRIES: u32 = 256;
 /// How soon the end is noticed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// What the upper octet of an entry's user data says.
+/// Upper byte of an entry's user data: its kind.
 const WATCH: u64 = 1 << 56;
 const COMMAND: u64 = 2 << 56;
 const FORGET: u64 = 3 << 56;
 const KEY_MASK: u64 = WATCH - 1;
 
-/// Serves memory as a file at `mountpoint` until the standard input ends.
+/// Serves memory as a file at `mountpoint` until a signal ends it.
 pub(super) fn serve(mountpoint: &Path, uring: Uring) -> anyhow::Result<()> {
-    // SIGTERM is for the product; the end of the standard input comes with it.
-    // SAFETY: no handler is installed, only the default one removed.
-    unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
+    interrupt::watch();
     let service = FuseService::new(vec![disk()], &[])?;
     let reactor = ReactorInfo { index: 0, count: 1, lanes: 1, core: None };
     let mut server = service.server(reactor, None)?;
@@ -44,7 +43,9 @@ pub(super) fn serve(mountpoint: &Path, uring: Uring) -> anyhow::Result<()> {
     });
     let mount = service.mount(mountpoint, uring).context("mount")?;
     println!("ready {}", mount.path().display());
-    io::copy(&mut io::stdin(), &mut io::sink())?;
+    while interrupt::check().is_ok() {
+        std::thread::sleep(CHECK_INTERVAL);
+    }
     drop(mount);
     stopping.store(true, Ordering::Relaxed);
     thread.join().expect("the reactor does not panic")?;

@@ -16,7 +16,7 @@ const RING_ENTRIES: u32 = 1024;
 /// Marks the mailbox in the ring.
 const INBOX: u64 = UserData { kind: 1, index: 0, generation: 0 }.pack();
 
-/// Whose operation it is: the token, and the way back.
+/// The owner of an operation: its token, and the way back.
 type From = (Token, Completions);
 
 enum Message {
@@ -66,14 +66,14 @@ impl Drop for Block {
     }
 }
 
-/// What runs on the thread.
+/// The thread's part.
 struct Worker {
     ring: Ring,
     inbox: Inbox<Message>,
     executor: Executor,
     below: Arc<dyn Store>,
     done: Sender<Done>,
-    /// Whose operations are under way, by token.
+    /// Owners of operations in flight, by token.
     from: Vec<Option<From>>,
     free: Vec<u32>,
     stops: bool,

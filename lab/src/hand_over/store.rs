@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 
 /// A store over another one.
 ///
-/// What moves in place is announced: a read's octets are sent from the memory below once the other threads had their
+/// Data that moves in place is announced: a read's octets are sent from the memory below once the other threads had their
 /// turn, and a write comes in a buffer, which whoever executes it copies. The product receives writes that do not
 /// come along with their command, those of more than 8 KiB, in place: here they take a copy more.
 pub(super) struct HandOverStore {
@@ -66,7 +66,7 @@ impl Store for HandOverStore {
         self.below.identity()
     }
 
-    /// Other threads are not asked.
+    /// Other threads take no part.
     fn cancel(&self, _token: Token) {}
 
     fn in_place(&self) -> Option<InPlace> {

@@ -21,7 +21,7 @@ fn handed(mode: Mode, kind: StoreKind) -> Arc<dyn Store> {
     Arc::new(HandOverStore::new(mode, below).expect("threads start"))
 }
 
-/// A file that nobody else sees.
+/// A file without a name.
 fn file(mode: Mode) -> Arc<dyn Store> {
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let name = format!("roadtrain-hand-over-{}-{number}", std::process::id());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const KEPT_BYTES: usize = NOTES_BYTES + 14;
 /// Frames taken from one side at a time.
 const BATCH: usize = 64;
-/// How often somebody looks whether it is to end.
+/// Interval of checks for the end.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Both ways between two interfaces.

@@ -59,7 +59,7 @@ struct Instruction {
     immediate: i32,
 }
 
-/// What bpf(2) takes; the tail is zero.
+/// Attributes of bpf(2); the tail is zero.
 #[repr(C)]
 struct ProgLoad {
     kind: u32,
@@ -88,7 +88,7 @@ struct LinkUpdate {
 }
 
 /// Register 6 keeps the frame; calls take 1 to 3 and give 0. What goes on is a copy (of the description, not of
-/// the octets), and the frame itself ends here: it belongs to the socket that sent it, and a TCP that finds its own
+/// the bytes), and the frame itself ends here: it belongs to the socket that sent it, and a TCP that finds its own
 /// frames in the queue of what plays the switch believes them in its own machine and holds back (small queues).
 fn instructions(out: u32, impairment: Impairment) -> Vec<Instruction> {
     let of =
@@ -96,7 +96,7 @@ fn instructions(out: u32, impairment: Impairment) -> Vec<Instruction> {
     let move_register = |to: u8, from: u8| of(0xbf, from << 4 | to, 0, 0);
     let set = |to: u8, value: i32| of(0xb7, to, 0, value);
     let call = |function| of(0x85, 0, 0, function);
-    // Of 32 bits, without sign.
+    // 32 bits, without sign.
     let if_less = |bound: u32, skip| of(0xa6, 0, skip, bound as i32);
     let if_not_less = |bound: u32, skip| of(0x36, 0, skip, bound as i32);
     let exit = of(0x95, 0, 0, 0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// More frames than this are not under way: what comes then is lost.
 const FRAMES_MAX: usize = 1 << 14;
 
-/// What has happened, in frames.
+/// Treated frames, by treatment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -41,7 +41,7 @@ impl Line {
         }
     }
 
-    /// Takes a frame, of which the first `kept` octets are never damaged.
+    /// Takes a frame, of which the first `kept` bytes are never damaged.
     pub(super) fn put(&mut self, now: Instant, frame: &[u8], kept: usize) {
         if self.chance(self.impairment.loss) || self.frames.len() >= FRAMES_MAX {
             self.counts.lost += 1;

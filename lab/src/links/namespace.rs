@@ -1,4 +1,4 @@
-//! A network namespace without a name: it is there as long as somebody is in it or holds it, so nothing
+//! A network namespace without a name: it is there as long as a process is in it or holds it, so nothing
 //! is left over, however this process ends.
 
 use anyhow::{Context, anyhow};

@@ -11,7 +11,7 @@ pub(crate) struct Wiring {
     /// Both ways; without, as fast as the machine.
     pub(crate) shape: Option<Shape>,
     pub(crate) impairment: Impairment,
-    /// Which link is impaired; none given, all are.
+    /// The impaired link; all are without.
     pub(crate) impaired: Option<usize>,
     /// Through the middle even when nothing is done there: it can be impaired later.
     pub(crate) is_switched: bool,
@@ -25,11 +25,11 @@ pub(crate) struct Shape {
     pub(crate) queue_kib: usize,
 }
 
-/// What may leave at once, above the speed: some frames.
+/// Burst above the speed: some frames.
 const BURST_BYTES: usize = 32 << 10;
 /// Ethernet's header.
 const HEADER_BYTES: usize = 14;
-/// What a wire carries besides: preamble, checksum, gap between frames.
+/// Further bytes on a wire: preamble, checksum, gap between frames.
 const WIRE_BYTES: usize = 24;
 
 impl Wiring {
@@ -38,7 +38,7 @@ impl Wiring {
         Self { mtu, shape: None, impairment: Impairment::NONE, impaired: None, is_switched: false }
     }
 
-    /// What happens to the frames of a link.
+    /// Treatment of the frames of a link.
     pub(super) fn impairment_of(&self, link: usize) -> Impairment {
         match self.impaired {
             Some(impaired) if impaired != link => Impairment::NONE,
@@ -46,7 +46,7 @@ impl Wiring {
         }
     }
 
-    /// Whether nothing is between host and target.
+    /// True if nothing is between host and target.
     pub(super) fn is_direct(&self) -> bool {
         self.shape.is_none() && self.impairment == Impairment::NONE && !self.is_switched
     }
@@ -56,14 +56,14 @@ impl Shape {
     /// 1 Gbit/s, with the buffer of a plain switch.
     pub(crate) const GIGABIT: Self = Self { mbit_per_second: 1000, queue_kib: 512 };
 
-    /// What frames can carry besides Ethernet's own: the theoretical payload rate.
+    /// The theoretical rate of payload: data of full frames, without Ethernet's own bytes.
     pub(crate) fn payload_bytes_per_second(self, mtu: usize) -> f64 {
         let wire = (mtu + HEADER_BYTES + WIRE_BYTES) as f64;
         self.mbit_per_second as f64 * 1e6 / 8.0 * mtu as f64 / wire
     }
 }
 
-/// Nobody but us sends anything: no neighbour discovery of IPv6.
+/// Only our own frames are sent: no neighbour discovery of IPv6.
 pub(super) fn quiet() -> anyhow::Result<()> {
     for which in ["all", "default"] {
         // Absent where the kernel has no IPv6.
@@ -72,7 +72,7 @@ pub(super) fn quiet() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the interfaces made from now on in this network namespace receive is worked on by one core, each link by
+/// Frames that interfaces made from now on in this network namespace receive are worked on by one core, each link by
 /// another one: the switch's work is shared by all cores. Else those that send do it in their system calls.
 pub(super) fn steer(link: usize) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

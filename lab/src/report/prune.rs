@@ -1,8 +1,8 @@
-//! Leaves out of committed results what no page quotes.
+//! Leaves figures that no page quotes out of committed results.
 
 use serde_json::Value;
 
-/// What a run's part is replaced by when it goes.
+/// A part of a run that goes.
 #[derive(Clone, Debug)]
 enum Cut {
     /// A run, of all runs.

@@ -2,12 +2,12 @@
 //! a connection leaves in one send, and nothing of the data is looked at. It says what sockets cost when each of many
 //! carries little.
 
+use crate::epoll::{Epoll, Readiness};
 use crate::measure::Measure;
 use anyhow::Context;
 use roadtrain_reactor::tuning;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,46 +24,33 @@ const WAIT_MS: i32 = 10;
 /// One end of a connection.
 struct Socket {
     stream: TcpStream,
-    /// Octets of a message that has not come as a whole.
+    /// Bytes of a message that has not come as a whole.
     got: usize,
-    /// Octets that are still to be sent.
+    /// Bytes that are still to be sent.
     owed: usize,
-    /// It is told when it is writable.
+    /// Watched until it is writable.
     waits: bool,
 }
 
 /// All connections at one side.
 struct Side {
-    epoll: OwnedFd,
+    epoll: Epoll,
     sockets: Vec<Socket>,
     buffer: Vec<u8>,
-    /// Octets of a message that comes, and of the one that answers it.
+    /// Bytes of a message that comes, and of the one that answers it.
     comes: usize,
     goes: usize,
 }
 
 impl Side {
     fn new(streams: Vec<TcpStream>, comes: usize, goes: usize) -> anyhow::Result<Self> {
-        // SAFETY: no pointers are involved.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        anyhow::ensure!(epoll >= 0, "epoll: {}", io::Error::last_os_error());
-        // SAFETY: just made, and nobody else's.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let epoll = Epoll::new().context("epoll")?;
+        for (index, stream) in streams.iter().enumerate() {
+            epoll.watch(stream, index, false)?;
+        }
         let socket = |stream| Socket { stream, got: 0, owed: 0, waits: false };
         let sockets = streams.into_iter().map(socket).collect();
-        let side = Side { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes };
-        for index in 0..side.sockets.len() {
-            side.watch(libc::EPOLL_CTL_ADD, index, libc::EPOLLIN)?;
-        }
-        Ok(side)
-    }
-
-    fn watch(&self, operation: i32, index: usize, events: i32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events as u32, u64: index as u64 };
-        let fd = self.sockets[index].stream.as_raw_fd();
-        // SAFETY: both descriptors are open, and the event is valid.
-        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        Ok(Side { epoll, sockets, buffer: vec![7; tuning::RX_BUFFER_BYTES], comes, goes })
     }
 
     /// Sends what is owed, as far as the socket takes it.
@@ -80,8 +67,7 @@ impl Side {
         let blocked = socket.owed > 0;
         if socket.waits != blocked {
             socket.waits = blocked;
-            let writable = if blocked { libc::EPOLLOUT } else { 0 };
-            self.watch(libc::EPOLL_CTL_MOD, index, libc::EPOLLIN | writable)?;
+            self.epoll.change(&socket.stream, index, blocked)?;
         }
         Ok(())
     }
@@ -92,9 +78,9 @@ impl Side {
         match socket.stream.read(&mut self.buffer) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(got) => {
-                let octets = socket.got + got;
-                socket.got = octets % self.comes;
-                Ok(octets / self.comes)
+                let bytes = socket.got + got;
+                socket.got = bytes % self.comes;
+                Ok(bytes / self.comes)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(0),
             Err(e) => Err(e),
@@ -107,14 +93,10 @@ impl Side {
             self.sockets[index].owed = first * self.goes;
             self.send(index)?;
         }
-        let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut ready = Readiness::<EVENTS>::default();
         let mut answered = Vec::with_capacity(EVENTS);
         while !over.load(Relaxed) {
-            let (epoll, most) = (self.epoll.as_raw_fd(), EVENTS as i32);
-            // SAFETY: the array is as long as is said.
-            let ready = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, WAIT_MS) };
-            for event in &events[..ready.max(0) as usize] {
-                let index = event.u64 as usize;
+            for (index, _) in self.epoll.ready(&mut ready, WAIT_MS) {
                 let came = self.receive(index)?;
                 self.sockets[index].owed += came * self.goes;
                 done.fetch_add(came as u64, Relaxed);

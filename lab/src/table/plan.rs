@@ -1,64 +1,124 @@
-//! The rows: which workload, how the product is set, what it is compared with, what it must reach.
+//! The cases of the table: sides that are run in turns, and what their figures have to be.
 
 use crate::floor::Direction;
+use crate::judge::{Bound, Goal, Rule};
+use crate::metric::Metric;
+use crate::runs::Compare;
 use crate::workload::{KIB, Load, Setup, Waiting};
-use serde::{Deserialize, Serialize};
 
-/// Where a row stands in the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Group {
+/// The part of the report that has a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
     /// 4 KiB random at depth 128, one lane.
     Throughput,
-    /// What lanes, caravans and doorbells each add.
-    Parts,
-    /// Latency at several depths.
-    Depths,
     /// Large requests.
     Bandwidth,
     /// Round trips at depth 1, by the way of waiting.
     RoundTrip,
+    /// Gains of lanes, caravans and doorbells.
+    Parts,
+    /// Latency at several depths.
+    Depths,
+    /// Ends that share a core, that have one each, and two lanes over both.
+    Cores,
+    /// The same number in flight over one connection and over many, to one reactor.
+    Connections,
+    /// The product with and without TLS.
+    Tls,
+    /// Ways of waiting: asleep, spinning for a set time, as the product decides, polling all the time.
+    Waiting,
 }
 
-/// What is compared with a bound. Ratios are product to floor, in pairs of adjacent runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Metric {
-    Iops,
-    Bandwidth,
-    Cpu,
-    Latency,
-}
-
-/// A bound that a metric must keep: at least it, or at most.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Goal {
-    pub(crate) metric: Metric,
-    pub(crate) bound: f64,
-}
-
-/// One row of the table.
+/// A side of a case; it can make several runs in one turn.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) id: String,
-    pub(crate) group: Group,
-    pub(crate) title: String,
-    pub(crate) load: Load,
-    pub(crate) setup: Setup,
-    /// Most messages a send of the floor carries; no comparison without.
-    pub(crate) floor_gather: Option<usize>,
-    pub(crate) goals: Vec<Goal>,
+pub(super) enum Side {
+    Product(Load, Setup),
+    /// The floor with at most so many messages a send.
+    Floor(Load, Setup, usize),
+    /// Hosts that run at once, each with a target: the cores of both, and the lanes of each host.
+    Pairs(&'static [(&'static str, &'static str)], usize),
+    /// Floors that run at once: the host's core and the target's.
+    Floors(&'static [(usize, usize)]),
+    /// Connections, and how many are in flight on each.
+    Connections(usize, usize),
+    /// A bare exchange over them.
+    Exchange(usize, usize),
+    /// Plain, with TLS, the cipher alone, and the limit that follows from it.
+    Tls(Load),
+    /// All ways of waiting, the best of those that sleep, and the polled floor.
+    Waits(Wait),
 }
 
-impl Goal {
-    /// Whether more is better.
-    pub(crate) fn is_minimum(&self) -> bool {
-        matches!(self.metric, Metric::Iops | Metric::Bandwidth)
+/// A load for the ways of waiting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) depth: usize,
+    /// Requests a second; a closed loop without.
+    pub(super) rate: Option<f64>,
+    /// Another thread wants all that each core has.
+    pub(super) has_neighbour: bool,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) id: String,
+    pub(super) section: Section,
+    pub(super) title: String,
+    pub(super) sides: Vec<Side>,
+    pub(super) goals: Vec<Goal<(String, String)>>,
+}
+
+/// The ways of waiting, named as options. The product decides by itself without one.
+pub(super) const WAYS: [(&str, Waiting); 5] = [
+    ("--no-spin", Waiting::Sleep),
+    ("--spin-us 20", Waiting::SpinUs(20)),
+    ("--spin-us 50", Waiting::SpinUs(50)),
+    ("default", Waiting::Default),
+    ("--busy-poll", Waiting::BusyPoll),
+];
+
+impl Side {
+    /// Names of its runs.
+    pub(super) fn runs(&self) -> Vec<&'static str> {
+        match self {
+            Self::Product(..) | Self::Pairs(..) | Self::Connections(..) => vec!["product"],
+            Self::Floor(..) | Self::Floors(_) => vec!["floor"],
+            Self::Exchange(..) => vec!["bare exchange"],
+            Self::Tls(_) => vec!["plain", "TLS", "cipher", "limit"],
+            Self::Waits(wait) => {
+                let mut runs: Vec<&str> = WAYS.iter().map(|(name, _)| *name).collect();
+                if wait.rate.is_none() && !wait.has_neighbour {
+                    runs.extend(["best", "polled floor"]);
+                }
+                runs
+            }
+        }
     }
 
-    /// Whether `value` keeps the bound.
-    pub(crate) fn holds(&self, value: f64) -> bool {
-        if self.is_minimum() { value >= self.bound } else { value <= self.bound }
+    /// Runs without the product.
+    pub(super) fn is_floor(&self) -> bool {
+        matches!(self, Self::Floor(..) | Self::Floors(_) | Self::Exchange(..))
+    }
+}
+
+/// The ratio of a figure of a side to that of a side of any case.
+fn ratio(
+    id: &str,
+    (what, metric): (&str, Metric),
+    of: &str,
+    (to_id, to): (&str, &str),
+    bound: Option<Bound>,
+) -> Goal<(String, String)> {
+    Goal {
+        row: id.to_owned(),
+        column: what.to_owned(),
+        metric,
+        compare: Compare::Ratio,
+        of: (id.to_owned(), of.to_owned()),
+        among: vec![(to_id.to_owned(), to.to_owned())],
+        bound,
+        rule: Rule::Median,
     }
 }
 
@@ -71,6 +131,24 @@ const BANDWIDTH_RATIO_MIN: f64 = 0.85;
 const SLEEPING_RATIO_MAX: f64 = 1.15;
 /// 12.5 us where the polled floor takes 9.8.
 const AWAKE_RATIO_MAX: f64 = 12.5 / 9.8;
+/// Two lanes over both cores, of two pairs on a core each: throughput, and the 99th percentile.
+const PAIRS_IOPS_MIN: f64 = 0.95;
+const PAIRS_P99_MAX: f64 = 1.2;
+/// Throughput of 16 connections, of that of one. With more the time is the kernel's: see the bare exchange.
+const OF_ONE_MIN: f64 = 0.8;
+/// Jain's index over the connections.
+const FAIRNESS_MIN: f64 = 0.95;
+/// Throughput with TLS, of that of the limit.
+const OF_LIMIT_MIN: f64 = 0.85;
+/// Time that TLS may add to a round trip at depth 1, in microseconds.
+const ADDED_US_MAX: f64 = 8.0;
+/// Mean latency by default, of that of the best other way that sleeps.
+const OF_BEST_MAX: f64 = 1.15;
+/// CPU time by default, of that of sleeping: of closed loops, and of requests at a rate.
+const OF_SLEEPING_MAX: f64 = 1.10;
+const OF_SLEEPING_AT_RATE_MAX: f64 = 1.05;
+/// Mean latency by default, of that of the polled floor.
+const OF_POLLED_MAX: f64 = 1.3;
 
 /// One request a send, as NVMe/TCP of 2019.
 const UNBATCHED: Setup = Setup::new("none").limited(1, 64 * KIB);
@@ -91,149 +169,272 @@ const fn i10(requests: usize, bytes: usize) -> Setup {
     Setup { doorbell_delay_us: delay, ..Setup::new("i10").limited(requests, bytes) }
 }
 
-/// All rows, in the order they are run and printed.
-pub(crate) fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (rw, name) in [(Direction::Read, "reads"), (Direction::Write, "writes")] {
-        throughput(&mut rows, rw, name);
-    }
-    parts(&mut rows);
-    depths(&mut rows);
-    for (rw, name) in [(Direction::Read, "reads"), (Direction::Write, "writes")] {
-        bandwidth(&mut rows, rw, name);
-    }
-    round_trips(&mut rows);
-    rows
-}
-
-fn goal(metric: Metric, bound: f64) -> Goal {
-    Goal { metric, bound }
+/// All cases, in the order in which they are run and shown.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = throughput(Direction::Read, "reads");
+    cases.extend(throughput(Direction::Write, "writes"));
+    cases.extend(parts());
+    cases.extend(depths());
+    cases.extend([bandwidth(Direction::Read, "reads"), bandwidth(Direction::Write, "writes")]);
+    cases.extend(round_trips());
+    cases.extend(cores());
+    cases.extend(connections());
+    cases.extend(tls());
+    cases.extend(waiting());
+    cases
 }
 
 fn load(rw: Direction, bs: usize, depth: usize) -> Load {
     Load::new(if rw == Direction::Read { 100 } else { 0 }, bs, depth)
 }
 
-fn throughput(rows: &mut Vec<Row>, rw: Direction, name: &str) {
-    let equal_batch = vec![goal(Metric::Iops, IOPS_RATIO_MIN), goal(Metric::Cpu, CPU_RATIO_MAX)];
+/// The product beside the floor; the ratio of one figure may have a bound.
+fn beside_floor(
+    (id, title): (String, String),
+    section: Section,
+    (load, setup, gather): (Load, Setup, usize),
+    figure: (&str, Metric),
+    bound: Option<Bound>,
+) -> Case {
+    let sides = vec![Side::Floor(load, setup, gather), Side::Product(load, setup)];
+    let goals = vec![
+        ratio(&id, figure, "product", (&id, "floor"), bound),
+        ratio(&id, ("CPU", Metric::Cpu), "product", (&id, "floor"), None),
+    ];
+    Case { id, section, title, sides, goals }
+}
+
+fn throughput(rw: Direction, name: &str) -> Vec<Case> {
     let lifted = match rw {
         Direction::Read => LIFTED_READS_RATIO_MIN,
         Direction::Write => LIFTED_WRITES_RATIO_MIN,
     };
-    for (id, title, setup, gather, goals) in [
-        ("unbatched", "one request a send", UNBATCHED, 1, vec![]),
-        ("none", "none, 16 / 64 KiB", NONE, 16, vec![]),
-        ("i10", "i10, 16 / 64 KiB", I10, 16, equal_batch),
-        ("held", "i10, 128 / 512 KiB, 50 us", LIFTED_HELD, 128, vec![]),
-        ("lifted", "i10, 128 / 512 KiB, no delay", LIFTED, 128, vec![goal(Metric::Iops, lifted)]),
-    ] {
-        rows.push(Row {
-            id: format!("{name}-{id}"),
-            group: Group::Throughput,
-            title: format!("{name}, {title}"),
-            load: load(rw, 4 * KIB, 128),
-            setup,
-            floor_gather: Some(gather),
-            goals,
-        });
-    }
+    let cases = [
+        ("unbatched", "one request a send", UNBATCHED, 1, None),
+        ("none", "none, 16 / 64 KiB", NONE, 16, None),
+        ("i10", "i10, 16 / 64 KiB", I10, 16, Some(IOPS_RATIO_MIN)),
+        ("held", "i10, 128 / 512 KiB, 50 us", LIFTED_HELD, 128, None),
+        ("lifted", "i10, 128 / 512 KiB, no delay", LIFTED, 128, Some(lifted)),
+    ];
+    let case = |(id, title, setup, gather, least): (&str, &str, Setup, usize, Option<f64>)| {
+        let names = (format!("{name}-{id}"), format!("{name}, {title}"));
+        let run = (load(rw, 4 * KIB, 128), setup, gather);
+        let bound = least.map(Bound::AtLeast);
+        let mut case = beside_floor(names, Section::Throughput, run, ("IOPS", Metric::Iops), bound);
+        if id == "i10" {
+            case.goals[1].bound = Some(Bound::AtMost(CPU_RATIO_MAX));
+        }
+        case
+    };
+    cases.map(case).into()
 }
 
-fn parts(rows: &mut Vec<Row>) {
+fn parts() -> Vec<Case> {
     let four_lanes = Load { lanes: 4, ..Load::small(100, 128) };
     let one_lane = Load::small(100, 128);
-    for (id, title, load, setup) in [
+    let cases = [
         ("queues", "4 connections on the core, one request a send", four_lanes, UNBATCHED),
         ("lane", "+ lane: 1 connection a core", one_lane, UNBATCHED),
         ("caravans", "+ caravans: 16 / 64 KiB of what is queued", one_lane, NONE),
         ("doorbells", "+ doorbells: 50 us (i10)", one_lane, I10),
         ("lifted", "+ limits lifted: 128 / 512 KiB, no delay", one_lane, LIFTED),
-    ] {
-        rows.push(Row {
-            id: format!("parts-{id}"),
-            group: Group::Parts,
-            title: title.into(),
-            load,
-            setup,
-            floor_gather: None,
-            goals: vec![],
-        });
-    }
+    ];
+    let case = |(id, title, load, setup): (&str, &str, Load, Setup)| {
+        let (id, title, sides) =
+            (format!("parts-{id}"), title.into(), vec![Side::Product(load, setup)]);
+        Case { id, section: Section::Parts, title, sides, goals: vec![] }
+    };
+    cases.map(case).into()
 }
 
-fn depths(rows: &mut Vec<Row>) {
-    for depth in [1, 8, 32, 128] {
-        for (name, setup, gather) in
-            [("unbatched", UNBATCHED, 1), ("none", NONE, 16), ("i10", I10, 16)]
-        {
-            rows.push(Row {
-                id: format!("depth-{depth}-{name}"),
-                group: Group::Depths,
-                title: format!("depth {depth}, {name}"),
-                load: Load::small(100, depth),
-                setup,
-                floor_gather: Some(gather),
-                goals: vec![],
-            });
-        }
-    }
+fn depths() -> Vec<Case> {
+    let of_depth = |depth| {
+        [("unbatched", UNBATCHED, 1), ("none", NONE, 16), ("i10", I10, 16)].map(
+            |(name, setup, gather)| {
+                let load = Load::small(100, depth);
+                Case {
+                    id: format!("depth-{depth}-{name}"),
+                    section: Section::Depths,
+                    title: format!("depth {depth}, {name}"),
+                    sides: vec![Side::Floor(load, setup, gather), Side::Product(load, setup)],
+                    goals: vec![],
+                }
+            },
+        )
+    };
+    [1, 8, 32, 128].into_iter().flat_map(of_depth).collect()
 }
 
-fn bandwidth(rows: &mut Vec<Row>, rw: Direction, name: &str) {
-    rows.push(Row {
-        id: format!("large-{name}"),
-        group: Group::Bandwidth,
-        title: format!("128 KiB {name}, depth 32, i10, 16 / 2 MiB"),
-        load: load(rw, 128 * KIB, 32),
-        setup: i10(16, 2048 * KIB),
-        floor_gather: Some(16),
-        goals: vec![goal(Metric::Bandwidth, BANDWIDTH_RATIO_MIN)],
-    });
+fn bandwidth(rw: Direction, name: &str) -> Case {
+    let title = format!("128 KiB {name}, depth 32, i10, 16 / 2 MiB");
+    let run = (load(rw, 128 * KIB, 32), i10(16, 2048 * KIB), 16);
+    let bound = Some(Bound::AtLeast(BANDWIDTH_RATIO_MIN));
+    let figure = ("bandwidth", Metric::Bandwidth);
+    beside_floor((format!("large-{name}"), title), Section::Bandwidth, run, figure, bound)
 }
 
-fn round_trips(rows: &mut Vec<Row>) {
-    for (id, title, waiting, bound) in [
+fn round_trips() -> Vec<Case> {
+    let cases = [
         ("sleep", "none, asleep between", Waiting::Sleep, SLEEPING_RATIO_MAX),
         ("spin", "none, spinning 20 us", Waiting::SpinUs(20), AWAKE_RATIO_MAX),
         ("poll", "none, busy polling", Waiting::BusyPoll, AWAKE_RATIO_MAX),
-    ] {
-        rows.push(Row {
-            id: format!("trip-{id}"),
-            group: Group::RoundTrip,
-            title: title.into(),
-            load: Load::small(100, 1),
-            setup: Setup { waiting, ..NONE },
-            floor_gather: Some(16),
-            goals: vec![goal(Metric::Latency, bound)],
-        });
-    }
+    ];
+    let case = |(id, title, waiting, most): (&str, &str, Waiting, f64)| {
+        let run = (Load::small(100, 1), Setup { waiting, ..NONE }, 16);
+        let (names, bound) = ((format!("trip-{id}"), title.to_owned()), Some(Bound::AtMost(most)));
+        beside_floor(names, Section::RoundTrip, run, ("latency", Metric::LatencyMean), bound)
+    };
+    cases.map(case).into()
+}
+
+/// The floor has one connection, so lanes over both cores have none.
+fn cores() -> Vec<Case> {
+    let case = |id: &str, title: &str, pairs, lanes, floors: &'static [_]| {
+        let floor = (!floors.is_empty()).then_some(Side::Floors(floors));
+        let sides = floor.into_iter().chain([Side::Pairs(pairs, lanes)]).collect();
+        let (id, title) = (id.to_owned(), title.to_owned());
+        Case { id, section: Section::Cores, title, sides, goals: vec![] }
+    };
+    let pairs = |what, metric, bound| {
+        ratio("cores-both", (what, metric), "product", ("cores-pairs", "product"), Some(bound))
+    };
+    let mut both =
+        case("cores-both", "both ends on both cores, two lanes", &[("0,1", "0,1")], 2, &[]);
+    both.goals = vec![
+        pairs("IOPS of two pairs", Metric::Iops, Bound::AtLeast(PAIRS_IOPS_MIN)),
+        pairs("p99 of two pairs", Metric::LatencyP99, Bound::AtMost(PAIRS_P99_MAX)),
+    ];
+    let apart = "host on one core, target on the other, one lane";
+    vec![
+        case("cores-one", "both ends on one core, one lane", &[("0", "0")], 1, &[(0, 0)]),
+        case(
+            "cores-pairs",
+            "two such pairs, a core each",
+            &[("0", "0"), ("1", "1")],
+            1,
+            &[(0, 0), (1, 1)],
+        ),
+        case("cores-apart", apart, &[("0", "1")], 1, &[(0, 1)]),
+        both,
+    ]
+}
+
+/// A queue of 1,024 entries takes one request less.
+fn connections() -> Vec<Case> {
+    let case = |(connections, depth)| {
+        let id = format!("connections-{connections}");
+        let mut goals = Vec::new();
+        if connections == 16 {
+            let (figure, one) = (("IOPS of one", Metric::Iops), ("connections-1", "product"));
+            goals.push(ratio(&id, figure, "product", one, Some(Bound::AtLeast(OF_ONE_MIN))));
+        }
+        if connections > 1 {
+            let figure = ("fairness", Metric::Fairness);
+            let bound = Some(Bound::AtLeast(FAIRNESS_MIN));
+            let fairness = ratio(&id, figure, "product", (&id, "product"), bound);
+            goals.push(Goal { compare: Compare::Value, among: vec![], ..fairness });
+        }
+        Case {
+            id,
+            section: Section::Connections,
+            title: format!("{connections} x {depth}"),
+            sides: vec![Side::Exchange(connections, depth), Side::Connections(connections, depth)],
+            goals,
+        }
+    };
+    [(1, 1023), (16, 64), (128, 8), (1024, 1)].map(case).into()
+}
+
+fn tls() -> Vec<Case> {
+    let cases = [
+        ("tls-reads", "4 KiB reads, depth 128", load(Direction::Read, 4 * KIB, 128)),
+        ("tls-writes", "4 KiB writes, depth 128", load(Direction::Write, 4 * KIB, 128)),
+        ("tls-large-reads", "128 KiB reads, depth 32", load(Direction::Read, 128 * KIB, 32)),
+        ("tls-large-writes", "128 KiB writes, depth 32", load(Direction::Write, 128 * KIB, 32)),
+        ("tls-trip", "4 KiB reads, depth 1", load(Direction::Read, 4 * KIB, 1)),
+    ];
+    let case = |(id, title, load): (&str, &str, Load)| {
+        let least = Some(Bound::AtLeast(OF_LIMIT_MIN));
+        let of_limit = ratio(id, ("IOPS of the limit", Metric::Iops), "TLS", (id, "limit"), least);
+        let most = Some(Bound::AtMost(ADDED_US_MAX));
+        let added = ratio(id, ("us over plain", Metric::LatencyMean), "TLS", (id, "plain"), most);
+        let added = Goal { compare: Compare::Difference, ..added };
+        Case {
+            id: id.to_owned(),
+            section: Section::Tls,
+            title: title.to_owned(),
+            sides: vec![Side::Tls(load)],
+            goals: vec![if load.depth > 1 { of_limit } else { added }],
+        }
+    };
+    cases.map(case).into()
+}
+
+/// 180 k a second are some 30 % of what a lane can do.
+fn waiting() -> Vec<Case> {
+    let wait = |depth, rate| Wait { depth, rate, has_neighbour: false };
+    let cases = [
+        ("1", "depth 1", wait(1, None)),
+        ("8", "depth 8", wait(8, None)),
+        ("5k", "5 k a second", wait(128, Some(5e3))),
+        ("20k", "20 k a second", wait(128, Some(20e3))),
+        ("180k", "180 k a second", wait(128, Some(180e3))),
+        ("busy", "depth 1, busy neighbours", Wait { has_neighbour: true, ..wait(1, None) }),
+    ];
+    let case = |(id, title, wait): (&str, &str, Wait)| {
+        let id = format!("waiting-{id}");
+        let to = |what, metric, side, most| {
+            ratio(&id, (what, metric), "default", (&id, side), Some(Bound::AtMost(most)))
+        };
+        let is_closed = wait.rate.is_none();
+        let cpu_max = if is_closed { OF_SLEEPING_MAX } else { OF_SLEEPING_AT_RATE_MAX };
+        let mut goals = vec![to("CPU of sleeping", Metric::Cpu, "--no-spin", cpu_max)];
+        if is_closed && !wait.has_neighbour {
+            let mean = Metric::LatencyMean;
+            goals.insert(0, to("mean of the best", mean, "best", OF_BEST_MAX));
+            goals.push(to("mean of the polled floor", mean, "polled floor", OF_POLLED_MAX));
+        }
+        let (section, title) = (Section::Waiting, title.to_owned());
+        Case { id, section, title, sides: vec![Side::Waits(wait)], goals }
+    };
+    cases.map(case).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::Verdict;
+    use crate::runs::Index;
+    use crate::runs::tests::run;
+    use std::collections::HashSet;
 
     #[test]
-    fn every_goal_has_a_floor_to_compare_with() {
-        for row in rows() {
-            assert!(row.goals.is_empty() || row.floor_gather.is_some(), "{}", row.id);
+    fn identifiers_are_unique_and_goals_have_their_sides() {
+        let cases = cases();
+        let sides: HashSet<(&str, &str)> = cases
+            .iter()
+            .flat_map(|case| case.sides.iter().map(move |side| (case, side)))
+            .flat_map(|(case, side)| side.runs().into_iter().map(|run| (case.id.as_str(), run)))
+            .collect();
+        let count: usize = cases.iter().flat_map(|case| &case.sides).map(|s| s.runs().len()).sum();
+        assert_eq!(sides.len(), count);
+        for goal in cases.iter().flat_map(|case| &case.goals) {
+            for (case, side) in goal.among.iter().chain([&goal.of]) {
+                assert!(sides.contains(&(case.as_str(), side.as_str())), "{goal:?}");
+            }
         }
     }
 
     #[test]
-    fn identifiers_are_unique() {
-        let mut ids: Vec<_> = rows().into_iter().map(|row| row.id).collect();
-        ids.sort();
-        let count = ids.len();
-        ids.dedup();
-        assert_eq!(ids.len(), count);
-    }
-
-    #[test]
-    fn bounds_have_a_side() {
-        assert!(goal(Metric::Iops, 0.85).holds(0.9));
-        assert!(!goal(Metric::Iops, 0.85).holds(0.8));
-        assert!(goal(Metric::Latency, 1.15).holds(1.1));
-        assert!(!goal(Metric::Cpu, 1.25).holds(1.3));
+    fn comparisons_are_judged_by_the_median_of_the_rounds() {
+        let case = &throughput(Direction::Read, "reads")[2];
+        let runs = [
+            run(&(&case.id, "product"), &[75e3, 50e3, 100e3]),
+            run(&(&case.id, "floor"), &[100e3; 3]),
+        ];
+        let judged = case.goals[0].judged(&Index::new(&runs));
+        assert_eq!((judged.value, judged.verdict()), (Some(0.75), Some(Verdict::Missed)));
+        let judged = case.goals[0].judged(&Index::new(&[]));
+        assert_eq!((judged.value, judged.verdict()), (None, Some(Verdict::Missed)));
     }
 }

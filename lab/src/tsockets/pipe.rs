@@ -10,9 +10,9 @@ use std::mem;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
-/// Octets received before they are handled; more than four of the largest frames.
+/// Bytes received before they are handled; more than four of the largest frames.
 const INPUT_BYTES: usize = 320 << 10;
-/// Octets that may wait for TCP to take them.
+/// Bytes that may wait for TCP to take them.
 const WAITING_MAX: usize = 64 << 20;
 
 /// Frames that were not taken.
@@ -25,9 +25,9 @@ pub(super) struct Pipe {
     socket_number: Option<u16>,
     /// With room for Ethernet's header before the first frame; made when something comes.
     input: Vec<u8>,
-    /// What is in it that was not shown: from, to.
+    /// Limits of the bytes that were not shown yet: from, to.
     unread: (usize, usize),
-    /// Octets that the socket had no room for, from `waits_from` on.
+    /// Bytes that the socket had no room for, from `waits_from` on.
     waiting: Vec<u8>,
     waits_from: usize,
     is_connecting: bool,
@@ -66,7 +66,7 @@ impl Pipe {
         !self.is_connecting && self.waiting.is_empty()
     }
 
-    /// Whether its room to send is to be watched from now on, if that changes.
+    /// True or false when its room to send is to be watched, or no longer.
     pub(super) fn change_of_watch(&mut self) -> Option<bool> {
         let wanted = !self.is_calm();
         (mem::replace(&mut self.is_watched, wanted) != wanted).then_some(wanted)
@@ -179,7 +179,7 @@ impl Pipe {
         (end <= to).then_some((from, end, header.reply.get()))
     }
 
-    /// Whether a frame was received that was not shown.
+    /// True if a frame was received that was not shown.
     pub(super) fn has_frame(&self) -> bool {
         self.frame().is_some()
     }

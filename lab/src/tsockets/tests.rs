@@ -36,7 +36,7 @@ fn header(from: &Port, socket_number: u16) -> FrameHeader {
     }
 }
 
-/// Sends a frame of our own octets and payload.
+/// Sends a frame of our own bytes and payload.
 fn put(from: &mut Port, to: MacAddress, socket_number: u16, octets: &[u8], payload: &[u8]) {
     from.begin();
     from.octets(octets.len()).copy_from_slice(octets);

@@ -1,10 +1,9 @@
 //! CPU time of both ends during a run, from outside: what they use between two moments of the time that is
 //! measured, for each request of that time.
 
-use crate::cores::Idle;
+use crate::cores::Clocks;
 use crate::interrupt;
 use crate::measure::Measure;
-use crate::noise;
 use crate::process::Processes;
 use crate::procfs;
 use crate::product::Timing;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How often the time is looked at.
 pub(super) const PERIOD: Duration = Duration::from_millis(10);
-/// What starting takes at most; until then nothing is counted.
+/// Longest time of starting; until then nothing is counted.
 const START_SECONDS: f64 = 0.3;
 /// Before the end.
 const MARGIN_SECONDS: f64 = 0.1;
@@ -32,15 +31,14 @@ struct State {
     samples: Vec<Sample>,
 }
 
-/// What has been used until a moment.
+/// Usage until a moment.
 #[derive(Clone, Debug)]
 struct Sample {
     at: Instant,
     host_seconds: f64,
     target_seconds: f64,
     switches: f64,
-    busy_seconds: f64,
-    idle: Idle,
+    clocks: Clocks,
     user_and_kernel: [f64; 2],
 }
 
@@ -75,8 +73,7 @@ impl Sampler {
                 host_seconds: host.cpu_seconds,
                 target_seconds: target.cpu_seconds,
                 switches: host.switches + target.switches,
-                busy_seconds: noise::busy_seconds(),
-                idle: Idle::now(),
+                clocks: Clocks::now(),
                 user_and_kernel,
             });
         }
@@ -91,7 +88,7 @@ impl Sampler {
         let ios = (measure.iops * seconds).max(1.0);
         let host = last.host_seconds - first.host_seconds;
         let target = last.target_seconds - first.target_seconds;
-        let busy = last.busy_seconds - first.busy_seconds;
+        let busy = last.clocks.busy_seconds - first.clocks.busy_seconds;
         let [user, kernel] =
             [0, 1].map(|which| last.user_and_kernel[which] - first.user_and_kernel[which]);
         Measure {
@@ -99,14 +96,14 @@ impl Sampler {
             target_cpu_us_per_io: Some(target * 1e6 / ios),
             context_switches_per_io: Some((last.switches - first.switches) / ios),
             kernel_share: Some(kernel / (user + kernel).max(1e-9)),
-            cores_busy: first.idle.busy_until(&last.idle),
+            cores_busy: first.clocks.busy_until(&last.clocks),
             foreign_cores: ((busy - host - target) / seconds).max(0.0),
             ..measure
         }
     }
 }
 
-/// Of several processes together.
+/// Sums of several processes.
 fn user_and_kernel(processes: &[u32]) -> [f64; 2] {
     let each = processes.iter().filter_map(|&pid| procfs::user_and_kernel_seconds(pid).ok());
     each.fold([0.0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])

@@ -1,8 +1,8 @@
 //! PostgreSQL with pgbench: a cluster of our own on the device, run by an unprivileged user, with fsync.
 
-use super::{Said, Turn};
-use crate::apps::result::Measure;
+use super::Meter;
 use crate::command::{self, run as finish};
+use crate::measure::Measure;
 use crate::service::Service;
 use anyhow::{Context, ensure};
 use std::fs;
@@ -107,22 +107,22 @@ impl Installation {
 
 impl Server<'_> {
     /// Loads it for so long.
-    pub(in crate::apps) fn run(&self, reading: bool, turn: &Turn) -> anyhow::Result<Measure> {
+    pub(in crate::apps) fn run(&self, reading: bool, meter: &Meter) -> anyhow::Result<Measure> {
         let folder = &self.installation.folder;
         let prefix = folder.join("transactions");
         let line = format!(
             "pgbench -n {} -M prepared -c {CLIENTS} -j 2 -T {} -l --log-prefix={} {}",
             if reading { "-S" } else { "-b tpcb-like" },
-            turn.seconds,
+            meter.seconds,
             prefix.display(),
             self.installation.connection()
         );
-        let mut turn = turn.clone();
-        turn.parties.application.push(self.service.id());
-        let outcome = turn.metered(&mut self.installation.command(&line));
+        let mut meter = meter.clone();
+        meter.parties.application.push(self.service.id());
+        let outcome = meter.metered(&mut self.installation.command(&line));
         let logs = take_logs(folder)?;
-        let (printed, loads) = outcome?;
-        Ok(parse(&printed, &logs)?.with(loads))
+        let (printed, usage) = outcome?;
+        Ok(Measure { usage: Some(usage), ..parse(&printed, &logs)? })
     }
 }
 
@@ -141,7 +141,7 @@ fn take_logs(folder: &Path) -> anyhow::Result<String> {
 }
 
 /// The rate from what pgbench prints, latencies from its logs.
-fn parse(printed: &str, logs: &str) -> anyhow::Result<Said> {
+fn parse(printed: &str, logs: &str) -> anyhow::Result<Measure> {
     let tps = printed.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
     let tps = tps.context("pgbench gives no tps")?;
     let mut times: Vec<u32> =
@@ -149,11 +149,11 @@ fn parse(printed: &str, logs: &str) -> anyhow::Result<Said> {
     ensure!(!times.is_empty(), "pgbench has logged no transactions");
     times.sort_unstable();
     let percentile = |percent: usize| f64::from(times[(times.len() - 1) * percent / 100]);
-    Ok(Said {
-        operations_per_second: tps.parse().context("pgbench's tps")?,
-        bytes_per_second: None,
+    Ok(Measure {
+        iops: tps.parse().context("pgbench's tps")?,
         latency_us_p50: percentile(50),
         latency_us_p99: percentile(99),
+        ..Measure::default()
     })
 }
 
@@ -205,7 +205,7 @@ tps = 17421.035421 (without initial connection time)
         let logs: String =
             (1..=101).map(|n| format!("0 {n} {} 0 1763700000 {n}\n", 1000 - n)).collect();
         let said = parse(PRINTED, &logs).expect("complete");
-        assert_eq!(said.operations_per_second, 17421.035421);
+        assert_eq!(said.iops, 17421.035421);
         assert_eq!((said.latency_us_p50, said.latency_us_p99), (949.0, 998.0));
     }
 

@@ -1,9 +1,9 @@
 //! RocksDB's own db_bench. The data set is larger than the block cache and is read past the page cache,
 //! so that nearly every read of a key is a read of the device.
 
-use super::{Said, Turn};
-use crate::apps::result::Measure;
+use super::Meter;
 use crate::command::{self, run as finish};
+use crate::measure::Measure;
 use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const OPTIONS: &str = "--key_size=16 --value_size=1000 --compression_type=none -
 /// Past the page cache.
 const DIRECT: &str = "--use_direct_reads=true --use_direct_io_for_flush_and_compaction=true";
 const THREADS: usize = 4;
-/// What the writer writes: enough for flushes and compactions.
+/// Rate of the writer: enough for flushes and compactions.
 const WRITE_BYTES_PER_SECOND: usize = 8 << 20;
 const CREATE: Duration = Duration::from_secs(60);
 
@@ -33,7 +33,7 @@ pub(in crate::apps) fn create(folder: &Path) -> anyhow::Result<()> {
 pub(in crate::apps) fn run(
     folder: &Path,
     writing: bool,
-    turn: &Turn,
+    meter: &Meter,
     seed: usize,
 ) -> anyhow::Result<Measure> {
     let name = if writing { "readwhilewriting" } else { "readrandom" };
@@ -42,14 +42,14 @@ pub(in crate::apps) fn run(
          --threads={THREADS} --duration={} --seed={seed} --histogram=true \
          --benchmark_write_rate_limit={WRITE_BYTES_PER_SECOND} {OPTIONS} {DIRECT}",
         folder.display(),
-        turn.seconds
+        meter.seconds
     );
-    let (printed, loads) = turn.metered(&mut command::words(&line))?;
-    Ok(parse(&printed, name)?.with(loads))
+    let (printed, usage) = meter.metered(&mut command::words(&line))?;
+    Ok(Measure { usage: Some(usage), ..parse(&printed, name)? })
 }
 
 /// Reads its summary line and the histogram of reads.
-fn parse(printed: &str, name: &str) -> anyhow::Result<Said> {
+fn parse(printed: &str, name: &str) -> anyhow::Result<Measure> {
     let line = printed.lines().find(|line| line.starts_with(name) && line.contains(" ops/sec"));
     let line = line.with_context(|| format!("db_bench says nothing of {name}"))?;
     let before = |unit: &str| {
@@ -64,11 +64,11 @@ fn parse(printed: &str, name: &str) -> anyhow::Result<Said> {
         words.find(|word| *word == name)?;
         words.next()?.parse::<f64>().ok()
     };
-    Ok(Said {
-        operations_per_second: before("ops/sec").context("no ops/sec")?,
-        bytes_per_second: None,
+    Ok(Measure {
+        iops: before("ops/sec").context("no ops/sec")?,
         latency_us_p50: percentile("P50:").context("no P50")?,
         latency_us_p99: percentile("P99:").context("no P99")?,
+        ..Measure::default()
     })
 }
 
@@ -95,7 +95,7 @@ Percentiles: P50: 74.22 P75: 95.10 P99: 171.33 P99.9: 402.50 P99.99: 1501.00
     #[test]
     fn its_summary_is_read() {
         let said = parse(PRINTED, "readrandom").expect("complete");
-        assert_eq!(said.operations_per_second, 49863.0);
+        assert_eq!(said.iops, 49863.0);
         assert_eq!((said.latency_us_p50, said.latency_us_p99), (74.22, 171.33));
     }
 

@@ -1,8 +1,8 @@
 //! Sequential scans of many files, each read whole and in order through the page cache, as full-text
 //! indexers do. A file's pages are dropped when it is read, so that all are always read from the device.
 
-use super::{Said, Turn};
-use crate::apps::result::Measure;
+use super::Meter;
+use crate::measure::Measure;
 use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ const KIB: usize = 1024;
 /// Sizes, in turn.
 const SIZES: [usize; 5] = [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB];
 const FILES: usize = 400;
-/// What one call asks for.
+/// Bytes of one call.
 const READ: usize = 64 * KIB;
 
 /// Reads files by threads for a time; prints JSON.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     seconds: u32,
 }
 
-/// What it prints.
+/// The report of a scan.
 #[derive(Debug, Serialize, Deserialize)]
 struct Scanned {
     files: u64,
@@ -54,22 +54,27 @@ pub(in crate::apps) fn create(folder: &Path, pattern: &Path) -> anyhow::Result<(
 }
 
 /// Scans in a process of its own.
-pub(in crate::apps) fn run(folder: &Path, threads: usize, turn: &Turn) -> anyhow::Result<Measure> {
+pub(in crate::apps) fn run(
+    folder: &Path,
+    threads: usize,
+    meter: &Meter,
+) -> anyhow::Result<Measure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("scan").arg(folder);
-    command.args(["--threads", &threads.to_string(), "--seconds", &turn.seconds.to_string()]);
-    let (printed, loads) = turn.metered(&mut command)?;
-    Ok(parse(&printed)?.with(loads))
+    command.args(["--threads", &threads.to_string(), "--seconds", &meter.seconds.to_string()]);
+    let (printed, usage) = meter.metered(&mut command)?;
+    Ok(Measure { usage: Some(usage), ..parse(&printed)? })
 }
 
-fn parse(printed: &str) -> anyhow::Result<Said> {
+fn parse(printed: &str) -> anyhow::Result<Measure> {
     let scanned: Scanned = serde_json::from_str(printed).context("a scan's JSON")?;
     ensure!(scanned.seconds > 0.0 && scanned.files > 0, "nothing was read");
-    Ok(Said {
-        operations_per_second: scanned.files as f64 / scanned.seconds,
-        bytes_per_second: Some(scanned.bytes as f64 / scanned.seconds),
+    Ok(Measure {
+        iops: scanned.files as f64 / scanned.seconds,
+        bytes_per_second: scanned.bytes as f64 / scanned.seconds,
         latency_us_p50: scanned.latency_us_p50,
         latency_us_p99: scanned.latency_us_p99,
+        ..Measure::default()
     })
 }
 
@@ -109,10 +114,10 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a thread has read.
+/// Files and bytes that a thread has read.
 struct Tally {
     bytes: u64,
-    /// Of whole files.
+    /// Times of whole files.
     latency_ns: Histogram<u64>,
 }
 
@@ -171,8 +176,8 @@ mod tests {
         let printed = r#"{"files":4000,"bytes":1600000000,"seconds":2.0,"latency_us_p50":410.5,
             "latency_us_p99":1900.25}"#;
         let said = parse(printed).expect("complete");
-        assert_eq!(said.operations_per_second, 2000.0);
-        assert_eq!(said.bytes_per_second, Some(8e8));
+        assert_eq!(said.iops, 2000.0);
+        assert_eq!(said.bytes_per_second, 8e8);
         assert_eq!(said.latency_us_p99, 1900.25);
         assert!(parse("").is_err());
         assert!(parse(&printed.replace("4000", "0")).is_err());

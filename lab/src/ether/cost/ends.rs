@@ -249,7 +249,7 @@ impl Target {
         command.context("a frame without a command")
     }
 
-    /// What a namespace in memory does, and the completion.
+    /// Executes the command as a namespace in memory does, and completes it.
     pub(super) fn answer(&mut self, command: Command, reads: bool) {
         let at = Instant(now());
         self.place = place(command.number);

@@ -3,11 +3,12 @@
 
 mod small;
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    AUTO, Bar, Claim, Extent, Figure, Kind, LARGE, Limit, Pair, Panel, Pick, Point, Side, Test,
-    XAxis,
+    AUTO, Claim, Figure, Kind, LARGE, Pair, Panel, Pick, Point, Side, Test, XAxis,
 };
+use crate::judge::{Bound, Goal, Rule};
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{KIB, Load, Mode, Over, Setup, Wire};
 
 /// The product over frames.
@@ -23,7 +24,7 @@ pub(super) fn figures(extent: Extent) -> Vec<Figure> {
     figures
 }
 
-/// What is shown side by side at every load.
+/// Sides at every load.
 fn contestants() -> [(&'static str, Side); 4] {
     [
         ("ether", Side::Product(ETHER)),
@@ -49,10 +50,7 @@ fn links(extent: Extent) -> Figure {
         let title = format!("128 KiB random {}, {kind}", name(share));
         let panel = Panel::new(title, XAxis::Ticks("links"));
         let panel = counts.iter().fold(panel, |panel, &n| {
-            let load = large(share, wire(n));
-            contestants()[..sides]
-                .iter()
-                .fold(panel, |panel, &(series, side)| panel.cell(series, n, Point { load, side }))
+            panel.sides(n, large(share, wire(n)), &contestants()[..sides])
         });
         let panel = panel.chart(Metric::Bandwidth, Kind::Lines).chart(Metric::Cpu, Kind::Lines);
         panel.chart(Metric::BusiestCore, Kind::Lines)
@@ -85,7 +83,7 @@ fn links(extent: Extent) -> Figure {
             ),
             nbd(&shaped),
         ],
-        bars: shaped_bars(&shaped),
+        goals: shaped_goals(&shaped),
         why: "Where a link is not filled both cores are busy nearly all the time: they have to shape and pass on the \
               frames of all links besides.",
         tabled: &[Metric::Bandwidth, Metric::LinkUse, Metric::BusiestCore],
@@ -94,18 +92,20 @@ fn links(extent: Extent) -> Figure {
 }
 
 /// Links that are full stay full as their number grows.
-fn shaped_bars(counts: &[usize]) -> Vec<Bar> {
+fn shaped_goals(counts: &[usize]) -> Vec<Goal<Point>> {
     let one = |share| Point::new(large(share, Wire::gigabit(1)), ETHER);
-    let bar = |share, n: usize| Bar {
+    let goal = |share, n: usize| Goal {
         row: format!("{n} links"),
         column: name(share).to_owned(),
         metric: Metric::Bandwidth,
         of: Point::new(large(share, Wire::gigabit(n)), ETHER),
         among: vec![one(share)],
-        limit: Limit::Min(0.95 * n as f64),
+        compare: Compare::Ratio,
+        bound: Some(Bound::AtLeast(0.95 * n as f64)),
+        rule: Rule::Interval,
     };
     let more = counts.iter().filter(|&&n| n > 1);
-    more.flat_map(|&n| [bar(100, n), bar(0, n)]).collect()
+    more.flat_map(|&n| [goal(100, n), goal(0, n)]).collect()
 }
 
 fn scaling(counts: &[usize], text: &'static str) -> Claim {
@@ -120,7 +120,8 @@ fn scaling(counts: &[usize], text: &'static str) -> Claim {
         test: Test::Everywhere {
             metric: Metric::Bandwidth,
             pairs: vec![pair(100), pair(0)],
-            limit: Limit::Min(0.95 * last as f64),
+            compare: Compare::Ratio,
+            bound: Bound::AtLeast(0.95 * last as f64),
         },
         why: "Each frame takes the link on which it will be done first, so all are full at once; links of \
               1 Gbit/s are far from what a core can do.",
@@ -172,11 +173,8 @@ fn receivers(extent: Extent) -> Figure {
     let with = |reactors| Setup { reactors, ..ETHER };
     let panel = Panel::new("128 KiB random writes, as fast as the machine", XAxis::Ticks("links"));
     let panel = counts.iter().fold(panel, |panel, &n| {
-        [1, 2].into_iter().fold(panel, |panel, threads| {
-            let several = if threads == 1 { "" } else { "s" };
-            let series = format!("{threads} receive thread{several}");
-            panel.cell(series, n, Point::new(load(n), with(threads)))
-        })
+        let sides = [("1 receive thread", with(1)), ("2 receive threads", with(2))];
+        panel.sides(n, load(n), &sides)
     });
     let pairs = counts.iter().map(|&n| Pair::at(load(n), with(2), with(1))).collect();
     Figure {
@@ -190,7 +188,12 @@ fn receivers(extent: Extent) -> Figure {
         claims: vec![Claim {
             text: "one receive thread serves about two NICs: more links want more threads",
             published: "2 NICs",
-            test: Test::Everywhere { metric: Metric::Bandwidth, pairs, limit: Limit::Min(1.0) },
+            test: Test::Everywhere {
+                metric: Metric::Bandwidth,
+                pairs,
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(1.0),
+            },
             why: "A veth pair's receiver works in the sender's system call: with both cores busy on one link there \
                   is no third one for another thread.",
         }],
@@ -209,8 +212,7 @@ fn modes(extent: Extent) -> Figure {
         let title = format!("{} KiB random {}, one link", bs / KIB, name(share));
         let panel = Panel::new(title, XAxis::Ticks("threads"));
         let panel = threads.iter().fold(panel, |panel, &n| {
-            let panel = panel.cell("inline", n, Point::new(load(share, bs, n), ETHER));
-            panel.cell("queue", n, Point::new(load(share, bs, n), queue))
+            panel.sides(n, load(share, bs, n), &[("inline", ETHER), ("queue", queue)])
         });
         let y = if bs == 4 * KIB { Metric::Iops } else { Metric::Bandwidth };
         panel.chart(y, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)

@@ -1,12 +1,14 @@
-//! What the project wants to reach: `auto`, which has no parameters, against the best fixed policy at
+//! The goals of the project: `auto`, which has no parameters, against the best fixed policy at
 //! every point.
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    ALL, AUTO, Bar, Extent, FIXED, Figure, I10, Kind, LARGE, Limit, NONE, PINOF, Panel, Point,
-    STORES, Side, TYCHE, XAxis,
+    ALL, AUTO, FIXED, Figure, I10, Kind, LARGE, NONE, PINOF, Panel, Point, STORES, Side, TYCHE,
+    XAxis,
 };
 use crate::floor::Direction;
+use crate::judge::{Bound, Goal, Rule};
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{Class, KIB, Load, StoreKind, Stream, size};
 
 const SOURCE: &str = "our goals";
@@ -56,15 +58,23 @@ fn against(
     metric: Metric,
     load: Load,
     among: &[Point],
-    limit: Limit,
-) -> Bar {
-    let (row, column) = (row.to_string(), column.to_string());
-    Bar { row, column, metric, of: Point::new(load, AUTO), among: among.to_vec(), limit }
+    bound: Bound,
+) -> Goal<Point> {
+    Goal {
+        row: row.to_string(),
+        column: column.to_string(),
+        metric,
+        compare: Compare::Ratio,
+        of: Point::new(load, AUTO),
+        among: among.to_vec(),
+        bound: Some(bound),
+        rule: Rule::Interval,
+    }
 }
 
 fn depth(extent: Extent) -> Figure {
     let mut panels = Vec::new();
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for store in STORES {
         for share in MIXES {
             let depths = depths(extent, store, share);
@@ -77,11 +87,12 @@ fn depth(extent: Extent) -> Figure {
                 let load = Load::small(share, depth).on(store);
                 panel = panel.loads(depth, load, &ALL);
                 let best = FIXED.map(|setup| Point::new(load, setup));
-                for (metric, limit) in
-                    [(Metric::Iops, Limit::Min(0.97)), (Metric::LatencyP99, Limit::Max(1.05))]
-                {
+                for (metric, bound) in [
+                    (Metric::Iops, Bound::AtLeast(0.97)),
+                    (Metric::LatencyP99, Bound::AtMost(1.05)),
+                ] {
                     let place = (format!("depth {depth}"), place(store, share));
-                    bars.push(against(place, metric, load, &best, limit));
+                    goals.push(against(place, metric, load, &best, bound));
                 }
             }
             let panel = panel.chart(Metric::Iops, Kind::LogLines);
@@ -96,7 +107,7 @@ fn depth(extent: Extent) -> Figure {
         how: "A closed loop over one lane. The best of the six is chosen at each point by its \
               median, so chance is on its side: the best of six equals is ahead of their mean.",
         panels,
-        bars,
+        goals,
         why: "On memory most of what is beyond its bar is within the spread of equals: under the \
               six there is always one whose median is lucky by a few percent, and p99 is set \
               by stalls of this virtual machine (rounds of one point differ by factors). At \
@@ -118,7 +129,7 @@ fn lanes(extent: Extent) -> Figure {
     let lanes = extent.pick(&LANES, &[128]);
     let depths = extent.pick(&LANES_DEPTHS, &[8]);
     let mut panels = Vec::new();
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for depth in depths {
         let title = format!("4 KiB random reads, {depth} in flight on each lane, memory");
         let mut panel = Panel::new(title, XAxis::Ticks("lanes"));
@@ -127,7 +138,7 @@ fn lanes(extent: Extent) -> Figure {
             panel = panel.loads(lanes, load, &ALL);
             let best = FIXED.map(|setup| Point::new(load, setup));
             let place = (format!("{lanes} lanes"), format!("{depth} on each"));
-            bars.push(against(place, Metric::Iops, load, &best, Limit::Min(0.97)));
+            goals.push(against(place, Metric::Iops, load, &best, Bound::AtLeast(0.97)));
         }
         let panel = panel.chart(Metric::Iops, Kind::LogLines);
         panels.push(panel.chart(Metric::LatencyP99, Kind::LogLines));
@@ -140,7 +151,7 @@ fn lanes(extent: Extent) -> Figure {
         how: "A closed loop over lanes that all end on one core at each side. The best of the six \
               is chosen at each point by its median, so chance is on its side.",
         panels,
-        bars,
+        goals,
         why: "From 128 in flight over all lanes on auto sends what none does, request for request, \
               and so it does with one request on each lane: what is missed there is the spread of \
               the rounds. Two lanes with two requests are not explained.",
@@ -150,7 +161,7 @@ fn lanes(extent: Extent) -> Figure {
 
 fn one(extent: Extent) -> Figure {
     let mut panel = Panel::new("4 KiB, depth 1", XAxis::Ticks("load"));
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for store in STORES {
         for share in MIXES {
             if depths(extent, store, share).is_empty() {
@@ -159,9 +170,9 @@ fn one(extent: Extent) -> Figure {
             let load = Load::small(share, 1).on(store);
             panel = panel.loads(place(store, share), load, &[NONE, I10, AUTO]);
             let none = [Point::new(load, NONE)];
-            let limit = Limit::Max(1.02);
+            let bound = Bound::AtMost(1.02);
             let place = ("depth 1", place(store, share));
-            bars.push(against(place, Metric::LatencyMean, load, &none, limit));
+            goals.push(against(place, Metric::LatencyMean, load, &none, bound));
         }
     }
     Figure {
@@ -171,7 +182,7 @@ fn one(extent: Extent) -> Figure {
         question: "Is a lone request as fast as without batching?",
         how: "The points of depth 1 above: the mean latency against none's.",
         panels: vec![panel.chart(Metric::LatencyMean, Kind::Bars)],
-        bars,
+        goals,
         ..Figure::default()
     }
 }
@@ -180,7 +191,7 @@ fn open(extent: Extent) -> Figure {
     let stores = extent.pick(&STORES, &[StoreKind::Memory]);
     let steps = extent.pick(&[10, 30, 50, 70, 90], &[10, 50, 90]);
     let mut panels = Vec::new();
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for store in stores {
         let title = format!("4 KiB random reads at a given rate, {}", store.name());
         let mut panel = Panel::new(title, XAxis::Ticks("of the peak rate"));
@@ -189,8 +200,9 @@ fn open(extent: Extent) -> Figure {
             panel = panel.loads(format!("{percent} %"), load, &[NONE, I10, AUTO]);
             let (i10, none) = ([Point::new(load, I10)], [Point::new(load, NONE)]);
             let place = || (format!("{percent} % of the peak"), store.name());
-            bars.push(against(place(), Metric::Cpu, load, &i10, Limit::Max(1.0)));
-            bars.push(against(place(), Metric::LatencyP99, load, &none, Limit::Above(20.0)));
+            goals.push(against(place(), Metric::Cpu, load, &i10, Bound::AtMost(1.0)));
+            let p99 = against(place(), Metric::LatencyP99, load, &none, Bound::AtMost(20.0));
+            goals.push(Goal { compare: Compare::Difference, ..p99 });
         }
         panels
             .push(panel.chart(Metric::Cpu, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines));
@@ -203,7 +215,7 @@ fn open(extent: Extent) -> Figure {
         how: "The load-latency curve's points: requests at a fixed rate, a share of what the \
               slowest of none, i10 and auto does in a closed loop at depth 128.",
         panels,
-        bars,
+        goals,
         why: "i10 is cheaper because it waits: at a tenth of the peak its caravans carry 6 \
               requests where auto's carry one, at twice the median latency. Holding requests \
               for 20 us was tried and saved a tenth of the CPU at most (docs/internals/auto.md). At \
@@ -217,7 +229,7 @@ fn open(extent: Extent) -> Figure {
 
 fn floor() -> Figure {
     let mut panel = Panel::new("4 KiB random, depth 128, memory", XAxis::Ticks("load"));
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for share in [100, 0] {
         let load = Load::small(share, 128);
         let floor = Point { load, side: Side::Floor(128) };
@@ -226,19 +238,19 @@ fn floor() -> Figure {
             mix_name(share),
             floor,
         );
-        bars.push(against(
+        goals.push(against(
             (mix_name(share), "floor"),
             Metric::Iops,
             load,
             &[floor],
-            Limit::Min(0.9),
+            Bound::AtLeast(0.9),
         ));
-        bars.push(against(
+        goals.push(against(
             (mix_name(share), "floor"),
             Metric::Cpu,
             load,
             &[floor],
-            Limit::Max(1.2),
+            Bound::AtMost(1.2),
         ));
     }
     Figure {
@@ -249,7 +261,7 @@ fn floor() -> Figure {
         how: "The floor moves the same bytes over one bare socket, up to 128 messages a send, \
               tuned as well as the product, in the same minutes.",
         panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
-        bars,
+        goals,
         why: "Reads: the target's core is the bottleneck and never idle. Of it a profile (perf, \
               cpu-clock) has 33 % in copies into socket buffers, 13 % in waking up the host's core, \
               and 20 % in the program, a third of that for asking ahead for the blocks; the host idles \
@@ -262,17 +274,17 @@ fn floor() -> Figure {
 fn writes(extent: Extent) -> Figure {
     let sizes = extent.pick(&[32, 64, 128, 512], &[32, 128]);
     let mut panel = Panel::new("random writes, depth 32, memory", XAxis::Ticks("bytes a request"));
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for kib in sizes {
         let load = Load::new(0, kib * KIB, 32);
         panel = panel.loads(size(load.bs), load, &[NONE, I10, PINOF, AUTO]);
         let none = [Point::new(load, NONE)];
-        bars.push(against(
+        goals.push(against(
             (size(load.bs), "none"),
             Metric::LatencyP99,
             load,
             &none,
-            Limit::Max(1.05),
+            Bound::AtMost(1.05),
         ));
     }
     Figure {
@@ -285,7 +297,7 @@ fn writes(extent: Extent) -> Figure {
         panels: vec![
             panel.chart(Metric::LatencyP99, Kind::LogLines).chart(Metric::Bandwidth, Kind::Lines),
         ],
-        bars,
+        goals,
         why: "128 KiB: one of five rounds had a stall of 3 ms; the medians of p50 and of \
               bandwidth are those of none.",
         ..Figure::default()
@@ -307,9 +319,9 @@ fn mixed(extent: Extent) -> Figure {
         panels: vec![
             panel.chart(Metric::LatencyP99, Kind::Bars).chart(Metric::BandwidthTotal, Kind::Bars),
         ],
-        bars: vec![
-            against(("reads", "i10"), Metric::LatencyP99, load, &i10, Limit::Max(0.5)),
-            against(("both", "i10"), Metric::BandwidthTotal, load, &i10, Limit::Min(1.0)),
+        goals: vec![
+            against(("reads", "i10"), Metric::LatencyP99, load, &i10, Bound::AtMost(0.5)),
+            against(("both", "i10"), Metric::BandwidthTotal, load, &i10, Bound::AtLeast(1.0)),
         ],
         why: "A read waits while a 128 KiB write is sent or received before it: 8 such \
               writes are a megabyte on the way. Priority within the lane brings it down to \
@@ -323,7 +335,7 @@ fn class(extent: Extent) -> Figure {
     let setups = extent.pick(&[NONE, I10, AUTO], &[I10, AUTO]);
     let stores = extent.pick(&STORES, &[StoreKind::Memory]);
     let mut panels = Vec::new();
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for store in stores {
         let critical = Load { class: Some(Class::Latency), ..Load::small(100, 1).on(store) };
         let bulk = Load { class: Some(Class::Bulk), ..Load::small(100, 128).on(store) };
@@ -340,19 +352,19 @@ fn class(extent: Extent) -> Figure {
             let load = beside(own_lane);
             panel = panel.loads(format!("both, {lane}"), load, &setups);
             let place = |what: &str| (format!("{what}, {lane}"), store.name());
-            bars.push(against(
+            goals.push(against(
                 place("critical against alone"),
                 Metric::LatencyP99,
                 load,
                 &alone,
-                Limit::Max(bound),
+                Bound::AtMost(bound),
             ));
-            bars.push(against(
+            goals.push(against(
                 place("bulk against alone"),
                 Metric::BulkIops,
                 load,
                 &[bulk],
-                Limit::Min(0.9),
+                Bound::AtLeast(0.9),
             ));
         }
         panels
@@ -366,7 +378,7 @@ fn class(extent: Extent) -> Figure {
         how: "One latency-critical request at a time beside 128 bulk ones, both from the same \
               core, over one lane or a lane each; and either of them alone.",
         panels,
-        bars,
+        goals,
         why: "Both loads share one core a side, and each critical request is answered at the full \
               cost of a wake-up (lab/JOURNAL.md, express connections).",
         ..Figure::default()
@@ -375,12 +387,13 @@ fn class(extent: Extent) -> Figure {
 
 fn steps(extent: Extent) -> Figure {
     let mut panel = Panel::new("4 KiB random reads, depth 1 to 128 and back", XAxis::Ticks("load"));
-    let mut bars = Vec::new();
+    let mut goals = Vec::new();
     for store in extent.pick(&STORES, &[StoreKind::Memory]) {
         let load = Load { steps: true, ..Load::small(100, 128).on(store) };
         panel = panel.loads(store.name(), load, &[NONE, I10, AUTO]);
         let place = ("depth 1 to 128 and back", store.name());
-        bars.push(against(place, Metric::Settle, load, &[], Limit::AtMost(10.0)));
+        let settle = against(place, Metric::Settle, load, &[], Bound::AtMost(10.0));
+        goals.push(Goal { compare: Compare::Value, ..settle });
     }
     Figure {
         id: "goals-steps",
@@ -390,7 +403,7 @@ fn steps(extent: Extent) -> Figure {
         how: "The depth goes from 1 to 128 or back every 50 ms; told is the median time from a step until a \
               millisecond reaches 95 % of the steady state that follows.",
         panels: vec![panel.chart(Metric::Settle, Kind::Bars)],
-        bars,
+        goals,
         ..Figure::default()
     }
 }
@@ -401,12 +414,12 @@ mod tests {
 
     #[test]
     fn the_ladder_is_complete() {
-        let bars = depth(Extent::Full).bars;
-        assert_eq!(bars.len(), 2 * 3 * 9 * 2);
-        assert!(bars.iter().all(|bar| bar.among.len() == 6));
-        assert_eq!(lanes(Extent::Full).bars.len(), 7 * 5);
-        assert_eq!(one(Extent::Full).bars.len(), 6);
-        assert_eq!(open(Extent::Full).bars.len(), 2 * 5 * 2);
-        assert_eq!(class(Extent::Full).bars.len(), 2 * 2 * 2);
+        let goals = depth(Extent::Full).goals;
+        assert_eq!(goals.len(), 2 * 3 * 9 * 2);
+        assert!(goals.iter().all(|goal| goal.among.len() == 6));
+        assert_eq!(lanes(Extent::Full).goals.len(), 7 * 5);
+        assert_eq!(one(Extent::Full).goals.len(), 6);
+        assert_eq!(open(Extent::Full).goals.len(), 2 * 5 * 2);
+        assert_eq!(class(Extent::Full).goals.len(), 2 * 2 * 2);
     }
 }

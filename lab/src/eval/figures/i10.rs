@@ -1,10 +1,12 @@
 //! i10 (NSDI 2020), and its later I/O-scheduler version.
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    ALL, AUTO, Claim, Extent, Figure, I10, Kind, Limit, MAIN, NONE, PINOF, Pair, Panel, Part, Pick,
-    Point, TYCHE, Test, UNBATCHED, XAxis,
+    ALL, AUTO, Claim, Figure, I10, Kind, MAIN, NONE, PINOF, Pair, Panel, Part, Pick, Point, TYCHE,
+    Test, UNBATCHED, XAxis,
 };
+use crate::judge::Bound;
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{KIB, Load, Setup, StoreKind};
 
 /// Requests in flight on the core, as published.
@@ -99,7 +101,8 @@ fn load_latency_claims(low: Load) -> Vec<Claim> {
             test: Test::Everywhere {
                 metric: Metric::Iops,
                 pairs: vec![Pair::at(READS, AUTO, I10)],
-                limit: Limit::Min(0.95),
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(0.95),
             },
             why: "auto stands for the adaptive scheduler. It has no fixed limit of 16 requests, \
                       so it can also be ahead.",
@@ -110,7 +113,8 @@ fn load_latency_claims(low: Load) -> Vec<Claim> {
             test: Test::Everywhere {
                 metric: Metric::LatencyMean,
                 pairs: vec![Pair::at(Load::small(100, 1), AUTO, NONE)],
-                limit: Limit::Max(1.05),
+                compare: Compare::Ratio,
+                bound: Bound::AtMost(1.05),
             },
             why: "At depth 1 nothing else can arrive before the completion, and auto sees that.",
         },
@@ -128,7 +132,8 @@ fn read_share(extent: Extent) -> Figure {
     let everywhere = |to| Test::Everywhere {
         metric: Metric::Iops,
         pairs: Pair::over(loads.clone(), I10, to),
-        limit: Limit::Min(0.97),
+        compare: Compare::Ratio,
+        bound: Bound::AtLeast(0.97),
     };
     Figure {
         id: "i10-fig8",
@@ -191,7 +196,8 @@ fn many_targets(extent: Extent) -> Figure {
                 pairs: many
                     .map(|n| Pair { of: Point::new(over(n), I10), to: Point::new(READS, I10) })
                     .collect(),
-                limit: Limit::Min(0.9),
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(0.9),
             },
             why: "There, more targets bring more machines; here one core serves all of them, and \
                   with 128/N requests a lane the caravans shrink, less with i10's delay than \

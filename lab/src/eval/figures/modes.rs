@@ -1,9 +1,9 @@
 //! Tyche's two ways to send: the thread whose request it is, or another one.
 
-use crate::eval::metric::Metric;
-use crate::eval::plan::{
-    AUTO, Bar, Claim, Extent, Figure, Kind, Limit, Pair, Panel, Pick, Point, Test, XAxis,
-};
+use crate::eval::plan::{AUTO, Claim, Figure, Kind, Pair, Panel, Pick, Point, Test, XAxis};
+use crate::judge::{Bound, Goal, Rule};
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{KIB, Load, Mode, Setup, size};
 
 const SMALL: usize = 4 * KIB;
@@ -32,8 +32,7 @@ fn panel(extent: Extent, share: u8, bs: usize) -> Panel {
     let title = format!("{} random {what}, memory", size(bs));
     let panel = Panel::new(title, XAxis::Ticks("threads"));
     let panel = loads(extent, share, bs).fold(panel, |panel, (n, load)| {
-        let panel = panel.cell("inline", n, Point::new(load, INLINE));
-        let panel = panel.cell("queue", n, Point::new(load, QUEUE));
+        let panel = panel.sides(n, load, &[("inline", INLINE), ("queue", QUEUE)]);
         match bs {
             // The points of the ladder of depths.
             SMALL => panel.cell("front", n, Point::new(Load::small(share, n), AUTO)),
@@ -81,21 +80,23 @@ fn claims(extent: Extent) -> Vec<Claim> {
     ]
 }
 
-/// What inline mode may cost in wake-ups of the host.
-fn bars() -> Vec<Bar> {
-    let bar = |row: &str, share, load, most| Bar {
+/// Limits of the host's wake-ups in inline mode.
+fn goals() -> Vec<Goal<Point>> {
+    let goal = |row: &str, share, load, most| Goal {
         row: row.to_owned(),
         column: if share == 100 { "reads" } else { "writes" }.to_owned(),
         metric: Metric::HostWakeUps,
         of: Point::new(load, INLINE),
         among: vec![],
-        limit: Limit::AtMost(most),
+        compare: Compare::Value,
+        bound: Some(Bound::AtMost(most)),
+        rule: Rule::Interval,
     };
     let of = |share| {
         [
-            bar("front, depth 128", share, Load::small(share, 128), 0.05),
-            bar("front, depth 1", share, Load::small(share, 1), 1.01),
-            bar("1 thread", share, Load::of_threads(share, SMALL, 1), 1.01),
+            goal("front, depth 128", share, Load::small(share, 128), 0.05),
+            goal("front, depth 1", share, Load::small(share, 1), 1.01),
+            goal("1 thread", share, Load::of_threads(share, SMALL, 1), 1.01),
         ]
     };
     [100, 0].into_iter().flat_map(of).collect()
@@ -115,7 +116,7 @@ fn figure(extent: Extent) -> Figure {
               the host's wake-ups (voluntary context switches) for each request in inline mode.",
         panels: kinds.map(|(share, bs)| panel(extent, share, bs)).to_vec(),
         claims: claims(extent),
-        bars: bars(),
+        goals: goals(),
         tabled: &[Metric::Iops, Metric::LatencyP99, Metric::Cpu, Metric::HostWakeUps],
         ..Figure::default()
     }

@@ -1,11 +1,12 @@
 //! PINoF (2022).
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    ALL, AUTO, Claim, Extent, Figure, I10, Kind, LARGE, NONE, PINOF, PINOF_FLAT, Pair, Panel, Pick,
-    STORES, Test, UNBATCHED, XAxis,
+    ALL, AUTO, Claim, Figure, I10, Kind, LARGE, NONE, PINOF, PINOF_FLAT, Pair, Panel, Pick, STORES,
+    Test, UNBATCHED, XAxis,
 };
 use crate::floor::Direction;
+use crate::metric::Metric;
+use crate::runs::Extent;
 use crate::workload::{Class, KIB, Load, Setup, StoreKind, Stream, size};
 
 const DEPTH: usize = 128;

@@ -1,10 +1,11 @@
 //! The sweeps of the i10 technical report.
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    AUTO, Claim, Extent, Figure, I10, Kind, Limit, MAIN, NONE, Pair, Panel, Point, Test, UNBATCHED,
-    XAxis,
+    AUTO, Claim, Figure, I10, Kind, MAIN, NONE, Pair, Panel, Point, Test, UNBATCHED, XAxis,
 };
+use crate::judge::Bound;
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{KIB, Load, Setup, size};
 
 const SOURCE: &str = "i10 technical report";
@@ -25,10 +26,7 @@ fn aggregation(extent: Extent) -> Figure {
     let panel = Panel::new("4 KiB random reads, depth 128, memory", XAxis::Ticks("requests"));
     let panel = sizes.iter().fold(panel, |panel, &n| {
         let panel = panel.cell("i10", n, Point::new(READS, caravans(n)));
-        [NONE, AUTO].into_iter().fold(panel, |panel, setup| {
-            let point = Point::new(READS, setup);
-            panel.cell(point.side, n, point)
-        })
+        panel.loads(n, READS, &[NONE, AUTO])
     });
     Figure {
         id: "sweep-aggregation",
@@ -49,7 +47,8 @@ fn aggregation(extent: Extent) -> Figure {
             test: Test::Everywhere {
                 metric: Metric::Iops,
                 pairs: vec![Pair::at(READS, caravans(16), caravans(64))],
-                limit: Limit::Min(0.9),
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(0.9),
             },
             why: "The cost of a send is spread over its requests; in user space what remains for \
                   each request is so little that spreading it further still pays.",
@@ -71,10 +70,7 @@ fn timer(extent: Extent) -> Figure {
         let panel = Panel::new(title, XAxis::Ticks("delay, us"));
         let panel = delays.iter().fold(panel, |panel, &us| {
             let panel = panel.cell("i10", us, Point::new(load, delayed(us)));
-            [NONE, AUTO].into_iter().fold(panel, |panel, setup| {
-                let point = Point::new(load, setup);
-                panel.cell(point.side, us, point)
-            })
+            panel.loads(us, load, &[NONE, AUTO])
         });
         panel.chart(Metric::Iops, Kind::LogLines).chart(Metric::LatencyMean, Kind::LogLines)
     });
@@ -85,7 +81,8 @@ fn timer(extent: Extent) -> Figure {
         test: Test::Everywhere {
             metric: Metric::LatencyMean,
             pairs: vec![Pair::at(few, delayed(50), delayed(0))],
-            limit: Limit::Above(100.0),
+            compare: Compare::Difference,
+            bound: Bound::AtMost(100.0),
         },
         why: "Eight requests never fill a caravan of 16, so each trip waits for the timer once, \
               and sleeps once more, which costs 25 us in this virtual machine. The bound is twice \
@@ -101,7 +98,8 @@ fn timer(extent: Extent) -> Figure {
                     .iter()
                     .map(|&us| Pair::at(READS, delayed(us), delayed(0)))
                     .collect(),
-                limit: Limit::Min(0.9),
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(0.9),
             },
             why: "128 requests are eight caravans; the timer fires only for what is left over.",
         });
@@ -150,7 +148,8 @@ fn request_size(extent: Extent) -> Figure {
             test: Test::Everywhere {
                 metric: Metric::Bandwidth,
                 pairs: Pair::over(loads, I10, UNBATCHED),
-                limit: Limit::Min(0.97),
+                compare: Compare::Ratio,
+                bound: Bound::AtLeast(0.97),
             },
             why: "From 64 KiB on one request fills a caravan, and both sides send the same; with \
                   32 in flight i10's 16 let the two ends take turns.",

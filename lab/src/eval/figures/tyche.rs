@@ -1,11 +1,13 @@
 //! Tyche for small requests: batching requests, here over TCP.
 
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    AUTO, Claim, Extent, Figure, I10, Kind, LARGE, Limit, NONE, PINOF, Pair, Panel, Pick, Point,
-    TYCHE, Test, XAxis,
+    AUTO, Claim, Figure, I10, Kind, LARGE, NONE, PINOF, Pair, Panel, Pick, Point, TYCHE, Test,
+    XAxis,
 };
 use crate::floor::Direction;
+use crate::judge::Bound;
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{Load, Setup, Stream};
 
 const DEPTH: usize = 128;
@@ -26,10 +28,7 @@ fn levels(extent: Extent) -> Figure {
         let panel = Panel::new(title, XAxis::Ticks("batch level"));
         let panel = levels.iter().fold(panel, |panel, &n| {
             let panel = panel.cell("fixed level", n, Point::new(load, level(n)));
-            [TYCHE, NONE, AUTO].into_iter().fold(panel, |panel, setup| {
-                let point = Point::new(load, setup);
-                panel.cell(point.side, n, point)
-            })
+            panel.loads(n, load, &[TYCHE, NONE, AUTO])
         });
         panel.chart(Metric::Iops, Kind::Lines).chart(Metric::LatencyMean, Kind::LogLines)
     };
@@ -79,7 +78,8 @@ fn adaptive(levels: &[usize]) -> Claim {
         test: Test::Everywhere {
             metric: Metric::Iops,
             pairs: levels.iter().flat_map(|&n| [pair(100, n), pair(0, n)]).collect(),
-            limit: Limit::Min(0.9),
+            compare: Compare::Ratio,
+            bound: Bound::AtLeast(0.9),
         },
         why: "The host's level climbs, the target's hardly: answers do not pile up while each is \
               sent at once, so a climb that follows the backlog sees nothing to gain. Tyche's own \

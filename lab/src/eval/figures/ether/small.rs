@@ -1,11 +1,13 @@
 //! Tyche for small requests, over Ethernet.
 
 use super::{ETHER, SOCKETS, TCP, name};
-use crate::eval::metric::Metric;
 use crate::eval::plan::{
-    Claim, Extent, Figure, Kind, LARGE, Limit, Pair, Panel, Pick, Point, Side, TYCHE, Test, XAxis,
+    Claim, Figure, Kind, LARGE, Pair, Panel, Pick, Point, Side, TYCHE, Test, XAxis,
 };
 use crate::floor::Direction;
+use crate::judge::Bound;
+use crate::metric::Metric;
+use crate::runs::{Compare, Extent};
 use crate::workload::{HandOver, Load, Over, Setup, Sharing, Stream, Wire};
 
 const WIRE: Wire = Wire::gigabit(1);
@@ -43,11 +45,9 @@ fn requests(extent: Extent) -> Figure {
     let panel = |share| {
         let title = format!("4 KiB random {}, 1 Gbit/s", name(share));
         let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
-        let panel = depths.iter().fold(panel, |panel, &depth| {
-            setups.iter().fold(panel, |panel, &(series, setup)| {
-                panel.cell(series, depth, Point::new(load(share, depth), setup))
-            })
-        });
+        let panel = depths
+            .iter()
+            .fold(panel, |panel, &depth| panel.sides(depth, load(share, depth), &setups));
         panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::Cpu, Kind::LogLines)
     };
     let up_to = |text, published, share, ratio| Claim {
@@ -89,11 +89,9 @@ fn data(extent: Extent) -> Figure {
     let panel = |share| {
         let title = format!("4 KiB random {}, 1 Gbit/s", name(share));
         let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
-        let panel = depths.iter().fold(panel, |panel, &depth| {
-            sides.iter().fold(panel, |panel, &(series, side)| {
-                panel.cell(series, depth, Point { load: load(share, depth), side })
-            })
-        });
+        let panel = depths
+            .iter()
+            .fold(panel, |panel, &depth| panel.sides(depth, load(share, depth), &sides));
         let panel =
             panel.chart(Metric::LinkUse, Kind::Lines).chart(Metric::LatencyP99, Kind::LogLines);
         panel.chart(Metric::Cpu, Kind::LogLines)
@@ -151,11 +149,8 @@ fn joined(extent: Extent) -> Figure {
         let title = format!("4 KiB random {}, depth 64, 1 Gbit/s", name(share));
         let loads = [("alone", load(share, 64)), ("128 KiB, depth 8", mixed(share))];
         let panel = Panel::new(title, XAxis::Ticks("beside"));
-        let panel = loads.into_iter().fold(panel, |panel, (tick, load)| {
-            setups.iter().fold(panel, |panel, &(series, setup)| {
-                panel.cell(series, tick, Point::new(load, setup))
-            })
-        });
+        let panel =
+            loads.into_iter().fold(panel, |panel, (tick, load)| panel.sides(tick, load, &setups));
         panel.chart(Metric::Iops, Kind::Bars).chart(Metric::LinkUse, Kind::Bars)
     };
     let claim = |text, published, share, ratio| Claim {
@@ -206,11 +201,9 @@ fn hand_overs(extent: Extent) -> Figure {
     let panel = |share| {
         let title = format!("4 KiB random {}, one link", name(share));
         let panel = Panel::new(title, XAxis::Ticks("requests in flight"));
-        let panel = depths.iter().fold(panel, |panel, &depth| {
-            setups.iter().fold(panel, |panel, &(series, setup)| {
-                panel.cell(series, depth, Point::new(of(share, depth), setup))
-            })
-        });
+        let panel = depths
+            .iter()
+            .fold(panel, |panel, &depth| panel.sides(depth, of(share, depth), &setups));
         panel.chart(Metric::LatencyMean, Kind::LogLines).chart(Metric::Cpu, Kind::LogLines)
     };
     let claim = |text, published, share, ratio| Claim {
@@ -268,7 +261,8 @@ fn combination(load: Load, both: Setup, apart: Setup) -> Claim {
         test: Test::Everywhere {
             metric: Metric::Iops,
             pairs: vec![Pair::at(load, both, apart)],
-            limit: Limit::Min(1.0),
+            compare: Compare::Ratio,
+            bound: Bound::AtLeast(1.0),
         },
         why: "They save different things: hand-overs between threads, and frames.",
     }

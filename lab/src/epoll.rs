@@ -1,26 +1,22 @@
-//! What tells which connections are ready: one descriptor for all of them.
+//! Readiness of connections: one descriptor for all of them.
 
-use super::pipe::Pipe;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Connections looked at in one call.
-const EVENTS: usize = 64;
+pub(crate) struct Epoll(OwnedFd);
 
-pub(super) struct Epoll(OwnedFd);
+/// Room for so many ready connections.
+pub(crate) struct Readiness<const EVENTS: usize>([libc::epoll_event; EVENTS]);
 
-/// Room for what is ready.
-pub(super) struct Readiness([libc::epoll_event; EVENTS]);
-
-impl Default for Readiness {
+impl<const EVENTS: usize> Default for Readiness<EVENTS> {
     fn default() -> Self {
         Readiness([libc::epoll_event { events: 0, u64: 0 }; EVENTS])
     }
 }
 
 impl Epoll {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes numbers only.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: just made, and nobody else's.
@@ -28,19 +24,18 @@ impl Epoll {
     }
 
     /// Readable while something is ready.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     /// Watches a socket until it is closed; `writing`: also for room to send.
-    pub(super) fn watch(&self, socket: &impl AsFd, index: usize, writing: bool) -> io::Result<()> {
+    pub(crate) fn watch(&self, socket: &impl AsFd, index: usize, writing: bool) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, socket, index, writing)
     }
 
-    /// Watches a connection for room to send if something waits for that, and only then.
-    pub(super) fn follow(&self, pipe: &mut Pipe, index: usize) -> io::Result<()> {
-        let Some(writing) = pipe.change_of_watch() else { return Ok(()) };
-        self.control(libc::EPOLL_CTL_MOD, pipe.socket(), index, writing)
+    /// Watches it for room to send from now on, or no longer.
+    pub(crate) fn change(&self, socket: &impl AsFd, index: usize, writing: bool) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, socket, index, writing)
     }
 
     fn control(
@@ -57,14 +52,16 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
     }
 
-    /// What is ready now, without waiting: numbers, and whether there is room to send.
-    pub(super) fn ready<'a>(
+    /// Connections that are ready within a time: numbers, and whether there is room to send.
+    pub(crate) fn ready<'a, const EVENTS: usize>(
         &self,
-        ready: &'a mut Readiness,
-    ) -> impl Iterator<Item = (usize, bool)> + use<'a> {
+        ready: &'a mut Readiness<EVENTS>,
+        wait_ms: c_int,
+    ) -> impl Iterator<Item = (usize, bool)> + use<'a, EVENTS> {
         let events = ready.0.as_mut_ptr();
+        let (epoll, most) = (self.0.as_raw_fd(), EVENTS as c_int);
         // SAFETY: `events` has room for so many.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events, EVENTS as c_int, 0) };
+        let count = unsafe { libc::epoll_wait(epoll, events, most, wait_ms) };
         let count = usize::try_from(count).unwrap_or(0);
         let out = libc::EPOLLOUT.cast_unsigned();
         ready.0[..count].iter().map(move |event| (event.u64 as usize, event.events & out != 0))

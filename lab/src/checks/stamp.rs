@@ -1,18 +1,18 @@
-//! When, from which source and how a check was measured: checks of one report may be of several runs.
+//! Time, source and manner of a measurement: checks of one report may be of several runs.
 
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 
-/// A check's run.
+/// The run of a check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// UTC.
     pub(super) date: String,
-    /// Of the source tree it was started in.
+    /// Commit of the source tree that it was started in.
     pub(super) commit: String,
     pub(super) rounds: usize,
     pub(super) seconds: f64,
-    /// What others used of the machine before it.
+    /// Cores that others used before it.
     pub(super) foreign_cores: f64,
 }
 
@@ -39,7 +39,7 @@ impl Stamp {
         self.date.split(' ').next().unwrap_or_default()
     }
 
-    /// Whether it can be told together with another one.
+    /// True for runs that one line describes.
     fn is_like(&self, other: &Self) -> bool {
         let of = |one: &Self| (one.day().to_owned(), one.commit.clone(), one.rounds);
         of(self) == of(other) && self.seconds == other.seconds
@@ -47,7 +47,7 @@ impl Stamp {
 }
 
 /// A line for each group of checks that were measured alike.
-pub(super) fn told<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> String {
+pub(super) fn lines<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> Vec<String> {
     let mut groups: Vec<(Vec<&str>, Stamp)> = Vec::new();
     for (check, stamp) in stamps {
         match groups.iter_mut().find(|(_, first)| first.is_like(stamp)) {
@@ -61,7 +61,7 @@ pub(super) fn told<'a>(stamps: impl Iterator<Item = (&'a str, &'a Stamp)>) -> St
     let line = |(checks, stamp): &(Vec<&str>, Stamp)| {
         let several = if stamp.rounds == 1 { "one round" } else { "medians of rounds" };
         format!(
-            "{}: {}, commit {}, {several} ({}) of {} s; others used up to {:.2} cores before.\n",
+            "{}: {}, commit {}, {several} ({}) of {} s; others used up to {:.2} cores before.",
             checks.join(", "),
             stamp.day(),
             stamp.commit,
@@ -83,18 +83,17 @@ mod tests {
     }
 
     #[test]
-    fn checks_that_were_measured_alike_are_told_together() {
+    fn checks_that_were_measured_alike_share_a_line() {
         let stamps = [
             ("use", stamp("2026-11-21 10:00", "aaaaaaa", 0.01)),
             ("links", stamp("2026-11-21 10:05", "bbbbbbb", 0.0)),
             ("floor", stamp("2026-11-21 11:00", "aaaaaaa", 0.04)),
         ];
-        let text = told(stamps.iter().map(|(check, stamp)| (*check, stamp)));
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "{text}");
-        assert!(lines[0].starts_with("use, floor: 2026-11-21, commit aaaaaaa, "), "{text}");
-        assert!(lines[0].contains("up to 0.04 cores"), "{text}");
-        assert!(lines[1].starts_with("links: 2026-11-21, commit bbbbbbb, "), "{text}");
+        let lines = lines(stamps.iter().map(|(check, stamp)| (*check, stamp)));
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("use, floor: 2026-11-21, commit aaaaaaa, "), "{lines:?}");
+        assert!(lines[0].contains("up to 0.04 cores"), "{lines:?}");
+        assert!(lines[1].starts_with("links: 2026-11-21, commit bbbbbbb, "), "{lines:?}");
     }
 
     #[test]
