@@ -31,6 +31,8 @@ const TURNS_MAX: u32 = 1000;
 const IDLE: Duration = Duration::from_secs(3);
 /// Frames of an idle link of a lane in a second, both ways: questions and answers.
 const IDLE_FRAMES: u64 = 8;
+/// The same of a lane whose host has left it: each of its links is suspect, and asked every 100 ms.
+const SUSPECT_FRAMES: u64 = 12;
 
 /// Connections of a host that the target has at most: those that it does not know to be dead, too.
 const CONNECTIONS_MAX: usize = 60;
@@ -400,15 +402,17 @@ impl<T: Faults> World<T> {
         let sent = self.summary().fates.sent;
         self.pass(IDLE)?;
         let sent = self.summary().fates.sent - sent;
-        // Lanes that their hosts have left and that the target does not know to be over ask, too. Each Keep Alive is
-        // a frame, and so is its answer, and what acknowledges them.
-        let lanes = (self.plan.hosts as usize * (self.plan.lanes + 1)).max(self.held().1);
-        let links = self.plan.ether.links.len();
+        // Lanes that their hosts have left and that the target does not know to be over ask, too.
+        // Each Keep Alive is a frame, and so is its answer, and what acknowledges them.
+        let lanes = self.plan.hosts as usize * (self.plan.lanes + 1);
+        let left = self.held().1.saturating_sub(lanes) as u64;
+        let links = self.plan.ether.links.len() as u64;
         let alive = match self.plan.keep_alive.as_millis() as u64 {
             0 => 0,
             timeout => u64::from(self.plan.hosts) * 16 * 1000 / timeout,
         };
-        let allowed = IDLE.as_secs() * (IDLE_FRAMES * (lanes * links) as u64 + alive);
+        let of_lanes = IDLE_FRAMES * lanes as u64 + SUSPECT_FRAMES * left;
+        let allowed = IDLE.as_secs() * (of_lanes * links + alive);
         if sent > allowed {
             let state = self.state();
             return Err(format!("idle lanes sent {sent} frames, more than {allowed}: {state}"));

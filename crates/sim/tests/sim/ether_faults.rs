@@ -5,7 +5,7 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 use roadtrain_sim::ether::run_changed;
 use roadtrain_sim::plan::{Fault, Plan, Sabotage};
-use roadtrain_sim::runs::Lanes;
+use roadtrain_sim::runs::{Lanes, Runs};
 use roadtrain_sim::scenario::{Scenario, stalling};
 
 /// The judge can say no: with some seed it says that a read has returned what nobody wrote last.
@@ -117,4 +117,10 @@ fn a_namespace_is_resized_under_load() {
 fn requests_do_not_go_to_another_namespace() {
     let Some(sum) = sum_of("replaced", Lanes::Ethernet, 60) else { return };
     sum.at_least([(sum.past.events, 100), (sum.tally.succeeded, 1_000)]);
+}
+
+/// Most lanes at the end are those that their host has left: they ask more often than idle ones.
+#[test]
+fn lanes_that_their_host_has_left_may_ask() {
+    Runs::of("stalling", Lanes::Ethernet).unwrap().run(4_191_139_324).unwrap();
 }
