@@ -1,5 +1,4 @@
-//! A load, and the product's settings for it. Both have a short name that tells them
-//! apart in results.
+//! A load, and the product's settings for it. Both have a short name in results.
 
 use crate::floor::{self, Direction};
 use std::fmt;

@@ -44,7 +44,7 @@ struct Candidate {
     ended: Option<Tick>,
     /// It was acknowledged.
     is_done: bool,
-    /// Of an acknowledged Compare and Write: when the write was acknowledged whose content it has found.
+    /// Time at which the write was acknowledged whose content this one, an acknowledged Compare and Write, has found.
     found: Option<Tick>,
     /// When its host was told that it has failed.
     failed: Option<Tick>,
@@ -76,7 +76,7 @@ struct Change {
     fua: bool,
     /// Blocks that are marked stay so.
     leaves_marks: bool,
-    /// Of a Compare and Write: when the write was acknowledged whose content it expects.
+    /// Time at which the write was acknowledged whose content this one, a Compare and Write, expects.
     expects: Option<Tick>,
 }
 

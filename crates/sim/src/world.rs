@@ -31,7 +31,7 @@ const TURNS_MAX: u32 = 1000;
 const IDLE: Duration = Duration::from_secs(3);
 /// Frames of an idle link of a lane in a second, both ways: questions and answers.
 const IDLE_FRAMES: u64 = 8;
-/// The same of a lane whose host has left it: each of its links is suspect, and asked every 100 ms.
+/// The same of a lane whose host has left it: each of its links is suspect, and gets an empty frame every 100 ms.
 const SUSPECT_FRAMES: u64 = 12;
 
 /// Connections of a host that the target has at most: those that it does not know to be dead, too.
@@ -402,7 +402,7 @@ impl<T: Faults> World<T> {
         let sent = self.summary().fates.sent;
         self.pass(IDLE)?;
         let sent = self.summary().fates.sent - sent;
-        // Lanes that their hosts have left and that the target does not know to be over ask, too.
+        // Lanes that their hosts have left and that the target does not know to be over send, too.
         // Each Keep Alive is a frame, and so is its answer, and what acknowledges them.
         let lanes = self.plan.hosts as usize * (self.plan.lanes + 1);
         let left = self.held().1.saturating_sub(lanes) as u64;

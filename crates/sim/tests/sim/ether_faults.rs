@@ -119,8 +119,8 @@ fn requests_do_not_go_to_another_namespace() {
     sum.at_least([(sum.past.events, 100), (sum.tally.succeeded, 1_000)]);
 }
 
-/// Most lanes at the end are those that their host has left: they ask more often than idle ones.
+/// Most lanes at the end are those that their host has left: they send more than idle ones.
 #[test]
-fn lanes_that_their_host_has_left_may_ask() {
+fn lanes_that_their_host_has_left_may_send() {
     Runs::of("stalling", Lanes::Ethernet).unwrap().run(4_191_139_324).unwrap();
 }
