@@ -82,10 +82,8 @@ impl<E: TargetEnd, L> Environment<Namespace, Buffer> for Env<'_, E, L> {
         self.end.keeps_order()
     }
 
-    fn is_closed(&self, namespace: &Namespace, command: &IoCommand) -> bool {
-        let IoCommand::Write { offset, length, .. } = *command else { return false };
-        let range = ByteRange { offset, len: length.into() };
-        namespace.memory.is_some() && self.stores.is_closed(self.reactor, &range)
+    fn is_closed(&self, namespace: &Namespace, is_it: impl Fn(&ByteRange) -> bool) -> bool {
+        namespace.memory.is_some() && self.stores.is_closed(self.reactor, is_it)
     }
 
     fn namespace(&mut self, nsid: u32) -> Option<Rc<Namespace>> {

@@ -111,9 +111,9 @@ impl Exclusion {
         None
     }
 
-    /// True if a command is alone with a part of a range, as far as a reactor knows.
-    pub(crate) fn is_closed(&self, reactor: usize, range: &ByteRange) -> bool {
-        self.gates[reactor].any(|(), closed| closed.overlaps(range))
+    /// True if a command is alone with a range that `is_it`, as far as a reactor knows.
+    pub(crate) fn is_closed(&self, reactor: usize, is_it: impl Fn(&ByteRange) -> bool) -> bool {
+        self.gates[reactor].any(|(), closed| is_it(closed))
     }
 
     /// A part of a command has ended.

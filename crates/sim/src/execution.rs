@@ -44,13 +44,6 @@ pub struct Place {
     pub length: u32,
 }
 
-impl Place {
-    /// Its bytes.
-    pub(crate) fn range(&self) -> ByteRange {
-        ByteRange { offset: self.offset, len: self.length.into() }
-    }
-}
-
 impl execution::Place for Place {
     fn length(&self) -> u32 {
         self.length
@@ -102,6 +95,10 @@ impl execution::Namespace for Namespace {
     /// Nobody marks blocks where the storage lends its memory.
     fn is_marked(&self, _command: &IoCommand) -> bool {
         false
+    }
+
+    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+        range.overlaps(&ByteRange { offset: place.offset, len: place.length.into() })
     }
 
     fn is_announced(&self) -> bool {

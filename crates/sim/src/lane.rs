@@ -197,14 +197,6 @@ impl<E: TargetEnd> Lane<E> {
         }
         self.placement.arrive();
         self.refresh(stores, process);
-        self.hold_places(stores);
-    }
-
-    /// Ranges are closed or open: data of writes in place is received if none of it goes to a closed one. True if commands
-    /// can go on that could not.
-    pub fn hold_places(&mut self, stores: &Stores) -> bool {
-        let reactor = self.reactor;
-        self.execution.hold_places(|_, place| stores.is_closed(reactor, &place.range()))
     }
 
     /// Sends what may be sent.

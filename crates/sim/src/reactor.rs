@@ -232,11 +232,11 @@ impl<T: Transport> Turn<'_, T> {
             }
             Message::Exclusion(Notice::Close(command)) => {
                 self.stores.close(self.reactor.number, command);
-                self.hold_places();
+                service::hold_places(self);
             }
             Message::Exclusion(Notice::Open(lock)) => {
                 self.stores.open(self.reactor.number, lock);
-                self.hold_places();
+                service::hold_places(self);
             }
             Message::Exclusion(Notice::Alone(command)) => self.go_on_alone(command),
             Message::Settle(ticket) => {
@@ -304,21 +304,6 @@ impl<T: Transport> Turn<'_, T> {
                 Some(Fed::Receiving) => self.handle(conn),
                 Some(Fed::Admin(slot)) => self.admin(conn, slot),
                 None => return,
-            }
-        }
-    }
-
-    /// A command is alone with blocks, or not any more.
-    fn hold_places(&mut self) {
-        if !self.plan.lends_memory {
-            return;
-        }
-        for conn in self.connections() {
-            let Some(lane) = self.reactor.lanes.get_mut(&conn) else { continue };
-            let can_go_on = lane.hold_places(self.stores);
-            self.network.listen(conn, End::Target, lane.listens());
-            if can_go_on {
-                self.feed_lane(conn);
             }
         }
     }
@@ -518,6 +503,10 @@ impl<T: Transport> service::Reactor for Turn<'_, T> {
 
     /// All lanes that are open send at the end of the reactor's turn.
     fn end_turn(&mut self, _: ConnId) {}
+
+    fn feed(&mut self, conn: ConnId) {
+        self.feed_lane(conn);
+    }
 
     fn close(&mut self, conn: ConnId, closing: Closing) {
         let is_expired = closing == Closing::ByControl(CloseReason::KeepAliveExpired);

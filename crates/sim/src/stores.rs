@@ -417,9 +417,9 @@ impl Stores {
         notices.map(to).collect()
     }
 
-    /// True if a command is alone with a part of a range, as far as a reactor knows.
-    pub(crate) fn is_closed(&self, reactor: usize, range: &ByteRange) -> bool {
-        self.plan.sabotage != Some(Sabotage::OpenPlaces) && self.exclusion.is_closed(reactor, range)
+    /// True if a command is alone with a range that `is_it`, as far as a reactor knows.
+    pub(crate) fn is_closed(&self, reactor: usize, is_it: impl Fn(&ByteRange) -> bool) -> bool {
+        self.plan.sabotage != Some(Sabotage::OpenPlaces) && self.exclusion.is_closed(reactor, is_it)
     }
 
     /// A reactor closes the range of a command that is to be alone with it.

@@ -232,15 +232,6 @@ impl TargetLane {
         self.execution.is_starved()
     }
 
-    /// What is closed to writes has changed: whether the lane may receive again that could not because of that.
-    pub(super) fn hold_places(&mut self, shared: &Shared) -> bool {
-        let exclusions = &shared.tasks.exclusions;
-        self.transport.tcp().is_some()
-            && self.execution.hold_places(|namespace, place| {
-                exclusions.any(&namespace.store, |range| namespace.holds(place, range))
-            })
-    }
-
     /// Its connection is reset when it closes.
     pub(super) fn reset_on_close(&self) {
         self.transport.reset_on_close();

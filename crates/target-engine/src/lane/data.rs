@@ -63,21 +63,6 @@ pub(super) fn fill(data: &mut Data, offset: u32, octets: &[u8], streaming: &mut 
     }
 }
 
-impl LocalNamespace {
-    /// Whether a place has bytes of a range.
-    pub(super) fn holds(&self, place: Place, range: &ByteRange) -> bool {
-        let memory = self.in_place.as_ref();
-        let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
-        start.is_some_and(|start| {
-            let (place_end, end) = (
-                place.start.wrapping_add(place.length as usize),
-                start.wrapping_add(range.len as usize),
-            );
-            place.start < end && start < place_end
-        })
-    }
-}
-
 impl Namespace for LocalNamespace {
     type Place = Place;
 
@@ -133,6 +118,18 @@ impl Namespace for LocalNamespace {
     fn is_marked(&self, command: &IoCommand) -> bool {
         let marks = self.store.uncorrectable();
         marks.any() && command.range().is_some_and(|range| marks.is_to_clear(&range))
+    }
+
+    fn holds(&self, place: Place, range: &ByteRange) -> bool {
+        let memory = self.in_place.as_ref();
+        let start = memory.and_then(|memory| memory.write_range(range.offset, range.len as usize));
+        start.is_some_and(|start| {
+            let (place_end, end) = (
+                place.start.wrapping_add(place.length as usize),
+                start.wrapping_add(range.len as usize),
+            );
+            place.start < end && start < place_end
+        })
     }
 
     fn is_announced(&self) -> bool {

@@ -110,14 +110,9 @@ impl Environment<LocalNamespace, Buffer> for Env<'_> {
     }
 
     #[inline]
-    fn is_closed(&self, namespace: &LocalNamespace, command: &IoCommand) -> bool {
+    fn is_closed(&self, namespace: &LocalNamespace, is_it: impl Fn(&ByteRange) -> bool) -> bool {
         let exclusions = &self.shared.tasks.exclusions;
-        if exclusions.is_empty() {
-            return false;
-        }
-        let IoCommand::Write { offset, length, .. } = *command else { return false };
-        let changed = ByteRange { offset, len: length.into() };
-        exclusions.any(&namespace.store, |range| range.overlaps(&changed))
+        !exclusions.is_empty() && exclusions.any(&namespace.store, is_it)
     }
 
     #[inline]

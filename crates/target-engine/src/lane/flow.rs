@@ -106,7 +106,6 @@ impl Parcel {
         lane.flow.moves += 1;
         lane.refresh(&shared.control);
         lane.meter.moved(&shared.meters, shared.number);
-        lane.hold_places(shared);
         lane
     }
 }

@@ -377,11 +377,7 @@ impl Lanes {
             }
         };
         if closed.is_in_place() {
-            for index in self.table.indices() {
-                if self.use_lane(index, |lane, shared| Ok(lane.hold_places(shared))) == Some(true) {
-                    self.table.note(List::Starved, index);
-                }
-            }
+            service::hold_places(self);
         }
         drop(acknowledgement); // nothing here changes the range in place any more
     }

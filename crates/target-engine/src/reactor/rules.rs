@@ -45,6 +45,10 @@ impl Reactor for Lanes {
         self.table.note(List::Idle, index);
     }
 
+    fn feed(&mut self, (index, _): (u32, u32)) {
+        self.table.note(List::Starved, index);
+    }
+
     fn close(&mut self, (index, _): (u32, u32), closing: Closing) {
         let error = match closing {
             Closing::ByControl(reason) => {

@@ -217,9 +217,11 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         !self.starved.is_empty()
     }
 
-    /// Somebody is alone with what `is_closed` names, or nobody is any more: data of writes in place is received only
-    /// if none of it goes there. Whether there is something to [feed](Execution::feed) now.
-    pub fn hold_places(&mut self, is_closed: impl Fn(&N, N::Place) -> bool) -> bool {
+    /// Receives data of writes in place only if none of it goes to blocks that one operation has to itself. Called when
+    /// such blocks are others. `true` if there is something to [feed](Execution::feed) now.
+    pub fn hold_places(&mut self, env: &impl Environment<N, B>) -> bool {
+        let is_closed =
+            |namespace: &N, place| env.is_closed(namespace, |range| namespace.holds(place, range));
         let is_held = self.slots.iter().any(|slot| match (&slot.command, &slot.data) {
             (Command::InPlace(namespace), Data::InPlace(place)) => is_closed(namespace, *place),
             (Command::Split { namespace, place, .. }, _) => is_closed(namespace, *place),

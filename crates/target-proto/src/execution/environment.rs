@@ -6,6 +6,7 @@ use crate::reservations::Group;
 use crate::session::Session;
 use crate::stability::Epoch;
 use core::ops::Deref;
+use roadtrain_proto::op::ByteRange;
 use roadtrain_proto::policy::Class;
 use roadtrain_proto::time::Instant;
 use roadtrain_wire::sqe::Sqe;
@@ -84,6 +85,8 @@ pub trait Namespace {
     /// Whether a Read or Write has blocks that are marked as uncorrectable, so that it is more than moving data. One load
     /// while none is.
     fn is_marked(&self, command: &IoCommand) -> bool;
+    /// True if a place has bytes of a range.
+    fn holds(&self, place: Self::Place, range: &ByteRange) -> bool;
     /// Copies `octets` to the place, from its octet `from` on.
     fn put(&self, place: Self::Place, from: u32, octets: &[u8]);
     /// What is there is about to be sent.
@@ -181,8 +184,8 @@ pub trait Environment<N: Namespace, B: Deref<Target = [u8]>> {
     fn session(&mut self) -> &mut Session;
     /// Whether commands come in the order in which the host has submitted them: only then can two be fused.
     fn keeps_order(&mut self) -> bool;
-    /// Somebody is alone with blocks that the command changes: it must not do so in place.
-    fn is_closed(&self, namespace: &N, command: &IoCommand) -> bool;
+    /// True if one operation has blocks of the namespace to itself, in a range that `is_it`. One load while none has.
+    fn is_closed(&self, namespace: &N, is_it: impl Fn(&ByteRange) -> bool) -> bool;
     /// The namespace of that number, if commands for it are executed.
     fn namespace(&mut self, nsid: u32) -> Option<Rc<N>>;
     /// What commands for a namespace, or for all of them, are answered that is there but not in reach here.

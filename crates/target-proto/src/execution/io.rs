@@ -8,6 +8,7 @@ use crate::io::IoCommand;
 use crate::reservations;
 use core::mem;
 use core::ops::DerefMut;
+use roadtrain_proto::op::ByteRange;
 use roadtrain_wire::sqe::{FLAG_FUSE, Sqe, opcode};
 use roadtrain_wire::status::Status;
 use std::rc::Rc;
@@ -59,7 +60,7 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         // With data digests data is in a buffer: what is sent must not change under its digest, and what is received
         // must not be kept if its digest is wrong.
         let is_staged = env.has_data_digest();
-        let is_staged = is_staged || env.is_closed(&namespace, &command);
+        let is_staged = is_staged || changes_closed(env, &*namespace, &command);
         let is_staged = is_staged || namespace.is_marked(&command);
         let place = if is_staged { None } else { namespace.in_place(&command) };
         let Some(place) = place else {
@@ -359,6 +360,18 @@ impl<N: Namespace, B: DerefMut<Target = [u8]>> Execution<N, B> {
         env.respond(slot, result.err().unwrap_or(Status::SUCCESS), u64::from(copied));
         None
     }
+}
+
+/// True if the command writes to blocks that one operation has to itself.
+#[inline]
+fn changes_closed<N: Namespace, B: DerefMut<Target = [u8]>>(
+    env: &impl Environment<N, B>,
+    namespace: &N,
+    command: &IoCommand,
+) -> bool {
+    let IoCommand::Write { offset, length, .. } = *command else { return false };
+    let changed = ByteRange { offset, len: length.into() };
+    env.is_closed(namespace, |range| range.overlaps(&changed))
 }
 
 /// A buffer of at least `bytes` that begins with the same octets.

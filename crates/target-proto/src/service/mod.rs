@@ -26,7 +26,7 @@ pub use lane::{
 pub use plane::{Plane, answered, quiesce, quiesced};
 pub use reactor::{
     Closing, Reactor, Rules, admits, arrived, check_after_pause, close_newcomers, close_overdue,
-    close_stale, fence, finish, handle_event, handle_event_of, reserved, try_again,
+    close_stale, fence, finish, handle_event, handle_event_of, hold_places, reserved, try_again,
 };
 pub use reply::Reply;
 

@@ -54,6 +54,8 @@ pub trait Reactor: Sized {
     fn run_admin(&mut self, id: Self::Id, slot: u16);
     /// Sends what the lane has to send.
     fn end_turn(&mut self, id: Self::Id);
+    /// Lets the lane go on with what it has held back ([`Execution::feed`](crate::execution::Execution::feed)).
+    fn feed(&mut self, id: Self::Id);
     /// Ends the lane's connection and calls [`super::close`], unless it has ended.
     fn close(&mut self, id: Self::Id, closing: Closing);
     /// Frees the lane's place and calls [`super::leave`], if nothing is left of it.
@@ -206,6 +208,24 @@ pub fn admits<R: Reactor>(reactor: &mut R, id: R::Id, slot: u16) -> Result<(), S
     execution.admits(&mut env, slot)
 }
 
+/// An operation has blocks to itself now, or has them no longer: see
+/// [`Execution::hold_places`](crate::execution::Execution::hold_places).
+pub fn hold_places<R: Reactor>(reactor: &mut R) {
+    reactor.for_each(hold_places_of);
+}
+
+fn hold_places_of<R: Reactor>(reactor: &mut R, id: R::Id) {
+    let Some(mut lane) = live(reactor, id) else { return };
+    let can_go_on = {
+        let (execution, env) = lane.parts();
+        execution.hold_places(&env)
+    };
+    drop(lane);
+    if can_go_on {
+        reactor.feed(id);
+    }
+}
+
 #[cold]
 fn leave_fences<R: Reactor>(reactor: &mut R, command: (R::Id, u16)) {
     let fences = &mut reactor.rules().fences;
@@ -310,6 +330,7 @@ fn close_expired<R: Reactor>(reactor: &mut R, id: R::Id, pause: Duration) {
 /// its way.
 pub fn arrived<R: Reactor>(reactor: &mut R, id: R::Id) {
     close_expired(reactor, id, Duration::ZERO);
+    hold_places_of(reactor, id);
     // Nothing of it is in a store.
     fence_lane(reactor, id, false);
     if let Some(mut lane) = reactor.lend(id) {
