@@ -379,6 +379,8 @@ pub fn fence(plan: &mut Plan) {
     }
     two_paths(plan);
     without_news(plan);
+    // A path helps as soon as its admin queue is free, which must not wait for a buffer.
+    plan.pool_bytes = 4 << 20;
     plan.chaos = Duration::from_millis(600);
     let fall = |number: u64| {
         let (path, at) = ((number % 2) as u8, Instant(number * 70_000_000));
