@@ -7,7 +7,7 @@ use crate::floor::Random;
 use anyhow::Context;
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_reactor::tuning;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;

@@ -10,7 +10,7 @@ use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{Derivation, IdentityVersion, SealUse, TlsKey, TlsPsk};
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_system::platform::Placement;
 use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;

@@ -19,7 +19,6 @@ use roadtrain_host_proto::paths::Offer;
 use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::requests::Moved;
 use roadtrain_host_proto::retry::RetryRules;
-use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
 use roadtrain_reactor::metrics::Batching;
@@ -191,6 +190,7 @@ impl HostLane {
         if let Some(link) = &mut self.link {
             let in_others = shared.in_flight.saturating_sub(link.in_flight());
             link.batcher().set_in_others(in_others);
+            link.batcher().set_polling(shared.polls);
         }
     }
 
@@ -239,14 +239,6 @@ impl HostLane {
         }
     }
 
-    /// For so many thousandths of its time of late the reactor has waited for something to do.
-    pub(crate) fn set_idle(&mut self, now: Instant, permille: u32) {
-        // A lane without a descriptor is one over Ethernet: there a doorbell is no system call of its own.
-        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
-            link.batcher().set_idle(now, permille);
-        }
-    }
-
     /// When the lane must be looked at: doorbells' timers, those of the transport, what is tried again, what may be
     /// overdue.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
@@ -272,28 +264,6 @@ impl HostLane {
             true => Err(LinkError::Unanswered(timeout + IoTimer::grace(timeout))),
             false => Ok(()),
         }
-    }
-
-    /// Whether so little is in flight that it matters whether this end stays awake: see `set_idle`.
-    pub(crate) fn is_few(&mut self) -> bool {
-        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().is_few())
-    }
-
-    /// What the reactor does with few requests in flight: see `set_idle`.
-    pub(crate) fn set_pace(&mut self, pace: Pace) {
-        if let Some(link) = self.link.as_mut().filter(|link| link.fd().is_some()) {
-            link.batcher().set_pace(pace);
-        }
-    }
-
-    /// Requests that have ended over its connection.
-    pub(crate) fn requests_ended(&self) -> u64 {
-        self.link.as_ref().map_or(0, Link::ended)
-    }
-
-    /// Whether to receive once more before it sends.
-    pub(crate) fn looks_again(&mut self) -> bool {
-        self.link.as_mut().is_some_and(|link| link.fd().is_some() && link.batcher().looks_again())
     }
 
     /// Whether it had better wait with what it could send: see [`Link::gathers`].

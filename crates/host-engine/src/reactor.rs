@@ -22,15 +22,13 @@ use roadtrain_host_proto::paths::{AnaTable, PathPolicy, WayState};
 use roadtrain_host_proto::pins::Barred;
 use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_host_proto::write_verifier::PathWrites;
-use roadtrain_proto::policy::{Auto, Pace};
 use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
 use roadtrain_reactor::event;
-use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::{Line, OfReactor};
-use roadtrain_reactor::spin::{Meter, Waiting};
 use roadtrain_reactor::tuning::RX_BUFFER_BYTES;
+use roadtrain_reactor::waits::{Meter, Waiting};
 use roadtrain_reactor::{Core, List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::{Inbox, Outbox};
@@ -49,8 +47,6 @@ pub(crate) use express::ExpressLink;
 #[cfg(feature = "testing")]
 pub use by_hand::{Connected, HandHost};
 
-/// So often a lane receives once more in a turn: a peer that sends octet by octet is not followed for ever.
-const LOOKS_MAX: u32 = 8;
 const RING_ENTRIES: u32 = 256;
 /// Completions parsed before the front refills and full caravans leave.
 const PARSE_BATCH: usize = 32;
@@ -218,7 +214,7 @@ impl Reactor {
         let frames = Frames::new(&parts.ports);
         let shared = Shared::new(parts.ports, parts.own.cells.clone(), parts.slow_over);
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, meters, true)?,
+            core: Core::new(parts.inbox, parts.waiting, meters)?,
             ring: Ring::wide(RING_ENTRIES)?,
             lanes,
             numbers,
@@ -432,9 +428,9 @@ impl Reactor {
     /// Receives, parses, lets the front act, sends.
     fn turn(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
         self.paths.has_moved = false;
+        self.shared.polls = self.core.waits.polls();
         self.receive_frames(front);
         let has_express = self.has_express();
-        let mut has_heard = false;
         for _ in 0..self.lanes.count(List::Ready) {
             let Some(index) = self.lanes.next(List::Ready) else { break };
             let Some(lane) = self.lanes.get_mut(index) else { continue };
@@ -447,7 +443,6 @@ impl Reactor {
             self.lanes.note(next, index);
             if heard.something {
                 self.core.waits.worked();
-                has_heard = true;
             }
             while let Some(octets) = rest {
                 rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
@@ -460,12 +455,6 @@ impl Reactor {
             }
         }
         self.run_front(front);
-        if has_heard {
-            self.turned();
-        }
-        if !has_express && self.shared.pace == Pace::Awake {
-            self.look_again(front, rx);
-        }
         let holds = !has_express && self.holds_back();
         self.shared.in_flight = self.lanes.iter().map(HostLane::in_flight).sum();
         for index in self.lanes.indices() {
@@ -473,46 +462,6 @@ impl Reactor {
         }
         self.shared.ports.flush();
         self.write_meters();
-    }
-
-    /// Something was heard in this turn: what it does with few requests from now on.
-    fn turned(&mut self) {
-        let is_alone = self.lanes.len() == 1;
-        let lane = self.lanes.iter_mut().next().filter(|_| is_alone);
-        let (few, requests) =
-            lane.map_or((false, 0), |lane| (lane.is_few(), lane.requests_ended()));
-        self.core.waits.turned(self.shared.now, few, || requests);
-        let pace = self.core.waits.pace();
-        let has_changed = std::mem::replace(&mut self.shared.pace, pace) != pace;
-        // A connection that is new has heard nothing yet.
-        if is_alone || has_changed {
-            self.lanes.iter_mut().for_each(|lane| lane.set_pace(pace));
-        }
-    }
-
-    /// Receives what has come meanwhile and adds to what waits to be sent.
-    fn look_again(&mut self, front: &mut dyn Front, rx: &mut RxBuffers) {
-        let Some(index) = self.lanes.indices().next().filter(|_| self.lanes.len() == 1) else {
-            return;
-        };
-        for _ in 0..LOOKS_MAX {
-            if !self.lanes.get_mut(index).is_some_and(HostLane::looks_again) {
-                break;
-            }
-            let received = self.use_lane(index, |l, _| l.receive(&mut rx.own, RX_BUFFER_BYTES));
-            let (heard, mut rest) = received.unwrap_or_default();
-            if !heard.something {
-                break;
-            }
-            self.core.waits.worked();
-            if heard.more {
-                self.lanes.note(List::Ready, index);
-            }
-            while let Some(octets) = rest {
-                rest = self.use_lane(index, |l, s| l.parse(s, octets, PARSE_BATCH)).flatten();
-            }
-            self.run_front(front);
-        }
     }
 
     #[inline]
@@ -657,10 +606,6 @@ impl roadtrain_reactor::Reactor for Running<'_> {
         self.reactor.lanes.len()
     }
 
-    fn batching(&self) -> Batching {
-        self.reactor.lanes.iter().map(HostLane::batching).sum()
-    }
-
     fn set_now(&mut self, now: Instant) {
         self.reactor.shared.now = now;
     }
@@ -671,14 +616,6 @@ impl roadtrain_reactor::Reactor for Running<'_> {
 
     fn obey(&mut self, order: Order) {
         self.reactor.obey(order);
-    }
-
-    fn hears_idle(&self) -> bool {
-        self.reactor.shared.in_flight > Auto::IN_FOUR_PARTS
-    }
-
-    fn set_idle(&mut self, now: Instant, permille: u32) {
-        self.reactor.lanes.iter_mut().for_each(|lane| lane.set_idle(now, permille));
     }
 
     fn turn(&mut self, rx: &mut RxBuffers) {

@@ -10,7 +10,7 @@ use roadtrain_host_proto::paths::AnaTable;
 use roadtrain_host_proto::pins::Pinned;
 use roadtrain_host_proto::write_verifier::WriteVerifiers;
 use roadtrain_reactor::metrics::{Batching, Io, ReactorSample};
-use roadtrain_reactor::spin::{Learnt, Meter};
+use roadtrain_reactor::waits::{Meter, WaitState};
 use roadtrain_system::clock;
 use roadtrain_system::platform::Affinity;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -270,9 +270,9 @@ impl ControllerView {
         its.map(|(_, lane)| lane.batching()).sum()
     }
 
-    /// What the reactors have learnt of waiting.
+    /// State of the reactors' waits.
     #[must_use]
-    pub fn waiting(&self) -> Vec<Learnt> {
+    pub fn waiting(&self) -> Vec<WaitState> {
         self.meters.iter().map(|meter| meter.read()).collect()
     }
 

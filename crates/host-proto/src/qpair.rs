@@ -12,9 +12,9 @@ use roadtrain_proto::caravan::{Caravan, put_header};
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::policy::{
-    Batcher, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
-use roadtrain_proto::slots::{AWAKE, FreeSlots, GENERATIONS, SLOT_BITS, SLOTS_MAX, TOGETHER};
+use roadtrain_proto::slots::{FreeSlots, GENERATIONS, SLOT_BITS, SLOTS_MAX};
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -301,12 +301,7 @@ impl Qpair {
         let slot = &mut self.slots[usize::from(number)];
         slot.generation = slot.generation.wrapping_add(1) % GENERATIONS;
         slot.sqe = *sqe;
-        let pace = match self.out.batcher().pace() {
-            Pace::Parts => 0,
-            Pace::Together => TOGETHER,
-            Pace::Awake => AWAKE,
-        };
-        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS | pace).into();
+        slot.sqe.cid = (number | u16::from(slot.generation) << SLOT_BITS).into();
         slot.data = data;
         slot.state = SlotState::Queued;
         slot.corrupt = false;

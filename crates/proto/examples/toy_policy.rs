@@ -27,7 +27,7 @@ impl BatchPolicy for Pairs {
         }
     }
 
-    fn limits(&self, _: Freight) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> Limits {
         Limits { count_max: 2, bytes_max: 4 << 20 }
     }
 }

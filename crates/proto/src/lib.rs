@@ -8,7 +8,7 @@
 //!   roadtrain_ether_proto
 //!     host_queue   the host's queue pair in frames    target_queue   the target's
 //!
-//!   here: policy (when to send), framing, security, costs and spin (waiting), recorder
+//!   here: policy (when to send), framing, security, wait, recorder
 //!
 //!   received bytes, the time --> a machine --> events; bytes to send, with payload named, not copied
 //! ```
@@ -26,7 +26,6 @@ pub mod caravan;
 #[cfg(test)]
 #[path = "../../../tests/lib/cases.rs"]
 mod cases;
-pub mod costs;
 mod counters;
 pub mod custody;
 pub mod cut;
@@ -41,6 +40,6 @@ pub mod seal;
 pub mod security;
 pub mod slots;
 pub mod source;
-pub mod spin;
 pub mod time;
 pub mod view;
+pub mod wait;

@@ -3,16 +3,11 @@
 //! So the slots in use stay few, and warm, and the highest command identifier tells the target how many
 //! commands this host has in flight: what its policy goes by.
 
-/// In a command identifier: the host stays awake between its requests, and sends them in fewer parts. A target may go
-/// along; to others it is a number like any other.
-pub const AWAKE: u16 = 1 << 15;
-/// In a command identifier, too: the host sends them together.
-pub const TOGETHER: u16 = 1 << 14;
 /// Slots a queue pair has at most: the slot number is the low bits of the command identifier.
 pub const SLOTS_MAX: u16 = 1 << SLOT_BITS;
 pub const SLOT_BITS: u32 = 10;
-/// How often the slot was used, modulo that: the bits between.
-pub const GENERATIONS: u8 = 1 << (14 - SLOT_BITS);
+/// Uses of a slot are counted modulo that, in the bits above.
+pub const GENERATIONS: u8 = 1 << (16 - SLOT_BITS);
 
 const WORDS: usize = SLOTS_MAX as usize / 64;
 

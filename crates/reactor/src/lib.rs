@@ -18,7 +18,7 @@
 //! | `turns` | the loop: the inbox, spinning, sleeping, everything between two turns |
 //! | `table` | the lanes of a reactor: their uses, their polls, the lists of those that have something to do |
 //! | [`event`] | completions in the ring |
-//! | [`waits`], [`spin`] | decisions to spin or to sleep, and the time that they took |
+//! | [`waits`] | decisions to spin or to sleep, and the time that they took |
 //! | [`connection`], [`stream`], [`gather`] | a TCP connection, its TLS, sends of many parts |
 //! | [`clients`], [`handshakes`], [`sources`] | newcomers, and TLS handshakes on helper threads, fair to each source |
 //! | [`metrics`], [`recorded`] | counters, what an observer sees of them, recorded requests |
@@ -41,7 +41,6 @@ pub mod shared_core;
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
 pub mod sources;
-pub mod spin;
 pub mod stream;
 mod table;
 mod transports;

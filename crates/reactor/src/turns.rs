@@ -3,9 +3,8 @@
 use super::event::{self, mark};
 use super::waits::Waits;
 use crate::connection::RxBuffer;
-use crate::metrics::Batching;
 use crate::metrics::ReactorCells;
-use crate::spin::{Meter, Waiting};
+use crate::waits::{Meter, Waiting};
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::Inbox;
 use roadtrain_system::ring::{Ring, RingCqe, UserData};
@@ -45,10 +44,9 @@ impl<M> Core<M> {
         inbox: Inbox<M>,
         waiting: Waiting,
         meters: (Arc<Meter>, Arc<ReactorCells>),
-        is_host: bool,
     ) -> io::Result<Self> {
         let rx = RxBuffers { own: RxBuffer::new()?, express: RxBuffer::new()? };
-        Ok(Core { waits: Waits::new(waiting, meters, is_host), inbox, rx: Some(rx) })
+        Ok(Core { waits: Waits::new(waiting, meters), inbox, rx: Some(rx) })
     }
 }
 
@@ -87,9 +85,6 @@ pub trait Reactor {
     /// How many lanes that takes.
     fn lanes(&self) -> usize;
 
-    /// Counters of its lanes since it began.
-    fn batching(&self) -> Batching;
-
     /// Takes the time of the turn.
     fn set_now(&mut self, now: Instant);
 
@@ -98,14 +93,6 @@ pub trait Reactor {
 
     /// Takes a message of another thread.
     fn obey(&mut self, message: Self::Message);
-
-    /// Whether it matters for how long it waits.
-    fn hears_idle(&self) -> bool {
-        false
-    }
-
-    /// For so many thousandths of its time of late it has waited for something to do.
-    fn set_idle(&mut self, _: Instant, _permille: u32) {}
 
     /// Turns all lanes that have something to do.
     fn turn(&mut self, rx: &mut RxBuffers);
@@ -179,24 +166,12 @@ fn submit<R: Reactor>(reactor: &mut R) -> io::Result<()> {
     Ok(())
 }
 
-/// There is nothing to do: whether to look again at once, and until when to sleep otherwise.
+/// There is nothing to do: `true` to poll again at once, else when to wake up at the latest.
 pub(crate) fn spins<R: Reactor>(reactor: &mut R) -> (bool, Option<Instant>) {
-    let expects = reactor.expects();
-    if reactor.core().0.waits.wants_reading() {
-        let lanes = reactor.batching();
-        reactor.core().0.waits.review(&lanes);
-    }
-    let is_cheap = reactor.lanes() <= LANES_MAX;
-    let asks = reactor.core().0.waits.asks_when_due();
-    let due = asks.then(|| reactor.deadline());
-    let soon = due.flatten();
-    let now = clock::now();
-    if reactor.hears_idle()
-        && let Some(permille) = reactor.core().0.waits.idle(now)
-    {
-        reactor.set_idle(now, permille);
-    }
-    if reactor.core().0.waits.spin_again(now, expects, soon, is_cheap) {
+    // Each poll is a receive for every lane.
+    let expects = reactor.lanes() <= LANES_MAX && reactor.expects();
+    let due = reactor.core().0.waits.needs_due().then(|| reactor.deadline());
+    if reactor.core().0.waits.poll_again(clock::now(), expects, due.flatten()) {
         return (true, None);
     }
     (false, due.unwrap_or_else(|| reactor.deadline()))
@@ -293,10 +268,6 @@ mod tests {
             0
         }
 
-        fn batching(&self) -> Batching {
-            Batching::default()
-        }
-
         fn set_now(&mut self, now: Instant) {
             self.now = now;
         }
@@ -314,7 +285,7 @@ mod tests {
     #[test]
     fn a_busy_reactor_knows_the_time_before_it_goes_on_with_anything() {
         let (outbox, inbox) = mailbox().unwrap();
-        let core = Core::new(inbox, Waiting::default(), Default::default(), false).unwrap();
+        let core = Core::new(inbox, Waiting::default(), Default::default()).unwrap();
         let ring = Ring::wide(8).unwrap();
         let mut busy = Busy { core, ring, now: Instant::default(), taken_at: None };
         let mut rx = begin(&mut busy).unwrap();

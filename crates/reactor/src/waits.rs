@@ -1,10 +1,14 @@
-//! How a reactor decides to spin or to sleep: it asks the machines of `spin`, and reads the thread's counters for them.
+//! A reactor's waits: calls the machine that decides whether to poll again or to sleep, and reads the thread's counters.
 
-use crate::metrics::{Batching, Counted, ReactorCells};
-use crate::spin::{Adaptive, Meter, Reading, Spinner, Waiting};
+mod meter;
+
+pub use meter::Meter;
+pub use roadtrain_proto::wait::{WaitState, Waiting};
+
+use crate::metrics::{Counted, ReactorCells};
 use crate::tuning::thread_cpu_ns;
-use roadtrain_proto::costs::{Costs, Pace, Used};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::{self, Wait};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,94 +22,73 @@ const SCHEDULING: &str = "/proc/thread-self/schedstat";
 pub struct Waits {
     /// How often it has slept.
     pub sleeps: u64,
-    /// What its machine costs it.
-    costs: Costs,
-    /// Time of waiting, and where it is shown.
-    counted: Counted,
+    wait: Wait,
+    /// Where it is shown.
+    meter: Arc<Meter>,
     cells: Arc<ReactorCells>,
-    /// When it was asked last whether to spin.
-    asked: Instant,
-    /// Since when it looks in vain.
-    spins_since: Option<Instant>,
-    how: How,
+    counted: Counted,
+    /// When it last had nothing to do.
+    idle_at: Instant,
+    /// Since when it polls in vain.
+    polls_since: Option<Instant>,
     scheduling: Option<File>,
-}
-
-enum How {
-    Fixed(Spinner),
-    Learning { adaptive: Box<Adaptive>, meter: Arc<Meter> },
 }
 
 impl Waits {
     /// On the thread that waits.
-    pub fn new(
-        waiting: Waiting,
-        (meter, cells): (Arc<Meter>, Arc<ReactorCells>),
-        is_host: bool,
-    ) -> Self {
+    pub fn new(waiting: Waiting, (meter, cells): (Arc<Meter>, Arc<ReactorCells>)) -> Self {
         cells.begin();
-        let how = match waiting {
-            Waiting::Adaptive => How::Learning { adaptive: Box::default(), meter },
-            fixed => How::Fixed(Spinner::new(fixed)),
-        };
-        let scheduling = File::open(SCHEDULING).ok();
         Waits {
             sleeps: 0,
-            costs: Costs::new(is_host),
-            counted: Counted::default(),
+            wait: Wait::new(waiting),
+            meter,
             cells,
-            asked: Instant::default(),
-            spins_since: None,
-            how,
-            scheduling,
+            counted: Counted::default(),
+            idle_at: Instant::default(),
+            polls_since: None,
+            scheduling: File::open(SCHEDULING).ok(),
         }
     }
 
     /// Something was there to do.
     #[inline]
     pub fn worked(&mut self) {
-        self.costs.idle.works();
-        self.spins_since = None;
-        match &mut self.how {
-            How::Fixed(spinner) => spinner.worked(),
-            How::Learning { adaptive, .. } => adaptive.worked(&self.costs.sleep),
-        }
+        self.polls_since = None;
+        self.wait.worked();
     }
 
-    /// Whether it matters to [`spin_again`](Self::spin_again) when something is to be done.
+    /// True while it polls again in waits that begin.
     #[inline]
-    pub fn asks_when_due(&self) -> bool {
-        matches!(&self.how, How::Learning { adaptive, .. } if !adaptive.is_spinning())
+    pub fn polls(&self) -> bool {
+        self.wait.polls()
     }
 
-    /// Nothing is there to do: whether to look again at once instead of sleeping. `expects`: an answer is under way;
-    /// `due`: something is to be done then; `is_cheap`: looking is.
-    pub fn spin_again(
-        &mut self,
-        now: Instant,
-        expects: bool,
-        due: Option<Instant>,
-        is_cheap: bool,
-    ) -> bool {
-        self.costs.idle.waits(now);
-        if let Some(since) = self.spins_since.take() {
+    /// True if it matters to [`poll_again`](Self::poll_again) when something is to be done.
+    #[inline]
+    pub fn needs_due(&self) -> bool {
+        !self.wait.is_polling()
+    }
+
+    /// Nothing is there to do: `true` to poll again at once, `false` to sleep. `expects`: something may come soon; at
+    /// `due` something is to be done.
+    pub fn poll_again(&mut self, now: Instant, expects: bool, due: Option<Instant>) -> bool {
+        if let Some(since) = self.polls_since.take() {
             self.counted.spin_ns += now.0.saturating_sub(since.0);
         }
-        self.asked = now;
-        let spins = match &mut self.how {
-            How::Fixed(spinner) => spinner.spin_again(now, expects),
-            How::Learning { adaptive, .. } => {
-                let is_awake = self.costs.awake.pace() == Pace::Awake;
-                is_cheap && adaptive.spin_again(now, expects, due, &self.costs.sleep, is_awake)
-            }
-        };
-        if spins {
-            self.spins_since = Some(now);
+        self.idle_at = now;
+        if self.wait.is_reading_due() {
+            let queued_ns = self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default();
+            self.wait.review(wait::Counted { cpu_ns: thread_cpu_ns(), queued_ns });
+            self.meter.write(&self.wait.state());
         }
-        spins
+        let polls = self.wait.poll_again(now, expects, due);
+        if polls {
+            self.polls_since = Some(now);
+        }
+        polls
     }
 
-    /// A turn is over: others see what has come of waiting.
+    /// A turn is over: shows how it waited.
     #[inline]
     pub fn show(&self) -> &ReactorCells {
         self.cells.turns.add(1);
@@ -114,90 +97,32 @@ impl Waits {
     }
 
     /// Sleeps.
+    ///
+    /// # Errors
+    /// Those of `sleep`.
     pub fn sleep(&mut self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.sleeps += 1;
         self.counted.sleeps = self.sleeps;
-        self.cells.sleeps(self.asked);
-        self.costs.awake.slept();
-        let learns = matches!(self.how, How::Learning { .. });
-        if !learns || !self.costs.sleep.samples_next() {
+        self.cells.sleeps(self.idle_at);
+        if !self.wait.samples_next() {
             return sleep();
         }
         let before = thread_cpu_ns();
         sleep()?;
-        self.costs.sleep.sampled(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
+        self.wait.slept(Duration::from_nanos(thread_cpu_ns().saturating_sub(before)));
         Ok(())
     }
 
-    /// What this end does with few requests in flight.
-    #[inline]
-    pub fn pace(&self) -> Pace {
-        self.costs.awake.pace()
-    }
-
-    /// A turn had something to do. `few`: so little is in flight that it matters whether this end stays awake;
-    /// `requests`: that have ended since it began.
-    #[inline]
-    pub fn turned(&mut self, now: Instant, few: bool, requests: impl FnOnce() -> u64) {
-        let sleeps =
-            matches!(&self.how, How::Fixed(spinner) if spinner.waiting() == Waiting::Sleep);
-        if !sleeps && self.costs.awake.works(few) {
-            let (cpu_ns, queued_ns) = self.scheduled();
-            let used = Used { at: now, cpu_ns, queued_ns, requests: requests() };
-            self.costs.awake.review(used);
-        }
-    }
-
-    /// Time for which it has spun by its own decision: no work, though the core was busy.
-    pub fn spun(&self) -> Duration {
-        match &self.how {
-            How::Fixed(_) => Duration::ZERO,
-            How::Learning { adaptive, .. } => adaptive.spun(),
-        }
-    }
-
-    /// For what share of its time it has waited of late, in thousandths, if it is time to look.
-    pub fn idle(&mut self, now: Instant) -> Option<u32> {
-        if !self.costs.idle.is_due(now) {
-            return None;
-        }
-        let queued_ns = self.scheduling.as_ref().and_then(queued_ns);
-        Some(self.costs.idle.read(now, queued_ns))
-    }
-
-    /// For how many nanoseconds the thread has run, and could have run while another one had the core.
-    fn scheduled(&self) -> (u64, u64) {
-        let queued_ns = self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default();
-        (thread_cpu_ns(), queued_ns)
+    /// Time that it has polled in vain since it began: no work, though the core was busy.
+    pub fn polled(&self) -> Duration {
+        self.wait.polled()
     }
 
     /// A sleep is over.
     pub fn woke(&mut self, now: Instant) {
-        self.costs.idle.woke(now);
-        self.counted.idle_ns += now.0.saturating_sub(self.asked.0);
+        self.counted.idle_ns += now.0.saturating_sub(self.idle_at.0);
         self.cells.woke(self.counted);
-        if let How::Learning { adaptive, .. } = &mut self.how {
-            adaptive.woke(now, &self.costs.sleep);
-        }
-    }
-
-    /// Whether it is time for [`review`](Self::review).
-    #[inline]
-    pub fn wants_reading(&self) -> bool {
-        matches!(&self.how, How::Learning { adaptive, .. } if adaptive.wants_reading())
-    }
-
-    /// Lanes have done so much since it began.
-    pub fn review(&mut self, lanes: &Batching) {
-        let (cpu_ns, queued_ns) = self.scheduled();
-        let How::Learning { adaptive, meter } = &mut self.how else { return };
-        adaptive.review(Reading {
-            cpu_ns,
-            queued_ns,
-            requests: lanes.requests,
-            data_bytes: lanes.data_bytes,
-        });
-        meter.write(&adaptive.learnt(&self.costs.sleep));
+        self.wait.woke(now);
     }
 }
 

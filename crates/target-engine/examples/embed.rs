@@ -7,8 +7,8 @@
 use roadtrain_host_engine::{Class, Controller, Front, HostConfig, LaneId, Op, Request, Turn};
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_reactor::metrics::Batching;
-use roadtrain_reactor::spin::Waiting;
 use roadtrain_reactor::tuning::thread_cpu_ns;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_system::buffer::{Arena, Buffer};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ use flow::LaneFlow;
 pub(super) use flow::Parcel;
 use meter::Meter;
 use roadtrain_proto::error::QpairError;
-use roadtrain_proto::policy::{Pace, ReactorLoad};
+use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::recorder::Recorder;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::RxBuffer;
@@ -92,10 +92,8 @@ pub(super) struct Shared {
     pub(super) now: Instant,
     /// Over all lanes, as far as can be told.
     pub(super) load: ReactorLoad,
-    /// What the reactor does with few requests in flight.
-    pub(super) pace: Pace,
-    /// The host that was heard last stays awake.
-    pub(super) is_host_awake: bool,
+    /// The reactor polls instead of sleeping.
+    pub(super) polls: bool,
     pub(super) control: Arc<Control>,
     /// Where it counts.
     pub(super) meters: Arc<Meters>,
@@ -243,11 +241,6 @@ impl TargetLane {
         self.meter.set_namespaces(&self.namespaces);
     }
 
-    /// Whether its host stays awake.
-    pub(super) fn is_host_awake(&self) -> bool {
-        self.transport.is_host_awake()
-    }
-
     /// Nothing is left of it, which the control plane hears.
     pub(super) fn leave(self, control: &Control) {
         service::leave(&mut control.commands(&self.peer), self.session);
@@ -274,8 +267,9 @@ impl TargetLane {
     /// What other lanes have in flight decides what this one's answers wait for.
     #[inline]
     pub(super) fn hear_load(&mut self, shared: &mut Shared) {
-        self.transport.batcher().hear(shared.now, &mut shared.load);
-        self.transport.hear_pace(shared.pace);
+        let batcher = self.transport.batcher();
+        batcher.hear(shared.now, &mut shared.load);
+        batcher.set_polling(shared.polls);
     }
 
     /// Sends what doorbells have released.

@@ -7,7 +7,7 @@ use roadtrain_host_engine::{
     Class, Completion, Connected, Front, HandHost, HostConfig, LaneId, Op, Request, Turn,
 };
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_system::buffer::Buffer;
 use std::os::fd::RawFd;

@@ -28,13 +28,12 @@ use hosts::Hosts;
 use lanes::Lanes;
 pub(super) use moves::Balance;
 use moves::Moves;
-use roadtrain_proto::policy::{Pace, ReactorLoad};
+use roadtrain_proto::policy::ReactorLoad;
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::event;
-use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::recorded::OfReactor;
-use roadtrain_reactor::spin::{Meter, Waiting};
+use roadtrain_reactor::waits::{Meter, Waiting};
 use roadtrain_reactor::{Core, List, RxBuffers};
 use roadtrain_store::Completions;
 use roadtrain_system::buffer::Pool;
@@ -130,8 +129,7 @@ impl Reactor {
             tasks: tasks_of(parts.number, &parts.peers),
             now: clock::now(),
             load: ReactorLoad::default(),
-            pace: Pace::default(),
-            is_host_awake: false,
+            polls: false,
             control: parts.control,
             meters: meters.clone(),
             recorder: Recorder::new(parts.slow_over),
@@ -140,7 +138,7 @@ impl Reactor {
         let hosts = Hosts::new(parts.pool_bytes);
         let pauses = PauseDetector::new(shared.now);
         Ok(Reactor {
-            core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells), false)?,
+            core: Core::new(parts.inbox, parts.waiting, (parts.meter, cells))?,
             lanes: Lanes::new(
                 shared,
                 hosts,
@@ -226,10 +224,6 @@ impl roadtrain_reactor::Reactor for Reactor {
 
     fn lanes(&self) -> usize {
         self.lanes.table.len()
-    }
-
-    fn batching(&self) -> Batching {
-        self.lanes.batching()
     }
 
     fn set_now(&mut self, now: Instant) {
@@ -325,7 +319,7 @@ impl roadtrain_reactor::Reactor for Reactor {
     /// Every lane that has something to do does it once.
     fn turn(&mut self, rx: &mut RxBuffers) {
         let Reactor { core, lanes, frames, timers, moves, peers, .. } = self;
-        lanes.shared.pace = core.waits.pace();
+        lanes.shared.polls = core.waits.polls();
         lanes.finish_due(if lanes.departing { Instant(u64::MAX) } else { lanes.shared.now });
         if peers.number == 0 && timers.check_keep_alive(lanes) {
             for listener in mem::take(&mut self.listeners.paused) {
@@ -338,9 +332,6 @@ impl roadtrain_reactor::Reactor for Reactor {
         lanes.expire_timed();
         lanes.send_answers();
         let has_heard = lanes.receive_ready(rx);
-        if has_heard {
-            core.waits.turned(lanes.shared.now, lanes.shared.is_host_awake, || 0);
-        }
         if has_heard || frames.has_more {
             core.waits.worked();
         }
@@ -351,7 +342,7 @@ impl roadtrain_reactor::Reactor for Reactor {
         }
         lanes.feed_starved(&mut rx.own);
         timers.check_pool(lanes);
-        moves.check(lanes, peers, core.waits.spun());
+        moves.check(lanes, peers, core.waits.polled());
         frames::flush_ports(lanes);
         let cells = core.waits.show();
         cells.lanes.set(lanes.table.len() as u64);

@@ -19,8 +19,8 @@ use roadtrain_proto::recorder::SlowOver;
 use roadtrain_proto::security::{TlsKey, TlsKeys};
 use roadtrain_reactor::pulse::Pulse;
 use roadtrain_reactor::recorded::Recorded;
-use roadtrain_reactor::spin::{Learnt, Meter, Waiting};
 use roadtrain_reactor::tuning;
+use roadtrain_reactor::waits::{Meter, WaitState, Waiting};
 use roadtrain_store::Store;
 use roadtrain_system::buffer::Pool;
 use roadtrain_system::clock;
@@ -517,9 +517,9 @@ impl Server {
         })
     }
 
-    /// What the reactors have learnt of waiting.
+    /// State of the reactors' waits.
     #[must_use]
-    pub fn waiting(&self) -> Vec<Learnt> {
+    pub fn waiting(&self) -> Vec<WaitState> {
         self.reactors.1.iter().map(|meter| meter.read()).collect()
     }
 

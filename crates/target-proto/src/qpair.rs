@@ -11,9 +11,9 @@ use roadtrain_proto::caravan::{Caravan, put_header};
 use roadtrain_proto::error::{PeerMisbehaved, QpairError};
 use roadtrain_proto::framing::{Framer, Step};
 use roadtrain_proto::policy::{
-    Batcher, Class, Doorbells, Kind, Load, Pace, Parcel, PolicyConfig, Role, SendQueue, Urgency,
+    Batcher, Class, Doorbells, Kind, Load, Parcel, PolicyConfig, Role, SendQueue, Urgency,
 };
-use roadtrain_proto::slots::{AWAKE, SLOTS_MAX, TOGETHER};
+use roadtrain_proto::slots::SLOTS_MAX;
 use roadtrain_proto::time::Instant;
 use roadtrain_proto::view::view;
 use roadtrain_wire::cqe::Cqe;
@@ -41,10 +41,6 @@ pub struct Config {
 const ENTRIES_BEFORE_CONNECT: u16 = 32;
 /// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
-
-/// So many commands in a row are no chance: a host that counts in the high bits of its identifiers has the bit in fewer,
-/// when few are in flight.
-const PACE_RUN: u32 = 512;
 
 /// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,8 +148,6 @@ pub struct Qpair {
     is_io: bool,
     class: Class,
     in_store: u32,
-    /// What the identifiers of commands say of the host's pace, and of how many in a row.
-    said: (u16, u32),
     slots: Vec<Slot>,
     free: Vec<u16>,
     departing: Vec<u16>,
@@ -176,7 +170,6 @@ impl Qpair {
             is_io: false,
             class: Class::Normal,
             in_store: 0,
-            said: (0, 0),
             slots: Vec::new(),
             free: Vec::new(),
             departing: Vec::new(),
@@ -201,17 +194,6 @@ impl Qpair {
     #[inline]
     pub fn digests(&self) -> Digests {
         self.digests
-    }
-
-    /// How the host goes about its few requests, as its command identifiers say.
-    #[must_use]
-    #[inline]
-    pub fn host_pace(&self) -> Pace {
-        match self.said {
-            (AWAKE, PACE_RUN..) => Pace::Awake,
-            (TOGETHER, PACE_RUN..) => Pace::Together,
-            _ => Pace::Parts,
-        }
     }
 
     /// So many commands are in a store that takes its time: they keep neither end busy.
@@ -519,8 +501,6 @@ impl Qpair {
             status,
             answered: Instant::default(),
         };
-        let pace = slot.cid & (AWAKE | TOGETHER);
-        self.said = (pace, if pace == self.said.0 { self.said.1.saturating_add(1) } else { 1 });
         if let Some(number) = self.free.pop() {
             self.slots[usize::from(number)] = slot;
             return number;

@@ -3,7 +3,7 @@
 use crate::units::{parse_caravan_bytes, parse_size_u32, size_field};
 use clap::{Args, ValueEnum};
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

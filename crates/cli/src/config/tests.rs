@@ -5,7 +5,7 @@ use crate::args::{Cli, Command, PolicyName};
 use crate::namespace::Kind;
 use clap::Parser;
 use roadtrain_host_engine::Class;
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::Export;
 

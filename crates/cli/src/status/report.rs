@@ -86,7 +86,7 @@ pub(crate) struct Inside {
     pub errors: u64,
     /// Requests that have no answer yet.
     pub in_flight: u64,
-    /// What its reactors have learnt of waiting.
+    /// State of its reactors' waits.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
     /// What was done of late: in the last 10 s, or since the look before when that is watched.

@@ -95,7 +95,7 @@ pub(crate) struct Traffic {
     pub requests: u64,
     /// Octets of their data.
     pub data_bytes: u64,
-    /// What its reactors have learnt of waiting.
+    /// State of its reactors' waits.
     #[serde(default)]
     pub waiting: Vec<WaitReport>,
 }

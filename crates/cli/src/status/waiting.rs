@@ -1,10 +1,10 @@
-//! What reactors have learnt of waiting, as it is shown.
+//! State of reactors' waits, as it is shown.
 
-use roadtrain_reactor::spin::Learnt;
+use roadtrain_reactor::waits::WaitState;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a reactor has learnt of waiting. All zero: it does not learn, or has seen too little.
+/// State of a reactor's waits. All zero: nothing is known yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WaitReport {
     /// CPU time of a sleep and its wake-up, microseconds.
@@ -15,13 +15,13 @@ pub(crate) struct WaitReport {
     pub caught: f64,
 }
 
-impl From<Learnt> for WaitReport {
-    fn from(learnt: Learnt) -> Self {
+impl From<WaitState> for WaitReport {
+    fn from(state: WaitState) -> Self {
         let us = |time: Duration| time.as_nanos() as f64 / 1e3;
         WaitReport {
-            sleep_cost_us: us(learnt.sleep_cost),
-            spin_bound_us: us(learnt.spin_bound),
-            caught: learnt.caught,
+            sleep_cost_us: us(state.sleep_cost),
+            spin_bound_us: us(state.spin_bound),
+            caught: state.caught,
         }
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_see_what_was_learnt() {
+    fn people_see_how_it_waits() {
         let asleep = WaitReport { sleep_cost_us: 12.3, ..WaitReport::default() };
         let spinning = WaitReport { spin_bound_us: 24.6, caught: 0.987, ..asleep };
         assert_eq!(

@@ -4,7 +4,6 @@
 use crate::common::show;
 use crate::common::{BLOCK, Delivery, Pair, Setup, pattern};
 use roadtrain_host_proto::qpair::Data;
-use roadtrain_proto::costs::Pace;
 use roadtrain_wire::fabrics::{Authentication, fctype};
 use roadtrain_wire::pdu::{CapsuleCmd, CommonHeader, Digests, PduType, flag};
 use roadtrain_wire::sqe::{SGL_OFFSET, SGL_TRANSPORT, Sqe, opcode};
@@ -94,28 +93,6 @@ fn data_starts_at_multiples_of_hpda_and_cpda() {
         assert!(aligned(&from_host, cpda, &[PduType::CapsuleCmd]));
         assert!(aligned(&from_host, cpda, &[PduType::H2cData]));
         assert!(aligned(&from_target, hpda, &[PduType::C2hData]));
-    }
-}
-
-/// A host says how it goes about few requests in the identifiers of its commands; one without it ends that.
-#[test]
-fn a_target_hears_the_pace_of_its_host() {
-    for pace in [Pace::Awake, Pace::Together] {
-        let mut pair = Pair::connected(Setup::default());
-        let read = |pair: &mut Pair, times: u32| {
-            for _ in 0..times {
-                pair.host.read(pair.now, 8, 1);
-                pair.settle().expect("valid");
-                assert!(pair.host.take_completions()[0].cqe.status().is_success());
-            }
-            pair.target.qpair.host_pace()
-        };
-        assert_eq!(read(&mut pair, 600), Pace::Parts);
-        pair.host.qpair.batcher().set_pace(pace);
-        assert_eq!(read(&mut pair, 511), Pace::Parts, "that may be chance");
-        assert_eq!(read(&mut pair, 1), pace);
-        pair.host.qpair.batcher().set_pace(Pace::Parts);
-        assert_eq!(read(&mut pair, 1), Pace::Parts);
     }
 }
 

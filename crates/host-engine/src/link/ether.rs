@@ -224,10 +224,6 @@ impl Transport for EtherLink {
         self.line = Arc::new(line);
     }
 
-    fn ended(&self) -> u64 {
-        self.stats.requests
-    }
-
     fn batching(&self) -> Batching {
         self.stats.with_doorbells(self.lane.qpair.end.doorbells())
     }

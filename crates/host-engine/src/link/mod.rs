@@ -15,7 +15,7 @@ use super::requests::{command, compare_of, urgency};
 use roadtrain_ether_proto::fence::EarlierLane;
 use roadtrain_host_proto::qpair::Data;
 use roadtrain_host_proto::requests::Queue;
-use roadtrain_proto::policy::{Batcher, Pace, PolicyConfig, Urgency};
+use roadtrain_proto::policy::{Batcher, PolicyConfig, Urgency};
 use roadtrain_proto::recorder::{Recorder, SlowOver};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
@@ -38,8 +38,8 @@ pub(crate) struct Shared {
     pub(crate) now: Instant,
     /// Commands in flight over all lanes: counted when a turn ends, and followed in between.
     pub(crate) in_flight: u32,
-    /// What the reactor does with few requests in flight.
-    pub(crate) pace: Pace,
+    /// The reactor polls instead of sleeping.
+    pub(crate) polls: bool,
     pub(crate) completions: VecDeque<Completion>,
     /// The reactor's own numbers.
     pub(crate) cells: Arc<ReactorCells>,
@@ -55,7 +55,7 @@ impl Shared {
             ports,
             now: clock::now(),
             in_flight: 0,
-            pace: Pace::default(),
+            polls: false,
             completions: VecDeque::new(),
             cells,
             recorder: Recorder::new(slow_over),
@@ -101,8 +101,6 @@ transports! {
         fn part(self: &mut Self, shared: &mut Shared);
         /// It is that lane's from now on.
         fn set_line(self: &mut Self, line: Line);
-        /// Requests that have ended.
-        fn ended(self: &Self) -> u64;
         /// Its counters.
         fn batching(self: &Self) -> Batching;
         /// Begins to carry requests, as agreed with the controller: it is idle.

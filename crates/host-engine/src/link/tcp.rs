@@ -233,10 +233,6 @@ impl Transport for TcpLink {
         self.line = Arc::new(Line { local, peer, ..line });
     }
 
-    fn ended(&self) -> u64 {
-        self.connection.stats.requests
-    }
-
     fn batching(&self) -> Batching {
         self.connection.stats.with_doorbells(self.qpair.doorbells())
     }

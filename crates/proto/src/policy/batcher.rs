@@ -1,8 +1,8 @@
 //! Applies a policy to a lane's freights: what waits, what a doorbell has released, when to wake up.
 
 use super::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Pace, Parcel, Policy,
-    PolicyConfig, ReactorLoad, Role, Urgency,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Freights, LoadShare, Parcel, Policy,
+    PolicyConfig, PolicyKind, ReactorLoad, Role, Urgency,
 };
 use crate::caravan::Limits;
 use crate::time::Instant;
@@ -46,7 +46,12 @@ pub struct Batcher {
     most_in_flight: u32,
     /// On the reactor's other queue pairs.
     in_others: u32,
-    pace: Pace,
+    /// This end polls instead of sleeping.
+    polls: bool,
+    shares_core: bool,
+    yields: bool,
+    /// A send may take several freights. With PINoF they share the connection, not a send.
+    mixes: bool,
     load_share: LoadShare,
     /// When something latency-critical last came.
     critical_at: Option<Instant>,
@@ -67,7 +72,10 @@ impl Batcher {
             in_flight: 0,
             most_in_flight: 0,
             in_others: 0,
-            pace: Pace::default(),
+            polls: false,
+            shares_core: false,
+            yields: false,
+            mixes: config.kind != PolicyKind::Pinof,
             load_share: LoadShare::default(),
             critical_at: None,
         }
@@ -86,6 +94,8 @@ impl Batcher {
         self.waiting += 1;
         self.holding.insert(freight);
         (waiting.in_flight, waiting.in_others) = (self.in_flight, self.in_others);
+        (waiting.polls, waiting.shares_core) = (self.polls, self.shares_core);
+        waiting.yields = self.yields;
         let decision = self.policy.on_enqueue(now, waiting, parcel);
         self.apply(freight, decision);
         freight
@@ -95,12 +105,9 @@ impl Batcher {
     #[inline]
     pub fn drained(&mut self, now: Instant) {
         for freight in self.holding {
-            let container = &mut self.containers[freight as usize];
-            container.waiting.in_flight = self.in_flight;
-            container.waiting.in_others = self.in_others;
-            let decision = match self.policy.on_drained(now, freight, &container.waiting) {
+            let decision = match self.policy.on_drained(freight, false) {
                 Doorbell::ArmUntil(deadline) if deadline <= now => {
-                    self.policy.on_timeout(now, freight, &container.waiting)
+                    self.policy.on_drained(freight, true)
                 }
                 decision => decision,
             };
@@ -114,7 +121,7 @@ impl Batcher {
         for freight in self.holding {
             let container = &self.containers[freight as usize];
             if container.deadline.is_some_and(|deadline| deadline <= now) {
-                let decision = self.policy.on_timeout(now, freight, &container.waiting);
+                let decision = self.policy.on_drained(freight, true);
                 self.apply(freight, decision);
             }
         }
@@ -182,45 +189,22 @@ impl Batcher {
         self.critical_at.is_some_and(|at| now.since(at) < EXPRESS_MEMORY)
     }
 
-    /// Whether sends are to be short, for the sake of other requests.
+    /// Sends are to be short, for the sake of other requests.
     #[inline]
-    pub fn set_yielding(&mut self, yielding: bool) {
-        self.policy.set_yielding(yielding);
+    pub fn set_yielding(&mut self, yields: bool) {
+        self.yields = yields;
     }
 
-    /// Whether both ends of the lane share a core.
+    /// Both ends of the lane share a core, so that only one of them works at a time.
     #[inline]
     pub fn set_shares_core(&mut self, shares: bool) {
-        self.policy.set_shares_core(shares);
+        self.shares_core = shares;
     }
 
-    /// How both ends go about the few requests in flight.
+    /// This end polls instead of sleeping.
     #[inline]
-    pub fn set_pace(&mut self, pace: Pace) {
-        if pace != self.pace {
-            self.pace = pace;
-            self.policy.set_pace(pace);
-        }
-    }
-
-    /// What it was told last.
-    #[must_use]
-    #[inline]
-    pub fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    /// Whether so little is in flight that it matters whether this end stays awake.
-    #[must_use]
-    #[inline]
-    pub fn is_few(&self) -> bool {
-        self.in_others == 0 && self.policy.is_few()
-    }
-
-    /// For so many thousandths of its time of late this end has waited for something to do.
-    #[inline]
-    pub fn set_idle(&mut self, now: Instant, permille: u32) {
-        self.policy.set_idle(now, permille);
+    pub fn set_polling(&mut self, polls: bool) {
+        self.polls = polls;
     }
 
     /// How many commands are in flight now.
@@ -271,13 +255,6 @@ impl Batcher {
         self.waiting > 0 && self.released == 0 && self.policy.gathers(&self.backlog())
     }
 
-    /// Whether to receive once more before what waits is sent.
-    #[must_use]
-    #[inline]
-    pub fn looks_again(&self) -> bool {
-        self.waiting > 0 && self.released == 0 && self.policy.looks_again(&self.backlog())
-    }
-
     /// Whether PDUs wait for a doorbell.
     #[must_use]
     #[inline]
@@ -303,14 +280,14 @@ impl Batcher {
     #[inline]
     #[must_use]
     pub fn limits(&self, freight: Freight) -> Limits {
-        self.policy.limits(freight)
+        self.policy.limits(freight, self.yields)
     }
 
     /// Whether one send may take several freights.
     #[inline]
     #[must_use]
     pub fn mixes(&self) -> bool {
-        self.policy.mixes()
+        self.mixes
     }
 
     /// When [`Batcher::expire`] must be called.

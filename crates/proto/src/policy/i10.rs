@@ -47,20 +47,17 @@ impl BatchPolicy for I10 {
     }
 
     #[inline]
-    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+    fn on_drained(&mut self, _: Freight, is_due: bool) -> Doorbell {
         match self.role {
-            Role::Host if !self.delay.is_zero() => Doorbell::ArmUntil(self.deadline),
-            _ => Doorbell::Ring(Cause::Drained),
+            _ if self.delay.is_zero() => Doorbell::Ring(Cause::Drained),
+            _ if is_due => Doorbell::Ring(Cause::Timer),
+            Role::Host => Doorbell::ArmUntil(self.deadline),
+            Role::Target => Doorbell::Ring(Cause::Drained),
         }
     }
 
     #[inline]
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(if self.delay.is_zero() { Cause::Drained } else { Cause::Timer })
-    }
-
-    #[inline]
-    fn limits(&self, _: Freight) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> Limits {
         self.limits
     }
 }

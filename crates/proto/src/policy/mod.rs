@@ -34,7 +34,6 @@ mod parcel;
 mod pinof;
 mod reactor_load;
 mod send_queue;
-mod spare_time;
 mod tyche;
 
 pub use auto::{Auto, SMALL_BYTES_MAX};
@@ -48,23 +47,27 @@ pub use reactor_load::{LoadShare, ReactorLoad};
 pub use send_queue::{Load, SendQueue};
 pub use tyche::{Tyche, TycheSettings};
 
-pub use crate::costs::Pace;
-
 use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// What waits in a freight for the doorbell.
+/// State of a freight and of the reactor, for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Backlog {
     /// PDUs that no doorbell has released yet.
     pub requests: u32,
-    /// Their octets of data.
+    /// Bytes of their data.
     pub data_bytes: u32,
     /// Commands of the queue pair that are in flight, as far as this end can tell, those waiting here too.
     pub in_flight: u32,
     /// Commands in flight on the other queue pairs of this end's reactor, as far as can be told.
     pub in_others: u32,
+    /// True while this end polls instead of sleeping.
+    pub polls: bool,
+    /// True if both ends of the lane share a core, so that only one of them works at a time.
+    pub shares_core: bool,
+    /// True if sends are to be short, for the sake of latency-critical requests in another lane.
+    pub yields: bool,
 }
 
 /// Why a doorbell rang.
@@ -98,52 +101,21 @@ pub trait BatchPolicy {
     }
     /// One more PDU waits; `backlog` is its freight's and includes it.
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
-    /// The source has nothing more ready in this turn of the reactor, and something waits in `freight`.
+    /// Something waits in `freight`, and the source has nothing more ready in this turn of the reactor, or the armed timer
+    /// fired (`is_due`).
     #[inline]
-    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Drained)
-    }
-    /// The armed timer of `freight` fired.
-    #[inline]
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+    fn on_drained(&mut self, _freight: Freight, _is_due: bool) -> Doorbell {
         Doorbell::Ring(Cause::Drained)
     }
     /// A command with `data_bytes` completed (host only).
     fn on_complete(&mut self, _: Instant, _data_bytes: u32) {}
-    /// Whether sends are to be short, for the sake of latency-critical requests in another lane.
-    #[inline]
-    fn set_yielding(&mut self, _: bool) {}
-    /// Whether both ends of the lane share a core, so that only one of them works at a time.
-    #[inline]
-    fn set_shares_core(&mut self, _: bool) {}
-    /// Whether so little is in flight that it matters whether this end stays awake.
-    #[inline]
-    fn is_few(&self) -> bool {
-        false
-    }
-    /// How both ends go about the few requests in flight.
-    #[inline]
-    fn set_pace(&mut self, _: Pace) {}
-    /// For so many thousandths of its time of late this end has waited for something to do.
-    #[inline]
-    fn set_idle(&mut self, _: Instant, _permille: u32) {}
-    /// Whether all that waits had better stay for a moment while more arrives that will add to it.
+    /// True if all that waits had better stay for a moment while more arrives that will add to it.
     #[inline]
     fn gathers(&self, _: &Backlog) -> bool {
         false
     }
-    /// Whether to receive once more before what waits is sent: the peer may have sent what will add to it meanwhile.
-    #[inline]
-    fn looks_again(&self, _: &Backlog) -> bool {
-        false
-    }
-    /// Most of a freight that one send takes, now.
-    fn limits(&self, freight: Freight) -> Limits;
-    /// Whether one send may take several freights.
-    #[inline]
-    fn mixes(&self) -> bool {
-        true
-    }
+    /// Most of a freight that one send takes; `yields` as in [`Backlog::yields`].
+    fn limits(&self, freight: Freight, yields: bool) -> Limits;
 }
 
 /// Which end of a lane a policy serves: a target has no doorbell timer.
@@ -293,13 +265,8 @@ impl BatchPolicy for Policy {
     }
 
     #[inline]
-    fn on_drained(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
-        each!(self, p => p.on_drained(now, freight, backlog))
-    }
-
-    #[inline]
-    fn on_timeout(&mut self, now: Instant, freight: Freight, backlog: &Backlog) -> Doorbell {
-        each!(self, p => p.on_timeout(now, freight, backlog))
+    fn on_drained(&mut self, freight: Freight, is_due: bool) -> Doorbell {
+        each!(self, p => p.on_drained(freight, is_due))
     }
 
     #[inline]
@@ -308,47 +275,12 @@ impl BatchPolicy for Policy {
     }
 
     #[inline]
-    fn set_yielding(&mut self, yielding: bool) {
-        each!(self, p => p.set_yielding(yielding))
-    }
-
-    #[inline]
-    fn set_shares_core(&mut self, shares: bool) {
-        each!(self, p => p.set_shares_core(shares))
-    }
-
-    #[inline]
-    fn is_few(&self) -> bool {
-        each!(self, p => p.is_few())
-    }
-
-    #[inline]
-    fn set_pace(&mut self, pace: Pace) {
-        each!(self, p => p.set_pace(pace))
-    }
-
-    #[inline]
-    fn set_idle(&mut self, now: Instant, permille: u32) {
-        each!(self, p => p.set_idle(now, permille))
-    }
-
-    #[inline]
     fn gathers(&self, backlog: &Backlog) -> bool {
         each!(self, p => p.gathers(backlog))
     }
 
     #[inline]
-    fn looks_again(&self, backlog: &Backlog) -> bool {
-        each!(self, p => p.looks_again(backlog))
-    }
-
-    #[inline]
-    fn limits(&self, freight: Freight) -> Limits {
-        each!(self, p => p.limits(freight))
-    }
-
-    #[inline]
-    fn mixes(&self) -> bool {
-        each!(self, p => p.mixes())
+    fn limits(&self, freight: Freight, yields: bool) -> Limits {
+        each!(self, p => p.limits(freight, yields))
     }
 }

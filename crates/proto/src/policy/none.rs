@@ -26,7 +26,7 @@ impl BatchPolicy for Unbatched {
     }
 
     #[inline]
-    fn limits(&self, _: Freight) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> Limits {
         self.limits
     }
 }

@@ -127,24 +127,16 @@ impl BatchPolicy for Pinof {
     }
 
     #[inline]
-    fn on_drained(&mut self, _: Instant, freight: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::ArmUntil(self.waiting(freight).deadline)
+    fn on_drained(&mut self, freight: Freight, is_due: bool) -> Doorbell {
+        match is_due {
+            true => Doorbell::Ring(Cause::Timer),
+            false => Doorbell::ArmUntil(self.waiting(freight).deadline),
+        }
     }
 
     #[inline]
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Timer)
-    }
-
-    #[inline]
-    fn limits(&self, freight: Freight) -> Limits {
+    fn limits(&self, freight: Freight, _: bool) -> Limits {
         let settings = self.settings.of(freight);
         Limits { count_max: settings.degree.max(1), bytes_max: settings.bytes_max }
-    }
-
-    /// Freights share the connection, not a send.
-    #[inline]
-    fn mixes(&self) -> bool {
-        false
     }
 }

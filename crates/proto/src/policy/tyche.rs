@@ -198,16 +198,12 @@ impl BatchPolicy for Tyche {
     }
 
     #[inline]
-    fn on_drained(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
+    fn on_drained(&mut self, _: Freight, is_due: bool) -> Doorbell {
         match self.role {
+            _ if is_due => Doorbell::Ring(Cause::Timer),
             Role::Host => Doorbell::ArmUntil(self.deadline),
             Role::Target => Doorbell::Ring(Cause::Drained),
         }
-    }
-
-    #[inline]
-    fn on_timeout(&mut self, _: Instant, _: Freight, _: &Backlog) -> Doorbell {
-        Doorbell::Ring(Cause::Timer)
     }
 
     #[inline]
@@ -217,7 +213,7 @@ impl BatchPolicy for Tyche {
     }
 
     #[inline]
-    fn limits(&self, _: Freight) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> Limits {
         Limits { count_max: self.level, bytes_max: CARAVAN_BYTES_MAX }
     }
 }

@@ -6,7 +6,7 @@ pub(super) mod tcp;
 use super::data::{Execution, Payload};
 use super::meter::Meter;
 use super::{LaneError, Shared};
-use roadtrain_proto::policy::{Batcher, Class, Pace};
+use roadtrain_proto::policy::{Batcher, Class};
 use roadtrain_proto::security::FrameSecret;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::metrics::Batching;
@@ -69,12 +69,6 @@ transports! {
         fn ends_at_once(self: &mut Self, now: Instant) -> bool;
     }
     provided {
-        /// What its reactor does with few requests, which matters where a doorbell is a system call of its own.
-        fn hear_pace(self: &mut Self, own: Pace) {}
-        /// Whether its host says that it stays awake.
-        fn is_host_awake(self: &Self) -> bool {
-            false
-        }
         /// The connection, if it is one.
         fn tcp(self: &mut Self) -> Option<&mut Tcp> {
             None

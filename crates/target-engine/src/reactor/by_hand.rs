@@ -10,7 +10,7 @@ use crate::stores::Stores;
 use crate::tickets::Tickets;
 use crate::{Export, ServerConfig};
 use roadtrain_host_engine::{Front, HandHost};
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_reactor::{RxBuffers, waits::Waits};
 use roadtrain_system::clock;
 use roadtrain_system::mailbox::{Outbox, mailbox};
@@ -81,7 +81,7 @@ impl HandTarget {
     }
 
     pub(crate) fn set_waiting(&mut self, waiting: Waiting) {
-        self.reactor.core.waits = Waits::new(waiting, Default::default(), false);
+        self.reactor.core.waits = Waits::new(waiting, Default::default());
     }
 
     /// Its connections.

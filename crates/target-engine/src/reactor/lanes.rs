@@ -7,7 +7,6 @@ use crate::order::{Newcomer, Usage};
 use crate::range_locks::Grant;
 use crate::tasks::{Ended, Outcome, Owner};
 use roadtrain_reactor::connection::{Heard, RxBuffer};
-use roadtrain_reactor::metrics::Batching;
 use roadtrain_reactor::{List, Pollable, RxBuffers, Table};
 use roadtrain_system::clock;
 
@@ -36,8 +35,6 @@ pub(super) struct Lanes {
     pub(super) departing: bool,
     /// Lanes that have come from other reactors.
     pub(super) arrived: u64,
-    /// Of lanes that have ended.
-    past: Batching,
 }
 
 impl Lanes {
@@ -57,7 +54,6 @@ impl Lanes {
             stopping: false,
             departing: false,
             arrived: 0,
-            past: Batching::default(),
         }
     }
 
@@ -124,10 +120,6 @@ impl Lanes {
             }
             lane.hear_load(&mut self.shared);
             let heard = self.receive(index, rx);
-            if let Some(lane) = self.live(index).filter(|_| heard.something) {
-                let awake = lane.is_host_awake();
-                self.shared.is_host_awake = awake;
-            }
             self.end_turn(index);
             has_heard |= heard.something;
             if heard.more {
@@ -269,7 +261,6 @@ impl Lanes {
         let Some(lane) = self.table.get_mut(index).filter(|lane| !lane.session.is_ended()) else {
             return;
         };
-        self.past += lane.batching();
         self.hosts.forget(lane);
         self.table.forget_polls(&mut self.shared.ring, index);
         if let Some(lane) = self.table.get_mut(index) {
@@ -384,11 +375,6 @@ impl Lanes {
 
     pub(super) fn close_all(&mut self) {
         self.table.indices().for_each(|index| self.end(index, "stopped"));
-    }
-
-    /// Counters of all lanes, of those that have ended as well.
-    pub(super) fn batching(&self) -> Batching {
-        self.past + self.table.iter().map(TargetLane::batching).sum()
     }
 
     /// What they hold.

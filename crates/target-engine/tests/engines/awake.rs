@@ -1,15 +1,15 @@
-//! Whether both ends hear that a few requests are to be tried awake.
+//! Both ends poll where that is not forbidden, and their policies know it.
 
 use crate::harness::*;
 use crate::told::{Ends, listening, nothing};
 use roadtrain_host_engine::Client;
 use roadtrain_proto::policy::PolicyConfig;
-use roadtrain_reactor::spin::Waiting;
+use roadtrain_reactor::waits::Waiting;
 use roadtrain_system::buffer::Buffer;
 use roadtrain_target_engine::{Server, ServerConfig};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// More than the turns before a trial, and those in which the target joins.
+/// Enough for both ends to poll.
 const REQUESTS: usize = 2048;
 
 static SPINNING: Ends = nothing();
@@ -27,9 +27,9 @@ fn read(policy: PolicyConfig, waiting: Waiting) {
 }
 
 #[test]
-fn both_ends_try_to_stay_awake_unless_they_are_told_to_sleep() {
+fn both_ends_poll_unless_they_are_configured_to_sleep() {
     read(PolicyConfig::custom(|role| listening(&SPINNING, role)), Waiting::Adaptive);
-    assert!(SPINNING.iter().all(|told| told.awake.load(Relaxed)), "{SPINNING:?}");
+    assert!(SPINNING.iter().all(|told| told.polled.load(Relaxed)), "{SPINNING:?}");
     read(PolicyConfig::custom(|role| listening(&ASLEEP, role)), Waiting::Sleep);
-    assert!(!ASLEEP.iter().any(|told| told.awake.load(Relaxed)), "{ASLEEP:?}");
+    assert!(!ASLEEP.iter().any(|told| told.polled.load(Relaxed)), "{ASLEEP:?}");
 }

@@ -1,51 +1,41 @@
-//! A policy that notes what its end is told.
+//! A policy that notes the state of its end.
 
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{
-    Backlog, BatchPolicy, Cause, Doorbell, Freight, Pace, Parcel, PolicyConfig, Role,
+    Backlog, BatchPolicy, Cause, Doorbell, Freight, Parcel, PolicyConfig, Role,
 };
 use roadtrain_proto::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What one end was told.
+/// State of one end.
 #[derive(Debug)]
 pub struct Told {
     /// At last: both ends share a core.
     pub shares_core: AtomicBool,
-    /// Ever: it stays awake.
-    pub awake: AtomicBool,
+    /// Ever: it polled.
+    pub polled: AtomicBool,
 }
 
 /// The ends of a pair: host, target.
 pub type Ends = [Told; 2];
 
-/// They were told nothing yet.
+/// Nothing is known yet.
 pub const fn nothing() -> Ends {
-    [const { Told { shares_core: AtomicBool::new(false), awake: AtomicBool::new(false) } }; 2]
+    [const { Told { shares_core: AtomicBool::new(false), polled: AtomicBool::new(false) } }; 2]
 }
 
 /// Sends at once.
 struct Listening(&'static Told);
 
 impl BatchPolicy for Listening {
-    fn on_enqueue(&mut self, _: Instant, _: &Backlog, _: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, _: Instant, backlog: &Backlog, _: &Parcel) -> Doorbell {
+        self.0.shares_core.store(backlog.shares_core, Relaxed);
+        self.0.polled.fetch_or(backlog.polls, Relaxed);
         Doorbell::Ring(Cause::Drained)
     }
 
-    fn limits(&self, _: Freight) -> Limits {
+    fn limits(&self, _: Freight, _: bool) -> Limits {
         PolicyConfig::none().limits
-    }
-
-    fn set_shares_core(&mut self, shares: bool) {
-        self.0.shares_core.store(shares, Relaxed);
-    }
-
-    fn is_few(&self) -> bool {
-        true
-    }
-
-    fn set_pace(&mut self, pace: Pace) {
-        self.0.awake.fetch_or(pace == Pace::Awake, Relaxed);
     }
 }
 

@@ -1,14 +1,12 @@
 //! One core: its clock, what it has done, and how it sends.
 
-use super::READ_BYTES;
 use super::costs::{Costs, SEGMENT_BYTES};
-use super::waits::{Waiting, Waits};
+use super::waits::Waits;
 use super::wire::{Cargo, Pdu, Wire};
 use roadtrain_host_proto as host;
-use roadtrain_proto::costs::Used;
 use roadtrain_proto::policy::Batcher;
-use roadtrain_proto::spin::Reading;
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use roadtrain_target_proto as target;
 use std::ops::Range;
 use std::time::Duration;
@@ -90,9 +88,6 @@ pub struct Core {
     pub waits: Waits,
     measured: Range<Instant>,
     busy_since: Instant,
-    /// CPU time before that, and requests that it has handled.
-    cpu: Duration,
-    pub requests: u64,
     /// How long it will take to wake up the next time.
     wake_up: Duration,
     /// When it is needed for something else.
@@ -102,19 +97,14 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(
-        (costs, waiting, is_host): (Costs, Waiting, bool),
-        measured: Range<Instant>,
-        seed: u64,
-    ) -> Self {
+    pub fn new((costs, waiting): (Costs, Waiting), measured: Range<Instant>, seed: u64) -> Self {
         let waiting = if costs.one_core { Waiting::Sleep } else { waiting };
-        let waits = Waits::new(waiting, is_host);
+        let waits = Waits::new(waiting);
         let (clock, busy_since) = (Instant::default(), Instant::default());
         let mut random = Random(seed);
         let wake_up = random.between(costs.wake_up_min, costs.wake_up_max);
         let away_at = clock + random.between(Duration::ZERO, 2 * costs.away_every);
         let (taken_until, work) = (clock, Work::default());
-        let (cpu, requests) = (Duration::ZERO, 0);
         Core {
             clock,
             taken_until,
@@ -122,8 +112,6 @@ impl Core {
             waits,
             measured,
             busy_since,
-            cpu,
-            requests,
             wake_up,
             away_at,
             random,
@@ -137,12 +125,12 @@ impl Core {
         if self.taken_until > self.clock && event <= free {
             return free + self.costs.switch();
         }
-        let spins_until = self.waits.spins_until();
-        if spins_until.is_some_and(|until| event <= until) {
+        let polls_until = self.waits.polls_until();
+        if polls_until.is_some_and(|until| event <= until) {
             return free.max(event) + self.costs.turn;
         }
         let deep_sleep = self.costs.deep_sleep.as_nanos().max(1);
-        let asleep_since = spins_until.unwrap_or(free);
+        let asleep_since = polls_until.unwrap_or(free);
         let slept_ns = event.since(asleep_since).as_nanos().min(deep_sleep);
         let wake_up_ns = self.wake_up.as_nanos() * slept_ns / deep_sleep;
         free.max(event) + Duration::from_nanos(wake_up_ns as u64)
@@ -153,8 +141,8 @@ impl Core {
         let start = self.start(event);
         let free = self.clock.max(self.taken_until);
         let waited = self.waits.end((self.clock, event, start), self.costs.turn);
-        let spun_until = self.clock + waited.spun;
-        self.count(self.clock, spun_until);
+        let polled_until = self.clock + waited.polled;
+        self.count(self.clock, polled_until);
         self.busy_since = free.max(event);
         if waited.slept && event > free {
             let Costs { wake_up_min, wake_up_max, .. } = self.costs;
@@ -228,23 +216,13 @@ impl Core {
 
     /// It was busy.
     fn count(&mut self, from: Instant, to: Instant) {
-        self.cpu += to.since(from);
         self.work.busy += to.min(self.measured.end).since(from.max(self.measured.start));
-    }
-
-    /// What it has used so far.
-    pub fn used(&self, now: Instant) -> Used {
-        let cpu = self.cpu + self.clock.since(self.busy_since);
-        Used { at: now, cpu_ns: cpu.as_nanos() as u64, queued_ns: 0, requests: self.requests }
     }
 
     /// Ends the turn: waits. `expects`: something may come; `due`: something is to be done then.
     pub fn end(&mut self, expects: bool, due: Option<Instant>) {
         self.count(self.busy_since, self.clock);
         self.busy_since = self.clock;
-        let data_bytes = self.requests * u64::from(READ_BYTES);
-        let cpu_ns = self.cpu.as_nanos() as u64;
-        let used = Reading { cpu_ns, queued_ns: 0, requests: self.requests, data_bytes };
-        self.waits.begin(self.clock, expects, due, used);
+        self.waits.begin(self.clock, expects, due);
     }
 }

@@ -3,9 +3,9 @@
 use super::costs::{Costs, REFERENCE, ns};
 use super::load::{Load, Operations, ms};
 use super::run::{Outcome, Scenario};
-use super::table::{AUTO, NONE, policies};
+use super::table::{NONE, policies};
 use super::target::Store;
-use super::waits::Waiting;
+use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -54,11 +54,6 @@ const MEASURED: &[Run] = &[
     run(READS, "i10", 8, MEMORY, 50.4, 11.80),
     run(READS, "i10", 32, MEMORY, 370.8, 3.59),
     run(READS, "i10", 128, MEMORY, 724.9, 2.45),
-    run(READS, AUTO, 1, MEMORY, 14.1, 59.38),
-    run(READS, AUTO, 2, MEMORY, 28.4, 29.56),
-    run(READS, AUTO, 8, MEMORY, 249.6, 7.32),
-    run(READS, AUTO, 32, MEMORY, 638.2, 2.71),
-    run(READS, AUTO, 128, MEMORY, 1072.9, 1.55),
     run(WRITES, NONE, 1, MEMORY, 16.0, 52.24),
     run(WRITES, NONE, 2, MEMORY, 32.6, 26.33),
     run(WRITES, NONE, 8, MEMORY, 110.9, 7.68),
@@ -74,23 +69,14 @@ const MEASURED: &[Run] = &[
     run(WRITES, "i10", 8, MEMORY, 54.7, 10.29),
     run(WRITES, "i10", 32, MEMORY, 556.8, 2.53),
     run(WRITES, "i10", 128, MEMORY, 1144.7, 1.69),
-    run(WRITES, AUTO, 1, MEMORY, 15.8, 53.18),
-    run(WRITES, AUTO, 2, MEMORY, 29.1, 27.66),
-    run(WRITES, AUTO, 8, MEMORY, 224.4, 7.17),
-    run(WRITES, AUTO, 32, MEMORY, 762.8, 2.37),
-    run(WRITES, AUTO, 128, MEMORY, 1518.5, 1.26),
     run(READS, NONE, 32, SSD, 134.6, 4.27),
     run(READS, NONE, 128, SSD, 540.9, 2.53),
     run(READS, "i10", 32, SSD, 153.8, 4.18),
     run(READS, "i10", 128, SSD, 447.2, 2.70),
-    run(READS, AUTO, 32, SSD, 157.4, 4.67),
-    run(READS, AUTO, 128, SSD, 558.2, 2.49),
     run(WRITES, NONE, 32, SSD, 136.0, 4.24),
     run(WRITES, NONE, 128, SSD, 419.4, 2.72),
     run(WRITES, "i10", 32, SSD, 139.7, 4.46),
     run(WRITES, "i10", 128, SSD, 573.5, 2.87),
-    run(WRITES, AUTO, 32, SSD, 148.8, 4.55),
-    run(WRITES, AUTO, 128, SSD, 452.9, 2.54),
 ];
 
 /// Costs that came of [`fit`].
@@ -112,9 +98,9 @@ pub const FITTED: Costs = Costs {
 };
 
 impl Run {
-    /// Costs are fitted to what fixed policies do with memory. What `auto` does, and all with an SSD, is predicted.
+    /// Costs are fitted to runs with memory. Those with an SSD are predicted.
     fn is_fitted(&self) -> bool {
-        self.store == MEMORY && self.policy != AUTO
+        self.store == MEMORY
     }
 
     fn model(&self, costs: Costs) -> Outcome {

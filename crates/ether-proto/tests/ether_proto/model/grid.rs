@@ -7,10 +7,10 @@ use super::load::{Load, Operations, ms};
 use super::run::{Outcome, Scenario};
 use super::table::{AUTO, policies};
 use super::target::Store;
-use super::waits::Waiting;
 use crate::cases::is_thorough;
 use roadtrain_proto::policy::PolicyConfig;
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
@@ -28,9 +28,8 @@ const PERCENTS: [u32; 7] = [5, 10, 25, 50, 70, 80, 95];
 const STEPS: [(u32, u32); 5] = [(1, 8), (1, 32), (1, 128), (4, 64), (16, 256)];
 const BURSTS: [usize; 4] = [4, 8, 32, 64];
 
-/// What every run begins with is not measured; longer where both ends have to learn how to wait.
+/// The beginning of every run is not measured.
 const BEGINNING: Duration = Duration::from_millis(10);
-const LEARNING: Duration = Duration::from_millis(200);
 /// Requests that a run measures, about, and the time that it takes.
 const REQUESTS: f64 = 2500.0;
 const MEASURED_MIN: Duration = Duration::from_millis(5);
@@ -71,7 +70,6 @@ struct Point {
     one_core: bool,
     operations: Operations,
     form: Form,
-    waiting: Waiting,
 }
 
 /// How `auto` did at a point.
@@ -89,7 +87,7 @@ fn us(us: f64) -> Duration {
 }
 
 impl Point {
-    fn random(random: &mut Random, waiting: Waiting) -> Self {
+    fn random(random: &mut Random) -> Self {
         fn pick<T: Copy>(random: &mut Random, from: &[T]) -> T {
             from[(random.next() % from.len() as u64) as usize]
         }
@@ -111,7 +109,6 @@ impl Point {
             one_core: random.next().is_multiple_of(4),
             operations: pick(random, &OPERATIONS),
             form,
-            waiting,
         }
     }
 
@@ -128,13 +125,6 @@ impl Point {
         }
     }
 
-    fn beginning(&self) -> Duration {
-        match self.waiting {
-            Waiting::Sleep => BEGINNING,
-            Waiting::Learns => LEARNING,
-        }
-    }
-
     /// How long a run takes that measures enough requests of that many in flight.
     fn measured(&self, depth: f64) -> Range<Instant> {
         let (service, parallel) = (self.store.0 as f64, self.store.1 as f64);
@@ -142,7 +132,7 @@ impl Point {
         let handled = 2.6 * self.pdu_us + self.send_us / 8.0;
         let each = handled.max(round_trip / depth).max(service / parallel);
         let length = us(each * REQUESTS).clamp(MEASURED_MIN, MEASURED_MAX);
-        let start = ms(0) + self.beginning();
+        let start = ms(0) + BEGINNING;
         start..start + length
     }
 
@@ -153,7 +143,7 @@ impl Point {
                 let peak = Point { form: Form::Depth(256), ..*self };
                 let rate = peak.verdict().of_best[0] * 1000.0 * f64::from(percent) / 100.0;
                 let length = Duration::from_secs_f64(REQUESTS / rate);
-                let start = ms(0) + self.beginning();
+                let start = ms(0) + BEGINNING;
                 let measured = start..start + length.clamp(MEASURED_MIN, MEASURED_MAX * 2);
                 (Load::random_rate(rate, measured.end), measured)
             }
@@ -170,7 +160,7 @@ impl Point {
     fn run(&self, policy: PolicyConfig, load: &(Load, Range<Instant>)) -> Outcome {
         let (load, measured) = load.clone();
         let (costs, store, operations) = (self.costs(), self.store(), self.operations);
-        let waiting = self.waiting;
+        let waiting = Waiting::Adaptive;
         Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
     }
 
@@ -206,9 +196,8 @@ impl Verdict {
     }
 
     fn row(&self) -> String {
-        let Point {
-            wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form, ..
-        } = self.point;
+        let Point { wake_up_us, send_us, pdu_us, trip_us, store, one_core, operations, form } =
+            self.point;
         let [throughput, p99] = self.ratios(self.of_auto);
         let machine = format!("{wake_up_us:3} {send_us:3} {pdu_us:3} {trip_us:3}");
         let store = format!("{:3}x{:<3}", store.0, store.1);
@@ -239,9 +228,9 @@ fn show(form: Form) -> String {
 }
 
 /// So many points in the order of the seed.
-fn points(count: usize, waiting: Waiting) -> Vec<Point> {
+fn points(count: usize) -> Vec<Point> {
     let mut random = Random(15);
-    (0..count).map(|_| Point::random(&mut random, waiting)).collect()
+    (0..count).map(|_| Point::random(&mut random)).collect()
 }
 
 fn verdicts(points: &[Point]) -> Vec<Verdict> {
@@ -319,7 +308,7 @@ fn table(verdicts: &[Verdict]) -> String {
 /// A sample of the grid.
 #[test]
 fn grid() {
-    let points = points(160, Waiting::Sleep);
+    let points = points(160);
     let snapshot = include_str!("snapshots/ether_proto__model__grid__grid.snap");
     if !is_thorough() {
         return check_parts(snapshot, &points, 8, |point| point.verdict().row());
@@ -329,15 +318,10 @@ fn grid() {
 }
 
 /// More of the grid: `MODEL_POINTS=2000 cargo test --release -p roadtrain-ether-proto --test ether_proto much_of_the_grid --
-/// --ignored --nocapture`; with `MODEL_WAITING=default` both ends wait as the product does by default, and have longer to
-/// learn it.
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn much_of_the_grid() {
     let count = std::env::var("MODEL_POINTS").ok().and_then(|count| count.parse().ok());
-    let waiting = match std::env::var("MODEL_WAITING").is_ok_and(|how| how == "default") {
-        true => Waiting::Learns,
-        false => Waiting::Sleep,
-    };
-    println!("{}", table(&verdicts(&points(count.unwrap_or(1000), waiting))));
+    println!("{}", table(&verdicts(&points(count.unwrap_or(1000)))));
 }

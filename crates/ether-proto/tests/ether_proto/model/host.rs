@@ -3,19 +3,16 @@
 use super::costs::Costs;
 use super::cpu::Core;
 use super::load::{Load, Operations, Source};
-use super::waits::Waiting;
 use super::wire::{Pdu, Wire, Wires};
 use super::{BLOCKS, READ_BYTES, ZEROES};
 use roadtrain_host_proto::qpair::{Config, Data, Qpair, RxEvent};
 use roadtrain_proto::policy::{PolicyConfig, Urgency};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::{Sqe, opcode};
 use std::ops::Range;
 use std::time::Duration;
-
-/// Looks that an end which stays awake takes before a part leaves that is not whole.
-const LOOKS_MAX: u32 = 8;
 
 /// Completions parsed before the load may submit again.
 const PARSE_BATCH: usize = 32;
@@ -35,8 +32,6 @@ pub struct Host {
     pub lanes: Vec<Lane>,
     /// Commands in flight over all lanes.
     in_flight: u32,
-    /// For how long it has waited for its core.
-    queued: Duration,
     pub done: Vec<Done>,
 }
 
@@ -65,8 +60,8 @@ impl Host {
     ) -> Self {
         let lane = |_| Lane::new(policy, Source::new(load.clone(), measured.end), operations);
         let lanes = (0..lanes).map(lane).collect();
-        let core = Core::new((costs, waiting, true), measured, SEED);
-        Host { core, lanes, in_flight: 0, queued: Duration::ZERO, done: Vec::new() }
+        let core = Core::new((costs, waiting), measured, SEED);
+        Host { core, lanes, in_flight: 0, done: Vec::new() }
     }
 
     pub fn outstanding(&self) -> u32 {
@@ -79,26 +74,10 @@ impl Host {
         lanes.filter_map(|(lane, wires)| lane.next(&wires.to_host)).min()
     }
 
-    /// Begins a turn: waits until it is asked for, and longer where the other end has the core.
-    fn wake(&mut self, event: Instant) -> Instant {
-        self.queued += self.core.taken_until.since(event.max(self.core.clock));
-        let now = self.core.begin(event);
-        let idle = &mut self.core.waits.costs.idle;
-        if idle.is_due(now) {
-            let permille = idle.read(now, Some(self.queued.as_nanos() as u64));
-            self.lanes.iter_mut().for_each(|lane| lane.qpair.batcher().set_idle(now, permille));
-        }
-        now
-    }
-
     pub fn turn(&mut self, event: Instant, wires: &mut [Wires]) {
-        let now = self.wake(event);
-        let mut has_heard = false;
+        let now = self.core.begin(event);
         for (index, wires) in wires.iter_mut().enumerate() {
-            has_heard |= self.receive(now, index, wires);
-        }
-        if has_heard {
-            self.stay_awake(now, wires);
+            self.receive(now, index, wires);
         }
         for (lane, wires) in self.lanes.iter_mut().zip(wires) {
             self.core.drain(now, &mut lane.qpair, &mut wires.to_target, Duration::ZERO);
@@ -108,13 +87,11 @@ impl Host {
         self.core.end(expects, due);
     }
 
-    /// What has come over a lane, and what the load makes of it; whether something has.
-    fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) -> bool {
+    /// What has come over a lane, and what the load makes of it.
+    fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) {
         let (lane, done) = (&mut self.lanes[index], &mut self.done);
         let (in_flight, core) = (&mut self.in_flight, &mut self.core);
-        let received = core.receive(&mut wires.to_host);
-        let has_heard = !received.is_empty();
-        for pdu in received {
+        for pdu in core.receive(&mut wires.to_host) {
             core.spend(core.costs.complete);
             if pdu.data_bytes > 0 {
                 core.spend(core.costs.data_in);
@@ -125,25 +102,6 @@ impl Host {
             }
         }
         lane.run_load(now, in_flight, core, &mut wires.to_target, done);
-        has_heard
-    }
-
-    /// As the engine's reactor does: it finds out whether it does better awake, and looks again where it is.
-    fn stay_awake(&mut self, now: Instant, wires: &mut [Wires]) {
-        let [lane] = &mut self.lanes[..] else { return };
-        let few = lane.qpair.batcher().is_few();
-        let used = self.core.used(now);
-        let pace = self.core.waits.turned(few, used);
-        lane.qpair.batcher().set_pace(pace);
-        for _ in 0..LOOKS_MAX {
-            if !self.lanes[0].qpair.batcher().looks_again() {
-                return;
-            }
-            self.core.spend(self.core.costs.turn);
-            if !self.receive(now, 0, &mut wires[0]) {
-                return;
-            }
-        }
     }
 }
 
@@ -211,7 +169,6 @@ impl Lane {
     ) {
         for slot in self.completed.drain(..) {
             self.outstanding -= 1;
-            core.requests += 1;
             done.push(Done { since: self.since[usize::from(slot)], at: core.clock });
         }
         while self.qpair.room() > 0
@@ -221,6 +178,7 @@ impl Lane {
             core.spend(core.costs.submit);
             let in_others = *in_flight - self.qpair.in_flight();
             self.qpair.batcher().set_in_others(in_others);
+            self.qpair.batcher().set_polling(core.waits.polls());
             let is_write = self.operations.is_write(self.submitted);
             self.submitted += 1;
             let (opcode, data) = match is_write {

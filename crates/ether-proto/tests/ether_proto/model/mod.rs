@@ -41,8 +41,8 @@ const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const MEASURED: Range<Instant> = ms(5)..ms(105);
 const SSD: Store = Store::Ssd { service: Duration::from_micros(100), parallel: 64 };
 
-/// What was measured on the machine that `costs` stands for: policy, depth, kIOPS.
-const REAL: [(&str, u32, f64); 20] = [
+/// Measured with ends that sleep, on the machine that `costs` stands for: policy, depth, kIOPS.
+const REAL: [(&str, u32, f64); 14] = [
     ("unbatched", 8, 161.0),
     ("unbatched", 32, 165.0),
     ("unbatched", 128, 166.0),
@@ -57,31 +57,21 @@ const REAL: [(&str, u32, f64); 20] = [
     ("i10", 8, 57.0),
     ("i10", 32, 566.0),
     ("i10", 128, 705.0),
-    (AUTO, 4, 143.0),
-    (AUTO, 8, 236.0),
-    (AUTO, 16, 374.0),
-    (AUTO, 32, 574.0),
-    (AUTO, 64, 715.0),
-    (AUTO, 128, 858.0),
 ];
 
 /// Depths at which `auto` is behind the best other policy in this model, and what part of it it reaches. Two requests
-/// it sends together, though the first alone would wake the target sooner. At depth 16 fewer and larger answers would
-/// spare the target, the busier end.
-const BEHIND: [(u32, f64); 2] = [(2, 0.92), (16, 0.93)];
+/// it sends together, though the first alone would wake the target sooner. At depth 32 two parts would still pay here; on
+/// the real machine they lose 8 to 11 %.
+const BEHIND: [(u32, f64); 3] = [(2, 0.89), (4, 0.95), (32, 0.83)];
 /// With an SSD what becomes due in one turn leaves together, however small the share; and at depth 64 fewer commands
 /// than are in flight keep the ends busy.
-const BEHIND_WITH_SSD: [(u32, f64); 5] = [(4, 0.94), (8, 0.89), (16, 0.90), (32, 0.94), (64, 0.75)];
+const BEHIND_WITH_SSD: [(u32, f64); 5] = [(4, 0.89), (8, 0.84), (16, 0.70), (32, 0.85), (64, 0.74)];
 
 /// Lanes, and what each has in flight.
 const LANES: [usize; 6] = [2, 4, 16, 64, 128, 512];
 const LANES_DEPTHS: [u32; 5] = [1, 2, 8, 32, 128];
 /// More than these, over all lanes, take longer than is modelled.
 const IN_FLIGHT_MAX: u32 = 4096;
-/// Lanes and depth at which `auto` is behind, and what part of the best other policy it reaches. On the real machine one
-/// request a send is behind there: each costs the kernel more than here when its connection was at rest.
-const BEHIND_WITH_LANES: [(usize, u32, f64); 2] = [(2, 2, 0.95), (2, 8, 0.94)];
-
 macro_rules! assert_table {
     ($table:expr) => {
         insta::with_settings!({omit_expression => true}, { insta::assert_snapshot!($table) })
@@ -124,20 +114,25 @@ fn table_of_depths(comparisons: &[(u32, Comparison)]) -> String {
 #[test]
 fn depths() {
     let comparisons = compare_depths(Store::Memory, &BEHIND);
-    for (policy, depth, real) in REAL {
-        let comparison = comparisons.iter().find(|c| c.0 == depth);
-        let Some((_, comparison)) = comparison else { continue };
-        let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
-        assert!(
-            (0.8..1.25).contains(&ratio),
-            "{policy}, depth {depth}: {ratio:.2} of the real one"
-        );
-    }
     if !is_thorough() {
         let snapshot = include_str!("snapshots/ether_proto__model__depths.snap");
         return check_parts(snapshot, &comparisons, 1, part_of_depth);
     }
     assert_table!(table_of_depths(&comparisons));
+}
+
+#[test]
+fn ends_that_sleep_do_as_much_as_measured() {
+    for depth in [1, 4, 8, 16, 32, 64, 128] {
+        let comparison = Comparison::run_asleep(&Load::depth(depth), &MEASURED);
+        for (policy, _, real) in REAL.into_iter().filter(|real| real.1 == depth) {
+            let ratio = comparison.of(policy).iops(&MEASURED) / 1000.0 / real;
+            assert!(
+                (0.8..1.25).contains(&ratio),
+                "{policy}, depth {depth}: {ratio:.2} of the real one"
+            );
+        }
+    }
 }
 
 #[test]
@@ -178,9 +173,7 @@ fn lanes() {
         let load = Load::depth(depth);
         let comparison = Comparison::run_lanes(lanes, &load, Store::Memory, &measured);
         let (ratio, best) = comparison.of_best(&measured);
-        let miss = BEHIND_WITH_LANES.iter().find(|miss| (miss.0, miss.1) == (lanes, depth));
-        let least = miss.map_or(0.97, |miss| miss.2);
-        assert!(ratio >= least, "{lanes} lanes, depth {depth}: {ratio:.3} of {best}");
+        assert!(ratio >= 0.97, "{lanes} lanes, depth {depth}: {ratio:.3} of {best}");
         let rows = comparison.rows(&format!("{lanes} x {depth}"));
         format!("\n{rows}auto does {ratio:.2} of {best}\n")
     };

@@ -5,10 +5,10 @@ use super::load::{Load, Operations, ms};
 use super::run::{Outcome, Scenario};
 use super::table::{AUTO, NONE, policies};
 use super::target::Store;
-use super::waits::Waiting;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{I10_BYTES_MAX, PolicyConfig};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::Duration;
@@ -44,9 +44,9 @@ fn candidates() -> Vec<(String, PolicyConfig)> {
     all
 }
 
-/// Reads from memory over one lane, by ends that sleep.
+/// Reads from memory over one lane.
 fn reads(costs: Costs, policy: PolicyConfig, load: Load, measured: &Range<Instant>) -> Outcome {
-    let (operations, store, waiting) = (Operations::Reads, Store::Memory, Waiting::Sleep);
+    let (operations, store, waiting) = (Operations::Reads, Store::Memory, Waiting::Adaptive);
     let measured = measured.clone();
     Scenario { costs, waiting, policy, lanes: 1, load, operations, store, measured }.run()
 }

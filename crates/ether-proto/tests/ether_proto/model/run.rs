@@ -6,10 +6,10 @@ use super::cpu::Work;
 use super::host::{Done, Host};
 use super::load::{Load, Operations};
 use super::target::{Store, Target};
-use super::waits::Waiting;
 use super::wire::{Cargo, Wires};
 use roadtrain_proto::policy::{Class, PolicyConfig};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use std::ops::Range;
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! The policies side by side under one load, as a table.
+//! The policies side by side under one load, as a table. Ends wait as they do by default.
 
 use super::costs::{Costs, REFERENCE};
 use super::cpu::Work;
 use super::load::{Load, Operations};
 use super::run::{Outcome, Scenario};
 use super::target::Store;
-use super::waits::Waiting;
 use roadtrain_proto::caravan::Limits;
 use roadtrain_proto::policy::{PinofSettings, PolicyConfig, PolicyKind, TycheSettings};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -47,19 +47,24 @@ impl Comparison {
         Self::run_lanes(1, load, store, measured)
     }
 
+    /// The same with ends that sleep whenever they have nothing to do.
+    pub fn run_asleep(load: &Load, measured: &Range<Instant>) -> Self {
+        Self::run_with((REFERENCE, Waiting::Sleep), 1, load, Store::Memory, measured)
+    }
+
     /// The same with both ends on one core.
     pub fn run_on_one_core(load: &Load, store: Store, measured: &Range<Instant>) -> Self {
         let costs = Costs { one_core: true, ..REFERENCE };
-        Self::run_with(costs, 1, load, store, measured)
+        Self::run_with((costs, Waiting::Adaptive), 1, load, store, measured)
     }
 
     /// The same over so many lanes, each with that load.
     pub fn run_lanes(lanes: usize, load: &Load, store: Store, measured: &Range<Instant>) -> Self {
-        Self::run_with(REFERENCE, lanes, load, store, measured)
+        Self::run_with((REFERENCE, Waiting::Adaptive), lanes, load, store, measured)
     }
 
     fn run_with(
-        costs: Costs,
+        (costs, waiting): (Costs, Waiting),
         lanes: usize,
         load: &Load,
         store: Store,
@@ -67,7 +72,7 @@ impl Comparison {
     ) -> Self {
         let outcomes = policies().into_iter().map(|(name, policy)| {
             let (load, measured) = (load.clone(), measured.clone());
-            let (operations, waiting) = (Operations::Reads, Waiting::Sleep);
+            let operations = Operations::Reads;
             (
                 name,
                 Scenario { costs, waiting, policy, lanes, load, operations, store, measured }.run(),

@@ -2,11 +2,11 @@
 
 use super::costs::Costs;
 use super::cpu::Core;
-use super::waits::Waiting;
 use super::wire::{Pdu, Wires};
 use super::{READ_BYTES, ZEROES};
-use roadtrain_proto::policy::{Pace, PolicyConfig, ReactorLoad};
+use roadtrain_proto::policy::{PolicyConfig, ReactorLoad};
 use roadtrain_proto::time::Instant;
+use roadtrain_proto::wait::Waiting;
 use roadtrain_target_proto::qpair::{Config, Qpair, RxEvent};
 use roadtrain_wire::pdu::Digests;
 use roadtrain_wire::sqe::opcode;
@@ -53,7 +53,7 @@ impl Target {
             policy,
         };
         Target {
-            core: Core::new((costs, waiting, false), measured, SEED),
+            core: Core::new((costs, waiting), measured, SEED),
             lanes: (0..lanes).map(|_| Qpair::new(config)).collect(),
             writes: vec![vec![false; usize::from(super::QUEUE_ENTRIES)]; lanes],
             load: ReactorLoad::default(),
@@ -91,8 +91,7 @@ impl Target {
             self.answer(now, lane, slot);
         }
         let answer = self.core.costs.answer;
-        let own = self.core.waits.costs.awake.pace();
-        let (mut has_heard, mut is_host_awake) = (false, false);
+        let polls = self.core.waits.polls();
         for (index, wires) in wires.iter_mut().enumerate() {
             let arrived = self.core.receive(&mut wires.to_target);
             let lane = &mut self.lanes[index];
@@ -100,9 +99,7 @@ impl Target {
                 continue;
             }
             lane.batcher().hear(now, &mut self.load);
-            let pace = lane.host_pace().followed(own);
-            lane.batcher().set_pace(pace);
-            has_heard |= !arrived.is_empty();
+            lane.batcher().set_polling(polls);
             for pdu in arrived {
                 self.core.spend(self.core.costs.execute);
                 if pdu.data_bytes > 0 {
@@ -112,12 +109,8 @@ impl Target {
                 self.core.flush(&mut self.lanes[index], &mut wires.to_host, answer);
             }
             let lane = &mut self.lanes[index];
-            is_host_awake = lane.host_pace() == Pace::Awake;
             lane.batcher().add_to(now, &mut self.load);
             self.core.drain(now, lane, &mut wires.to_host, answer);
-        }
-        if has_heard {
-            self.core.waits.turned(is_host_awake, self.core.used(now));
         }
         let due = self.due();
         self.core.end(true, due);
@@ -147,7 +140,6 @@ impl Target {
     }
 
     fn answer(&mut self, now: Instant, index: usize, slot: u16) {
-        self.core.requests += 1;
         let lane = &mut self.lanes[index];
         match self.writes[index][usize::from(slot)] {
             true => lane.respond(now, slot, Status::SUCCESS, 0),

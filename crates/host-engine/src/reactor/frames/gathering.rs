@@ -1,36 +1,52 @@
 //! How long lanes hold back the little that they could send while frames keep coming.
 
 use roadtrain_proto::time::Instant;
-use roadtrain_reactor::spin::{Spinner, Waiting};
 use std::time::Duration;
 
 /// When nothing has come for so long, what is there leaves: a target that is busy sends a jumbo frame every 5 us.
 const GAP_MAX: Duration = Duration::from_micros(10);
 /// Nothing is held for longer.
 const HOLD_MAX: Duration = Duration::from_micros(50);
+/// Gaps in vain in a row after which it pauses for twice as many sends, up to this many.
+const PAUSE_MAX: u32 = 1024;
 
 /// A reactor's holding back. It looks at its ports meanwhile, so it stops where that catches nothing.
+#[derive(Default)]
 pub(super) struct Gathering {
-    gap: Spinner,
     since: Option<Instant>,
-}
-
-impl Default for Gathering {
-    fn default() -> Self {
-        Gathering { gap: Spinner::new(Waiting::Spin(GAP_MAX)), since: None }
-    }
+    /// Start of a gap between frames.
+    gap_since: Option<Instant>,
+    /// Length of the next pause, and what is left of this one.
+    pause: u32,
+    skip: u32,
 }
 
 impl Gathering {
     /// Frames have come.
     pub(super) fn heard(&mut self) {
-        self.gap.worked();
+        if self.gap_since.take().is_some() {
+            self.pause = 0;
+        }
     }
 
-    /// Something could be sent: whether to look for more frames first.
+    /// Something could be sent: `true` to poll for more frames first.
     pub(super) fn goes_on(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
-        now.since(since) < HOLD_MAX && self.gap.spin_again(now, true)
+        if now.since(since) >= HOLD_MAX {
+            return false;
+        }
+        if self.gap_since.is_none() && self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        let gap_since = *self.gap_since.get_or_insert(now);
+        if now.since(gap_since) < GAP_MAX {
+            return true;
+        }
+        self.gap_since = None;
+        self.pause = (self.pause * 2).clamp(1, PAUSE_MAX);
+        self.skip = self.pause;
+        false
     }
 
     /// Everything is sent now.

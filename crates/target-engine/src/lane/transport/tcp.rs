@@ -4,7 +4,6 @@ use super::{Carry, Commands};
 use crate::lane::data::{Payload, fill, range};
 use crate::lane::recording::Left;
 use crate::lane::{LaneError, Shared, TargetLane};
-use roadtrain_proto::policy::Pace;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Connection, Heard, Place, Received, Rest, RxBuffer};
 use roadtrain_reactor::gather::{GatherWriter, Sent};
@@ -119,15 +118,6 @@ impl Carry for Tcp {
 
     fn awaits_data(&mut self, slot: u16) -> bool {
         self.qpair.awaits_data(slot)
-    }
-
-    fn hear_pace(&mut self, own: Pace) {
-        let pace = self.qpair.host_pace().followed(own);
-        self.qpair.batcher().set_pace(pace);
-    }
-
-    fn is_host_awake(&self) -> bool {
-        self.qpair.host_pace() == Pace::Awake
     }
 
     fn ring_due(&mut self, now: Instant) {

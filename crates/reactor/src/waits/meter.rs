@@ -1,12 +1,12 @@
-//! What a reactor has learnt of waiting, for other threads to read.
+//! State of a reactor's waits, for other threads to read.
 
-use super::Learnt;
+use roadtrain_proto::wait::WaitState;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 const WHOLE: f64 = 1e6;
 
-/// Its reactor writes it after each window, anybody reads it.
+/// Its reactor writes it after each reading of counters; any thread reads it.
 #[derive(Debug, Default)]
 pub struct Meter {
     sleep_cost_ns: AtomicU32,
@@ -16,18 +16,18 @@ pub struct Meter {
 
 impl Meter {
     /// Stores them; only its thread writes.
-    pub fn write(&self, learnt: &Learnt) {
+    pub fn write(&self, state: &WaitState) {
         let ns = |time: Duration| u32::try_from(time.as_nanos()).unwrap_or(u32::MAX);
-        self.sleep_cost_ns.store(ns(learnt.sleep_cost), Relaxed);
-        self.spin_bound_ns.store(ns(learnt.spin_bound), Relaxed);
-        self.caught_ppm.store((learnt.caught * WHOLE) as u32, Relaxed);
+        self.sleep_cost_ns.store(ns(state.sleep_cost), Relaxed);
+        self.spin_bound_ns.store(ns(state.spin_bound), Relaxed);
+        self.caught_ppm.store((state.caught * WHOLE) as u32, Relaxed);
     }
 
     /// As it was a moment ago.
     #[must_use]
-    pub fn read(&self) -> Learnt {
+    pub fn read(&self) -> WaitState {
         let time = |ns: &AtomicU32| Duration::from_nanos(ns.load(Relaxed).into());
-        Learnt {
+        WaitState {
             sleep_cost: time(&self.sleep_cost_ns),
             spin_bound: time(&self.spin_bound_ns),
             caught: f64::from(self.caught_ppm.load(Relaxed)) / WHOLE,
@@ -42,13 +42,13 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let meter = Meter::default();
-        assert_eq!(meter.read(), Learnt::default());
-        let learnt = Learnt {
+        assert_eq!(meter.read(), WaitState::default());
+        let state = WaitState {
             sleep_cost: Duration::from_nanos(12_345),
             spin_bound: Duration::from_micros(24),
             caught: 0.75,
         };
-        meter.write(&learnt);
-        assert_eq!(meter.read(), learnt);
+        meter.write(&state);
+        assert_eq!(meter.read(), state);
     }
 }
