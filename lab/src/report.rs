@@ -51,6 +51,7 @@ enum Page {
 type Write = fn(&[String]) -> anyhow::Result<String>;
 
 const TABLE: &str = "reference.json";
+const DEFAULT: &str = "reference-default.json";
 const EVAL: &str = "reference-eval.json";
 const GOALS: &str = "reference-goals.json";
 const LATER: &str = "reference-later.json";
@@ -70,8 +71,9 @@ const fn section(
     Section { page, name, files, write }
 }
 
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     section(Page::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
+    section(Page::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
     section(
         Page::Performance,
         "policies",

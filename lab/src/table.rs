@@ -3,6 +3,7 @@
 mod exchange;
 mod handshake;
 mod idle;
+mod peer;
 mod plan;
 mod render;
 mod sides;
@@ -45,6 +46,11 @@ pub(crate) struct Args {
     /// Repeat a run, at most so often, when others used more than a tenth of a core meanwhile
     #[arg(long, default_value_t = 2)]
     retries: usize,
+    /// Another stack beside ours in the rows "default": a command that the shell runs for each load, with RW
+    /// (randread, randwrite), BS (bytes), DEPTH and SECONDS in its environment. Its last line is
+    /// {"iops": N, "p99_us": N, "cpu_us_per_io": N}, the last one of both ends and where it is known
+    #[arg(long, value_name = "COMMAND")]
+    peer: Option<String>,
     /// Where the JSON goes
     #[arg(long, default_value = "lab/results/latest.json")]
     output: PathBuf,
@@ -70,6 +76,9 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
     let wanted = |id: &str| args.only.is_empty() || args.only.iter().any(|part| id.contains(part));
     let mut cases = plan::cases();
     cases.retain(|case| wanted(&case.id));
+    if args.peer.is_some() {
+        cases = cases.into_iter().map(Case::with_peer).collect();
+    }
     let is_idle_wanted = wanted(IDLE) && !args.floor_only;
     if args.list {
         cases.iter().for_each(|case| println!("{}", case.id));
@@ -87,8 +96,12 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
         anyhow::ensure!(args.program.exists(), "no {}: build it first", args.program.display());
     }
     interrupt::watch();
-    let manner =
-        Manner { program: args.program.clone(), seconds: args.seconds, retries: args.retries };
+    let manner = Manner {
+        program: args.program.clone(),
+        seconds: args.seconds,
+        retries: args.retries,
+        peer: args.peer.clone(),
+    };
     let mut turns: Vec<_> = cases.iter().map(|case| in_turns(case, &manner, args.rounds)).collect();
     runs::measure(&mut turns, |side, _| manner.measure(side));
     let runs = runs::finish(turns);
@@ -108,9 +121,10 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<()> {
 fn in_turns(case: &Case, manner: &Manner, rounds: usize) -> runs::Case<Side> {
     let turn = |side: &Side| {
         let command = match side {
-            Side::Product(load, setup) => {
+            Side::Product(load, setup) | Side::Policy(load, setup) => {
                 format!("roadtrain {}", manner.arguments(load, setup).join(" "))
             }
+            Side::Peer(_) => manner.peer.clone().unwrap_or_default(),
             _ => String::new(),
         };
         let run = |name: &str| Run::new(&(&case.id, name), command.clone());

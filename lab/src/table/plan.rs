@@ -9,6 +9,8 @@ use crate::workload::{KIB, Load, Setup, Waiting};
 /// The part of the report that has a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
+    /// The product without any option.
+    Default,
     /// 4 KiB random at depth 128, one lane.
     Throughput,
     /// Large requests.
@@ -33,6 +35,10 @@ pub(super) enum Section {
 #[derive(Clone, Debug)]
 pub(super) enum Side {
     Product(Load, Setup),
+    /// The product, named by its policy.
+    Policy(Load, Setup),
+    /// Another stack, by the command that the user names.
+    Peer(Load),
     /// The floor with at most so many messages a send.
     Floor(Load, Setup, usize),
     /// Hosts that run at once, each with a target: the cores of both, and the lanes of each host.
@@ -83,6 +89,8 @@ impl Side {
     pub(super) fn runs(&self) -> Vec<&'static str> {
         match self {
             Self::Product(..) | Self::Pairs(..) | Self::Connections(..) => vec!["product"],
+            Self::Policy(_, setup) => vec![setup.policy],
+            Self::Peer(_) => vec!["peer"],
             Self::Floor(..) | Self::Floors(_) => vec!["floor"],
             Self::Exchange(..) => vec!["bare exchange"],
             Self::Tls(_) => vec!["plain", "TLS", "cipher", "limit"],
@@ -99,6 +107,17 @@ impl Side {
     /// Runs without the product.
     pub(super) fn is_floor(&self) -> bool {
         matches!(self, Self::Floor(..) | Self::Floors(_) | Self::Exchange(..))
+    }
+}
+
+impl Case {
+    /// Adds another stack to a case of the product without any option.
+    pub(super) fn with_peer(mut self) -> Self {
+        if let (Section::Default, Side::Policy(load, _)) = (self.section, &self.sides[0]) {
+            let load = *load;
+            self.sides.push(Side::Peer(load));
+        }
+        self
     }
 }
 
@@ -122,6 +141,9 @@ fn ratio(
     }
 }
 
+/// IOPS by default, of those of `none`: up to 8 in flight, and from 32 on.
+const OF_NONE_MIN: f64 = 0.95;
+const OF_NONE_MIN_OF_MUCH: f64 = 0.97;
 const IOPS_RATIO_MIN: f64 = 0.85;
 const CPU_RATIO_MAX: f64 = 1.25;
 /// 800 k reads where the floor does 1,050 k, 900 k writes where it does 1,260 k.
@@ -171,7 +193,9 @@ const fn i10(requests: usize, bytes: usize) -> Setup {
 
 /// All cases, in the order in which they are run and shown.
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = throughput(Direction::Read, "reads");
+    let mut cases = defaults(Direction::Read, "reads");
+    cases.extend(defaults(Direction::Write, "writes"));
+    cases.extend(throughput(Direction::Read, "reads"));
     cases.extend(throughput(Direction::Write, "writes"));
     cases.extend(parts());
     cases.extend(depths());
@@ -202,6 +226,29 @@ fn beside_floor(
         ratio(&id, ("CPU", Metric::Cpu), "product", (&id, "floor"), None),
     ];
     Case { id, section, title, sides, goals }
+}
+
+/// The floor polls for a time of which some may be in vain, as the product does.
+fn defaults(rw: Direction, name: &str) -> Vec<Case> {
+    let by_default = |policy| Setup { waiting: Waiting::Default, ..Setup::new(policy) };
+    let case = |depth| {
+        let (id, load) = (format!("default-{name}-{depth}"), load(rw, 4 * KIB, depth));
+        let floor = Setup { waiting: Waiting::SpinUs(50), ..NONE };
+        let least = if depth < 32 { OF_NONE_MIN } else { OF_NONE_MIN_OF_MUCH };
+        let of =
+            |what, side: &str, bound| ratio(&id, (what, Metric::Iops), "auto", (&id, side), bound);
+        let goals = vec![
+            of("IOPS of none", "none", Some(Bound::AtLeast(least))),
+            of("IOPS of the floor", "floor", None),
+        ];
+        let sides = vec![
+            Side::Policy(load, by_default("auto")),
+            Side::Policy(load, by_default("none")),
+            Side::Floor(load, floor, depth),
+        ];
+        Case { section: Section::Default, title: format!("{name}, {depth}"), sides, goals, id }
+    };
+    [1, 8, 32, 128].map(case).into()
 }
 
 fn throughput(rw: Direction, name: &str) -> Vec<Case> {

@@ -29,7 +29,20 @@ type Columns = &'static [(&'static str, Column)];
 use Column::{Goals, Of, OfFirst, Ratio, Title};
 
 /// Sections with their headings and columns, in the order of the page.
-const SECTIONS: [(Section, &str, Columns); 9] = [
+const SECTIONS: [(Section, &str, Columns); 10] = [
+    (
+        Section::Default,
+        "Without any option: 4 KiB random, one lane; kIOPS / p99 us / CPU-us/IO of both ends",
+        &[
+            ("load, in flight", Title),
+            ("`auto`", Of("auto", iops_p99_cpu)),
+            ("`none`", Of("none", iops_p99_cpu)),
+            ("floor, polling 50 us", Of("floor", iops_p99_cpu)),
+            ("peer", Of("peer", iops_p99_cpu)),
+            ("IOPS of the floor", Ratio("IOPS of the floor")),
+            ("goal", Goals),
+        ],
+    ),
     (Section::Throughput, "4 KiB random, depth 128, one lane", &comparison("kIOPS", kiops, "IOPS")),
     (
         Section::Bandwidth,
@@ -345,6 +358,10 @@ fn cpu_sum(m: &Measure) -> String {
 
 fn mean_and_cpu(m: &Measure) -> String {
     format!("{} / {}", mean(m), cpu(m))
+}
+
+fn iops_p99_cpu(m: &Measure) -> String {
+    format!("{} / {:.0} / {}", kiops(m), m.latency_us_p99, optional(m.cpu_us_per_io(), 1))
 }
 
 fn carried(m: &Measure) -> String {

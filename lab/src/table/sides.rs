@@ -1,6 +1,7 @@
 //! Runs a side of the table once.
 
 use super::exchange;
+use super::peer;
 use super::plan::{Side, WAYS, Wait};
 use crate::floor::{self, Cipher, Direction, Sealing};
 use crate::loopback::{Loopback, NQN};
@@ -32,6 +33,8 @@ pub(super) struct Manner {
     pub(super) seconds: f64,
     /// Repetitions of a run that others disturbed.
     pub(super) retries: usize,
+    /// Command of another stack.
+    pub(super) peer: Option<String>,
 }
 
 impl Manner {
@@ -48,10 +51,13 @@ impl Manner {
     pub(super) fn measure(&self, side: &Side) -> Vec<anyhow::Result<Measure>> {
         let run = |once: &dyn Fn() -> anyhow::Result<Measure>| vec![quiet(self.retries, once)];
         match *side {
-            Side::Product(load, setup) => {
+            Side::Product(load, setup) | Side::Policy(load, setup) => {
                 run(&|| product::run(&self.program, &self.arguments(&load, &setup)))
             }
             Side::Floor(load, setup, gather) => run(&|| self.floor(&load, setup.waiting, gather)),
+            Side::Peer(load) => {
+                run(&|| peer::run(self.peer.as_deref().context("no peer")?, &load, self.seconds))
+            }
             Side::Pairs(pairs, lanes) => run(&|| self.pairs(pairs, lanes)),
             Side::Floors(floors) => run(&|| self.floors(floors)),
             Side::Connections(connections, depth) => run(&|| self.connections(connections, depth)),
