@@ -22,7 +22,7 @@ const LIMIT_MAX: Duration = Duration::from_micros(100);
 const ACCOUNT_MAX: i64 = 8;
 /// A sleep that polls of both ends would have made unnecessary pays in a part of the limit.
 const HINT: i64 = 16;
-/// Who has polled nothing for so many times the limit has lost its core meanwhile.
+/// A thread that polls nothing for so many times the limit has lost its core meanwhile.
 const LOST_CORE: u32 = 8;
 /// Waits between two readings of what the kernel counts.
 const WAITS_PER_READING: u32 = 128;
@@ -61,9 +61,9 @@ pub struct Wait {
     waits: u32,
     is_reading_due: bool,
     /// Counters of the kernel at the last reading.
-    counted: Counted,
+    counted: ThreadTimes,
     /// Growth of the counters; that of earlier readings fades.
-    recent: Counted,
+    recent: ThreadTimes,
     is_contended: bool,
     polled: Duration,
     caught: f64,
@@ -80,7 +80,7 @@ struct Poll {
 
 /// Times of a thread in nanoseconds, as the kernel counts them. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct ThreadTimes {
     /// The thread had its core.
     pub cpu_ns: u64,
     /// The thread could have run, and another one had the core.
@@ -90,7 +90,7 @@ pub struct Counted {
 /// State of a thread's waits, to be shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WaitState {
-    /// CPU time of a sleep and its wake-up, on this thread alone.
+    /// CPU time of a sleep and its wake-up, on this thread alone; zero: not measured yet.
     pub sleep_cost: Duration,
     /// Longest time of polling; zero: it sleeps at once.
     pub spin_bound: Duration,
@@ -99,9 +99,13 @@ pub struct WaitState {
 }
 
 impl Wait {
-    /// Nothing is known of the machine yet.
+    /// Nothing is known of the machine yet. Polling for no time is sleeping.
     #[must_use]
     pub fn new(waiting: Waiting) -> Self {
+        let waiting = match waiting {
+            Waiting::Spin(Duration::ZERO) => Waiting::Sleep,
+            waiting => waiting,
+        };
         Wait {
             waiting,
             cost: SleepCost::default(),
@@ -110,18 +114,12 @@ impl Wait {
             since: None,
             waits: 0,
             is_reading_due: false,
-            counted: Counted::default(),
-            recent: Counted::default(),
+            counted: ThreadTimes::default(),
+            recent: ThreadTimes::default(),
             is_contended: false,
             polled: Duration::ZERO,
             caught: 0.0,
         }
-    }
-
-    /// As configured.
-    #[must_use]
-    pub fn waiting(&self) -> Waiting {
-        self.waiting
     }
 
     /// Longest time of polling.
@@ -163,8 +161,10 @@ impl Wait {
     /// Nothing is there to do: `true` to poll again at once, `false` to sleep. `expects`: something may come soon; at
     /// `due` there is something to do in any case.
     pub fn poll_again(&mut self, now: Instant, expects: bool, due: Option<Instant>) -> bool {
-        if self.waiting == Waiting::BusyPoll {
-            return true;
+        match self.waiting {
+            Waiting::BusyPoll => return true,
+            Waiting::Sleep => return false,
+            Waiting::Spin(_) | Waiting::Adaptive => {}
         }
         let limit = self.limit();
         if let Some(poll) = &mut self.poll {
@@ -238,7 +238,7 @@ impl Wait {
     /// True if the CPU time of the sleep that begins is to be measured, for [`slept`](Self::slept).
     #[inline]
     pub fn samples_next(&mut self) -> bool {
-        self.waiting == Waiting::Adaptive && self.cost.samples_next()
+        matches!(self.waiting, Waiting::Adaptive | Waiting::Spin(_)) && self.cost.samples_next()
     }
 
     /// Takes the CPU time of a sleep and its wake-up.
@@ -254,7 +254,7 @@ impl Wait {
     }
 
     /// Takes what the kernel has counted.
-    pub fn review(&mut self, counted: Counted) {
+    pub fn review(&mut self, counted: ThreadTimes) {
         let fade = |sum: &mut u64, before: u64, now: u64| {
             *sum = (*sum - *sum / FADING).saturating_add(now.saturating_sub(before));
         };
@@ -276,7 +276,7 @@ impl Wait {
     pub fn state(&self) -> WaitState {
         let polls = self.polls();
         WaitState {
-            sleep_cost: self.cost.mean(),
+            sleep_cost: self.cost.measured().unwrap_or_default(),
             spin_bound: if polls { self.limit() } else { Duration::ZERO },
             caught: if polls { self.caught } else { 0.0 },
         }

@@ -8,7 +8,7 @@ pub use roadtrain_proto::wait::{WaitState, Waiting};
 use crate::metrics::{Counted, ReactorCells};
 use crate::tuning::thread_cpu_ns;
 use roadtrain_proto::time::Instant;
-use roadtrain_proto::wait::{self, Wait};
+use roadtrain_proto::wait::{ThreadTimes, Wait};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -78,7 +78,7 @@ impl Waits {
         self.idle_at = now;
         if self.wait.is_reading_due() {
             let queued_ns = self.scheduling.as_ref().and_then(queued_ns).unwrap_or_default();
-            self.wait.review(wait::Counted { cpu_ns: thread_cpu_ns(), queued_ns });
+            self.wait.review(ThreadTimes { cpu_ns: thread_cpu_ns(), queued_ns });
             self.meter.write(&self.wait.state());
         }
         let polls = self.wait.poll_again(now, expects, due);

@@ -142,7 +142,7 @@ impl BatchPolicy for Auto {
 
     #[inline]
     fn gathers(&self, backlog: &Backlog) -> bool {
-        // A device's processor is busy with its programs. Where parts go round nothing is held.
+        // A device's processor is busy with its programs.
         !self.of_device
             && self.peak.get() >= GATHERING_MIN
             && backlog.requests < backlog.in_flight / GATHERED
@@ -224,7 +224,7 @@ mod tests {
         };
         let few = Backlog { data_bytes: 15 * 4096, ..backlog(15, 128, 0) };
         assert!(gathers(false, 128, few));
-        assert!(!gathers(false, 127, few), "parts go round");
+        assert!(!gathers(false, 127, few), "the target would soon have nothing to do");
         assert!(!gathers(true, 128, few), "processors are busy with a device's programs");
         assert!(!gathers(false, 128, Backlog { requests: 16, ..few }), "enough");
         assert!(!gathers(false, 128, Backlog { data_bytes: 64 << 10, ..few }), "enough data");

@@ -238,8 +238,10 @@ impl Batcher {
     /// What no doorbell has released yet, in all freights.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        let (in_flight, in_others) = (self.in_flight, self.in_others);
-        let mut sum = Backlog { in_flight, in_others, ..Backlog::default() };
+        let &Self { in_flight, in_others, polls, shares_core, yields, .. } = self;
+        let (requests, data_bytes) = (0, 0);
+        let mut sum =
+            Backlog { requests, data_bytes, in_flight, in_others, polls, shares_core, yields };
         for container in &self.containers {
             sum.requests += container.waiting.requests;
             sum.data_bytes = sum.data_bytes.saturating_add(container.waiting.data_bytes);

@@ -35,11 +35,18 @@ impl SleepCost {
         self.mean_ns = Some(mean + (sample - mean) * WEIGHT);
     }
 
-    /// The mean of late.
+    /// The mean of late samples, if there were any.
+    #[must_use]
+    #[inline]
+    pub(super) fn measured(&self) -> Option<Duration> {
+        self.mean_ns.map(|mean| Duration::from_nanos(mean as u64))
+    }
+
+    /// The same, or a guess.
     #[must_use]
     #[inline]
     pub(super) fn mean(&self) -> Duration {
-        self.mean_ns.map_or(GUESS, |mean| Duration::from_nanos(mean as u64))
+        self.measured().unwrap_or(GUESS)
     }
 }
 

@@ -13,14 +13,14 @@ const fn us(us: u64) -> Duration {
 struct End {
     wait: Wait,
     now: Instant,
-    counted: Counted,
+    counted: ThreadTimes,
     requests: u32,
     sleeps: u32,
 }
 
 impl End {
     fn new(waiting: Waiting) -> Self {
-        let (now, counted) = (Instant::default(), Counted::default());
+        let (now, counted) = (Instant::default(), ThreadTimes::default());
         End { wait: Wait::new(waiting), now, counted, requests: 0, sleeps: 0 }
     }
 
@@ -165,6 +165,11 @@ fn configured_waits_are_as_configured() {
     let mut end = End::new(Waiting::Sleep);
     end.requests(100, |_| us(1));
     assert_eq!((end.sleeps, end.wait.polls()), (100, false));
+    assert_eq!(end.wait.state(), WaitState::default(), "nothing is measured, no counters are read");
+    assert!(!end.wait.is_reading_due());
+    let mut end = End::new(Waiting::Spin(us(0)));
+    end.requests(100, |_| us(1));
+    assert_eq!((end.sleeps, end.wait.polls(), end.wait.is_reading_due()), (100, false, false));
     let mut end = End::new(Waiting::BusyPoll);
     end.requests(100, |_| Duration::from_millis(1));
     assert_eq!((end.sleeps, end.wait.polls()), (0, true));

@@ -29,7 +29,7 @@ fn read(policy: PolicyConfig, waiting: Waiting) {
 #[test]
 fn both_ends_poll_unless_they_are_configured_to_sleep() {
     read(PolicyConfig::custom(|role| listening(&SPINNING, role)), Waiting::Adaptive);
-    assert!(SPINNING.iter().all(|told| told.polled.load(Relaxed)), "{SPINNING:?}");
+    assert!(SPINNING.iter().all(|end| end.polled.load(Relaxed)), "{SPINNING:?}");
     read(PolicyConfig::custom(|role| listening(&ASLEEP, role)), Waiting::Sleep);
-    assert!(!ASLEEP.iter().any(|told| told.polled.load(Relaxed)), "{ASLEEP:?}");
+    assert!(!ASLEEP.iter().any(|end| end.polled.load(Relaxed)), "{ASLEEP:?}");
 }

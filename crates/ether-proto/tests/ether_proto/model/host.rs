@@ -87,7 +87,7 @@ impl Host {
         self.core.end(expects, due);
     }
 
-    /// What has come over a lane, and what the load makes of it.
+    /// Takes what has come over a lane, and lets the load go on.
     fn receive(&mut self, now: Instant, index: usize, wires: &mut Wires) {
         let (lane, done) = (&mut self.lanes[index], &mut self.done);
         let (in_flight, core) = (&mut self.in_flight, &mut self.core);
