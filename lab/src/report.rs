@@ -71,7 +71,7 @@ const fn section(
     Section { page, name, files, write }
 }
 
-const SECTIONS: [Section; 16] = [
+const SECTIONS: [Section; 15] = [
     section(Page::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
     section(Page::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
     section(
@@ -82,7 +82,6 @@ const SECTIONS: [Section; 16] = [
     ),
     section(Page::Performance, "apps", &[APPS], |all| apps::short_of(&all[0])),
     section(Page::Performance, "ether", &[ETHER], |all| ether::short_of(&all[0])),
-    section(Page::Performance, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
     section(Page::Journal, "measured", &[TABLE], |all| table::page_of(&all[0])),
     section(Page::Journal, "tls", &[TLS], |all| table::page_of(&all[0])),
     section(Page::Journal, "eval", &[EVAL], |all| eval::page_of(&all[0])),
