@@ -20,6 +20,8 @@ pub enum Operations {
     Writes,
     /// One in two, in no order.
     Mix,
+    /// So many reads in a hundred, in no order.
+    Share(u64),
 }
 
 impl Operations {
@@ -28,6 +30,7 @@ impl Operations {
             Operations::Reads => false,
             Operations::Writes => true,
             Operations::Mix => Random(number).next().is_multiple_of(2),
+            Operations::Share(percent) => Random(number).next() % 100 >= percent,
         }
     }
 }

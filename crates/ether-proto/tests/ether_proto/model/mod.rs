@@ -13,6 +13,7 @@ mod grid;
 mod host;
 mod load;
 mod open;
+mod published;
 mod run;
 mod step;
 mod table;
