@@ -86,8 +86,15 @@ impl On {
     }
 }
 
-/// Claims: text, what was published, and the model's figure for a machine.
-fn claims() -> Vec<(&'static str, &'static str, fn(Costs) -> f64)> {
+/// A claim, and the model's figure for a machine.
+struct Claim {
+    text: &'static str,
+    published: &'static str,
+    figure: fn(Costs) -> f64,
+}
+
+fn claims() -> Vec<Claim> {
+    let claim = |text, published, figure| Claim { text, published, figure };
     const fn on(costs: Costs, share: u64, store: Store) -> On {
         On { costs, depth: 128, share, store }
     }
@@ -95,7 +102,7 @@ fn claims() -> Vec<(&'static str, &'static str, fn(Costs) -> f64)> {
         [70, 50, 30].into_iter().map(move |share| on(costs, share, MEMORY))
     }
     vec![
-        (
+        claim(
             "i10, fig. 6: mean latency of one request at a time over that without a delay, SSD",
             "1.80",
             |costs| {
@@ -103,40 +110,46 @@ fn claims() -> Vec<(&'static str, &'static str, fn(Costs) -> f64)> {
                 alone.latency_us("i10").0 / alone.latency_us(NONE).0
             },
         ),
-        ("i10, fig. 7: cores for 700 kIOPS of an SSD, one request a send", "10", |costs| {
+        claim("i10, fig. 7: cores for 700 kIOPS of an SSD, one request a send", "10", |costs| {
             (700.0 / on(costs, READS, SSD).kiops("unbatched")).ceil()
         }),
-        ("i10, fig. 7: cores for 700 kIOPS of an SSD", "4", |costs| {
+        claim("i10, fig. 7: cores for 700 kIOPS of an SSD", "4", |costs| {
             (700.0 / on(costs, READS, SSD).kiops("i10")).ceil()
         }),
-        ("i10, fig. 7: cores for 2.8 MIOPS from memory, which fill 100 Gbit/s", "20", |costs| {
-            (2800.0 / on(costs, READS, MEMORY).kiops("i10")).ceil()
-        }),
-        ("i10, fig. 10: IOPS with caravans over one request a send", "1.99", |costs| {
+        claim(
+            "i10, fig. 7: cores for 2.8 MIOPS from memory, which fill 100 Gbit/s",
+            "20",
+            |costs| (2800.0 / on(costs, READS, MEMORY).kiops("i10")).ceil(),
+        ),
+        claim("i10, fig. 10: IOPS with caravans over one request a send", "1.99", |costs| {
             on(costs, READS, MEMORY).gain("caravans", "unbatched")
         }),
-        ("i10, fig. 10: IOPS with delayed doorbells over caravans alone", "1.30", |costs| {
+        claim("i10, fig. 10: IOPS with delayed doorbells over caravans alone", "1.30", |costs| {
             on(costs, READS, MEMORY).gain("i10", "caravans")
         }),
-        ("PINoF, fig. 5: mean latency of reads over i10's", "0.68", |costs| {
+        claim("PINoF, fig. 5: mean latency of reads over i10's", "0.68", |costs| {
             let reads = on(costs, READS, MEMORY);
             reads.latency_us("pinof").0 / reads.latency_us("i10").0
         }),
-        ("PINoF, fig. 5: p99 of reads over i10's", "0.80", |costs| {
+        claim("PINoF, fig. 5: p99 of reads over i10's", "0.80", |costs| {
             let reads = on(costs, READS, MEMORY);
             reads.latency_us("pinof").1 / reads.latency_us("i10").1
         }),
-        ("PINoF, fig. 5 and 7: IOPS of reads over i10's, on each core", "1.34", |costs| {
+        claim("PINoF, fig. 5 and 7: IOPS of reads over i10's, on each core", "1.34", |costs| {
             on(costs, READS, MEMORY).gain("pinof", "i10")
         }),
-        ("PINoF, fig. 5: mean latency of 30 to 70 % reads over i10's, the best", "0.79", |costs| {
-            let ratio = |on: On| on.latency_us("pinof").0 / on.latency_us("i10").0;
-            mixed(costs).map(ratio).fold(f64::INFINITY, f64::min)
-        }),
-        ("PINoF, fig. 5: IOPS of 30 to 70 % reads over i10's, the best", "1.19", |costs| {
+        claim(
+            "PINoF, fig. 5: mean latency of 30 to 70 % reads over i10's, the best",
+            "0.79",
+            |costs| {
+                let ratio = |on: On| on.latency_us("pinof").0 / on.latency_us("i10").0;
+                mixed(costs).map(ratio).fold(f64::INFINITY, f64::min)
+            },
+        ),
+        claim("PINoF, fig. 5: IOPS of 30 to 70 % reads over i10's, the best", "1.19", |costs| {
             mixed(costs).map(|on| on.gain("pinof", "i10")).fold(0.0, f64::max)
         }),
-        (
+        claim(
             "PINoF, fig. 5: IOPS over i10's with an SSD, the worst of 0 to 100 % reads",
             "1.13",
             |costs| {
@@ -144,7 +157,7 @@ fn claims() -> Vec<(&'static str, &'static str, fn(Costs) -> f64)> {
                 on.into_iter().map(|on| on.gain("pinof", "i10")).fold(f64::INFINITY, f64::min)
             },
         ),
-        (
+        claim(
             "PINoF, fig. 6: IOPS of 4 KiB writes over the same design without priorities",
             "1.09",
             |costs| on(costs, 0, MEMORY).gain("pinof", "pinof flat"),
@@ -158,7 +171,7 @@ fn table_of_claims() -> String {
     let mut table = String::from(
         "published | in the model: context switches of 1 us, of 4 us, the machine of `fit`\n\n",
     );
-    for (text, published, figure) in claims() {
+    for Claim { text, published, figure } in claims() {
         let [cheap, dear, ours] = [costs[0], costs[1], FITTED].map(figure);
         writeln!(table, "{published:>5} | {cheap:6.2} {dear:6.2} {ours:6.2} | {text}")
             .expect("a string");
