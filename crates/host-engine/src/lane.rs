@@ -22,6 +22,7 @@ use roadtrain_host_proto::retry::RetryRules;
 use roadtrain_proto::time::Instant;
 use roadtrain_reactor::connection::{Heard, Rest, RxBuffer};
 use roadtrain_reactor::metrics::Batching;
+use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(crate) struct HostLane {
     timeout: Option<Duration>,
     /// Command identifiers of those to be aborted.
     overdue: Vec<u16>,
-    /// Counters of its earlier connections, and how many of these were lost.
+    /// Counters of its earlier connections while it has none, and how many of these were lost.
     past: Batching,
     reconnects: u64,
     /// Whether it has a second connection, and what takes that.
@@ -63,11 +64,12 @@ impl HostLane {
     /// A new connection: what waits goes first, in order, as far as the guard lets it.
     pub(crate) fn attach(
         &mut self,
-        link: Link,
+        mut link: Link,
         (rules, guard): (RetryRules, LaneGuard),
         now: Instant,
     ) {
         debug_assert!(self.link.is_none(), "attached twice");
+        link.count_on(mem::take(&mut self.past));
         self.link = Some(link);
         self.requests.core.attach(rules, guard);
         self.submit_waiting(now);
@@ -102,7 +104,7 @@ impl HostLane {
     pub(crate) fn detach(&mut self, shared: &mut Shared) {
         let Some(mut link) = self.link.take() else { return };
         link.end(shared);
-        self.past += link.batching();
+        self.past = link.batching();
         self.reconnects += 1;
         drop(link);
         self.requests.core.detach();
@@ -121,7 +123,7 @@ impl HostLane {
     pub(crate) fn part(&mut self, shared: &mut Shared) {
         if let Some(mut link) = self.link.take() {
             link.part(shared);
-            self.past += link.batching();
+            self.past = link.batching();
         }
     }
 
@@ -251,6 +253,13 @@ impl HostLane {
         due.into_iter().chain(self.express.deadline()).min()
     }
 
+    /// True if nothing of it needs more at the end of a turn than to be sent.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !(self.is_blocked() || self.express.is_busy() || self.requests.core.has_diverted())
+            && self.overdue.is_empty()
+    }
+
     /// Command identifiers of those that are to be aborted, if there are any: told once.
     pub(crate) fn take_overdue(&mut self) -> Option<Vec<u16>> {
         (!self.overdue.is_empty()).then(|| std::mem::take(&mut self.overdue))
@@ -322,6 +331,6 @@ impl HostLane {
 
     #[inline]
     pub(crate) fn batching(&self) -> Batching {
-        self.link.as_ref().map_or(self.past, |link| self.past + link.batching())
+        self.link.as_ref().map_or(self.past, Link::batching)
     }
 }

@@ -469,6 +469,19 @@ impl Reactor {
         if !(holds && self.lanes.get_mut(index).is_some_and(HostLane::gathers)) {
             self.use_lane(index, HostLane::end_turn);
         }
+        if let Some(lane) = self.lanes.get_mut(index)
+            && !lane.is_plain()
+        {
+            self.end_special_turn(index);
+        }
+        if self.is_leaving() {
+            self.check_leaving(index);
+        }
+    }
+
+    /// Goes on with what a lane seldom has at the end of its turn.
+    #[cold]
+    fn end_special_turn(&mut self, index: u32) {
         if self.lanes.get(index).is_some_and(HostLane::is_blocked) {
             self.lanes.note(List::Idle, index);
         }
@@ -480,9 +493,6 @@ impl Reactor {
         }
         if self.lanes.get(index).is_some_and(HostLane::diverts) {
             self.divert(index);
-        }
-        if self.is_leaving() {
-            self.check_leaving(index);
         }
     }
 

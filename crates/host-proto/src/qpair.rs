@@ -25,7 +25,6 @@ use roadtrain_wire::pdu::{
 };
 use roadtrain_wire::sqe::{Sqe, opcode};
 use roadtrain_wire::status::Status;
-use std::ops::Range;
 use tx::Tx;
 
 const R2T_OUTSTANDING_MAX: u8 = 1;
@@ -76,16 +75,6 @@ impl Data {
 pub enum RxEvent {
     /// The connection is initialised: commands may be submitted (they may be before, too).
     Ready,
-    /// Data of the slot from `offset`: the octets at `range` of the input.
-    Data {
-        slot: u16,
-        /// Where in its buffer.
-        offset: u32,
-        /// Start in the input.
-        start: usize,
-        /// Octets.
-        length: u32,
-    },
     /// The command is complete; the slot is free.
     Complete {
         slot: u16,
@@ -387,18 +376,23 @@ impl Qpair {
         }
     }
 
-    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
-    /// from `*at` on).
+    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
+    /// from `*at` on). Calls `fill` with data of a slot, and the offset in the slot's buffer where it belongs.
     ///
     /// # Errors
     /// The connection cannot go on; a H2CTermReq is queued if the peer is to blame.
+    #[inline]
     pub fn poll_rx(
         &mut self,
         now: Instant,
         input: &[u8],
         at: &mut usize,
+        fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent>, QpairError> {
-        let result = self.advance(now, input, at);
+        if *at == input.len() && self.framer.is_at_header() {
+            return Ok(None); // most receives end with a PDU
+        }
+        let result = self.advance(now, input, at, fill);
         if let Err(error) = result {
             self.end(now, error);
         }
@@ -419,6 +413,7 @@ impl Qpair {
         now: Instant,
         input: &[u8],
         at: &mut usize,
+        mut fill: impl FnMut(u16, u32, &[u8]),
     ) -> Result<Option<RxEvent>, QpairError> {
         loop {
             if self.rx == RxState::Ended {
@@ -431,7 +426,10 @@ impl Qpair {
             let event = match step {
                 Step::Need(_) => return Ok(None),
                 Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
-                Step::Data(range) => self.handle_data(from, range),
+                Step::Data(range) => {
+                    self.handle_data(&input[from..][range], &mut fill);
+                    None
+                }
                 Step::DataEnd { intact } => self.handle_data_end(now, intact)?,
             };
             if event.is_some() {
@@ -595,17 +593,12 @@ impl Qpair {
         Ok(None)
     }
 
-    fn handle_data(&mut self, from: usize, range: Range<usize>) -> Option<RxEvent> {
-        let RxState::InData { slot: number, .. } = self.rx else { return None };
+    #[inline]
+    fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
+        let RxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
-        let offset = slot.moved;
-        slot.moved += range.len() as u32;
-        Some(RxEvent::Data {
-            slot: number,
-            offset,
-            start: from + range.start,
-            length: range.len() as u32,
-        })
+        fill(number, slot.moved, data);
+        slot.moved += data.len() as u32;
     }
 
     fn handle_data_end(

@@ -270,7 +270,7 @@ impl<R: Addressed> Requests<R> {
     }
 
     /// Submits its command, or has it wait for old ones; `false`: that was not possible.
-    #[inline]
+    #[inline(always)] // the entry is made where it stays
     fn start<Q: Queue<R>>(&mut self, now: Instant, mut entry: Entry<R>, queue: &mut Q) -> bool {
         if self.is_barred(entry.request.nsid()) {
             self.fail_one(entry, STALE);
@@ -309,10 +309,16 @@ impl<R: Addressed> Requests<R> {
             && queue.room() > 0
             && let Some(entry) = self.waiting.pop_front()
         {
-            if !self.start(now, entry, queue) {
+            if !self.restart(now, entry, queue) {
                 return;
             }
         }
+    }
+
+    /// The same as [`start`](Self::start), for one that has waited.
+    #[cold]
+    fn restart<Q: Queue<R>>(&mut self, now: Instant, entry: Entry<R>, queue: &mut Q) -> bool {
+        self.start(now, entry, queue)
     }
 
     // ---- Under way ----

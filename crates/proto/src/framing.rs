@@ -72,7 +72,7 @@ impl Framer {
         self.known = None;
     }
 
-    /// Whether a header comes next.
+    /// True if a header comes next.
     #[must_use]
     #[inline]
     pub fn is_at_header(&self) -> bool {

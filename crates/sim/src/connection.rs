@@ -87,7 +87,15 @@ impl TargetEnd for Connection {
 
     fn poll(&mut self, now: Instant, hold: &mut Hold<'_>) -> Result<Option<Event>, Lost> {
         loop {
-            let event = self.qpair.poll_rx(now, &self.offered, &mut self.at).map_err(|_| Lost)?;
+            let fill = |slot, offset, data: &[u8]| match hold.execution.data_mut(slot) {
+                Data::Buffer(buffer) => {
+                    buffer[offset as usize..][..data.len()].copy_from_slice(data);
+                }
+                Data::InPlace(place) => hold.disk.put(place.offset + u64::from(offset), data),
+                _ => {}
+            };
+            let event = self.qpair.poll_rx(now, &self.offered, &mut self.at, fill);
+            let event = event.map_err(|_| Lost)?;
             return Ok(Some(match event {
                 Some(RxEvent::Initialized) => Event::Initialized,
                 Some(RxEvent::Command { slot, sqe, in_capsule_bytes }) => {
@@ -95,20 +103,7 @@ impl TargetEnd for Connection {
                         0 => Payload::Asked,
                         bytes => Payload::Follows(bytes),
                     };
-                    Event::Command(slot, sqe, payload)
-                }
-                Some(RxEvent::Data { slot, offset, start, length }) => {
-                    let data = &self.offered[start..start + length as usize];
-                    match hold.execution.data_mut(slot) {
-                        Data::Buffer(buffer) => {
-                            buffer[offset as usize..][..data.len()].copy_from_slice(data);
-                        }
-                        Data::InPlace(place) => {
-                            hold.disk.put(place.offset + u64::from(offset), data);
-                        }
-                        _ => {}
-                    }
-                    continue;
+                    Event::Command(slot, *sqe, payload)
                 }
                 Some(RxEvent::SplitBlock { slot, offset }) => Event::SplitBlock(slot, offset),
                 Some(RxEvent::DataDone { slot, intact }) => Event::DataDone(slot, intact),

@@ -77,19 +77,16 @@ impl Link {
         }
     }
 
-    fn place(&mut self, slot: u16, offset: u32, data: &[u8]) {
-        self.buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
-    }
-
     fn poll(&mut self, now: Instant, completed: &mut Vec<Completed>) -> Result<(), Lost> {
         let mut at = 0;
         let input = std::mem::take(&mut self.inbox);
-        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at).map_err(|_| Lost)? {
+        loop {
+            let buffers = &mut self.buffers;
+            let fill = |slot, offset, data: &[u8]| place(buffers, slot, offset, data);
+            let event = self.qpair.poll_rx(now, &input, &mut at, fill).map_err(|_| Lost)?;
+            let Some(event) = event else { break };
             match event {
                 RxEvent::Ready => {}
-                RxEvent::Data { slot, offset, start, length } => {
-                    self.place(slot, offset, &input[start..start + length as usize]);
-                }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = self.take_buffer(slot);
                     completed.push(Completed { slot, cqe, data_intact, data });
@@ -99,6 +96,11 @@ impl Link {
         self.inbox = input[at..].to_vec();
         Ok(())
     }
+}
+
+/// Puts data where a command wants it.
+fn place(buffers: &mut [Vec<u8>], slot: u16, offset: u32, data: &[u8]) {
+    buffers[usize::from(slot)][offset as usize..][..data.len()].copy_from_slice(data);
 }
 
 impl HostEnd for Link {
@@ -144,7 +146,7 @@ impl HostEnd for Link {
                 let wanted = self.qpair.wanted().filter(|_| self.placed);
                 if let Some((slot, offset, length)) = wanted {
                     let (data, rest) = octets.split_at(octets.len().min(length as usize));
-                    self.place(slot, offset, data);
+                    place(&mut self.buffers, slot, offset, data);
                     self.qpair.placed(data);
                     octets = rest;
                 } else {

@@ -42,28 +42,18 @@ const ENTRIES_BEFORE_CONNECT: u16 = 32;
 /// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-/// What was received.
+/// What was received; `'a` is the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RxEvent {
+pub enum RxEvent<'a> {
     /// ICReq: the connection is set up.
     Initialized,
-    /// A command; if it has in-capsule data, its `Data` and `DataDone` events follow.
+    /// A command; if it has in-capsule data, that and its `DataDone` event follow.
     Command {
         /// Names the command until its response was sent.
         slot: u16,
-        sqe: Sqe,
+        sqe: &'a Sqe,
         /// Octets of in-capsule data.
         in_capsule_bytes: u32,
-    },
-    /// Data of the command from `offset`: `length` octets of the input from `start`.
-    Data {
-        slot: u16,
-        /// Where in the command's data.
-        offset: u32,
-        /// Start in the input.
-        start: usize,
-        /// Octets.
-        length: u32,
     },
     /// The command wants whole blocks ([`Qpair::deliver_whole`]), but the data that comes next ends inside of one,
     /// and the rest of it comes later. From now on data is delivered as it comes.
@@ -332,18 +322,23 @@ impl Qpair {
         })
     }
 
-    /// Goes on through `input` from `*at`; `None` when more octets are needed than it holds (keep those
-    /// from `*at` on).
+    /// Goes on through `input` from `*at`; `None` when more bytes are needed than it holds (keep those
+    /// from `*at` on). Calls `fill` with data of a command, and the offset in the command's data where it belongs.
     ///
     /// # Errors
     /// The connection cannot go on; a C2HTermReq is queued if the peer is to blame.
-    pub fn poll_rx(
+    #[inline]
+    pub fn poll_rx<'a>(
         &mut self,
         now: Instant,
-        input: &[u8],
+        input: &'a [u8],
         at: &mut usize,
-    ) -> Result<Option<RxEvent>, QpairError> {
-        let result = self.advance(now, input, at);
+        fill: impl FnMut(u16, u32, &[u8]),
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
+        if *at == input.len() && self.framer.is_at_header() {
+            return Ok(None); // most receives end with a PDU
+        }
+        let result = self.advance(now, input, at, fill);
         if let Err(error) = result {
             self.end(now, error);
         }
@@ -366,12 +361,13 @@ impl Qpair {
         self.out.push(now, tx, parcel);
     }
 
-    fn advance(
+    fn advance<'a>(
         &mut self,
         now: Instant,
-        input: &[u8],
+        input: &'a [u8],
         at: &mut usize,
-    ) -> Result<Option<RxEvent>, QpairError> {
+        mut fill: impl FnMut(u16, u32, &[u8]),
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
         loop {
             if self.rx == RxState::Ended {
                 *at = input.len();
@@ -384,8 +380,11 @@ impl Qpair {
             let event = match step {
                 Step::Need(_) => return Ok(None),
                 Step::Header(layout) => self.handle_header(now, &input[from..], &layout)?,
-                Step::Data(range) => self.handle_data(from + range.start, range.len() as u32),
-                Step::DataEnd { intact } => self.handle_data_end(intact)?,
+                Step::Data(range) => {
+                    self.handle_data(&input[from..][range], &mut fill);
+                    None
+                }
+                Step::DataEnd { intact } => self.handle_data_end(intact),
             };
             if event.is_some() {
                 return Ok(event);
@@ -405,12 +404,12 @@ impl Qpair {
         available - data % slot.block_bytes as usize
     }
 
-    fn handle_header(
+    fn handle_header<'a>(
         &mut self,
         now: Instant,
-        pdu: &[u8],
+        pdu: &'a [u8],
         layout: &Layout,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
         let is_new = self.rx == RxState::AwaitIcReq;
         let state = if is_new { State::Initializing } else { State::Connecting };
         if !state.takes(layout.kind) {
@@ -429,7 +428,11 @@ impl Qpair {
         }
     }
 
-    fn handle_icreq(&mut self, now: Instant, pdu: &IcReq) -> Result<Option<RxEvent>, QpairError> {
+    fn handle_icreq<'a>(
+        &mut self,
+        now: Instant,
+        pdu: &IcReq,
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
         if pdu.pfv.get() != 0 {
             let what = "PDU format version";
             return Err(PeerMisbehaved { fes: Fes::UnsupportedParameter, fei: 8, what }.into());
@@ -448,11 +451,11 @@ impl Qpair {
         Ok(Some(RxEvent::Initialized))
     }
 
-    fn handle_command(
+    fn handle_command<'a>(
         &mut self,
-        pdu: &CapsuleCmd,
+        pdu: &'a CapsuleCmd,
         in_capsule_bytes: u32,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
         if in_capsule_bytes > self.config.in_capsule_bytes_max {
             let what = "in-capsule data above IOCCSZ";
             return Err(PeerMisbehaved { fes: Fes::LimitExceeded, fei: 4, what }.into());
@@ -477,7 +480,7 @@ impl Qpair {
         if in_capsule_bytes > 0 {
             self.rx = RxState::InData { slot, last: true };
         }
-        Ok(Some(RxEvent::Command { slot, sqe: pdu.sqe, in_capsule_bytes }))
+        Ok(Some(RxEvent::Command { slot, sqe: &pdu.sqe, in_capsule_bytes }))
     }
 
     fn take_slot(&mut self, sqe: &Sqe, data_bytes: u32) -> u16 {
@@ -536,11 +539,11 @@ impl Qpair {
         self.push(now, Tx::R2t { slot }, &parcel);
     }
 
-    fn handle_h2c_data(
+    fn handle_h2c_data<'a>(
         &mut self,
         pdu: &H2cData,
         data_bytes: u32,
-    ) -> Result<Option<RxEvent>, QpairError> {
+    ) -> Result<Option<RxEvent<'a>>, QpairError> {
         if data_bytes > self.config.maxh2cdata {
             return Err(PeerMisbehaved::new(Fes::LimitExceeded, "H2CData above MAXH2CDATA").into());
         }
@@ -575,24 +578,25 @@ impl Qpair {
         Ok(Some(RxEvent::SplitBlock { slot: number, offset: slot.received }))
     }
 
-    fn handle_data(&mut self, start: usize, length: u32) -> Option<RxEvent> {
-        let RxState::InData { slot: number, .. } = self.rx else { return None };
+    #[inline]
+    fn handle_data(&mut self, data: &[u8], fill: &mut impl FnMut(u16, u32, &[u8])) {
+        let RxState::InData { slot: number, .. } = self.rx else { return };
         let slot = &mut self.slots[usize::from(number)];
-        let offset = slot.received;
-        slot.received += length;
-        Some(RxEvent::Data { slot: number, offset, start, length })
+        fill(number, slot.received, data);
+        slot.received += data.len() as u32;
     }
 
-    fn handle_data_end(&mut self, intact: bool) -> Result<Option<RxEvent>, QpairError> {
-        let RxState::InData { slot: number, last } = self.rx else { return Ok(None) };
+    #[inline]
+    fn handle_data_end<'a>(&mut self, intact: bool) -> Option<RxEvent<'a>> {
+        let RxState::InData { slot: number, last } = self.rx else { return None };
         self.rx = RxState::Ready;
         let slot = &mut self.slots[usize::from(number)];
         slot.corrupt |= !intact;
         if !last {
-            return Ok(None);
+            return None;
         }
         slot.state = SlotState::Executing;
-        Ok(Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt }))
+        Some(RxEvent::DataDone { slot: number, intact: !slot.corrupt })
     }
 
     /// Answers a command that returns no data.

@@ -47,7 +47,10 @@ impl HostLane {
     pub(crate) fn absorb(&mut self, mut express: HostLane, shared: &mut Shared) {
         // Nothing of it is being sent any more.
         shared.completions.extend(express.requests.take_held_back(shared.now));
-        self.past += express.batching();
+        match &mut self.link {
+            Some(link) => link.count_on(express.batching()),
+            None => self.past += express.batching(),
+        }
         self.requests.absorb(express.requests);
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn link_with_capsules_of(
     let config = Config { digests, queue_entries: ENTRIES, in_capsule_bytes, policy };
     let mut qpair = Qpair::new(Instant(0), config);
     let welcome = IcResp::new(Digests::default(), 0, 4096);
-    let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0);
+    let event = qpair.poll_rx(Instant(0), welcome.as_bytes(), &mut 0, |_, _, _| {});
     assert!(matches!(event, Ok(Some(RxEvent::Ready))));
     (Link::Tcp(TcpLink::new(Connection::new(Stream::Plain(theirs.into())), qpair)), ours)
 }

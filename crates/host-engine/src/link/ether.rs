@@ -224,6 +224,10 @@ impl Transport for EtherLink {
         self.line = Arc::new(line);
     }
 
+    fn count_on(&mut self, earlier: Batching) {
+        self.stats += earlier;
+    }
+
     fn batching(&self) -> Batching {
         self.stats.with_doorbells(self.lane.qpair.end.doorbells())
     }

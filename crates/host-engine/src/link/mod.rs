@@ -101,8 +101,10 @@ transports! {
         fn part(self: &mut Self, shared: &mut Shared);
         /// It is that lane's from now on.
         fn set_line(self: &mut Self, line: Line);
-        /// Its counters.
+        /// Its counters, from those on with which it was [added to](Self::count_on).
         fn batching(self: &Self) -> Batching;
+        /// Adds counters: those of the lane's earlier connections.
+        fn count_on(self: &mut Self, earlier: Batching);
         /// Begins to carry requests, as agreed with the controller: it is idle.
         fn begin(self: &mut Self, in_capsule_bytes: u32, policy: PolicyConfig);
     }

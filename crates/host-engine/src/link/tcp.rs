@@ -135,7 +135,8 @@ impl Transport for TcpLink {
         let batch = batch.min(shared.recorder.until_sample(shared.now) as usize);
         let mut last = None;
         while completed < batch {
-            let Some(event) = self.qpair.poll_rx(shared.now, input, at)? else {
+            let fill = |slot, offset, data: &[u8]| commands.fill(slot, offset, data);
+            let Some(event) = self.qpair.poll_rx(shared.now, input, at, fill)? else {
                 shared.recorder.ended(completed as u32);
                 self.qpair.note_data(shared.now);
                 self.connection.keep_rest(rest);
@@ -143,9 +144,6 @@ impl Transport for TcpLink {
             };
             match event {
                 RxEvent::Ready => {}
-                RxEvent::Data { slot, offset, start, length } => {
-                    commands.fill(slot, offset, &input[start..start + length as usize]);
-                }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     completed += 1;
                     let blocked = self.connection.is_blocked();
@@ -231,6 +229,10 @@ impl Transport for TcpLink {
         let local = address(socket.local_addr()).unwrap_or_default();
         let peer = address(socket.peer_addr()).unwrap_or_default();
         self.line = Arc::new(Line { local, peer, ..line });
+    }
+
+    fn count_on(&mut self, earlier: Batching) {
+        self.connection.stats += earlier;
     }
 
     fn batching(&self) -> Batching {

@@ -184,6 +184,13 @@ impl Freights {
         self.0 & 1 << freight as u8 != 0
     }
 
+    /// True if there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether it is the only one.
     #[inline]
     #[must_use]
@@ -197,13 +204,8 @@ impl Iterator for Freights {
 
     #[inline]
     fn next(&mut self) -> Option<Freight> {
-        let freight = match self.0 {
-            0 => return None,
-            bits if bits & 1 != 0 => Freight::Express,
-            bits if bits & 2 != 0 => Freight::Cmd,
-            _ => Freight::Data,
-        };
-        self.remove(freight);
+        let freight = *Freight::ALL.get(self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1; // without the lowest bit
         Some(freight)
     }
 }

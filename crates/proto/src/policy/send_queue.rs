@@ -1,6 +1,6 @@
 //! A queue pair's PDUs that wait to be sent: a FIFO for each freight, and the account of what may leave.
 
-use super::{Batcher, Freight, Parcel, PolicyConfig, Role};
+use super::{Batcher, Freight, Freights, Parcel, PolicyConfig, Role};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -12,9 +12,8 @@ const PASSED_MAX: u8 = 8;
 pub struct Load {
     count: u32,
     bytes: u32,
-    freight: Option<Freight>,
     /// Freights it has something of.
-    has: [bool; 3],
+    has: Freights,
 }
 
 impl Load {
@@ -67,14 +66,14 @@ impl<T: Copy> SendQueue<T> {
         size: impl Fn(&T) -> u32,
         blocked: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        if load.freight.is_none()
-            && let Some(starved) = self.starved()
-            && let Some(tx) = self.next_of(starved, load, &size, &blocked)
+        if self.passed != [0; 3]
+            && load.has.is_empty()
+            && let Some(tx) = self.next_starved(load, &size, &blocked)
         {
             return Some(tx);
         }
         for freight in self.batcher.due() {
-            if load.freight.is_some_and(|other| other != freight && !self.batcher.mixes()) {
+            if !(load.has.is_empty() || load.has.has(freight) || self.batcher.mixes()) {
                 return None;
             }
             if let Some(tx) = self.next_of(freight, load, &size, &blocked) {
@@ -84,8 +83,21 @@ impl<T: Copy> SendQueue<T> {
         None
     }
 
+    /// The head of the first freight that was passed too often, if something of it is due.
+    #[cold]
+    fn next_starved(
+        &mut self,
+        load: &mut Load,
+        size: &impl Fn(&T) -> u32,
+        blocked: &impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let is_starved = |&freight: &Freight| self.passed[freight as usize] >= PASSED_MAX;
+        let starved = Freight::ALL.into_iter().find(is_starved)?;
+        self.batcher.due().has(starved).then(|| self.next_of(starved, load, size, blocked))?
+    }
+
     /// The head of a freight of which something is due, if the caravan may have it.
-    #[inline]
+    #[inline(always)] // for the freight that is due, nearly always the only one
     fn next_of(
         &mut self,
         freight: Freight,
@@ -98,7 +110,7 @@ impl<T: Copy> SendQueue<T> {
             return None;
         }
         let bytes = size(&tx);
-        let is_owed = !load.has[freight as usize];
+        let is_owed = !load.has.has(freight);
         if !is_owed && !self.batcher.limits(freight).fits(load.count, load.bytes, bytes) {
             return None;
         }
@@ -106,21 +118,11 @@ impl<T: Copy> SendQueue<T> {
         Some(tx)
     }
 
-    /// The first freight that was passed too often, if something of it is due.
-    #[inline]
-    fn starved(&self) -> Option<Freight> {
-        if self.passed == [0; 3] {
-            return None;
-        }
-        let is_starved = |&freight: &Freight| self.passed[freight as usize] >= PASSED_MAX;
-        Freight::ALL.into_iter().find(is_starved).filter(|&freight| self.batcher.due().has(freight))
-    }
-
     /// Puts the head of a freight into the caravan.
     #[inline]
     fn take(&mut self, load: &mut Load, freight: Freight, bytes: u32) {
-        if load.freight.is_none() && (self.passed != [0; 3] || !self.batcher.due().is_only(freight))
-        {
+        let others_wait = self.passed != [0; 3] || !self.batcher.due().is_only(freight);
+        if load.has.is_empty() && others_wait {
             self.pass_others();
         }
         self.passed[freight as usize] = 0;
@@ -128,8 +130,7 @@ impl<T: Copy> SendQueue<T> {
         self.batcher.taken(freight);
         load.count += 1;
         load.bytes = load.bytes.saturating_add(bytes);
-        load.freight = Some(freight);
-        load.has[freight as usize] = true;
+        load.has.insert(freight);
     }
 
     /// A caravan leaves, which may be without something that is due.

@@ -128,14 +128,14 @@ impl HostEnd {
 
     fn poll(&mut self, now: Instant) -> Result<(), QpairError> {
         let mut at = 0;
-        while let Some(event) = self.qpair.poll_rx(now, &self.inbox, &mut at)? {
+        loop {
+            let data = &mut self.data;
+            let fill = |slot, offset, from: &[u8]| {
+                data[usize::from(slot)][offset as usize..][..from.len()].copy_from_slice(from);
+            };
+            let Some(event) = self.qpair.poll_rx(now, &self.inbox, &mut at, fill)? else { break };
             match event {
                 RxEvent::Ready => {}
-                RxEvent::Data { slot, offset, start, length } => {
-                    let from = &self.inbox[start..start + length as usize];
-                    self.data[usize::from(slot)][offset as usize..][..length as usize]
-                        .copy_from_slice(from);
-                }
                 RxEvent::Complete { slot, cqe, data_intact } => {
                     let data = std::mem::take(&mut self.data[usize::from(slot)]);
                     self.done.push(Done { slot, cqe, data_intact, data });

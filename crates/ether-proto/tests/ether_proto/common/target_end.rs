@@ -103,14 +103,22 @@ impl TargetEnd {
     fn poll(&mut self, now: Instant) -> Result<(), QpairError> {
         let mut at = 0;
         let input = std::mem::take(&mut self.inbox);
-        while let Some(event) = self.qpair.poll_rx(now, &input, &mut at)? {
-            self.handle(now, &input, event);
+        loop {
+            let mut filled = Vec::new();
+            let fill = |slot, offset, data: &[u8]| filled.push((slot, offset, data.to_vec()));
+            let event = self.qpair.poll_rx(now, &input, &mut at, fill);
+            for (slot, offset, data) in filled {
+                self.events.push(format!("data {offset}+{}", data.len()));
+                self.data(slot)[offset as usize..][..data.len()].copy_from_slice(&data);
+            }
+            let Some(event) = event? else { break };
+            self.handle(now, event);
         }
         self.inbox = input[at..].to_vec();
         Ok(())
     }
 
-    fn handle(&mut self, now: Instant, input: &[u8], event: RxEvent) {
+    fn handle(&mut self, now: Instant, event: RxEvent<'_>) {
         match event {
             RxEvent::Initialized => {}
             RxEvent::Command { slot, sqe, in_capsule_bytes } => {
@@ -121,18 +129,13 @@ impl TargetEnd {
                 let index = usize::from(slot);
                 self.commands.resize(self.commands.len().max(index + 1), None);
                 assert!(self.commands[index].is_none(), "the slot is in use");
-                self.commands[index] = Some((sqe, vec![0; in_capsule_bytes as usize]));
+                self.commands[index] = Some((*sqe, vec![0; in_capsule_bytes as usize]));
                 if self.whole_blocks {
                     self.qpair.deliver_whole(slot, BLOCK);
                 }
                 if in_capsule_bytes == 0 {
-                    self.begin(now, slot, &sqe);
+                    self.begin(now, slot, sqe);
                 }
-            }
-            RxEvent::Data { slot, offset, start, length } => {
-                self.events.push(format!("data {offset}+{length}"));
-                let from = &input[start..start + length as usize];
-                self.data(slot)[offset as usize..][..length as usize].copy_from_slice(from);
             }
             RxEvent::SplitBlock { offset, .. } => {
                 self.events.push(format!("split from {offset}"));

@@ -75,11 +75,11 @@ impl Machine {
         host.batcher().drained(now);
         let mut icreq = Cargo::default();
         assert!(host.poll_tx(&mut icreq));
-        target.poll_rx(now, &icreq.pdus[0].header, &mut 0).expect("ICReq is valid");
+        target.poll_rx(now, &icreq.pdus[0].header, &mut 0, |_, _, _| {}).expect("ICReq is valid");
         target.batcher().drained(now);
         let mut icresp = Cargo::default();
         assert!(target.poll_tx(&mut icresp));
-        host.poll_rx(now, &icresp.pdus[0].header, &mut 0).expect("ICResp is valid");
+        host.poll_rx(now, &icresp.pdus[0].header, &mut 0, |_, _, _| {}).expect("ICResp is valid");
         for batcher in [host.batcher(), target.batcher()] {
             batcher.set_shares_core(self.host.core.costs.tells_one_core());
         }

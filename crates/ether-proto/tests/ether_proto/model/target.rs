@@ -118,15 +118,15 @@ impl Target {
 
     fn parse(&mut self, now: Instant, index: usize, pdu: &Pdu) {
         let mut at = 0;
-        let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at).expect("a valid PDU");
+        let event = self.lanes[index].poll_rx(now, &pdu.header, &mut at, |_, _, _| {});
+        let event = event.expect("a valid PDU");
         assert_eq!(at, pdu.header.len());
         if let Some(RxEvent::Command { slot, sqe, .. }) = event {
             self.writes[index][usize::from(slot)] = sqe.opcode == opcode::WRITE;
             if pdu.data_bytes > 0 {
-                let (data, mut at) = (&ZEROES[..pdu.data_bytes as usize], 0);
-                while self.lanes[index].poll_rx(now, &data[at..], &mut 0).expect("data").is_some() {
-                    at = data.len();
-                }
+                let data = &ZEROES[..pdu.data_bytes as usize];
+                let event = self.lanes[index].poll_rx(now, data, &mut 0, |_, _, _| {});
+                assert!(matches!(event, Ok(Some(RxEvent::DataDone { .. }))), "{event:?}");
             }
             self.execute(now, index, slot);
         }

@@ -314,7 +314,10 @@ impl TargetLane {
             if commands == commands_max {
                 return Ok(Some(rest));
             }
-            let Some(event) = tcp.qpair.poll_rx(shared.now, input, at)? else { break };
+            let place = |slot, offset, data: &[u8]| {
+                fill(self.execution.data_mut(slot), offset, data, &mut streaming);
+            };
+            let Some(event) = tcp.qpair.poll_rx(shared.now, input, at, place)? else { break };
             match event {
                 RxEvent::Initialized => self.session.initialized(),
                 RxEvent::Command { slot, sqe, in_capsule_bytes } => {
@@ -323,11 +326,7 @@ impl TargetLane {
                         0 => Payload::Asked,
                         bytes => Payload::Follows(bytes),
                     };
-                    self.handle_command(shared, slot, &sqe, payload)?;
-                }
-                RxEvent::Data { slot, offset, start, length } => {
-                    let octets = &input[start..start + length as usize];
-                    fill(self.execution.data_mut(slot), offset, octets, &mut streaming);
+                    self.handle_command(shared, slot, sqe, payload)?;
                 }
                 RxEvent::SplitBlock { slot, offset } => {
                     let (execution, mut env) = self.parts(shared);
