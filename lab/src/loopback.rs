@@ -78,15 +78,17 @@ impl Loopback {
         Ok(service)
     }
 
-    /// A load on the target at its address, or at others.
+    /// A load on the target at its address, or at others; core and ramp may be other ones, too.
     pub(crate) fn load(&self, load: &str, seconds: f64) -> Command {
-        let address = match load.contains("-a ") {
+        let otherwise = |option: &str, value: String| match load.contains(&format!("{option} ")) {
             true => String::new(),
-            false => format!("-a 127.0.0.1:{}", self.port),
+            false => format!("{option} {value}"),
         };
+        let address = otherwise("-a", format!("127.0.0.1:{}", self.port));
+        let core = otherwise("--cores", "0".into());
+        let ramp = otherwise("--ramp", RAMP_SECONDS.to_string());
         self.host(&format!(
-            "bench -t tcp {address} -n {NQN} --cores 0 {load} --ramp {RAMP_SECONDS} \
-             --seconds {seconds} --json"
+            "bench -t tcp {address} -n {NQN} {core} {load} {ramp} --seconds {seconds} --json"
         ))
     }
 

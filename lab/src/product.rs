@@ -94,7 +94,7 @@ fn host(load: &Load, setup: &Setup, timing: &Timing) -> String {
 }
 
 /// Options of both ends.
-fn both(setup: &Setup) -> String {
+pub(crate) fn both(setup: &Setup) -> String {
     let mut text = String::new();
     let mut add = |option: &str, value: Option<usize>| {
         if let Some(value) = value {

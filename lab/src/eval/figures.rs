@@ -27,7 +27,8 @@ pub(crate) fn all(extent: Extent) -> Vec<Figure> {
 /// Published claims that this machine or this transport cannot test: named, not passed over.
 fn elsewhere() -> Figure {
     let claim = |text, published, why| Claim { text, published, test: Test::Elsewhere, why };
-    let cores = "Needs more cores than the one a side that this machine has. The model has it: see below.";
+    let cores =
+        "Needs more cores than the one a side that this machine has. The model has it: see below.";
     Figure {
         id: "elsewhere",
         source: "all",

@@ -1,5 +1,6 @@
 //! The cases of the table: sides that are run in turns, and what their figures have to be.
 
+use super::hosts::Hosts;
 use crate::floor::Direction;
 use crate::judge::{Bound, Goal, Rule};
 use crate::metric::Metric;
@@ -25,6 +26,8 @@ pub(super) enum Section {
     Cores,
     /// The same number in flight over one connection and over many, to one reactor.
     Connections,
+    /// Several host processes at one target.
+    Hosts,
     /// The product with and without TLS.
     Tls,
     /// Ways of waiting: asleep, spinning for a set time, as the product decides, polling all the time.
@@ -45,6 +48,8 @@ pub(super) enum Side {
     Pairs(&'static [(&'static str, &'static str)], usize),
     /// Floors that run at once: the host's core and the target's.
     Floors(&'static [(usize, usize)]),
+    /// Several host processes.
+    Hosts(Hosts),
     /// Connections, and how many are in flight on each.
     Connections(usize, usize),
     /// A bare exchange over them.
@@ -91,6 +96,7 @@ impl Side {
             Self::Product(..) | Self::Pairs(..) | Self::Connections(..) => vec!["product"],
             Self::Policy(_, setup) => vec![setup.policy],
             Self::Peer(_) => vec!["peer"],
+            Self::Hosts(hosts) => vec![hosts.name],
             Self::Floor(..) | Self::Floors(_) => vec!["floor"],
             Self::Exchange(..) => vec!["bare exchange"],
             Self::Tls(_) => vec!["plain", "TLS", "cipher", "limit"],
@@ -122,7 +128,7 @@ impl Case {
 }
 
 /// The ratio of a figure of a side to that of a side of any case.
-fn ratio(
+pub(super) fn ratio(
     id: &str,
     (what, metric): (&str, Metric),
     of: &str,
@@ -453,11 +459,12 @@ mod tests {
     use crate::judge::Verdict;
     use crate::runs::Index;
     use crate::runs::tests::run;
+    use crate::table::hosts;
     use std::collections::HashSet;
 
     #[test]
     fn identifiers_are_unique_and_goals_have_their_sides() {
-        let cases = cases();
+        let cases: Vec<_> = cases().into_iter().chain(hosts::cases()).collect();
         let sides: HashSet<(&str, &str)> = cases
             .iter()
             .flat_map(|case| case.sides.iter().map(move |side| (case, side)))

@@ -1,6 +1,7 @@
 //! The table's pages: for each section its columns, as data.
 
 use super::Table;
+use super::hosts;
 use super::plan::{self, Case, Section};
 use crate::judge::{Judged, score};
 use crate::machine::Conditions;
@@ -29,7 +30,7 @@ type Columns = &'static [(&'static str, Column)];
 use Column::{Goals, Of, OfFirst, Ratio, Title};
 
 /// Sections with their headings and columns, in the order of the page.
-const SECTIONS: [(Section, &str, Columns); 10] = [
+const SECTIONS: [(Section, &str, Columns); 11] = [
     (
         Section::Default,
         "Without any option: 4 KiB random, one lane; kIOPS / p99 us / CPU-us/IO of both ends",
@@ -115,6 +116,19 @@ const SECTIONS: [(Section, &str, Columns); 10] = [
         ],
     ),
     (
+        Section::Hosts,
+        "Several host processes: 4 KiB random reads, one lane each, target on core 1; kIOPS / p99 us",
+        &[
+            ("processes x in flight", Title),
+            ("default", Of("default", iops_and_p99)),
+            ("`none`", Of("none", iops_and_p99)),
+            ("`none --no-spin`", Of("none --no-spin", iops_and_p99)),
+            ("`none --spin-us 50`", Of("none --spin-us 50", iops_and_p99)),
+            ("`auto --spin-us 50`", Of("auto --spin-us 50", iops_and_p99)),
+            ("goal", Goals),
+        ],
+    ),
+    (
         Section::Tls,
         "TLS: with it, without it, and what AES-128-GCM alone takes",
         &[
@@ -184,7 +198,8 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn new(table: &'a Table) -> Self {
         let is_there = |case: &Case| table.runs.iter().any(|run| run.case == case.id);
-        let cases = plan::cases().into_iter().filter(is_there).collect();
+        let cases = plan::cases().into_iter().chain(hosts::cases());
+        let cases = cases.filter(is_there).collect();
         Self { table, index: Index::new(&table.runs), cases }
     }
 
@@ -358,6 +373,10 @@ fn cpu_sum(m: &Measure) -> String {
 
 fn mean_and_cpu(m: &Measure) -> String {
     format!("{} / {}", mean(m), cpu(m))
+}
+
+fn iops_and_p99(m: &Measure) -> String {
+    format!("{} / {:.0}", kiops(m), m.latency_us_p99)
 }
 
 fn iops_p99_cpu(m: &Measure) -> String {

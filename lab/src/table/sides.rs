@@ -58,6 +58,7 @@ impl Manner {
             Side::Peer(load) => {
                 run(&|| peer::run(self.peer.as_deref().context("no peer")?, &load, self.seconds))
             }
+            Side::Hosts(hosts) => run(&|| hosts.run(&self.program, self.seconds)),
             Side::Pairs(pairs, lanes) => run(&|| self.pairs(pairs, lanes)),
             Side::Floors(floors) => run(&|| self.floors(floors)),
             Side::Connections(connections, depth) => run(&|| self.connections(connections, depth)),
