@@ -61,6 +61,7 @@ const ETHER: &str = "reference-ether.json";
 const ETHER_EVAL: &str = "reference-ether-eval.json";
 const TLS: &str = "reference-tls.json";
 const FUSE: &str = "reference-fuse.json";
+const HOSTS: &str = "reference-hosts.json";
 
 const fn section(
     page: Page,
@@ -71,7 +72,7 @@ const fn section(
     Section { page, name, files, write }
 }
 
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     section(Page::Performance, "tcp", &[TABLE], |all| table::short_of(&all[0])),
     section(Page::Performance, "default", &[DEFAULT], |all| table::page_of(&all[0])),
     section(
@@ -87,6 +88,7 @@ const SECTIONS: [Section; 15] = [
     section(Page::Journal, "eval", &[EVAL], |all| eval::page_of(&all[0])),
     section(Page::Journal, "goals", &[GOALS], |all| eval::page_of(&all[0])),
     section(Page::Journal, "later", &[LATER], |all| eval::page_of(&all[0])),
+    section(Page::Journal, "hosts", &[HOSTS], |all| table::page_of(&all[0])),
     section(Page::Journal, "modes", &[MODES], |all| eval::page_of(&all[0])),
     section(Page::Journal, "fuse", &[FUSE], |all| noted::page_of(&all[0])),
     section(Page::Journal, "apps", &[APPS], |all| apps::page_of(&all[0])),
@@ -123,7 +125,7 @@ impl Section {
 
 /// Leaves out of each file of runs what none of its sections quotes.
 fn prune_all(args: &Args) -> anyhow::Result<()> {
-    for file in [TABLE, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
+    for file in [TABLE, DEFAULT, HOSTS, TLS, MODES, APPS, ETHER_EVAL, LATER, GOALS, EVAL] {
         let read = |file: &str| Ok(fs::read_to_string(args.results.join(file))?);
         let sections: Vec<&Section> =
             SECTIONS.iter().filter(|section| section.files.contains(&file)).collect();
