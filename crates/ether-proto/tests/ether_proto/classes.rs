@@ -209,6 +209,27 @@ fn policy() -> impl Strategy<Value = PolicyConfig> {
     prop::sample::select(kinds.map(PolicyConfig::of).to_vec())
 }
 
+/// A host that sends a command before it has ICResp gets ICResp first nevertheless.
+#[test]
+fn nothing_passes_what_sets_a_connection_up() {
+    let kinds = [PolicyKind::None, PolicyKind::I10, PolicyKind::Pinof, PolicyKind::Tyche];
+    for kind in kinds.into_iter().chain([PolicyKind::Auto]) {
+        let mut outbox = SendQueue::new(&PolicyConfig::of(kind), Role::Target);
+        let now = Instant(0);
+        outbox.push(now, "ICResp", &Parcel::control());
+        for (name, kind) in [("response", Kind::Response), ("data", Kind::ResponseData)] {
+            for urgency in [Urgency::Bulk, Urgency::Normal, Urgency::Urgent, Urgency::Critical] {
+                let (data_bytes, request_bytes) = (0, 512);
+                outbox.push(now, name, &Parcel { kind, urgency, data_bytes, request_bytes });
+            }
+        }
+        outbox.batcher_mut().drained(now);
+        outbox.batcher_mut().expire(now + LONG);
+        let first = outbox.next(&mut Load::default(), |_| 0, |_| false);
+        assert_eq!(first, Some("ICResp"), "{kind:?}");
+    }
+}
+
 proptest! {
     /// However much is pushed into others, and however little a caravan has room for: every freight moves.
     #[test]

@@ -94,7 +94,8 @@ pub enum Doorbell {
 
 /// Decides when a lane sends. One value per lane and direction.
 pub trait BatchPolicy {
-    /// The freight that carries a PDU; the same for all H2CData of a write, which must stay in order.
+    /// The freight that carries a PDU; the same for all H2CData of a write, which must stay in order. ICResp is
+    /// [`Kind::Control`]: it has a freight that none of the others passes.
     #[inline]
     fn freight(&self, _: &Parcel) -> Freight {
         Freight::Data

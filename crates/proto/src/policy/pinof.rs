@@ -100,8 +100,9 @@ impl BatchPolicy for Pinof {
     #[inline]
     fn freight(&self, parcel: &Parcel) -> Freight {
         match parcel.kind {
-            Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
-            Kind::Control | Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
+            // ICResp leaves before the answer to a command that came with ICReq.
+            Kind::Control | Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
+            Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
         }
     }
 
