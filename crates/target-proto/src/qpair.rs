@@ -42,7 +42,7 @@ const ENTRIES_BEFORE_CONNECT: u16 = 32;
 /// SQHD that agrees to go without SQ flow control (NVMe Base 2.0, section 6.3, Connect response).
 pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-/// What was received; `'a` is the input.
+/// Event of what was received. It borrows the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxEvent<'a> {
     /// ICReq: the connection is set up.

@@ -1,15 +1,14 @@
 //! Several host processes at one target: the attachments that a hypervisor has on a few cores.
 
 use super::plan::{Case, Section, Side, ratio};
+use super::sides::at_once;
 use crate::judge::{Bound, Goal};
 use crate::loopback::Loopback;
 use crate::measure::Measure;
 use crate::metric::Metric;
 use crate::product;
 use crate::workload::{Setup, Waiting};
-use anyhow::Context;
 use std::path::Path;
-use std::thread;
 
 /// Host processes, and the requests that each has in flight.
 const COUNTS: [usize; 5] = [1, 2, 4, 16, 64];
@@ -132,14 +131,7 @@ impl Hosts {
             )
         });
         let lines: Vec<String> = lines.collect();
-        thread::scope(|scope| {
-            let bench = &bench;
-            let threads = lines.iter().map(|line| scope.spawn(move || bench(line)));
-            let threads: Vec<_> = threads.collect();
-            let joined = threads.into_iter().map(|t| t.join().expect("a run does not panic"));
-            joined.collect::<anyhow::Result<Vec<_>>>()
-        })
-        .context("a host process")
+        at_once(&lines, |line| bench(line))
     }
 }
 

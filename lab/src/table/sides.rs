@@ -81,24 +81,26 @@ impl Manner {
     fn pairs(&self, pairs: &[(&str, &str)], lanes: usize) -> anyhow::Result<Measure> {
         let load = Load { lanes, ..Load::small(100, DEPTH * lanes) };
         let line = product::arguments(&load, &Setup::new("auto"), &self.timing(256, 0.5));
-        at_once(pairs, |&(host, target)| {
+        let measures = at_once(pairs, |&(host, target)| {
             let mut line = line.clone();
             for (option, cores) in [("--cores", host), ("--target-cores", target)] {
                 let at = line.iter().position(|word| word == option);
                 line[at.expect("the line has it") + 1] = cores.into();
             }
             product::run(&self.program, &line)
-        })
+        })?;
+        Ok(Measure::together(&measures))
     }
 
     /// All floors at the same time.
     fn floors(&self, floors: &[(usize, usize)]) -> anyhow::Result<Measure> {
-        at_once(floors, |&(host_core, target_core)| {
+        let measures = at_once(floors, |&(host_core, target_core)| {
             let tuned = Load::small(100, DEPTH).floor(Direction::Read, Setup::new("auto").waiting);
             let (memory, seconds) = (256 << 20, self.seconds);
             let floor = floor::Args { host_core, target_core, memory, seconds, ..tuned };
             floor::run(&floor)
-        })
+        })?;
+        Ok(Measure::together(&measures))
     }
 
     /// A target whose namespace is written before, and whose memory is read during the load.
@@ -201,17 +203,17 @@ fn all(side: &Side, outcome: anyhow::Result<Vec<Measure>>) -> Vec<anyhow::Result
     }
 }
 
-fn at_once<T: Sync>(
+/// Runs all parts at the same time.
+pub(super) fn at_once<T: Sync>(
     parts: &[T],
     run: impl Fn(&T) -> anyhow::Result<Measure> + Sync,
-) -> anyhow::Result<Measure> {
-    let measures = thread::scope(|scope| {
+) -> anyhow::Result<Vec<Measure>> {
+    thread::scope(|scope| {
         let threads: Vec<_> = parts.iter().map(|part| scope.spawn(|| run(part))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a run does not panic"))
             .collect::<anyhow::Result<Vec<_>>>()
     })
-    .context("a pair")?;
-    Ok(Measure::together(&measures))
+    .context("one of the parts")
 }
