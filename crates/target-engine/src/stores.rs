@@ -212,6 +212,9 @@ impl Stores {
                 allowed_hosts: subsystem.allowed_hosts.clone(),
                 host_rates: subsystem.host_rates.clone(),
                 listeners: subsystem.listeners.clone(),
+                cntlids: subsystem.cntlids.clone(),
+                dmrsl: subsystem.dmrsl,
+                wzsl: subsystem.wzsl,
                 namespaces,
                 ..SubsystemConfig::new(nqn.clone())
             });

@@ -7,6 +7,7 @@ use super::identity::{self, NamespaceId};
 use super::listen::{Listener, TlsUse};
 use super::rate::Rates;
 use core::net::SocketAddr;
+use core::ops::RangeInclusive;
 use roadtrain_proto::block_limits::{BLOCKS_MAX, BlockLimits};
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, is_nqn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,10 +160,16 @@ impl Limits {
         self.controllers_max.min(self.cntlid_max - self.cntlid_min + 1)
     }
 
+    /// Identifiers that controllers can have.
+    #[must_use]
+    pub fn cntlid_range(&self) -> RangeInclusive<u16> {
+        self.cntlid_min..=self.cntlid_max
+    }
+
     /// Whether a controller here can have that identifier.
     #[must_use]
     pub fn has_cntlid(&self, cntlid: u16) -> bool {
-        (self.cntlid_min..=self.cntlid_max).contains(&cntlid)
+        self.cntlid_range().contains(&cntlid)
     }
 
     /// Most octets one command moves.
@@ -187,6 +194,13 @@ pub struct SubsystemConfig<N = NamespaceConfig> {
     /// Where it can be reached, and how good that way is; `None`: everywhere but where listeners are for those only
     /// that name them.
     pub listeners: Option<BTreeMap<SocketAddr, AnaState>>,
+    /// Identifiers of its controllers, as far as they are among the target's ([`Limits::cntlid_range`]). Fixed when it is
+    /// added, as the next two are.
+    pub cntlids: RangeInclusive<u16>,
+    /// Dataset Management range size limit (DMRSL) in logical blocks, for hosts to keep to; 0: none.
+    pub dmrsl: u32,
+    /// Write Zeroes size limit (WZSL) as a power of two of 4 KiB pages, for hosts to keep to; 0: none.
+    pub wzsl: u8,
     pub namespaces: Vec<N>,
 }
 
@@ -201,8 +215,18 @@ impl<N> SubsystemConfig<N> {
             allowed_hosts: None,
             host_rates: BTreeMap::new(),
             listeners: None,
+            cntlids: 1..=Limits::CNTLID_MAX,
+            dmrsl: 0,
+            wzsl: 0,
             namespaces: Vec::new(),
         }
+    }
+
+    /// Identifiers that its controllers have at a target with these limits; none, if it has none of the target's.
+    #[must_use]
+    pub fn cntlid_range(&self, limits: &Limits) -> RangeInclusive<u16> {
+        let (min, max) = (*self.cntlids.start(), *self.cntlids.end());
+        min.max(limits.cntlid_min)..=max.min(limits.cntlid_max)
     }
 }
 
@@ -267,6 +291,7 @@ impl<N: Description> TargetConfig<N> {
         let mut nqns = BTreeSet::new();
         for subsystem in &self.subsystems {
             subsystem.check()?;
+            subsystem.check_cntlids(&self.limits)?;
             if !nqns.insert(&subsystem.nqn) {
                 return Err(ConfigError::Exists(Place::subsystem(&subsystem.nqn)));
             }
@@ -380,6 +405,10 @@ impl<N: Description> SubsystemConfig<N> {
     pub fn check(&self) -> Result<(), ConfigError> {
         let place = || Place::subsystem(&self.nqn);
         check_nqn(place, "nqn", &self.nqn)?;
+        if let Some(month) = impossible_month(&self.nqn) {
+            let hint = format!("there is no month {month}: write nqn.YYYY-MM.REVERSED-DOMAIN:NAME");
+            return Err(ConfigError::invalid(place(), "nqn", format!("{:?}", self.nqn), hint));
+        }
         if self.nqn == DISCOVERY_NQN {
             return Err(ConfigError::Exists(place()));
         }
@@ -411,6 +440,20 @@ impl<N: Description> SubsystemConfig<N> {
     }
 }
 
+impl<N> SubsystemConfig<N> {
+    fn check_cntlids(&self, limits: &Limits) -> Result<(), ConfigError> {
+        let (min, max) = (*self.cntlids.start(), *self.cntlids.end());
+        let is_range = (1..=max).contains(&min) && max <= Limits::CNTLID_MAX;
+        if is_range && !self.cntlid_range(limits).is_empty() {
+            return Ok(());
+        }
+        let (first, last) = (limits.cntlid_min, limits.cntlid_max);
+        let hint = format!("give at least one of those of the target, {first} to {last}");
+        let value = format!("{min} to {max}");
+        Err(ConfigError::invalid(Place::subsystem(&self.nqn), "controller IDs", value, hint))
+    }
+}
+
 /// # Errors
 /// What is wrong first with a namespace of subsystem `nqn`.
 pub(super) fn check_namespace(nqn: &str, namespace: &impl Description) -> Result<(), ConfigError> {
@@ -435,6 +478,14 @@ fn check_nqn(place: impl Fn() -> Place, field: &'static str, nqn: &str) -> Resul
     }
     let hint = "write nqn.2025-01.io.example:name (at most 223 octets)";
     Err(ConfigError::invalid(place(), field, format!("{nqn:?}"), hint))
+}
+
+/// The month of a name's date (`nqn.YYYY-MM.`), if there is no such month.
+fn impossible_month(nqn: &str) -> Option<&str> {
+    let (year, month) = nqn.strip_prefix("nqn.")?.get(..7)?.split_once('-')?;
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_date = year.len() == 4 && is_number(year) && is_number(month);
+    (is_date && !("01"..="12").contains(&month)).then_some(month)
 }
 
 impl Description for NamespaceConfig {

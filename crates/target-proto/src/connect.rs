@@ -160,7 +160,8 @@ impl Target {
         (claim, remains): (&mut Claim, impl Fn(u16) -> bool),
     ) -> Result<Connected, ConnectRefused> {
         let count = self.controllers.len();
-        let cntlid = self.allocate_cntlid(remains).ok_or_else(|| no_controller_left(count))?;
+        let cntlid =
+            self.allocate_cntlid(names.subnqn, remains).ok_or_else(|| no_controller_left(count))?;
         let kind = match names.subnqn {
             DISCOVERY_NQN => ControllerKind::Discovery,
             _ => ControllerKind::Io,
@@ -272,22 +273,18 @@ impl Target {
 
     /// The next identifier in turn: one that was in use is not used again for long, nor while a connection `remains` of
     /// its last owner, so that what was meant for that one, or comes from it, does not reach the next one.
-    fn allocate_cntlid(&mut self, remains: impl Fn(u16) -> bool) -> Option<u16> {
-        let limits = &self.config.limits;
-        if self.controllers.len() >= usize::from(limits.cntlids()) {
+    fn allocate_cntlid(&mut self, subnqn: &str, remains: impl Fn(u16) -> bool) -> Option<u16> {
+        if self.controllers.len() >= usize::from(self.config.limits.cntlids()) {
             return None;
         }
-        let next = |last: u16| match last.checked_add(1) {
-            Some(next) if limits.has_cntlid(next) => next,
-            _ => limits.cntlid_min,
-        };
+        let own = self.subsystems.get_mut(subnqn).and_then(|subsystem| subsystem.cntlids.as_mut());
+        let cntlids = own.unwrap_or(&mut self.cntlids);
         let is_nobodys = |cntlid: &u16| !self.controllers.contains_key(cntlid) && !remains(*cntlid);
         let is_free = |cntlid: &u16| !self.claims.contains(*cntlid) && is_nobodys(cntlid);
-        let all = core::iter::successors(Some(next(self.cntlid_last)), |last| Some(next(*last)));
-        let there = usize::from(limits.cntlid_max - limits.cntlid_min) + 1;
+        let may_go = |cntlid: &u16| cntlids.contains(*cntlid) && is_nobodys(cntlid);
         // Hosts that have proved nothing keep no identifier from others: the oldest claim makes room.
-        let free = all.take(there).find(is_free).or_else(|| self.claims.oldest(is_nobodys))?;
-        self.cntlid_last = free;
+        let free = cntlids.in_turn().find(is_free).or_else(|| self.claims.oldest(may_go))?;
+        cntlids.gave(free);
         Some(free)
     }
 }

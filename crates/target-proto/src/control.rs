@@ -1,6 +1,7 @@
 //! The control plane as a whole: subsystems and controllers, and how they come, change and go.
 
 use super::claims::{Claims, HostIds};
+use super::cntlids::Cntlids;
 use super::config::{Limits, NamespaceConfig, TargetConfig};
 use super::config_error::ConfigError;
 use super::controller::{Controller, ControllerView, NOT_ABORTED};
@@ -36,7 +37,8 @@ pub struct Target {
     pub(super) frame_listeners: Vec<FrameListener>,
     /// Generation of the discovery log.
     pub(super) genctr: u64,
-    pub(super) cntlid_last: u16,
+    /// Those of controllers of subsystems that have no range of their own.
+    pub(super) cntlids: Cntlids,
     pub(super) claims: Claims,
     pub(super) host_ids: HostIds,
     /// From its first controller on.
@@ -69,7 +71,7 @@ impl Target {
             controllers: BTreeMap::new(),
             frame_listeners: Vec::new(),
             genctr: 1,
-            cntlid_last: 0,
+            cntlids: Cntlids::new(config.limits.cntlid_range()),
             claims: Claims::default(),
             host_ids: HostIds::default(),
             issuer: None,

@@ -9,7 +9,7 @@ use super::error_log::ERROR_ENTRIES;
 use super::events::AER_MAX;
 use super::feature_values::{CRITICAL_KELVINS, WARNING_KELVINS};
 use super::identity;
-use super::keep_alive::KAS;
+use super::keep_alive::KEEP_ALIVE_GRANULARITY;
 use super::kind::optional_events;
 use super::namespace::Namespace;
 use super::property::VERSION;
@@ -107,6 +107,8 @@ fn identify_io(
             check_csi(context)?;
             let mut page = IdentifyControllerNvm::new_zeroed(); // else no limits beyond the command's own
             page.vsl = context.limits.mdts;
+            page.wzsl = subsystem.wzsl;
+            page.dmrsl = subsystem.dmrsl.into();
             emit(out, &page);
         }
         cns::COMMAND_SETS => {
@@ -210,7 +212,7 @@ fn common(controller: &Controller, limits: &Limits) -> IdentifyController {
     page.ctratt = (ctratt::HOST_ID_128 | ctratt::TRAFFIC_BASED_KEEP_ALIVE).into();
     page.aerl = AER_MAX as u8 - 1;
     page.elpe = (ERROR_ENTRIES - 1) as u8;
-    page.kas = KAS.into();
+    page.kas = KEEP_ALIVE_GRANULARITY.into();
     page.maxcmd = limits.queue_entries_max.into();
     page.sgls = (sgls::SUPPORTED | sgls::OFFSET | sgls::TRANSPORT).into();
     page.subnqn = nqn_field(&controller.subnqn);

@@ -8,8 +8,8 @@ use core::time::Duration;
 use roadtrain_proto::time::Instant;
 
 /// Granularity of the timer (KAS) in units of 100 ms.
-pub(super) const KAS: u16 = 1;
-const GRANULARITY_MS: u32 = KAS as u32 * 100;
+pub const KEEP_ALIVE_GRANULARITY: u16 = 1;
+const GRANULARITY_MS: u32 = KEEP_ALIVE_GRANULARITY as u32 * 100;
 /// Timeout of a discovery controller whose host asked for none (section 3.1.3.3).
 const DISCOVERY_MS: u32 = 120_000;
 

@@ -161,7 +161,12 @@ impl<N: Description> fmt::Display for Operation<N> {
             | Operation::RemoveNamespace { .. }
             | Operation::Unlisten(_)
             | Operation::RemoveReferral(_) => "removed",
-            Operation::SetSubsystem { .. } => "has another serial or model number",
+            Operation::SetSubsystem { serial: Some(serial), model, .. } => {
+                return write!(f, "{}: serial number {serial}, model number {model}", self.place());
+            }
+            Operation::SetSubsystem { serial: None, model, .. } => {
+                return write!(f, "{}: its own serial number, model number {model}", self.place());
+            }
             Operation::SetListeners { .. } => "can be reached at other listeners",
             Operation::ReplaceNamespace { .. } => "replaced",
             Operation::ResizeNamespace { bytes, .. } => {

@@ -1,6 +1,7 @@
 //! NVM subsystems.
 
 use super::ana::AnaState;
+use super::cntlids::Cntlids;
 use super::config::{Description, Limits, NamespaceConfig, SubsystemConfig};
 use super::controller::{ControllerShared, Usage};
 use super::identity;
@@ -19,6 +20,11 @@ pub(super) struct Subsystem {
     pub(super) allowed_hosts: Option<BTreeSet<String>>,
     /// Where it can be reached, if not everywhere.
     pub(super) listeners: Option<BTreeMap<SocketAddr, AnaState>>,
+    /// Identifiers of its controllers, if they are not all that the target gives out.
+    pub(super) cntlids: Option<Cntlids>,
+    /// Limits of Dataset Management and Write Zeroes, as Identify shows them.
+    pub(super) dmrsl: u32,
+    pub(super) wzsl: u8,
     pub(super) namespaces: BTreeMap<u32, Namespace>,
     /// Of each namespace.
     pub(super) reservations: BTreeMap<u32, Reservations>,
@@ -39,12 +45,16 @@ impl Subsystem {
         let make = |namespace: &NamespaceConfig| {
             (namespace.nsid, Namespace::new(&config.nqn, namespace.clone()))
         };
+        let cntlids = config.cntlid_range(limits);
         let mut subsystem = Subsystem {
             nqn: config.nqn.as_str().into(),
             serial: serial(config, origin),
             model: config.model.clone(),
             allowed_hosts: config.allowed_hosts.clone(),
             listeners: config.listeners.clone(),
+            cntlids: (cntlids != limits.cntlid_range()).then(|| Cntlids::new(cntlids)),
+            dmrsl: config.dmrsl,
+            wzsl: config.wzsl,
             namespaces: config.namespaces.iter().map(make).collect(),
             reservations: BTreeMap::new(),
             turn_last: 0,

@@ -1,7 +1,9 @@
 //! Asymmetric namespace access: what each controller is told of its way, when that changes, and what its commands are
 //! answered.
 
-use super::script::{HOST, HOSTID, NQN, RANDOM, Script, add, config, connect_sqe, local};
+use super::script::{
+    HOST, HOSTID, NQN, PRIVATE_NQN, RANDOM, Script, add, config, connect_sqe, local,
+};
 use roadtrain_target_proto::{
     AnaListener, AnaState, AnaStates, ConfigError, Listener, NamespaceConfig, Operation, Place,
     TargetConfig, TargetEvent, TlsUse,
@@ -324,6 +326,29 @@ fn controllers_are_numbered_within_the_range() {
         let mut config = config.clone();
         (config.limits.cntlid_min, config.limits.cntlid_max) = (min, max);
         assert!(config.check().is_err(), "{min}-{max}");
+    }
+}
+
+/// A subsystem with a range of its own takes no identifier of another range, and none of the target's others' turn.
+#[test]
+fn a_subsystem_has_its_own_range_of_controllers() {
+    let mut config = config();
+    (config.limits.cntlid_min, config.limits.cntlid_max) = (100, 199);
+    config.subsystems[1].cntlids = 150..=u16::MAX - 16;
+    config.subsystems[0].cntlids = 1..=101;
+    let mut script = Script::with(&config);
+    let mut next = |nqn| script.connect_as(HOST, nqn).map(|queue| queue.cntlid);
+    let all = [NQN, PRIVATE_NQN, NQN, PRIVATE_NQN].map(|nqn| next(nqn).ok());
+    assert_eq!(all, [Some(100), Some(150), Some(101), Some(151)]);
+    let busy = next(NQN).unwrap_err();
+    assert!(busy.status.is(Status::CONNECT_CONTROLLER_BUSY), "{busy}");
+    script.target.disconnect(100, 0);
+    assert_eq!(script.connect_as(HOST, NQN).map(|queue| queue.cntlid).ok(), Some(100));
+
+    for range in [0..=150, 1..=99, 200..=300, 1..=0xfff0] {
+        let mut config = config.clone();
+        config.subsystems[1].cntlids = range.clone();
+        assert!(config.check().is_err(), "{range:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Identify: every page, its fields, and what is refused.
 
-use super::script::{NQN, Script, add};
+use super::script::{NQN, Script, add, config};
 use roadtrain_proto::block_limits::BlockLimits;
 use roadtrain_target_proto::NamespaceConfig;
 use roadtrain_wire::fabrics::{DISCOVERY_NQN, parse_nqn};
@@ -175,12 +175,24 @@ fn descriptors_identify_a_namespace_for_good() {
 }
 
 #[test]
+fn limits_of_a_subsystem_are_shown() {
+    let mut config = config();
+    (config.subsystems[0].dmrsl, config.subsystems[0].wzsl) = (2048, 6);
+    let mut script = Script::with(&config);
+    let cntlid = script.controller(NQN);
+    let answer = script.succeed(cntlid, identify(cns::CONTROLLER_COMMAND_SET, 0));
+    let page: &IdentifyControllerNvm = answer.page();
+    assert_eq!((page.wzsl, page.dmrsl.get()), (6, 2048));
+}
+
+#[test]
 fn command_set_pages_are_the_nvm_command_sets() {
     let mut script = Script::new();
     let cntlid = script.controller(NQN);
     let answer = script.succeed(cntlid, identify(cns::CONTROLLER_COMMAND_SET, 0));
     let page: &IdentifyControllerNvm = answer.page();
     assert_eq!((page.vsl, page.wzsl, page.dmrl, page.dmsl.get()), (8, 0, 0, 0));
+    assert_eq!(page.dmrsl.get(), 0);
     let answer = script.succeed(cntlid, identify(cns::NAMESPACE_COMMAND_SET, 1));
     let page: &IdentifyNamespaceNvm = answer.page();
     assert_eq!((page.lbstm.get(), page.pic, page.elbaf[0].get()), (0, 0, 0));

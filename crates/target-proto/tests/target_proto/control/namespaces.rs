@@ -85,9 +85,14 @@ fn configurations_are_checked() {
     assert_eq!(with(&|_| ()), Ok(()));
     let twice = with(&|c| c.subsystems.push(SubsystemConfig::new(NQN)));
     assert_eq!(twice, Err(ConfigError::Exists(Place::Subsystem(NQN.to_owned()))));
-    for nqn in ["", "foo", "nqn.\0", "nqn.a b", &format!("nqn.{}", "x".repeat(220))] {
+    let long = format!("nqn.{}", "x".repeat(220));
+    let [none, after] = ["nqn.2025-00.test:a", "nqn.2025-13.test:a"];
+    for nqn in ["", "foo", "nqn.\0", "nqn.a b", none, after, &long] {
         let result = with(&|c| c.subsystems[0].nqn = nqn.to_owned());
         assert!(matches!(result, Err(ConfigError::Invalid { field: "nqn", .. })), "{result:?}");
+    }
+    for nqn in ["nqn.2025-12.test:a", "nqn.x:y", "nqn.2025-1"] {
+        assert_eq!(with(&|c| c.subsystems[0].nqn = nqn.to_owned()), Ok(()), "{nqn}");
     }
     let discovery = roadtrain_wire::fabrics::DISCOVERY_NQN;
     assert!(with(&|c| c.subsystems[0].nqn = discovery.to_owned()).is_err());
