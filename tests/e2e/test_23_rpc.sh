@@ -25,6 +25,9 @@ spdk_clients_do_all() {
     s framework_get_subsystems && holds s.json '[.[].subsystem] == ["keyring", "bdev", "nvmf"]'
     s framework_get_reactors && holds s.json '.tick_rate == 1000000000 and (.reactors | length) == 1'
     s thread_get_stats && holds s.json '.threads[0].name == "nvmf_tgt_poll_group_000"'
+    s thread_get_pollers && holds s.json '.threads[0].active_pollers[0] | .state == "running" and .run_count >= .busy_count'
+    s framework_get_scheduler && holds s.json '.scheduler_name == "static"'
+    s iobuf_get_stats && holds s.json '.[0].small_pool.retry == 0'
     s framework_wait_init
     s bdev_wait_for_examine
     s bdev_malloc_create 64 512 -b disk -u 11111111-2222-3333-4444-555555555555 && grep -qx disk s.json
@@ -37,6 +40,8 @@ spdk_clients_do_all() {
         [.[].product_name] == ["Malloc disk", "Malloc disk", "Null disk", "AIO disk", "URING bdev"]'
     s bdev_get_bdevs -b 11111111-2222-3333-4444-555555555555 && holds s.json '.[0] | .name == "disk" and
         .num_blocks == 131072 and .aliases == ["11111111-2222-3333-4444-555555555555"] and .claimed == false'
+    s bdev_examine -b disk
+    s bdev_get_bdevs -b disk && holds s.json '.[0].preferred_unmap_granularity == 8'
     s bdev_null_resize nothing 200 && s bdev_get_bdevs -b nothing && holds s.json '.[0].num_blocks == 409600'
     s bdev_set_qos_limit disk --rw-ios-per-sec 20000 --w-mbytes-per-sec 100 && s bdev_get_bdevs -b disk &&
         holds s.json '.[0].assigned_rate_limits | .rw_ios_per_sec == 20000 and .w_mbytes_per_sec == 100'
@@ -44,7 +49,7 @@ spdk_clients_do_all() {
     s bdev_aio_rescan file && s bdev_get_bdevs -b file && holds s.json '.[0].num_blocks == 98304'
     s nvmf_create_transport -t TCP
     s nvmf_get_transports && holds s.json '.[0].trtype == "TCP"'
-    s nvmf_create_subsystem "$a" -s SERIAL -d 'A model' -m 4
+    s nvmf_create_subsystem "$a" -s SERIAL -d 'A model' -m 4 -i 100 -I 199
     s nvmf_create_subsystem "$b" -a -r
     s nvmf_subsystem_add_ns "$a" disk -n 3
     s nvmf_subsystem_add_ns "$a" file
@@ -55,6 +60,7 @@ spdk_clients_do_all() {
     s nvmf_subsystem_listener_set_ana_state "$b" -n non_optimized -t tcp -a 127.0.0.1 -s "$other"
     s nvmf_subsystem_get_listeners "$b" && holds s.json '[.[].ana_states[0].ana_state] == ["optimized", "non_optimized"]'
     s nvmf_subsystem_add_host "$a" "$host"
+    s nvmf_get_subsystems "$a" && holds s.json '.[0] | .min_cntlid == 100 and .max_cntlid == 199 and .dmrsl == 0'
     s nvmf_get_subsystems && holds s.json '.[0].subtype == "Discovery" and [.[1:][].nqn] == [$b, $a] and
         (.[2] | .serial_number == "SERIAL" and .model_number == "A model" and .max_namespaces == 4 and
         .hosts == [{nqn: $host}] and .allow_any_host == false and [.namespaces[].nsid] == [1, 3] and
@@ -76,6 +82,7 @@ spdk_clients_do_all() {
     refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$other" -n "$a" -q "$host"
     s nvmf_subsystem_get_controllers "$a" && holds s.json '. == []'
     # A host at work is seen.
+    s bdev_enable_histogram Malloc0 --histogram -o write
     background bench.out "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n "$b" --rw write --bs 4k --size 1MiB \
         --seconds 600 --json
     local bench=$pid
@@ -91,6 +98,9 @@ spdk_clients_do_all() {
     kill -INT "$bench"
     wait "$bench" || fail "$(cat bench.out)"
     s bdev_get_iostat && holds s.json '.bdevs[] | select(.name == "Malloc0") | .num_write_ops > 0 and .bytes_written == .num_write_ops * 4096'
+    s bdev_get_histogram Malloc0 && holds s.json '.tsc_rate == 1000000000 and (.histogram | test("^A*=*$") | not)'
+    s bdev_reset_iostat -b Malloc0
+    s bdev_get_iostat --names Malloc0 && holds s.json '.bdevs[0] | .num_write_ops == 0 and .max_write_latency_ticks == 0'
     s bdev_get_iostat --names disk && holds s.json '(.bdevs | length) == 1 and .bdevs[0].num_read_ops == 0'
     s save_config && cp s.json saved.json
     # spdk-cli cuts the tree off without a word where a call fails.
@@ -222,8 +232,9 @@ test_rpc_errors() {
     wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8}'
     wrong -32603 'spdk_json_decode_object failed' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "color": 1}'
     wrong -22 'Invalid argument' bdev_malloc_create '{"num_blocks": 8, "block_size": 1000}'
-    r log_set_flag '{"flag": "all"}' && is '. == true'
-    wrong -32602 'Invalid parameters: there is no flag "nvmf"' log_clear_flag '{"flag": "nvmf"}'
+    r log_set_flag '{"flag": "nvmf"}' && r log_get_flags && is '. == {nvmf: true, nvmf_tcp: false, rpc: false}'
+    r log_clear_flag '{"flag": "all"}' && r log_get_flags && is '.nvmf == false'
+    wrong -32602 'invalid log flag' log_clear_flag '{"flag": "nvme"}'
     r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
     wrong -17 'File exists' bdev_malloc_create '{"num_blocks": 8, "block_size": 512, "name": "m"}'
     wrong -2 'No such file or directory' bdev_aio_create "{\"name\": \"a\", \"filename\": \"$work/files/none\"}"

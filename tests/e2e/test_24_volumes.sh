@@ -51,9 +51,13 @@ test_volumes_spdk_rpc() {
     s bdev_lvol_inflate vols/copy
     s bdev_lvol_resize vols/copy 40 && s bdev_get_bdevs -b vols/copy && holds s.json '.[0].num_blocks == 81920'
     s bdev_lvol_rename vols/copy other && s bdev_get_bdevs -b vols/other
+    s bdev_lvol_decouple_parent vols/thick && s bdev_get_bdevs -b vols/thick &&
+        holds s.json '.[0].driver_specific.lvol | .clone == false and .thin_provision'
     s bdev_malloc_create 64 4096 -b memory
     s bdev_lvol_create_lvstore memory fast && s bdev_lvol_create -l fast quick 8
     s bdev_lvol_create_lvstore "$work/files/more" more && s bdev_lvol_create -l more kept 4
+    s bdev_lvol_grow_lvstore -l more && s bdev_lvol_rename_lvstore more others && s bdev_lvol_set_read_only others/kept
+    s bdev_lvol_clone_bdev vols/thin others begun && s bdev_get_bdevs -b others/begun && holds s.json '.[0].num_blocks == 2097152'
     s bdev_get_bdevs && holds s.json '[.[] | select(.name == "memory").claimed] == [true]'
     s bdev_lvol_get_lvstores -l fast && holds s.json '.[0] | .free_clusters == 14 and .block_size == 4096 and .base_bdev == "memory"'
 
@@ -67,6 +71,11 @@ test_volumes_spdk_rpc() {
     wrong -32602 'Invalid argument' bdev_lvol_clone '{"snapshot_name": "vols/thick", "clone_name": "a"}'
     wrong -32602 'Invalid argument' bdev_lvol_resize '{"name": "vols/other", "size_in_mib": 4}'
     wrong -32602 'Operation not permitted' bdev_lvol_resize '{"name": "vols/still", "size_in_mib": 400}'
+    wrong -32602 'Invalid argument' bdev_lvol_decouple_parent '{"name": "vols/thin"}'
+    wrong -2 'Lvol store none not found' bdev_lvol_rename_lvstore '{"old_name": "none", "new_name": "new"}'
+    wrong -32602 'File exists' bdev_lvol_rename_lvstore '{"old_name": "others", "new_name": "fast"}'
+    wrong -1 'Operation not permitted' bdev_lvol_rename_lvstore '{"old_name": "vols", "new_name": "new"}'
+    wrong -22 'Invalid argument' bdev_lvol_clone_bdev '{"bdev": "memory", "lvs_name": "vols", "clone_name": "a"}'
     wrong -32602 'File exists' bdev_lvol_rename '{"old_name": "vols/other", "new_name": "thin"}'
     wrong -22 'Invalid argument' bdev_lvol_get_lvstores '{"lvs_name": "vols", "uuid": "x"}'
     wrong -17 'File exists' bdev_lvol_create_lvstore '{"bdev_name": "memory", "lvs_name": "vols"}'
@@ -80,13 +89,14 @@ test_volumes_spdk_rpc() {
     kill -KILL "$target" && ended "$target" 60
     managed --lvstore "vols=$work/vols,size=256MiB"
     s bdev_lvol_get_lvols -l vols && cmp s.json before.json || fail 'other volumes after kill -9'
-    s bdev_lvol_get_lvols -l more && holds s.json '[.[].alias] == ["more/kept"]'
+    s bdev_lvol_get_lvols -l others && holds s.json '[.[].alias] == ["others/kept", "others/begun"]'
+    s bdev_get_bdevs -b others/kept && holds s.json '.[0].supported_io_types.write == false'
     s bdev_lvol_get_lvols -l fast && holds s.json '. == []'
     "$ROADTRAIN" bench -a 127.0.0.1 -s "$port" -n "$disk" --nsid 5 \
         --rw randrw --bs 128k --depth 8 --seconds 1 --verify >bench.log 2>&1 || fail "$(cat bench.log)"
     s bdev_lvol_delete vols/thick
     s nvmf_get_subsystems && holds s.json '.[1].namespaces == []'
-    s bdev_lvol_delete_lvstore -l more
+    s bdev_lvol_delete_lvstore -l others
     [ -z "$(ls files/more)" ] || fail "left: $(ls files/more)"
     for s in still other thin; do "$ROADTRAIN" rpc --rpc "$rpc" bdev_lvol_delete "{\"name\": \"vols/$s\"}" >/dev/null; done
     s bdev_lvol_get_lvstores -l vols && holds s.json '.[0].free_clusters == 64'

@@ -21,6 +21,7 @@
 //! | [`DiskStore`] | in a file or on a block device | by the ring |
 //! | `RbdStore` | in an image of a Ceph cluster | by librbd's threads |
 //! | [`SsdStore`] | in another store, at the pace of an SSD | when the time has come |
+//! | [`ReadOnlyStore`] | in another store, which it does not change | as that one |
 //!
 //! ```
 //! use roadtrain_store::{StoreKind, StoreSpec, open};
@@ -53,6 +54,7 @@ mod open;
 mod open_error;
 #[cfg(feature = "rbd")]
 mod rbd;
+mod read_only;
 mod resize;
 #[cfg(test)]
 #[path = "../../../tests/lib/skipped.rs"]
@@ -81,6 +83,7 @@ pub use rbd::{
     Heard, Map, MapChange, Notified, ObjectError, RadosObject, RbdImage, RbdStore, Watch,
     end_process,
 };
+pub use read_only::ReadOnlyStore;
 pub use resize::{Place, Resize, SizeWatcher};
 pub use roadtrain_proto::block_limits::BlockLimits;
 pub use roadtrain_proto::op::{ByteRange, Op};

@@ -106,6 +106,12 @@ pub enum OpenError {
         /// Whether reading would have been enough.
         read_only: bool,
     },
+    /// The system lets no file be made there.
+    #[error("{}: permission denied: this user may make no file in that directory", path.display())]
+    Uncreatable {
+        /// As given.
+        path: PathBuf,
+    },
     /// Two writers would destroy the data.
     #[error("{}: already in use {}: stop that first, or export it read-only in both",
         path.display(), by.as_deref().unwrap_or("(mounted, or exported by this or another target)"))]

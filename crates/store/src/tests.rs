@@ -140,6 +140,23 @@ fn each_kind(lba_bytes: u32) -> Vec<(Arc<dyn Store>, Option<tempfile::TempDir>)>
 }
 
 #[test]
+fn a_store_that_is_made_read_only_can_be_read() {
+    let below = open(&memory(MIB, 512)).unwrap();
+    let mut harness = Harness::new();
+    harness.write(&*below, 0, filled(4096, 5)).unwrap();
+    let store = ReadOnlyStore::new(below.clone());
+    let refused = Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    assert_eq!(harness.write(&store, 0, filled(4096, 6)), refused);
+    assert_eq!(harness.discard(&store, &[(0, 4096)]), refused);
+    assert_eq!(harness.read(&store, 0, 4096).unwrap(), [5; 4096]);
+    let geometry = Geometry { read_only: true, ..below.geometry() };
+    assert_eq!(
+        (store.geometry(), store.identity().unwrap()),
+        (geometry, below.identity().unwrap())
+    );
+}
+
+#[test]
 fn geometry_tells_what_was_opened() {
     let opened = |spec: &StoreSpec| open(spec).unwrap().geometry();
     let expected = Geometry { lba_shift: 9, blocks: 2048, read_only: false, volatile_cache: false };

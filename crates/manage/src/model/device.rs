@@ -2,7 +2,7 @@
 
 use super::place::{RbdOf, VolumeOf};
 use crate::volumes::Uuid;
-use roadtrain_store::{OpenError, Store, StoreKind, StoreSpec, open};
+use roadtrain_store::{OpenError, ReadOnlyStore, Store, StoreKind, StoreSpec, open};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -133,6 +133,26 @@ impl Device {
         let uuid = parse_uuid(&spec.uuid).ok_or_else(|| format!("uuid {:?} is none", spec.uuid))?;
         let shape = (spec.lba, spec.size.unwrap_or(0), spec.read_only);
         Device::open((spec.name.clone(), uuid), kind, shape).map_err(|error| error.to_string())
+    }
+
+    /// The same with other aliases.
+    #[must_use]
+    pub fn with_aliases(&self, aliases: Vec<String>) -> Device {
+        Device {
+            name: self.name.clone(),
+            aliases,
+            uuid: self.uuid,
+            kind: self.kind.clone(),
+            file: self.file.clone(),
+            store: self.store.clone(),
+        }
+    }
+
+    /// The same, which hosts cannot write any more.
+    #[must_use]
+    pub fn read_only(&self) -> Device {
+        let store = Arc::new(ReadOnlyStore::new(self.store.clone()));
+        Device { store, ..self.with_aliases(self.aliases.clone()) }
     }
 
     /// How it is written down; `None`: somebody else does that.

@@ -193,6 +193,10 @@ mod tests {
             ana_reporting: true,
             host_keys: [("nqn.2025-01.io.example:h".to_owned(), HostKeys::default())].into(),
             host_limits: [("nqn.2025-01.io.example:h".to_owned(), host)].into(),
+            min_cntlid: None,
+            max_cntlid: Some(99),
+            dmrsl: 8,
+            wzsl: 0,
             namespaces: vec![namespace],
             listeners: vec![
                 listener(4420, AnaWord::Optimized),

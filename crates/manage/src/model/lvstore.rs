@@ -14,7 +14,7 @@ use tracing::error;
 pub struct LvStore {
     /// Its volumes.
     pub store: Arc<Store>,
-    /// Its name, which it keeps.
+    /// Its name.
     pub name: String,
     /// Its UUID, which it keeps.
     pub uuid: Uuid,
@@ -87,7 +87,7 @@ impl LvStore {
     pub fn device(&self, volume: &Volume) -> Result<Device, OpenError> {
         let path = self.store.file(volume.uuid);
         let kind = StoreKind::File { path, size: None, create: false };
-        let (lba_bytes, read_only) = (self.store.lba(), volume.snapshot);
+        let (lba_bytes, read_only) = (self.store.lba(), volume.is_read_only());
         Ok(Device {
             name: volume.uuid.to_string(),
             aliases: vec![self.alias(&volume.name)],
@@ -116,7 +116,40 @@ impl Model {
     /// The store that a volume is in.
     #[must_use]
     pub fn lvstore_of(&self, volume: &VolumeOf) -> Option<&Arc<LvStore>> {
-        self.lvstores.iter().find(|store| Arc::ptr_eq(&store.store, &volume.store))
+        self.lvstore_with(&volume.store)
+    }
+
+    /// The store whose volumes are there.
+    #[must_use]
+    pub fn lvstore_with(&self, store: &Arc<Store>) -> Option<&Arc<LvStore>> {
+        self.lvstores.iter().find(|one| Arc::ptr_eq(&one.store, store))
+    }
+
+    /// Gives a store another name; its volumes are called by it.
+    pub fn rename_lvstore(&mut self, store: &Arc<Store>, name: &str) {
+        for lvstore in self.lvstores.iter_mut().filter(|one| Arc::ptr_eq(&one.store, store)) {
+            let LvStore { store, uuid, base, is_of_start, .. } = &**lvstore;
+            *lvstore = Arc::new(LvStore {
+                store: store.clone(),
+                name: name.to_owned(),
+                uuid: *uuid,
+                base: base.clone(),
+                is_of_start: *is_of_start,
+            });
+        }
+        self.name_volumes(store);
+    }
+
+    /// Volumes of a store are called by the names that they and the store have by now.
+    pub fn name_volumes(&mut self, store: &Arc<Store>) {
+        let Some(lvstore) = self.lvstore_with(store).cloned() else { return };
+        for device in &mut self.devices {
+            let DeviceKind::Volume(VolumeOf { store: of, uuid }) = &device.kind else { continue };
+            let volume = of.volume(*uuid).filter(|_| Arc::ptr_eq(of, store));
+            if let Some(volume) = volume {
+                *device = Arc::new(device.with_aliases(vec![lvstore.alias(&volume.name)]));
+            }
+        }
     }
 
     /// Brings the volumes of a store into the order in which they were made: those that are made at the same time come
@@ -193,7 +226,7 @@ impl Model {
     /// It is not there, or something of it cannot be opened.
     pub fn open_lvstore(&mut self, spec: &LvStoreSpec) -> Result<(), String> {
         let open = |path: &PathBuf| {
-            let store = Store::open(path, &spec.name, None, spec.lba);
+            let store = Store::reopen(path, &spec.name, spec.lba);
             let store = store.map_err(|error| error.to_string())?;
             Ok::<_, String>((store, Base::Folder(path.clone())))
         };

@@ -36,12 +36,28 @@ pub struct SubsystemSpec {
     /// What hosts may do in a second with all its namespaces, by their NQNs. They need not be among those that may connect.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_limits: BTreeMap<String, Limits>,
+    /// First identifier of its controllers; `None`: as the target has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_cntlid: Option<u16>,
+    /// The last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cntlid: Option<u16>,
+    /// Dataset Management range size limit in logical blocks; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dmrsl: u32,
+    /// Write Zeroes size limit as a power of two of 4 KiB pages; 0: none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wzsl: u8,
     /// Its namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<NamespaceSpec>,
     /// Where it can be reached.
     #[serde(default, rename = "listener", skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerSpec>,
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A device in a subsystem.
@@ -136,6 +152,10 @@ impl SubsystemSpec {
             listeners: Some(listeners.collect()),
             namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
             host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
+            cntlids: self.min_cntlid.unwrap_or(*plain.cntlids.start())
+                ..=self.max_cntlid.unwrap_or(*plain.cntlids.end()),
+            dmrsl: self.dmrsl,
+            wzsl: self.wzsl,
             ..plain
         }
     }

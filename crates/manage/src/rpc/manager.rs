@@ -1,5 +1,6 @@
 //! Who changes what RPC has made, and who knows it.
 
+use super::baselines::Baselines;
 use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
 use crate::bursts::Bursts;
@@ -12,6 +13,7 @@ use roadtrain_store::Resize;
 use roadtrain_target_engine::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -43,7 +45,7 @@ pub trait Plane: Send + Sync {
     /// Asks the process to stop, as a signal does.
     fn stop(&self);
 
-    /// Logs what is of that level or above: error, warn, info, debug.
+    /// Logs what is of these levels or above: one for all (error, warn, info, debug), and `,MODULE=LEVEL` for others.
     ///
     /// # Errors
     /// Why not.
@@ -66,9 +68,10 @@ pub struct Manager {
     model: RwLock<Arc<Model>>,
     /// Changes take turns.
     turn: Mutex<()>,
-    /// The log level as RPC has set it last.
-    log_level: Mutex<Option<&'static str>>,
+    log: Mutex<LogState>,
     pub(super) calls: CallCounts,
+    /// What devices had counted when their counters were reset.
+    pub(super) baselines: Baselines,
     /// Stores as metrics show them, and when they were looked at.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
@@ -76,6 +79,15 @@ pub struct Manager {
     is_released: AtomicBool,
     /// What callers may cause often, in the log.
     pub(super) bursts: Bursts,
+}
+
+/// The log as RPC has set it last.
+#[derive(Debug, Default)]
+pub(super) struct LogState {
+    /// In SPDK's words; `None`: as it was at the start.
+    pub(super) level: Option<&'static str>,
+    /// Flags that are set.
+    pub(super) flags: BTreeSet<&'static str>,
 }
 
 /// What was let go, and may be in use by a request yet.
@@ -94,15 +106,16 @@ impl Manager {
     #[must_use]
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
-        let (turn, log_level, calls, stores) = Default::default();
+        let (turn, log, calls, baselines, stores) = Default::default();
         let (state_write_errors, is_released, bursts) = Default::default();
         Manager {
             plane,
             files,
             model,
             turn,
-            log_level,
+            log,
             calls,
+            baselines,
             stores,
             state_write_errors,
             is_released,
@@ -180,9 +193,9 @@ impl Manager {
         &*self.plane
     }
 
-    /// The log level as RPC has set it last.
-    pub fn log_level(&self) -> MutexGuard<'_, Option<&'static str>> {
-        self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The log as RPC has set it last.
+    pub(super) fn log(&self) -> MutexGuard<'_, LogState> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the target exports that RPC has not made: it is the configuration file's.
@@ -306,7 +319,13 @@ impl Manager {
     /// # Errors
     /// It is not there, or not below one of the folders that RPC may use.
     pub fn allowed(&self, path: &Path) -> Rpc<PathBuf> {
-        let problem = |error| RpcError::no_file(format!("{}: {error}", path.display()));
+        let problem = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => RpcError::no_file(format!(
+                "{path} does not exist: make it first, a file with truncate -s SIZE {path}",
+                path = path.display()
+            )),
+            _ => RpcError::no_file(format!("{}: {error}", path.display())),
+        };
         let real = path.canonicalize().map_err(problem)?;
         let roots = self.files.roots.iter().filter_map(|root| root.canonicalize().ok());
         match roots.into_iter().any(|root| real.starts_with(root)) {

@@ -1,12 +1,14 @@
 //! JSON-RPC management in the language of SPDK's clients: framing and requests without sockets, the table of methods,
 //! and the ways in, a Unix socket and HTTP.
 
+mod baselines;
 mod caller;
 mod calls;
 pub mod client;
 mod described;
 mod error;
 pub mod framing;
+mod histogram;
 mod manager;
 pub mod message;
 pub mod methods;

@@ -46,12 +46,26 @@ pub struct Volume {
     /// Is read-only, for ever.
     #[serde(default, skip_serializing_if = "is_false")]
     pub snapshot: bool,
+    /// The same of a volume that was made read-only.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
     /// The snapshot whose content it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Uuid>,
     /// Is counted whole, and gets its own space in the background.
     #[serde(default, skip_serializing_if = "is_false")]
     pub inflating: bool,
+    /// Stays thin, and gets space of its own in the background for what it shares.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub detaching: bool,
+}
+
+impl Volume {
+    /// Whether its content stays as it is.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.snapshot || self.read_only
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

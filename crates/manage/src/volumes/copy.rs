@@ -8,10 +8,12 @@ use rustix::fs::{SeekFrom, copy_file_range, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Octets copied at once.
 const PIECE: u64 = 16 << 20;
+/// Bytes read and written at once, where the kernel does not copy.
+const READ_BYTES: u64 = 1 << 20;
 
 /// Whether nobody can write to the source.
 pub(crate) type Quiet<'a> = &'a (dyn Fn() -> bool + Sync);
@@ -33,13 +35,13 @@ impl Progress {
     }
 }
 
-/// Copies what `from` has; its holes stay holes. `to` has its size already. `each` is told how many octets each piece had.
+/// Copies what `from` has, `bytes` at most; its holes stay holes. `to` has its size already. `each` is told how many octets each piece had.
 ///
 /// # Errors
 /// What was copied has moved meanwhile, or the file system has trouble.
 pub(crate) fn copy(
     home: &Home,
-    (from, to): (&File, &File),
+    (from, to, bytes): (&File, &File, u64),
     quiet: Quiet<'_>,
     busy: impl Fn() -> VolumeError,
     mut each: impl FnMut(u64),
@@ -52,20 +54,27 @@ pub(crate) fn copy(
     home.sync(from).map_err(failed)?;
     let stamp = || from.metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()));
     let before = stamp().map_err(failed)?;
-    pieces(home, from, to, &mut each).map_err(failed)?;
+    pieces(home, (from, to), bytes, &mut each).map_err(failed)?;
     if !quiet() || stamp().map_err(failed)? != before {
         return Err(busy());
     }
     Ok(())
 }
 
-/// Octets that a copy takes.
-pub(crate) fn needed(from: &File) -> io::Result<u64> {
-    figures::content(from)
+/// Bytes that a copy of at most `bytes` takes.
+pub(crate) fn needed(from: &File, bytes: u64) -> io::Result<u64> {
+    // A block device does not say what it holds.
+    if from.metadata()?.is_file() { figures::content(from) } else { Ok(bytes) }
 }
 
-fn pieces(home: &Home, from: &File, to: &File, each: &mut dyn FnMut(u64)) -> io::Result<()> {
-    let end = from.metadata()?.len();
+fn pieces(
+    home: &Home,
+    (from, to): (&File, &File),
+    bytes: u64,
+    each: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    let metadata = from.metadata()?;
+    let end = if metadata.is_file() { metadata.len().min(bytes) } else { bytes };
     let mut at = 0;
     while at < end {
         let data = match seek(from, SeekFrom::Data(at)) {
@@ -74,7 +83,7 @@ fn pieces(home: &Home, from: &File, to: &File, each: &mut dyn FnMut(u64)) -> io:
             Err(Errno::INVAL) => at,   // it knows no holes
             Err(error) => return Err(error.into()),
         };
-        let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end);
+        let hole = seek(from, SeekFrom::Hole(data)).unwrap_or(end).min(end);
         piece(home, from, to, (data, hole), each)?;
         at = hole;
     }
@@ -99,8 +108,24 @@ fn piece(
                 each(copied as u64);
             }
             Err(Errno::INTR) => {}
+            // Between file systems, and from a block device.
+            Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let copied = read_and_write(from, to, at, end - at)?;
+                at += copied;
+                each(copied);
+            }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(())
+}
+
+/// Copies some of the `len` bytes at `at`; zeroes stay a hole. The bytes that it has copied.
+fn read_and_write(from: &File, to: &File, at: u64, len: u64) -> io::Result<u64> {
+    let mut piece = vec![0; len.min(READ_BYTES) as usize];
+    from.read_exact_at(&mut piece, at)?;
+    if piece.iter().any(|byte| *byte != 0) {
+        to.write_all_at(&piece, at)?;
+    }
+    Ok(piece.len() as u64)
 }

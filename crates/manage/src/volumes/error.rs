@@ -27,8 +27,8 @@ pub enum VolumeError {
     /// Not ever.
     #[error("{0}")]
     Invalid(String),
-    /// A snapshot stays as it is.
-    #[error("{0} is a snapshot, which stays as it is")]
+    /// A snapshot, or a volume that was made read-only.
+    #[error("{0} is read-only: it stays as it is")]
     ReadOnly(String),
     /// The file system does not.
     #[error("{}: cannot {action} it: {source}", path.display())]

@@ -22,7 +22,7 @@ pub(crate) fn held(home: &Home, volumes: &[Volume]) -> Vec<Held> {
     let mut seen = Ranges::default();
     let mut all = vec![Held::default(); volumes.len()];
     let (snapshots, others): (Vec<usize>, Vec<usize>) =
-        (0..volumes.len()).partition(|&at| volumes[at].snapshot);
+        (0..volumes.len()).partition(|&at| volumes[at].is_read_only());
     for at in snapshots.into_iter().chain(others) {
         let volume = &volumes[at];
         let is_whole = !volume.thin && !volume.snapshot;
@@ -30,8 +30,15 @@ pub(crate) fn held(home: &Home, volumes: &[Volume]) -> Vec<Held> {
             all[at].clusters = clusters(volume.size);
             continue;
         }
-        let shared = if is_whole { None } else { Some(&mut seen) };
+        let is_detaching = volume.detaching && !is_whole;
         let file = home.open(volume.uuid);
+        if is_detaching {
+            let bytes = file.and_then(|file| Ok((content(&file)?, alone(&file, None)?)));
+            let (bytes, own) = bytes.unwrap_or((volume.size, 0));
+            all[at] = Held { clusters: clusters(bytes), owed: bytes.saturating_sub(own) };
+            continue;
+        }
+        let shared = if is_whole { None } else { Some(&mut seen) };
         // What cannot be looked at holds what it may hold.
         let bytes = file.and_then(|file| alone(&file, shared)).unwrap_or(volume.size);
         all[at] = match is_whole {

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
-const INDEX: &str = "store.json";
+pub(super) const INDEX: &str = "store.json";
 const INDEX_NEW: &str = "store.json.new";
 /// Space that is given up for an index when the file system is full: deleting a volume needs some before it gives any.
 const INDEX_SPARE: &str = "store.json.spare";
@@ -243,6 +243,21 @@ impl Home {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The same of what is no hole in a range; holes stay.
+    pub(crate) fn unshare_content(&self, file: &File, from: u64, to: u64) -> io::Result<()> {
+        use rustix::fs::{SeekFrom, seek};
+        let mut at = from;
+        while at < to {
+            let Ok(data) = seek(file, SeekFrom::Data(at)) else { return Ok(()) };
+            let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(to).min(to);
+            if data >= to || !self.unshare(file, data, hole)? {
+                return Ok(());
+            }
+            at = hole;
+        }
+        Ok(())
     }
 
     /// Gives `to` all extents of `from`; `false`: not with this file system.

@@ -7,6 +7,7 @@ use super::figures;
 use super::store::{Claim, Claimed, Reserved, Shared, Store, check_name};
 use super::uuid::Uuid;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -53,7 +54,8 @@ impl Store {
         shared.fill(&claimed, &reserved, &snapshot, quiet)?;
         shared.add(reserved, snapshot, |volumes, snapshot| {
             for volume in volumes.iter_mut().filter(|volume| volume.uuid == uuid) {
-                (volume.parent, volume.thin, volume.inflating) = (Some(snapshot), true, false);
+                (volume.parent, volume.thin) = (Some(snapshot), true);
+                (volume.inflating, volume.detaching) = (false, false);
             }
         })
     }
@@ -61,13 +63,13 @@ impl Store {
     /// Makes a volume that begins with a snapshot's content.
     ///
     /// # Errors
-    /// It is no snapshot, the name is taken, or there is no room.
+    /// It is not read-only, the name is taken, or there is no room.
     pub fn clone_snapshot(&self, uuid: Uuid, name: &str) -> Result<Uuid, VolumeError> {
         let shared = &self.shared;
         let reserved = shared.reserve(name, 0)?;
         let claimed = shared.claim(uuid, Claim::Read)?;
         let source = &claimed.volume;
-        if !source.snapshot {
+        if !source.is_read_only() {
             let name = &source.name;
             return Err(VolumeError::Invalid(format!(
                 "{name} is no snapshot: make one of it first"
@@ -93,19 +95,88 @@ impl Store {
         if !volume.thin && volume.parent.is_none() {
             return Ok(());
         }
-        let mut state = shared.lock();
-        let held = figures::held(&shared.home, &state.contents.volumes);
-        let at = state.contents.volumes.iter().position(|volume| volume.uuid == uuid);
-        let held = at.and_then(|at| held.get(at)).map_or(0, |held| held.clusters);
-        shared.check_space(&state, clusters(volume.size).saturating_sub(held))?;
-        shared.commit(&mut state, |contents| {
-            if let Some(volume) = contents.find_mut(uuid) {
-                (volume.parent, volume.thin, volume.inflating) = (None, false, true);
-            }
-        })?;
-        state.background.again(uuid);
-        shared.wake(&mut state);
-        Ok(())
+        shared.detach(volume, clusters(volume.size), |volume| {
+            (volume.thin, volume.inflating, volume.detaching) = (false, true, false);
+        })
+    }
+
+    /// Detaches a volume from its snapshot. It stays thin; what both share becomes its own in the background.
+    ///
+    /// # Errors
+    /// It is a snapshot, or began with none, or there is no room.
+    pub fn decouple(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let shared = &self.shared;
+        let claimed = shared.claim(uuid, Claim::Change)?;
+        let volume = &claimed.volume;
+        let name = &volume.name;
+        if volume.snapshot {
+            return Err(VolumeError::ReadOnly(name.clone()));
+        }
+        if volume.parent.is_none() {
+            return Err(VolumeError::Invalid(format!("{name} did not begin as a snapshot")));
+        }
+        let failed = |e| VolumeError::io(&shared.home.file(uuid), "examine", e);
+        let content = shared.home.open(uuid).and_then(|file| figures::content(&file));
+        let needed = clusters(content.map_err(failed)?);
+        shared.detach(volume, needed, |volume| volume.detaching = true)
+    }
+
+    /// Makes a volume read-only, for ever. What it is exported by is another matter.
+    ///
+    /// # Errors
+    /// There is no such volume.
+    pub fn set_read_only(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let mut state = self.shared.lock();
+        let volume = state.contents.find(uuid);
+        let volume = volume.ok_or_else(|| VolumeError::NotFound(uuid.to_string()))?;
+        if volume.is_read_only() {
+            return Ok(());
+        }
+        self.shared.commit(&mut state, |contents| {
+            contents.find_mut(uuid).into_iter().for_each(|volume| volume.read_only = true);
+        })
+    }
+
+    /// Makes a thin volume with the content of another file or block device, whose `bytes` are rounded up to clusters.
+    /// It shares nothing with that but what the file system can share. `quiet` says whether nobody can write to it.
+    ///
+    /// # Errors
+    /// The name is taken, somebody writes to it, or there is no room.
+    pub fn import(
+        &self,
+        name: &str,
+        (from, bytes): (&Path, u64),
+        quiet: Quiet<'_>,
+    ) -> Result<Uuid, VolumeError> {
+        let shared = &self.shared;
+        let reserved = shared.reserve(name, 0)?;
+        let file = File::open(from).map_err(|e| VolumeError::io(from, "read", e))?;
+        let volume = Volume { thin: true, ..shared.new_volume(name, whole(bytes)?)? };
+        let source = Source { file: &file, path: from, name: &from.display().to_string(), bytes };
+        shared.fill_with(&source, (&reserved, &volume), quiet, (|| Ok(()), || {}))?;
+        shared.add(reserved, volume, |_, _| {})
+    }
+
+    /// Gives the store all that its file system has free, if that is more than its quota.
+    ///
+    /// # Errors
+    /// The file system has trouble.
+    pub fn grow(&self) -> Result<(), VolumeError> {
+        let mut state = self.shared.lock();
+        let growable = self.shared.figures(&state)?.growable * CLUSTER_BYTES;
+        if growable <= state.contents.size {
+            return Ok(());
+        }
+        self.shared.commit(&mut state, |contents| contents.size = growable)
+    }
+
+    /// Gives the store another name.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    pub fn rename_store(&self, name: &str) -> Result<(), VolumeError> {
+        check_name(name)?;
+        self.shared.commit(&mut self.shared.lock(), |contents| contents.name = name.into())
     }
 
     /// Gives a volume `bytes`, rounded up to clusters. What is new reads as zeroes. The size that it has.
@@ -117,7 +188,7 @@ impl Store {
         let claimed = shared.claim(uuid, Claim::Change)?;
         let (volume, size) = (&claimed.volume, whole(bytes)?);
         let (name, old) = (&volume.name, volume.size);
-        if volume.snapshot {
+        if volume.is_read_only() {
             return Err(VolumeError::ReadOnly(name.clone()));
         }
         if size < old {
@@ -275,9 +346,36 @@ impl Shared {
             size,
             thin: false,
             snapshot: false,
+            read_only: false,
             parent: None,
             inflating: false,
+            detaching: false,
         })
+    }
+
+    /// Detaches a volume from its snapshot: it is counted with `needed` clusters from now on, and gets them in the
+    /// background.
+    fn detach(
+        self: &Arc<Self>,
+        volume: &Volume,
+        needed: u64,
+        change: impl Fn(&mut Volume),
+    ) -> Result<(), VolumeError> {
+        let uuid = volume.uuid;
+        let mut state = self.lock();
+        let held = figures::held(&self.home, &state.contents.volumes);
+        let at = state.contents.volumes.iter().position(|volume| volume.uuid == uuid);
+        let held = at.and_then(|at| held.get(at)).map_or(0, |held| held.clusters);
+        self.check_space(&state, needed.saturating_sub(held))?;
+        self.commit(&mut state, |contents| {
+            if let Some(volume) = contents.find_mut(uuid) {
+                volume.parent = None;
+                change(volume);
+            }
+        })?;
+        state.background.again(uuid);
+        self.wake(&mut state);
+        Ok(())
     }
 
     /// Makes a volume's file, on stable storage; none stays if that fails.
@@ -304,16 +402,34 @@ impl Shared {
         volume: &Volume,
         quiet: Quiet<'_>,
     ) -> Result<(), VolumeError> {
-        let (home, name) = (&self.home, &from.volume.name);
-        let path = home.file(from.volume.uuid);
-        let failed = |e| VolumeError::io(&path, "read", e);
-        let source = home.open(from.volume.uuid).map_err(failed)?;
+        let (home, uuid) = (&self.home, from.volume.uuid);
+        let path = home.file(uuid);
+        let file = home.open(uuid).map_err(|e| VolumeError::io(&path, "read", e))?;
+        let (name, bytes) = (from.volume.name.as_str(), from.volume.size);
+        let source = Source { file: &file, path: &path, name, bytes };
+        let marks = || home.copy_marks(uuid, volume.uuid);
+        self.fill_with(&source, (reserved, volume), quiet, (marks, || from.takes_long()))
+    }
+
+    /// Makes a volume's file with the content of `source`. `marks` copies what is kept beside it, and `long` is called
+    /// before a copy that takes its time.
+    fn fill_with(
+        &self,
+        source: &Source<'_>,
+        (reserved, volume): (&Reserved<'_>, &Volume),
+        quiet: Quiet<'_>,
+        (marks, long): (impl FnOnce() -> std::io::Result<()>, impl FnOnce()),
+    ) -> Result<(), VolumeError> {
+        let Source { file: from, path, name, bytes } = *source;
+        let home = &self.home;
+        let failed = |e| VolumeError::io(path, "read", e);
         let mut is_shared = false;
         let file = self.make(volume, |file| {
-            home.copy_marks(from.volume.uuid, volume.uuid)?;
-            home.set_size(file, from.volume.size)?;
-            is_shared = home.share(&source, file)?;
-            Ok(())
+            marks()?;
+            home.set_size(file, volume.size)?;
+            is_shared = home.share(from, file)?;
+            // It has the source's size by now.
+            if is_shared { home.set_size(file, volume.size) } else { Ok(()) }
         })?;
         if is_shared {
             return Ok(());
@@ -325,13 +441,13 @@ impl Shared {
             ))
         };
         let copied = || {
-            from.takes_long();
-            let octets = copy::needed(&source).map_err(failed)?;
+            long();
+            let octets = copy::needed(from, bytes).map_err(failed)?;
             reserved.grow(clusters(octets))?;
             warn!(volume = name, octets, "its content is copied: this file system cannot share it");
             let (mut progress, mut said_at) = (Progress { copied: 0, of: octets }, Instant::now());
             reserved.tell(progress);
-            copy::copy(home, (&source, &file), quiet, busy, |copied| {
+            copy::copy(home, (from, &file, bytes), quiet, busy, |copied| {
                 progress.copied += copied;
                 reserved.tell(progress);
                 if said_at.elapsed() >= SAY_EACH {
@@ -369,6 +485,16 @@ impl Shared {
             warn!("cannot remove {}, which the next start does: {error}", path.display());
         }
     }
+}
+
+/// What a volume is filled with.
+struct Source<'a> {
+    file: &'a File,
+    path: &'a Path,
+    /// For people.
+    name: &'a str,
+    /// What a block device has, whose file has no size.
+    bytes: u64,
 }
 
 /// A size in whole clusters.

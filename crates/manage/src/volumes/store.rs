@@ -38,6 +38,8 @@ pub struct StoreInfo {
     pub total_clusters: u64,
     /// What is left of it, or of the file system, if that is less.
     pub free_clusters: u64,
+    /// Its quota after [`Store::grow`].
+    pub growable_clusters: u64,
 }
 
 /// What a volume is and has.
@@ -79,6 +81,17 @@ struct Pending {
     copy: Option<Progress>,
 }
 
+/// Clusters of a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    /// Its quota.
+    total: u64,
+    /// What is left of it, or of the file system, if that is less.
+    free: u64,
+    /// Its quota with all that its file system has free.
+    pub(super) growable: u64,
+}
+
 /// Who uses a volume's file.
 #[derive(Clone, Copy, Debug)]
 struct Use {
@@ -110,6 +123,17 @@ impl Store {
         lba: u32,
     ) -> Result<Store, VolumeError> {
         Store::open_with(path, name, (size, lba), Box::new(Open))
+    }
+
+    /// Opens the store that is in the folder at `path`, whatever its name is by now; a new one gets `name`.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn reopen(path: &Path, name: &str, lba: u32) -> Result<Store, VolumeError> {
+        let index = std::fs::read(path.join(super::home::INDEX)).ok();
+        let there = index.and_then(|image| Contents::parse(&image).ok());
+        let name = there.as_ref().map_or(name, |contents| &contents.name);
+        Store::open(path, name, None, lba)
     }
 
     pub(super) fn open_with(
@@ -168,7 +192,7 @@ impl Store {
     /// The file system does not tell.
     pub fn info(&self) -> Result<StoreInfo, VolumeError> {
         let state = self.shared.lock();
-        let (total_clusters, free_clusters) = self.shared.figures(&state)?;
+        let Figures { total, free, growable } = self.shared.figures(&state)?;
         let Contents { name, uuid, lba, .. } = &state.contents;
         let path = self.shared.home.path().to_owned();
         Ok(StoreInfo {
@@ -176,8 +200,9 @@ impl Store {
             uuid: *uuid,
             path,
             lba: *lba,
-            total_clusters,
-            free_clusters,
+            total_clusters: total,
+            free_clusters: free,
+            growable_clusters: growable,
         })
     }
 
@@ -268,8 +293,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clusters, all and free.
-    pub(super) fn figures(&self, state: &State) -> Result<(u64, u64), VolumeError> {
+    /// What it has and holds by now.
+    pub(super) fn figures(&self, state: &State) -> Result<Figures, VolumeError> {
         let held = figures::held(&self.home, &state.contents.volumes);
         let used: u64 = held.iter().map(|held| held.clusters).sum();
         let owed: u64 = held.iter().map(|held| held.owed).sum();
@@ -278,14 +303,15 @@ impl Shared {
         let of_quota = total.saturating_sub(used);
         let space =
             self.home.space().map_err(|e| VolumeError::io(self.home.path(), "examine", e))?;
-        let free = match space {
-            None => of_quota,
+        let (free, growable) = match space {
+            None => (of_quota, total),
             Some((_, free)) => {
                 let free = (free + state.background.leaving()).saturating_sub(owed);
-                of_quota.min(figures::whole_clusters(free))
+                let free = figures::whole_clusters(free);
+                (of_quota.min(free), total.max(used + free))
             }
         };
-        Ok((total, free.saturating_sub(pending)))
+        Ok(Figures { total, free: free.saturating_sub(pending), growable })
     }
 
     /// Changes the index; in memory it is changed when the disk has it.
@@ -324,7 +350,7 @@ impl Shared {
         if needed == 0 {
             return Ok(());
         }
-        let (_, free) = self.figures(state)?;
+        let free = self.figures(state)?.free;
         if needed > free {
             return Err(VolumeError::NoSpace { needed, free });
         }

@@ -270,6 +270,46 @@ fn a_folder_is_one_target_s_and_one_store_s() {
 }
 
 #[test]
+fn a_store_takes_another_name_and_what_its_file_system_has() {
+    let lab = Lab::plain();
+    let store = lab.open_sized(40 << 20);
+    let growable = store.info().unwrap().growable_clusters;
+    assert!(growable > 10);
+    store.grow().unwrap();
+    let info = store.info().unwrap();
+    assert!(info.total_clusters > 10 && info.total_clusters <= growable + 100);
+    for name in ["", "a/b"] {
+        assert!(matches!(store.rename_store(name), Err(VolumeError::Invalid(_))));
+    }
+    store.rename_store("other").unwrap();
+    drop(store);
+    assert!(Store::open(&lab.folder, "vols", None, 512).is_err());
+    let store = Store::reopen(&lab.folder, "vols", 512).unwrap();
+    assert_eq!(store.identity().0, "other");
+    assert_eq!(store.info().unwrap().total_clusters, info.total_clusters);
+    let memory = Store::memory("memory", 40 << 20, 512).unwrap();
+    memory.grow().unwrap();
+    assert_eq!(memory.info().unwrap().total_clusters, 10, "memory does not grow");
+}
+
+#[test]
+fn a_read_only_volume_stays_so_and_can_be_cloned() {
+    let lab = Lab::plain();
+    let store = lab.open();
+    let disk = store.create("disk", 1, false).unwrap();
+    write(&store, disk, 0, 5);
+    assert!(store.clone_snapshot(disk, "early").is_err());
+    [(); 2].iter().for_each(|()| store.set_read_only(disk).unwrap());
+    assert!(matches!(store.resize(disk, 8 << 20), Err(VolumeError::ReadOnly(_))));
+    let clone = store.clone_snapshot(disk, "clone").unwrap();
+    drop(store);
+    let store = lab.open();
+    assert!(store.volume(disk).unwrap().is_read_only());
+    assert_eq!((read(&store, clone, 0), store.volume(clone).unwrap().read_only), (5, false));
+    assert_eq!(store.volumes()[1].parent.as_deref(), Some("disk"));
+}
+
+#[test]
 fn a_store_goes_with_its_volumes_and_the_folder_stays() {
     let lab = Lab::plain();
     let store = lab.open();

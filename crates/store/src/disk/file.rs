@@ -439,6 +439,9 @@ fn refusal(path: &Path, action: &'static str, read_only: bool, error: io::Error)
                 if action == "create" { "directory to create it in" } else { "file or device" };
             OpenError::NotFound { path, what }
         }
+        Some(libc::EACCES | libc::EPERM | libc::EROFS) if action == "create" => {
+            OpenError::Uncreatable { path }
+        }
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => OpenError::Permission { path, read_only },
         Some(libc::EBUSY | libc::ETXTBSY) => lock::busy(&path),
         _ => OpenError::Io { path, action, source: error },

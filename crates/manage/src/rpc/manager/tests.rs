@@ -60,7 +60,9 @@ fn furnish(manager: &Manager, key: &str, [port, other]: [u16; 2]) {
     made("bdev_malloc_create", json!({"name": "d", "num_blocks": 2048, "block_size": 512}));
     made("bdev_malloc_create", json!({"name": "m2", "num_blocks": 8192, "block_size": 512}));
     made("bdev_malloc_create", json!({"name": "m3", "num_blocks": 8192, "block_size": 512}));
+    made("bdev_malloc_create", json!({"name": "m4", "num_blocks": 8192, "block_size": 512}));
     made("bdev_lvol_create_lvstore", json!({"bdev_name": "m3", "lvs_name": "old"}));
+    made("bdev_lvol_create_lvstore", json!({"bdev_name": "m4", "lvs_name": "named"}));
     made("bdev_null_create", json!({"name": "n", "num_blocks": 2048, "block_size": 512}));
     made("bdev_set_qos_limit", json!({"name": "n", "rw_ios_per_sec": 1000}));
     made("keyring_file_add_key", json!({"name": "k", "path": key}));
@@ -123,6 +125,7 @@ fn changes(key: &str, volumes: &Path, [port, other, free]: [u16; 3]) -> Vec<(&'s
         ("bdev_lvol_create_lvstore", json!({"bdev_name": "m2", "lvs_name": "s"})),
         ("bdev_lvol_create_lvstore", json!({"bdev_name": volumes, "lvs_name": "t"})),
         ("bdev_lvol_delete_lvstore", json!({"lvs_name": "old"})),
+        ("bdev_lvol_rename_lvstore", json!({"old_name": "named", "new_name": "renamed"})),
         ("bdev_rbd_register_cluster", json!({"name": "c2"})),
         ("bdev_rbd_unregister_cluster", json!({"name": "c"})),
         ("keyring_file_add_key", json!({"name": "k2", "path": key})),
@@ -452,7 +455,207 @@ fn log_levels_are_those_of_spdk() {
     assert_eq!(set("loud")["error"]["code"], -32602);
     assert_eq!(set("DEBUG")["error"]["code"], -32603, "the process says no");
     assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+    // Parts of the program at another level than all others.
+    let flags = || ask(&manager, "log_get_flags", Value::Null)["result"].clone();
+    let flag = |method: &str, flag: &str| ask(&manager, method, json!({"flag": flag}));
+    assert_eq!(flags(), json!({"nvmf": false, "nvmf_tcp": false, "rpc": false}));
+    assert_eq!(flag("log_set_flag", "nvmf")["result"], true);
+    assert_eq!((flags()["nvmf"].clone(), flags()["rpc"].clone()), (json!(true), json!(false)));
+    assert_eq!(ask(&manager, "log_get_level", Value::Null)["result"], "WARNING");
+    let unknown = flag("log_set_flag", "nvme")["error"].clone();
+    assert_eq!(unknown["code"], -32602);
+    assert!(unknown["message"].as_str().unwrap().starts_with("invalid log flag"), "{unknown}");
+    assert_eq!(flag("log_set_flag", "all")["result"], true);
+    assert_eq!(flag("log_clear_flag", "nvmf")["result"], true);
+    assert_eq!(flags(), json!({"nvmf": false, "nvmf_tcp": true, "rpc": true}));
     let kill = |name: &str| ask(&manager, "spdk_kill_instance", json!({"sig_name": name}));
     assert_eq!(kill("SIGKILL")["error"]["code"], -32602);
     assert_eq!(kill("SIGTERM")["result"], true);
+}
+
+/// A thin volume, and a store of it in a folder; a manager that may open it.
+fn with_volume(folder: &Path, volumes: &Path) -> (Manager, Value) {
+    let plain = manager(folder);
+    let files = Files { roots: vec![volumes.into()], ..plain.files };
+    let manager = Manager { files, ..plain };
+    ask(&manager, "bdev_lvol_create_lvstore", json!({"bdev_name": volumes, "lvs_name": "s"}));
+    let made = json!({"lvs_name": "s", "lvol_name": "v", "size_in_mib": 8, "thin_provision": true});
+    let name = ask(&manager, "bdev_lvol_create", made)["result"].clone();
+    assert!(name.is_string());
+    (manager, name)
+}
+
+#[test]
+fn a_volume_is_made_read_only_while_hosts_may_use_it() {
+    let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let (manager, name) = with_volume(folder.path(), volumes.path());
+    ask(&manager, "nvmf_create_subsystem", json!({"nqn": NQN}));
+    let shown = json!({"nqn": NQN, "namespace": {"bdev_name": "s/v"}});
+    assert_eq!(ask(&manager, "nvmf_subsystem_add_ns", shown)["result"], 1);
+    let is_read_only = || manager.server().view().0.subsystems[0].namespaces[0].read_only;
+    let id = manager.server().view().0.subsystems[0].namespaces[0].id;
+    assert!(!is_read_only());
+    let set = || ask(&manager, "bdev_lvol_set_read_only", json!({"name": "s/v"}));
+    // In the way of the next index: then it is as it was.
+    std::fs::create_dir(volumes.path().join("store.json.new")).unwrap();
+    assert!(set()["error"]["code"].is_i64());
+    assert!(!is_read_only());
+    std::fs::remove_dir(volumes.path().join("store.json.new")).unwrap();
+    [(); 2].iter().for_each(|()| assert_eq!(set()["result"], true));
+    assert!(is_read_only());
+    assert_eq!(manager.server().view().0.subsystems[0].namespaces[0].id, id);
+    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
+    assert_eq!(seen["supported_io_types"]["write"], false);
+    let resized = json!({"name": "s/v", "size_in_mib": 16});
+    assert_eq!(ask(&manager, "bdev_lvol_resize", resized)["error"]["code"], -32602);
+    let clone = json!({"snapshot_name": "s/v", "clone_name": "c"});
+    assert!(ask(&manager, "bdev_lvol_clone", clone)["result"].is_string());
+    // At the next start as well, which opens its file.
+    let state = folder.path().join("state.toml");
+    drop(manager.release());
+    drop(manager);
+    let found = model::load(&state, &[volumes.path().to_owned()]).unwrap();
+    assert!(found.device("s/v").unwrap().store.geometry().read_only);
+}
+
+#[test]
+fn stores_are_renamed_and_grown() {
+    let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let (manager, name) = with_volume(folder.path(), volumes.path());
+    let rename = |old: &str, new: &str| {
+        ask(&manager, "bdev_lvol_rename_lvstore", json!({"old_name": old, "new_name": new}))
+    };
+    let missing = rename("none", "t")["error"].clone();
+    assert_eq!(missing, json!({"code": -2, "message": "Lvol store none not found"}));
+    assert_eq!(rename("s", "a/b")["error"]["code"], -32602);
+    assert_eq!(rename("s", "t")["result"], true);
+    let aliases = ask(&manager, "bdev_get_bdevs", json!({"name": "t/v"}))["result"][0].take();
+    assert_eq!((&aliases["name"], &aliases["aliases"]), (&name, &json!(["t/v"])));
+    // A process that ended between both: the store is found by its folder.
+    manager.model().lvstore("t").unwrap().store.rename_store("u").unwrap();
+    let state = folder.path().join("state.toml");
+    drop(manager.release());
+    drop(manager);
+    let found = model::load(&state, &[volumes.path().to_owned()]).unwrap();
+    assert_eq!(found.device("u/v").unwrap().name, name.as_str().unwrap());
+    let (model, files) = (RwLock::new(Arc::new(found)), Files::default());
+    let manager = Manager { model, files, ..self::manager(folder.path()) };
+    let shown =
+        || ask(&manager, "bdev_lvol_get_lvstores", json!({"lvs_name": "u"}))["result"][0].take();
+    let growable = shown()["max_growable_size"].as_u64().unwrap();
+    assert_eq!(ask(&manager, "bdev_lvol_grow_lvstore", json!({"lvs_name": "u"}))["result"], true);
+    assert!(shown()["total_data_clusters"].as_u64().unwrap() << 22 >= growable / 2);
+    let both = json!({"lvs_name": "u", "uuid": "x"});
+    assert_eq!(ask(&manager, "bdev_lvol_grow_lvstore", both)["error"]["code"], -22);
+}
+
+#[test]
+fn volumes_begin_as_devices_of_files_and_end_their_ties() {
+    let [folder, volumes] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let (manager, _) = with_volume(folder.path(), volumes.path());
+    let image = volumes.path().join("image");
+    std::fs::write(&image, vec![7; 1 << 20]).unwrap();
+    let made = json!({"name": "image", "filename": image});
+    assert_eq!(ask(&manager, "bdev_aio_create", made)["result"], "image");
+    let clone = |bdev: &str, name: &str| {
+        ask(
+            &manager,
+            "bdev_lvol_clone_bdev",
+            json!({"bdev": bdev, "lvs_name": "s", "clone_name": name}),
+        )
+    };
+    let name = clone("image", "c")["result"].clone();
+    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": name}))["result"][0].take();
+    assert_eq!((&seen["aliases"], &seen["num_blocks"]), (&json!(["s/c"]), &json!(8192)));
+    let content = std::fs::read(volumes.path().join(name.as_str().unwrap())).unwrap();
+    assert!(content[..1 << 20].iter().all(|byte| *byte == 7) && content[1 << 20..] == [0; 3 << 20]);
+    let memory = json!({"name": "m", "num_blocks": 8192, "block_size": 512});
+    assert_eq!(ask(&manager, "bdev_malloc_create", memory)["result"], "m");
+    for (bdev, code) in [("m", -22), ("s/v", -22), ("none", -19)] {
+        assert_eq!(clone(bdev, "d")["error"]["code"], code, "{bdev}");
+    }
+    assert_eq!(clone("image", "c")["error"]["code"], -32602);
+    // A clone of a snapshot.
+    let decouple = |name: &str| ask(&manager, "bdev_lvol_decouple_parent", json!({"name": name}));
+    assert_eq!(decouple("s/v")["error"]["code"], -32602, "it has none");
+    let snapshot = json!({"lvol_name": "s/v", "snapshot_name": "now"});
+    assert!(ask(&manager, "bdev_lvol_snapshot", snapshot)["result"].is_string());
+    assert_eq!(decouple("s/now")["error"]["code"], -32602);
+    assert_eq!(decouple("s/v")["result"], true);
+    let seen = ask(&manager, "bdev_get_bdevs", json!({"name": "s/v"}))["result"][0].take();
+    let lvol = &seen["driver_specific"]["lvol"];
+    assert_eq!((&lvol["clone"], &lvol["thin_provision"]), (&json!(false), &json!(true)));
+}
+
+/// Counters begin anew for all who look, and a histogram is one from its begin on.
+#[test]
+fn counters_are_reset_and_latencies_have_a_histogram() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = manager(folder.path());
+    let device = json!({"name": "m", "num_blocks": 8192, "block_size": 512});
+    assert_eq!(ask(&manager, "bdev_malloc_create", device)["result"], "m");
+    for (params, code) in [
+        (json!({"name": "none"}), -19),
+        (json!({"mode": "some"}), -32603),
+        (json!({"name": "m", "mode": "maxmin"}), 0),
+        (json!({}), 0),
+    ] {
+        let answer = ask(&manager, "bdev_reset_iostat", params.clone());
+        assert_eq!(answer["error"]["code"].as_i64().unwrap_or(0), code, "{params}: {answer}");
+    }
+    let shown = json!({"names": ["m"], "reset_mode": "all"});
+    assert_eq!(ask(&manager, "bdev_get_iostat", shown)["result"]["bdevs"][0]["num_read_ops"], 0);
+    let get = || ask(&manager, "bdev_get_histogram", json!({"name": "m"}));
+    assert_eq!(get()["error"]["code"], -32603, "none was begun");
+    let enable = |more: Value| {
+        let mut params = json!({"name": "m", "enable": true});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&manager, "bdev_enable_histogram", params)
+    };
+    assert_eq!(enable(json!({"opc": "unmap"}))["error"]["code"], -32603);
+    assert_eq!(enable(json!({"granularity": 12}))["error"]["code"], -22);
+    assert_eq!(enable(json!({"opc": "read", "granularity": 5}))["result"], true);
+    let shown = get()["result"].clone();
+    assert_eq!((&shown["granularity"], &shown["tsc_rate"]), (&json!(5), &json!(1_000_000_000)));
+    assert_eq!(enable(json!({"enable": false}))["result"], true);
+    assert_eq!(get()["error"]["code"], -32603);
+}
+
+#[test]
+fn a_subsystem_has_its_controllers_and_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = manager(folder.path());
+    let create = |more: Value| {
+        let mut params = json!({"nqn": NQN});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&manager, "nvmf_create_subsystem", params)
+    };
+    for odd in [
+        json!({"min_cntlid": 0}),
+        json!({"min_cntlid": 9, "max_cntlid": 8}),
+        json!({"max_cntlid": 65520}),
+        json!({"dmrsl": 8, "max_discard_size_kib": 4}),
+        json!({"wzsl": 1, "max_write_zeroes_size_kib": 8}),
+        json!({"max_discard_size_kib": u64::MAX}),
+        json!({"passthrough": true}),
+    ] {
+        assert_eq!(create(odd.clone())["error"]["code"], -32602, "{odd}");
+    }
+    let older = json!({
+        "min_cntlid": 100, "max_cntlid": 199, "max_discard_size_kib": 1024,
+        "max_write_zeroes_size_kib": 300,
+    });
+    assert_eq!(create(older)["result"], true);
+    let seen = ask(&manager, "nvmf_get_subsystems", json!({"nqn": NQN}))["result"][0].take();
+    let of = |name: &str| seen[name].as_u64().unwrap();
+    let all = ["min_cntlid", "max_cntlid", "dmrsl", "wzsl"].map(of);
+    assert_eq!(all, [100, 199, 2048, 6]);
+    // What is saved makes the same again, and so does the state file.
+    let call = saved(&manager).into_iter().find(|one| one["method"] == "nvmf_create_subsystem");
+    let params = call.unwrap()["params"].clone();
+    assert_eq!((&params["dmrsl"], &params["max_cntlid"]), (&json!(2048), &json!(199)));
+    let kept = model::load(&folder.path().join("state.toml"), &[]).unwrap();
+    assert_eq!(kept.subsystems, manager.model().subsystems);
+    let exported = &manager.server().exports().subsystems[0];
+    assert_eq!((exported.cntlids.clone(), exported.wzsl), (100..=199, 6));
 }

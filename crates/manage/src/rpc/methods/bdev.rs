@@ -78,6 +78,7 @@ fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
         };
         let geometry = device.store.geometry();
         let shape = (geometry.lba_bytes(), geometry.blocks, geometry.read_only);
+        let shape = (shape, device.store.limits());
         let is_claimed =
             model.claim(&device.name).is_some() || model.lvstore_on(&device.name).is_some();
         let names = (device.name.as_str(), &device.aliases[..], device.product());

@@ -177,6 +177,11 @@ fn subsystem_calls((model, subsystem): (&Model, &SubsystemSpec), calls: &mut Vec
             params[name] = value.as_str().into();
         }
     }
+    let cntlids = [("min_cntlid", subsystem.min_cntlid), ("max_cntlid", subsystem.max_cntlid)];
+    let cntlids = cntlids.into_iter().filter_map(|(name, id)| Some((name, id?.into())));
+    let limits = [("dmrsl", subsystem.dmrsl), ("wzsl", subsystem.wzsl.into())];
+    let limits = limits.into_iter().filter(|(_, limit)| *limit != 0);
+    cntlids.chain(limits).for_each(|(name, value): (_, u32)| params[name] = value.into());
     calls.push(call("nvmf_create_subsystem", params));
     calls.extend(subsystem.hosts.iter().map(|host| {
         let keys = subsystem.host_keys.get(host).cloned().unwrap_or_default();

@@ -4,7 +4,7 @@ use super::{Params, device_params};
 use crate::model::{Device, DeviceKind, Limits, MIB, new_uuid, parse_uuid, show_uuid};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_store::OpenError;
+use roadtrain_store::{BlockLimits, OpenError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ pub(super) fn files_devices(manager: &Manager) -> Vec<Value> {
     all.map(|(nqn, namespace)| {
         let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
         let shape = (1 << namespace.lba_shift, namespace.blocks, namespace.read_only);
+        let shape = (shape, namespace.limits);
         let name = name_in_file(nqn, namespace.nsid);
         view((&name, &[], "Namespace of the configuration file"), &uuid, shape, true, json!({}))
     })
@@ -80,7 +81,9 @@ pub(super) fn refused(error: &OpenError) -> RpcError {
     match error {
         OpenError::InUse { .. } => RpcError::busy(error),
         OpenError::Memory { .. } => RpcError::new(-12, "Cannot allocate memory", error),
-        OpenError::Permission { .. } => RpcError::new(-13, "Permission denied", error),
+        OpenError::Permission { .. } | OpenError::Uncreatable { .. } => {
+            RpcError::new(-13, "Permission denied", error)
+        }
         OpenError::NotFound { .. } | OpenError::SizeMissing { .. } => RpcError::no_file(error),
         _ => RpcError::invalid(error),
     }
@@ -99,6 +102,14 @@ pub(super) fn block_size_of(given: Option<u32>) -> Rpc<u32> {
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
     pub(super) name: String,
+}
+
+/// The name of the device that is called so, whoever has made it.
+pub(super) fn find_any(manager: &Manager, name: &str) -> Rpc<String> {
+    let views = files_devices(manager).into_iter().filter(|view| is_called(view, name));
+    let of_file = views.filter_map(|view| view["name"].as_str().map(str::to_owned)).next();
+    let own = || Some(manager.model().device(name)?.name.clone());
+    of_file.or_else(own).ok_or_else(|| RpcError::no_device(name))
 }
 
 /// The device of that name, if it is of that kind.
@@ -151,17 +162,22 @@ pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> 
 pub(super) fn view(
     (name, aliases, product): (&str, &[String], &str),
     uuid: &[u8; 16],
-    (block_size, blocks, read_only): (u32, u64, bool),
+    ((block_size, blocks, read_only), limits): ((u32, u64, bool), BlockLimits),
     is_claimed: bool,
     specific: Value,
 ) -> Value {
     let uuid = show_uuid(uuid);
     let own = (name != uuid).then(|| uuid.clone());
     let aliases: Vec<&String> = aliases.iter().chain(&own).collect();
-    let writes = !read_only;
+    let (writes, in_blocks) = (!read_only, |bytes: u32| bytes / block_size);
     let mut view = json!({
         "name": name, "aliases": aliases, "product_name": product, "block_size": block_size,
         "num_blocks": blocks, "uuid": uuid, "numa_id": -1,
+        "preferred_write_alignment": in_blocks(limits.write_bytes),
+        "preferred_write_granularity": in_blocks(limits.write_bytes),
+        "optimal_write_size": in_blocks(limits.optimal_bytes),
+        "preferred_unmap_alignment": in_blocks(limits.discard_bytes),
+        "preferred_unmap_granularity": in_blocks(limits.discard_bytes),
         "assigned_rate_limits": show_limits(&Limits::default()),
         "claimed": is_claimed, "zoned": false, "driver_specific": specific,
         "supported_io_types": {

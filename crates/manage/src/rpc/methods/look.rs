@@ -1,6 +1,7 @@
 //! What the target is, and what it can do.
 
-use super::{Method, all, look, none, params_of};
+use super::devices::{Named, find_any};
+use super::{Method, all, device_params, look, none, params_of};
 use crate::rpc::{Manager, Rpc};
 use roadtrain_reactor::metrics::ReactorSample;
 use serde::Deserialize;
@@ -12,8 +13,12 @@ pub(super) const METHODS: &[Method] = &[
     look("framework_get_subsystems", "What framework_get_config can be asked for.", subsystems),
     look("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
     look("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
+    look("bdev_examine", "Nothing: what a device has is found when it is made.", examine),
     look("framework_get_reactors", "The reactors and their CPU time.", reactors),
+    look("framework_get_scheduler", "The scheduler: each reactor stays on its core.", scheduler),
     look("thread_get_stats", "The reactors, as SPDK shows threads.", threads),
+    look("thread_get_pollers", "The loop of each reactor, as SPDK shows pollers.", pollers),
+    look("iobuf_get_stats", "How often a command has waited for a buffer.", buffers),
 ];
 
 /// Nanoseconds are ticks here.
@@ -57,6 +62,22 @@ fn subsystems(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
 fn nothing(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!(true))
+}
+
+fn examine(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    find_any(manager, &name)?;
+    Ok(json!(true))
+}
+
+fn scheduler(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+    none(&params)?;
+    let seen = manager.server().snapshot();
+    let core = seen.reactors.first().map_or(0, |one| one.core.unwrap_or(one.reactor));
+    Ok(json!({
+        "scheduler_name": "static", "scheduler_period": 0, "isolated_core_mask": "0x0",
+        "scheduling_core": core,
+    }))
 }
 
 /// What SPDK calls the thread of a reactor.
@@ -106,4 +127,30 @@ fn threads(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     });
     let threads: Vec<Value> = threads.collect();
     Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
+}
+
+fn pollers(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+    none(&params)?;
+    let seen = manager.server().snapshot();
+    let threads = seen.reactors.iter().map(|one| {
+        let poller = json!({
+            "name": "reactor", "id": 1, "state": "running", "run_count": one.turns,
+            // A turn that found nothing ends in a sleep.
+            "busy_count": one.turns.saturating_sub(one.waits),
+        });
+        json!({
+            "name": group_name(one.reactor), "id": one.reactor + 1, "active_pollers": [poller],
+            "timed_pollers": [], "paused_pollers": [],
+        })
+    });
+    let threads: Vec<Value> = threads.collect();
+    Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
+}
+
+fn buffers(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+    none(&params)?;
+    let seen = manager.server().snapshot();
+    let waits: u64 = seen.reactors.iter().map(|one| one.buffer_waits).sum();
+    let pool = |retry: u64| json!({"cache": 0, "main": 0, "retry": retry, "cache_size": 0});
+    Ok(json!([{"module": "nvmf_TCP", "small_pool": pool(waits), "large_pool": pool(0)}]))
 }

@@ -2,7 +2,7 @@
 
 use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
 use super::{Method, Params, change, device_params, look};
-use crate::model::{Device, DeviceKind, LvStore, Model, VolumeOf};
+use crate::model::{Device, DeviceKind, LvStore, Model};
 use crate::rpc::{Manager, Rpc, RpcError};
 use crate::volumes::{Uuid, VolumeError, VolumeInfo};
 use serde::Deserialize;
@@ -19,6 +19,17 @@ pub(super) const METHODS: &[Method] = &[
         "Gives a volume all its space, and detaches it from its snapshot.",
         inflate,
     ),
+    change(
+        "bdev_lvol_decouple_parent",
+        "Detaches a volume from its snapshot; it stays thin.",
+        decouple,
+    ),
+    change(
+        "bdev_lvol_clone_bdev",
+        "Makes a volume that begins as a device of a file, or as a volume of another store.",
+        clone_device,
+    ),
+    change("bdev_lvol_set_read_only", "Makes a volume read-only, for ever.", set_read_only),
     change("bdev_lvol_resize", "Makes a volume larger; hosts are told.", resize),
     change("bdev_lvol_rename", "Gives a volume another name.", rename),
     change(
@@ -51,7 +62,6 @@ fn find(manager: &Manager, name: &str) -> Rpc<Found> {
     found.ok_or_else(|| RpcError::no_device(format!("no volume {name}")))
 }
 
-/// SPDK's error of what a volume cannot have; one that is not there, or that is used, has its own.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
@@ -162,14 +172,14 @@ fn show(manager: &Manager, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
         manager.change(RpcError::internal, |model| {
-            if !model.lvstores.iter().any(|one| Arc::ptr_eq(one, lvstore)) {
+            // Both may have got other names since it was made.
+            let Some(lvstore) = model.lvstore_with(&lvstore.store).cloned() else {
                 return Err(RpcError::no_device(format!("no store {}", lvstore.name)));
-            }
-            // It may have got another name since it was made.
+            };
             let volume = lvstore.store.volume(uuid).ok_or_else(gone)?;
             let aliases = vec![lvstore.alias(&volume.name)];
             model.devices.push(Arc::new(Device { aliases, ..device }));
-            model.order_volumes(lvstore);
+            model.order_volumes(&lvstore);
             Ok(())
         })
     });
@@ -246,23 +256,74 @@ fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Found { lvstore, uuid, .. } = find(manager, &old_name)?;
     lvstore.store.rename(uuid, &new_name).map_err(|error| refused(&error))?;
     manager.change(RpcError::internal, |model| {
-        let volume = VolumeOf { store: lvstore.store.clone(), uuid };
-        // As it is by now: another rename may have been quicker.
-        let Some(now) = lvstore.store.volume(uuid) else { return Ok(json!(true)) };
-        let kind = DeviceKind::Volume(volume);
-        for device in model.devices.iter_mut().filter(|device| device.kind == kind) {
-            let Device { name, uuid, file, store, .. } = &**device;
-            *device = Arc::new(Device {
-                name: name.clone(),
-                aliases: vec![lvstore.alias(&now.name)],
-                uuid: *uuid,
-                kind: kind.clone(),
-                file: file.clone(),
-                store: store.clone(),
-            });
-        }
+        // As they are by now: another rename may have been quicker.
+        model.name_volumes(&lvstore.store);
         Ok(json!(true))
     })
+}
+
+fn decouple(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let Found { lvstore, uuid, .. } = find(manager, &name)?;
+    lvstore.store.decouple(uuid).map_err(|error| refused(&error))?;
+    Ok(json!(true))
+}
+
+/// Hosts cannot write it any more before it is written down that it stays so.
+fn set_read_only(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { name } = device_params(&params)?;
+    let Found { device, lvstore, uuid } = find(manager, &name)?;
+    let put = |new: &Arc<Device>| {
+        manager.change(RpcError::internal, |model| {
+            let mut all = model.devices.iter_mut();
+            let there = all.find(|one| one.name == device.name);
+            *there.ok_or_else(|| RpcError::no_device(&name))? = new.clone();
+            Ok(())
+        })
+    };
+    if !device.store.geometry().read_only {
+        put(&Arc::new(device.read_only()))?;
+    }
+    lvstore.store.set_read_only(uuid).or_else(|error| {
+        put(&device)?;
+        Err(refused(&error))
+    })?;
+    Ok(json!(true))
+}
+
+/// A volume that begins as a device. What is in memory, or in a Ceph cluster, has no file to copy.
+fn clone_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct CloneDeviceParams {
+        bdev: String,
+        lvs_name: String,
+        clone_name: String,
+    }
+    let CloneDeviceParams { bdev, lvs_name, clone_name } = device_params(&params)?;
+    let lvstore = lvstore::find(manager, None, Some(&lvs_name))?;
+    let device = super::devices::find(manager, &bdev, |_| true)?;
+    let from = match &device.kind {
+        DeviceKind::Aio(path) | DeviceKind::Uring(path) => path.clone(),
+        DeviceKind::Volume(volume) if !Arc::ptr_eq(&volume.store, &lvstore.store) => {
+            volume.store.file(volume.uuid)
+        }
+        DeviceKind::Volume(_) => {
+            return Err(RpcError::invalid(format!(
+                "{bdev} is a volume of {lvs_name}: use bdev_lvol_snapshot and bdev_lvol_clone"
+            )));
+        }
+        DeviceKind::Malloc | DeviceKind::Null | DeviceKind::Rbd(_) => {
+            return Err(RpcError::invalid(format!(
+                "{bdev} is a {}: a device of a file, or a volume, can be cloned",
+                device.product()
+            )));
+        }
+    };
+    let geometry = device.store.geometry();
+    let quiet = || geometry.read_only || in_use(manager, &device).is_none();
+    let made = lvstore.store.import(&clone_name, (&from, geometry.bytes()), &quiet);
+    show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
 fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {

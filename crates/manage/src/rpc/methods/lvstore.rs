@@ -21,6 +21,8 @@ pub(super) const METHODS: &[Method] = &[
         "Removes a store with all its volumes; one that a host uses only by force.",
         delete,
     ),
+    change("bdev_lvol_rename_lvstore", "Gives a store another name.", rename),
+    change("bdev_lvol_grow_lvstore", "Gives a store all that its file system has free.", grow),
 ];
 
 /// By which a store is named: one of both.
@@ -83,7 +85,7 @@ fn view(lvstore: &LvStore) -> Rpc<Value> {
         "uuid": lvstore.uuid, "name": lvstore.name, "base_bdev": base(lvstore),
         "total_data_clusters": info.total_clusters, "free_clusters": info.free_clusters,
         "block_size": info.lba, "cluster_size": CLUSTER_BYTES,
-        "max_growable_size": info.total_clusters * CLUSTER_BYTES,
+        "max_growable_size": info.growable_clusters * CLUSTER_BYTES,
     });
     let copy = |(name, Progress { copied, of }): (String, Progress)| {
         json!({
@@ -206,7 +208,54 @@ pub(super) fn in_use(manager: &Manager, device: &Device) -> Option<String> {
 
 /// Why what a host uses is not deleted.
 pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
-    RpcError::busy(format!("{what} at {nqn}: disconnect that, or add force"))
+    RpcError::busy(format!("{what} at {nqn}: disconnect it, or use force (ctl: --force)"))
+}
+
+fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct RenameParams {
+        old_name: String,
+        new_name: String,
+    }
+    let RenameParams { old_name, new_name } = device_params(&params)?;
+    let missing = || RpcError::new(-2, &format!("Lvol store {old_name} not found"), "");
+    let lvstore = manager.model().lvstore(&old_name).cloned().ok_or_else(missing)?;
+    check_owner(&lvstore)?;
+    if old_name == new_name {
+        return Ok(json!(true));
+    }
+    let taken = || late(&VolumeError::Taken(new_name.clone()));
+    if manager.model().lvstore(&new_name).is_some() {
+        return Err(taken());
+    }
+    lvstore.store.rename_store(&new_name).map_err(|error| late(&error))?;
+    let renamed = manager.change(RpcError::internal, |model| {
+        if model.lvstore(&new_name).is_some() {
+            return Err(taken());
+        }
+        model.rename_lvstore(&lvstore.store, &new_name);
+        Ok(json!(true))
+    });
+    renamed.inspect_err(|_| drop(lvstore.store.rename_store(&old_name)))
+}
+
+fn grow(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    let Named { uuid, lvs_name } = device_params(&params)?;
+    let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
+    lvstore.store.grow().map_err(|error| late(&error))?;
+    Ok(json!(true))
+}
+
+/// What was named when the target was started stays what it is.
+fn check_owner(lvstore: &LvStore) -> Rpc<()> {
+    let name = &lvstore.name;
+    match lvstore.is_of_start {
+        false => Ok(()),
+        true => Err(RpcError::not_permitted(format!(
+            "{name} is of the start (--lvstore, [[lvstore]]): change the command line or the configuration file"
+        ))),
+    }
 }
 
 fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -220,12 +269,7 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Asked { uuid, lvs_name, force } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     let name = &lvstore.name;
-    if lvstore.is_of_start {
-        let how = "take it out of the command line or the configuration file first";
-        return Err(RpcError::not_permitted(format!(
-            "{name} is of the start (--lvstore, [[lvstore]]): {how}"
-        )));
-    }
+    check_owner(&lvstore)?;
     if force != Some(true) {
         check_unused(manager, &lvstore)?;
     }
@@ -233,11 +277,10 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let destruction = lvstore.store.begin_destroy().map_err(|error| refused(&error))?;
     // Gone before its volumes are, so that no new ones come: another answer is that it is not there.
     let removed: Vec<Removed> = manager.change(RpcError::internal, |model| {
-        let is_there = model.lvstores.iter().any(|one| Arc::ptr_eq(one, &lvstore));
-        if !is_there {
+        if model.lvstore_with(&lvstore.store).is_none() {
             return Err(RpcError::no_device(format!("no store {name}")));
         }
-        model.lvstores.retain(|one| !Arc::ptr_eq(one, &lvstore));
+        model.lvstores.retain(|one| !Arc::ptr_eq(&one.store, &lvstore.store));
         let volumes = destruction.volumes();
         Ok(volumes.map(|volume| model.remove_device(&volume.to_string())).collect())
     })?;

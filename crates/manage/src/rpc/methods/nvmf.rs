@@ -8,11 +8,12 @@ use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_reactor::metrics::name_in_file;
 use roadtrain_target_engine::Subsystem;
 use roadtrain_target_proto::{
-    Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
+    self as target_proto, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use tracing::warn;
 
 pub(super) const METHODS: &[Method] = &[
@@ -40,8 +41,8 @@ struct New {
     max_cntlid: Option<u16>,
     max_discard_size_kib: Option<u64>,
     max_write_zeroes_size_kib: Option<u64>,
-    dmrsl: Option<u64>,
-    wzsl: Option<u64>,
+    dmrsl: Option<u32>,
+    wzsl: Option<u8>,
     passthrough: Option<bool>,
     enable_nssr: Option<bool>,
     admin_label: Option<String>,
@@ -59,25 +60,63 @@ impl New {
         if is_long(&self.model_number, 40) {
             return bad("model_number has at most 40 octets");
         }
-        let sizes =
-            [self.max_discard_size_kib, self.max_write_zeroes_size_kib, self.dmrsl, self.wzsl];
         let lacks = [self.passthrough, self.enable_nssr].contains(&Some(true))
-            || sizes.into_iter().flatten().any(|size| size != 0)
             || self.admin_label.as_ref().is_some_and(|label| !label.is_empty());
         if lacks {
-            return bad("no passthrough, enable_nssr, dmrsl, wzsl and admin_label here");
+            return bad("no passthrough, enable_nssr and admin_label here");
         }
-        let limits = manager.server().exports().limits;
-        let (min, max) = (self.min_cntlid.unwrap_or(1), self.max_cntlid.unwrap_or(u16::MAX));
-        let is_odd = min > limits.cntlid_min || max < limits.cntlid_max;
-        if is_odd || min == 0 || min > max {
-            return bad("min_cntlid and max_cntlid are for the whole target: --cntlid-range");
-        }
+        self.check_cntlids(&manager.server().exports().limits)?;
+        self.dmrsl()?;
+        self.wzsl()?;
         match self.max_namespaces.unwrap_or(NAMESPACES) {
             count if count > NAMESPACES_MAX => bad("max_namespaces is at most 1024"),
             _ => Ok(()),
         }
     }
+
+    /// Some of the target's have to be among them.
+    fn check_cntlids(&self, limits: &target_proto::Limits) -> Rpc<()> {
+        let range = cntlids(self.min_cntlid, self.max_cntlid);
+        let (min, max) = (*range.start(), *range.end());
+        if min == 0 || min > max || max > target_proto::Limits::CNTLID_MAX {
+            let more = format!("Invalid cntlid range [{min}-{max}]");
+            return Err(RpcError::new(-32602, &more, "use 1 to 65519"));
+        }
+        if min > limits.cntlid_max || max < limits.cntlid_min {
+            let (first, last) = (limits.cntlid_min, limits.cntlid_max);
+            let hint = format!("the target gives out {first} to {last} (--cntlid-range)");
+            return Err(RpcError::params(hint));
+        }
+        Ok(())
+    }
+
+    /// In logical blocks, for which the older parameter takes 512 bytes.
+    fn dmrsl(&self) -> Rpc<u32> {
+        match (self.dmrsl, self.max_discard_size_kib) {
+            (Some(blocks), None) => Ok(blocks),
+            (None, Some(kib)) => {
+                let blocks = u32::try_from(kib.saturating_mul(2));
+                blocks.map_err(|_| RpcError::params(format!("max_discard_size_kib {kib}")))
+            }
+            (None, None) => Ok(0),
+            (Some(_), Some(_)) => Err(RpcError::params("give dmrsl or max_discard_size_kib")),
+        }
+    }
+
+    /// As a power of two of 4 KiB pages; the older parameter is rounded down to one.
+    fn wzsl(&self) -> Rpc<u8> {
+        match (self.wzsl, self.max_write_zeroes_size_kib) {
+            (Some(power), None) => Ok(power),
+            (None, Some(kib)) => Ok((kib / 4).checked_ilog2().unwrap_or(0) as u8),
+            (None, None) => Ok(0),
+            (Some(_), Some(_)) => Err(RpcError::params("give wzsl or max_write_zeroes_size_kib")),
+        }
+    }
+}
+
+/// Identifiers of a subsystem's controllers; what is not given is not limited.
+fn cntlids(min: Option<u16>, max: Option<u16>) -> RangeInclusive<u16> {
+    min.unwrap_or(1)..=max.unwrap_or(target_proto::Limits::CNTLID_MAX)
 }
 
 fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -102,6 +141,10 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         ana_reporting: new.ana_reporting == Some(true),
         host_keys: BTreeMap::new(),
         host_limits: BTreeMap::new(),
+        min_cntlid: new.min_cntlid,
+        max_cntlid: new.max_cntlid,
+        dmrsl: new.dmrsl()?,
+        wzsl: new.wzsl()?,
         namespaces: Vec::new(),
         listeners: Vec::new(),
     };
@@ -189,13 +232,14 @@ fn show(
         own.map(|one| Limits::from(&one.rates)).unwrap_or_default()
     };
     let namespaces = by_nsid.into_iter().map(|one| namespace((nqn, rates(one.nsid)), spec, one));
+    let cntlids = subsystem.cntlid_range(&seen.limits);
     let mut shown = json!({
         "nqn": nqn, "subtype": "NVMe", "listen_addresses": addresses(spec, &seen.listeners),
         "allow_any_host": subsystem.allowed_hosts.is_none(), "hosts": hosts.collect::<Vec<_>>(),
         "serial_number": seen.serial(subsystem), "model_number": subsystem.model,
         "max_namespaces": spec.map_or(NAMESPACES_MAX, |spec| spec.max_namespaces),
-        "passthrough": false, "min_cntlid": seen.limits.cntlid_min,
-        "max_cntlid": seen.limits.cntlid_max, "dmrsl": 0, "wzsl": 0,
+        "passthrough": false, "min_cntlid": cntlids.start(), "max_cntlid": cntlids.end(),
+        "dmrsl": subsystem.dmrsl, "wzsl": subsystem.wzsl,
         "namespaces": namespaces.collect::<Vec<_>>(),
     });
     // SPDK has nothing like it, so it is there only when there is something to say.

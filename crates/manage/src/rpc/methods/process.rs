@@ -1,15 +1,17 @@
 //! The process: its log, and its end.
 
-use super::{Method, Params, change, look, none, params_of};
+use super::{Method, Params, change, device_params, look, none, params_of};
+use crate::rpc::manager::LogState;
 use crate::rpc::{Manager, Rpc, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use tracing::level_filters::LevelFilter;
 
 pub(super) const METHODS: &[Method] = &[
-    look("log_get_flags", "Nothing: there are no flags.", flags),
-    change("log_set_flag", "Nothing for all, as there are no flags; others are not known.", flag),
-    change("log_clear_flag", "As log_set_flag.", flag),
+    look("log_get_flags", "Flags of the log, and which are set.", flags),
+    change("log_set_flag", "Logs one part of the program at the level DEBUG, too.", set_flag),
+    change("log_clear_flag", "Logs that part as all others again.", clear_flag),
     look("log_get_level", "The log level.", get_level),
     change("log_set_level", "Sets the log level.", set_level),
     look("log_get_print_level", "As log_get_level: there is one log.", get_level),
@@ -27,29 +29,70 @@ const LEVELS: &[(&str, &str)] = &[
     ("DEBUG", "debug"),
 ];
 
-fn flags(_: &Manager, params: Params<'_>) -> Rpc<Value> {
+/// Flags, and the modules whose log each is about.
+const FLAGS: &[(&str, &[&str])] = &[
+    ("nvmf", &["roadtrain_target_proto", "roadtrain_target_engine"]),
+    ("nvmf_tcp", &["roadtrain_reactor"]),
+    ("rpc", &["roadtrain_manage::rpc"]),
+];
+
+fn flags(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     none(&params)?;
-    Ok(json!({}))
+    let log = manager.log();
+    let all = FLAGS.iter().map(|(flag, _)| ((*flag).to_owned(), log.flags.contains(flag).into()));
+    Ok(Value::Object(all.collect()))
 }
 
-fn flag(_: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_flag(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    flag(manager, &params, true)
+}
+
+fn clear_flag(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+    flag(manager, &params, false)
+}
+
+fn flag(manager: &Manager, params: &Params<'_>, is_set: bool) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Asked {
+    struct LogFlagParams {
         flag: String,
     }
-    let Asked { flag } = params_of(&params)?;
-    match flag.as_str() {
-        "all" => Ok(json!(true)),
-        _ => Err(RpcError::params(format!("there is no flag {flag:?}: there are none here"))),
+    let LogFlagParams { flag } = device_params(params)?;
+    let named = FLAGS.iter().map(|(name, _)| *name).filter(|name| flag == "all" || flag == *name);
+    let named: BTreeSet<&str> = named.collect();
+    if named.is_empty() {
+        let all: Vec<&str> = FLAGS.iter().map(|(name, _)| *name).collect();
+        let hint = format!("{flag:?}: use all, {}", all.join(", "));
+        return Err(RpcError::new(-32602, "invalid log flag", hint));
     }
+    let mut log = manager.log();
+    let level = Some(log.level.unwrap_or_else(current));
+    let flags = if is_set { &log.flags | &named } else { &log.flags - &named };
+    set(manager, &mut log, LogState { level, flags })
+}
+
+/// The level that holds where RPC has set none, in SPDK's words.
+fn current() -> &'static str {
+    let now = LevelFilter::current().to_string();
+    LEVELS.iter().find(|(_, own)| *own == now).map_or("DEBUG", |(word, _)| word)
+}
+
+/// Logs as `next` says from now on.
+fn set(manager: &Manager, log: &mut LogState, next: LogState) -> Rpc<Value> {
+    let level = LEVELS.iter().find(|(word, _)| Some(*word) == next.level);
+    let level = level.map_or("info", |(_, own)| own);
+    let modules = FLAGS.iter().filter(|(flag, _)| next.flags.contains(flag));
+    let modules = modules.flat_map(|(_, modules)| *modules);
+    let levels =
+        modules.fold(level.to_owned(), |levels, module| format!("{levels},{module}=debug"));
+    manager.plane().set_log_level(&levels).map_err(RpcError::internal)?;
+    *log = next;
+    Ok(json!(true))
 }
 
 fn get_level(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     none(&params)?;
-    let now = LevelFilter::current().to_string();
-    let now = LEVELS.iter().find(|(_, own)| *own == now).map_or("DEBUG", |(word, _)| word);
-    Ok(json!(manager.log_level().unwrap_or(now)))
+    Ok(json!(manager.log().level.unwrap_or_else(current)))
 }
 
 fn set_level(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
@@ -60,11 +103,10 @@ fn set_level(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let Asked { level } = params_of(&params)?;
     let known = LEVELS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&level));
-    let (word, own) = known.ok_or_else(|| RpcError::params(format!("level {level:?}")))?;
-    let mut last = manager.log_level();
-    manager.plane().set_log_level(own).map_err(RpcError::internal)?;
-    *last = Some(word);
-    Ok(json!(true))
+    let (word, _) = known.ok_or_else(|| RpcError::params(format!("level {level:?}")))?;
+    let mut log = manager.log();
+    let flags = log.flags.clone();
+    set(manager, &mut log, LogState { level: Some(word), flags })
 }
 
 fn kill(manager: &Manager, params: Params<'_>) -> Rpc<Value> {

@@ -2,6 +2,7 @@
 
 use super::{Method, Params, change, look, params_of};
 use crate::rpc::{Manager, Rpc, RpcError};
+use roadtrain_target_proto::KEEP_ALIVE_GRANULARITY;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tracing::warn;
@@ -104,6 +105,9 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         "in_capsule_data_size": limits.in_capsule_bytes_max,
         "max_io_size": limits.transfer_bytes_max(), "io_unit_size": limits.transfer_bytes_max(),
         "max_aq_depth": limits.queue_entries_max, "dif_insert_or_strip": false, "zcopy": true,
-        "c2h_success": true,
+        "c2h_success": true, "sock_priority": 0, "iobuf_small_cache_size": 0,
+        "iobuf_large_cache_size": 0, "abort_timeout_sec": 0, "ack_timeout": 0,
+        "data_wr_pool_size": 0, "disable_command_passthru": true, "kas": KEEP_ALIVE_GRANULARITY,
+        "min_kato": u32::from(KEEP_ALIVE_GRANULARITY) * 100,
     }]))
 }

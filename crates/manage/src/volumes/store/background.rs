@@ -58,7 +58,8 @@ impl State {
     fn to_inflate(&self) -> Option<&Volume> {
         let Background { stop, failed, .. } = &self.background;
         let mut volumes = self.contents.volumes.iter();
-        volumes.find(|v| v.inflating && !failed.contains(&v.uuid)).filter(|_| !stop && !self.gone)
+        let is_due = |v: &&Volume| (v.inflating || v.detaching) && !failed.contains(&v.uuid);
+        volumes.find(is_due).filter(|_| !stop && !self.gone)
     }
 }
 
@@ -139,8 +140,12 @@ impl Shared {
                 return Ok(Some(inflation));
             };
             // Where nothing is unshared, nothing is shared, or writes find their space as ever.
-            self.home.unshare(file, *at, to)?;
-            self.home.allocate(file, *at, to)?;
+            if volume.detaching {
+                self.home.unshare_content(file, *at, to)?;
+            } else {
+                self.home.unshare(file, *at, to)?;
+                self.home.allocate(file, *at, to)?;
+            }
             *at = to;
             return Ok(Some(inflation));
         }
@@ -152,7 +157,9 @@ impl Shared {
         }
         let name = &volume.name;
         self.commit(&mut state, |contents| {
-            contents.find_mut(*uuid).into_iter().for_each(|volume| volume.inflating = false);
+            if let Some(volume) = contents.find_mut(*uuid) {
+                (volume.inflating, volume.detaching) = (false, false);
+            }
         })
         .map_err(io::Error::other)?;
         info!(volume = name, "has space of its own");

@@ -14,6 +14,8 @@ enum Action {
     Snapshot { of: usize, name: usize },
     Clone { of: usize, name: usize },
     Inflate { of: usize },
+    Decouple { of: usize },
+    SetReadOnly { of: usize },
     Resize { of: usize, clusters: u64 },
     Rename { of: usize, name: usize },
     Delete { of: usize },
@@ -29,6 +31,8 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (name(), name()).prop_map(|(of, name)| Action::Snapshot { of, name }),
         2 => (name(), name()).prop_map(|(of, name)| Action::Clone { of, name }),
         2 => name().prop_map(|of| Action::Inflate { of }),
+        2 => name().prop_map(|of| Action::Decouple { of }),
+        1 => name().prop_map(|of| Action::SetReadOnly { of }),
         1 => (name(), 1u64..6).prop_map(|(of, clusters)| Action::Resize { of, clusters }),
         1 => (name(), name()).prop_map(|(of, name)| Action::Rename { of, name }),
         2 => name().prop_map(|of| Action::Delete { of }),
@@ -42,8 +46,15 @@ struct Modelled {
     clusters: u64,
     thin: bool,
     snapshot: bool,
+    read_only: bool,
     parent: Option<String>,
     content: BTreeMap<u64, u8>,
+}
+
+impl Modelled {
+    fn is_read_only(&self) -> bool {
+        self.snapshot || self.read_only
+    }
 }
 
 /// Volumes by name, and their names in order.
@@ -78,10 +89,9 @@ impl Model {
                     Ok(_) => {
                         assert!(!is_taken && (thin || clusters <= most));
                         let (parent, content) = (None, BTreeMap::new());
-                        self.add(
-                            name,
-                            Modelled { clusters, thin, snapshot: false, parent, content },
-                        );
+                        let (snapshot, read_only) = (false, false);
+                        let new = Modelled { clusters, thin, snapshot, read_only, parent, content };
+                        self.add(name, new);
                     }
                     Err(VolumeError::Taken(_)) => assert!(is_taken),
                     Err(VolumeError::NoSpace { .. }) => assert!(!thin && clusters > least),
@@ -93,7 +103,8 @@ impl Model {
                 match store.snapshot(uuid, NAMES[name], &quiet) {
                     Ok(_) => {
                         assert!(!source.snapshot && !self.volumes.contains_key(NAMES[name]));
-                        self.add(NAMES[name], Modelled { snapshot: true, ..source });
+                        let new = Modelled { snapshot: true, read_only: false, ..source };
+                        self.add(NAMES[name], new);
                         let volume = self.volumes.get_mut(NAMES[of]).unwrap();
                         (volume.thin, volume.parent) = (true, Some(NAMES[name].into()));
                     }
@@ -104,14 +115,13 @@ impl Model {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.clone_snapshot(uuid, NAMES[name]) {
                     Ok(_) => {
-                        assert!(source.snapshot && !self.volumes.contains_key(NAMES[name]));
+                        assert!(source.is_read_only() && !self.volumes.contains_key(NAMES[name]));
                         let parent = Some(NAMES[of].into());
-                        self.add(
-                            NAMES[name],
-                            Modelled { snapshot: false, thin: true, parent, ..source },
-                        );
+                        let (snapshot, read_only) = (false, false);
+                        let new = Modelled { snapshot, read_only, thin: true, parent, ..source };
+                        self.add(NAMES[name], new);
                     }
-                    Err(error) => self.is_refused(&error, !source.snapshot, name),
+                    Err(error) => self.is_refused(&error, !source.is_read_only(), name),
                 }
             }
             Action::Inflate { of } => {
@@ -127,14 +137,32 @@ impl Model {
                     Err(error) => panic!("{error}"),
                 }
             }
+            Action::Decouple { of } => {
+                let Some((uuid, source)) = self.find(store, of) else { return };
+                match store.decouple(uuid) {
+                    Ok(()) => {
+                        assert!(!source.snapshot && source.parent.is_some());
+                        self.volumes.get_mut(NAMES[of]).unwrap().parent = None;
+                    }
+                    Err(VolumeError::ReadOnly(_)) => assert!(source.snapshot),
+                    Err(VolumeError::Invalid(_)) => assert!(source.parent.is_none()),
+                    Err(VolumeError::NoSpace { .. }) => assert!(source.thin),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Action::SetReadOnly { of } => {
+                let Some((uuid, source)) = self.find(store, of) else { return };
+                store.set_read_only(uuid).unwrap();
+                self.volumes.get_mut(NAMES[of]).unwrap().read_only = !source.snapshot;
+            }
             Action::Resize { of, clusters } => {
                 let Some((uuid, source)) = self.find(store, of) else { return };
                 match store.resize(uuid, clusters * CLUSTER) {
                     Ok(_) => {
-                        assert!(!source.snapshot && clusters >= source.clusters);
+                        assert!(!source.is_read_only() && clusters >= source.clusters);
                         self.volumes.get_mut(NAMES[of]).unwrap().clusters = clusters;
                     }
-                    Err(VolumeError::ReadOnly(_)) => assert!(source.snapshot),
+                    Err(VolumeError::ReadOnly(_)) => assert!(source.is_read_only()),
                     Err(VolumeError::Invalid(_)) => assert!(clusters < source.clusters),
                     Err(VolumeError::NoSpace { .. }) => assert!(!source.thin),
                     Err(error) => panic!("{error}"),
@@ -161,7 +189,7 @@ impl Model {
             }
             Action::Write { of, cluster, value } => {
                 let Some((uuid, volume)) = self.find(store, of) else { return };
-                if !volume.snapshot && cluster < volume.clusters {
+                if !volume.is_read_only() && cluster < volume.clusters {
                     write(store, uuid, cluster * CLUSTER, value);
                     self.volumes.get_mut(NAMES[of]).unwrap().content.insert(cluster, value);
                 }
@@ -201,9 +229,10 @@ impl Model {
         assert_eq!(names, self.order);
         for info in store.volumes() {
             let (volume, expected) = (&info.volume, &self.volumes[&info.volume.name]);
-            let shape = (volume.size / CLUSTER, volume.thin, volume.snapshot, &info.parent);
-            let modelled = (expected.clusters, expected.thin, expected.snapshot, &expected.parent);
-            assert_eq!(shape, modelled, "{}", volume.name);
+            let kind = (volume.thin, volume.snapshot, volume.read_only);
+            assert_eq!(kind, (expected.thin, expected.snapshot, expected.read_only));
+            let shape = (volume.size / CLUSTER, &info.parent);
+            assert_eq!(shape, (expected.clusters, &expected.parent), "{}", volume.name);
             assert!(info.clusters <= expected.clusters.max(1));
             for cluster in 0..expected.clusters {
                 let value = expected.content.get(&cluster).copied().unwrap_or(0);

@@ -61,6 +61,69 @@ fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
     }
 }
 
+/// What it shared becomes its own, also after a restart, and what it never had stays a hole.
+#[test]
+fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
+    let Some(lab) = Lab::xfs() else { return };
+    let store = lab.open();
+    let disk = store.create("disk", 400 << 20, true).unwrap();
+    for cluster in 0..10 {
+        fill(&store, disk, 2 * cluster);
+    }
+    assert!(matches!(store.decouple(disk), Err(VolumeError::Invalid(_))), "it has no snapshot");
+    let snapshot = store.snapshot(disk, "still", &quiet).unwrap();
+    assert!(matches!(store.decouple(snapshot), Err(VolumeError::ReadOnly(_))));
+    assert_eq!(free(&store), 90);
+    store.decouple(disk).unwrap();
+    assert_eq!(free(&store), 80, "its space is kept at once");
+    drop(store); // in the middle of it
+    let store = lab.open();
+    store.settle();
+    let volume = store.volume(disk).unwrap();
+    assert!(volume.thin && !volume.detaching && volume.parent.is_none());
+    let (mut shared, mut bytes) = (0, 0);
+    let file = std::fs::File::open(store.file(disk)).unwrap();
+    roadtrain_store::extents(&file, |extent| {
+        shared += u64::from(extent.shared);
+        bytes += extent.bytes;
+    })
+    .unwrap();
+    assert_eq!((shared, bytes, free(&store)), (0, 40 << 20, 80));
+    assert_eq!([0, 4 << 20, 8 << 20].map(|at| read(&store, disk, at)), [1, 0, 1]);
+}
+
+/// From a file, whose content is shared where that can be, from a file system that is another one, and from memory.
+#[test]
+fn a_volume_begins_as_a_file_that_is_no_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let image = std::fs::File::create(&path).unwrap();
+    image.set_len((9 << 20) + 512).unwrap();
+    image.write_all_at(&[7; 4096], 5 << 20).unwrap();
+    image.write_all_at(&[8; 512], 9 << 20).unwrap();
+    let labs = [Some(Lab::plain()), Some(Lab::quick()), Lab::xfs()];
+    for lab in labs.into_iter().flatten() {
+        let store = lab.open();
+        let source = (path.as_path(), (9 << 20) + 512);
+        let uuid = store.import("one", source, &quiet).unwrap();
+        let volume = store.volume(uuid).unwrap();
+        assert_eq!((volume.size, volume.thin, volume.parent), (12 << 20, true, None));
+        assert_eq!([0, 5 << 20].map(|at| read(&store, uuid, at)), [0, 7]);
+        let mut end = [0; 1024];
+        std::fs::File::open(store.file(uuid)).unwrap().read_exact_at(&mut end, 9 << 20).unwrap();
+        assert_eq!((end[511], end[512]), (8, 0));
+        assert!(matches!(store.import("one", source, &quiet), Err(VolumeError::Taken(_))));
+        let missing = store.import("two", (&directory.path().join("no"), 512), &quiet);
+        assert!(matches!(missing, Err(VolumeError::Io { .. })));
+        assert_eq!(store.list().len(), 1);
+    }
+    // Another file system than that of the image, whatever that is.
+    let store = Store::memory("vols", 400 << 20, 512).unwrap();
+    let busy = store.import("busy", (&path, 9 << 20), &|| false).unwrap_err();
+    assert!(matches!(busy, VolumeError::Busy(_)), "{busy}");
+    assert!(store.list().is_empty());
+}
+
 #[test]
 fn what_moves_is_shared_but_not_copied() {
     let moves = || false;

@@ -1,0 +1,156 @@
+//! Counters since somebody has reset them. Those of reactors only grow, so what they were is subtracted.
+
+use super::histogram::Shape;
+use roadtrain_reactor::metrics::{Io, Latency};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Which counters a reset is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ResetMode {
+    /// All.
+    All,
+    /// The shortest and longest latencies.
+    Maxmin,
+    /// Errors.
+    Error,
+    /// None.
+    #[default]
+    None,
+}
+
+/// What the counters of a device were when they were reset.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Baseline {
+    counters: Io,
+    /// Where the shortest and longest latencies count from.
+    extremes: [Latency; 2],
+    /// A histogram that is being made, and the latencies of reads and writes when it was begun.
+    pub(super) histogram: Option<(Shape, [Latency; 2])>,
+}
+
+/// What has been counted since a reset.
+pub(super) struct Since {
+    pub(super) io: Io,
+    /// Latencies of reads and of writes among which the shortest and the longest are.
+    pub(super) extremes: [Latency; 2],
+}
+
+fn latencies(io: &Io) -> [Latency; 2] {
+    [io.read_latency.clone(), io.write_latency.clone()]
+}
+
+impl Baseline {
+    pub(super) fn reset(&mut self, mode: ResetMode, now: &Io) {
+        match mode {
+            ResetMode::All => {
+                self.counters = now.clone();
+                self.extremes = latencies(now);
+            }
+            ResetMode::Maxmin => self.extremes = latencies(now),
+            ResetMode::Error => self.counters.errors = now.errors,
+            ResetMode::None => {}
+        }
+    }
+
+    /// What was counted since the last reset.
+    pub(super) fn since(&self, now: &Io) -> Since {
+        let was = &self.counters;
+        let io = Io {
+            reads: now.reads - was.reads,
+            writes: now.writes - was.writes,
+            flushes: now.flushes - was.flushes,
+            discards: now.discards - was.discards,
+            others: now.others - was.others,
+            read_bytes: now.read_bytes - was.read_bytes,
+            written_bytes: now.written_bytes - was.written_bytes,
+            discarded_bytes: now.discarded_bytes - was.discarded_bytes,
+            errors: now.errors - was.errors,
+            in_flight: now.in_flight,
+            read_latency: now.read_latency.since(&was.read_latency),
+            write_latency: now.write_latency.since(&was.write_latency),
+        };
+        let [read, write] = &self.extremes;
+        Since { io, extremes: [now.read_latency.since(read), now.write_latency.since(write)] }
+    }
+
+    /// Whether the counters are those of another namespace, which has counted less.
+    fn is_stale(&self, now: &Io) -> bool {
+        let counts = |io: &Io| {
+            let commands = [io.reads, io.writes, io.flushes, io.discards, io.others, io.errors];
+            (commands, [io.read_bytes, io.written_bytes, io.discarded_bytes])
+        };
+        let ((had, had_bytes), (has, has_bytes)) = (counts(&self.counters), counts(now));
+        let mut both = had.iter().zip(&has).chain(had_bytes.iter().zip(&has_bytes));
+        let latencies = |at: usize| {
+            let begun = self.histogram.as_ref().map_or(0, |(_, from)| from[at].count());
+            self.extremes[at].count().max(begun)
+        };
+        both.any(|(had, has)| has < had)
+            || now.read_latency.count() < latencies(0)
+            || now.write_latency.count() < latencies(1)
+    }
+}
+
+/// Those of all devices, by name.
+#[derive(Debug, Default)]
+pub(super) struct Baselines(Mutex<BTreeMap<String, Baseline>>);
+
+impl Baselines {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Baseline>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the baseline of a device whose counters are `now`. Those of a namespace that was another one
+    /// begin anew.
+    pub(super) fn with<T>(
+        &self,
+        device: &str,
+        now: &Io,
+        run: impl FnOnce(&mut Baseline) -> T,
+    ) -> T {
+        let mut all = self.lock();
+        let baseline = all.entry(device.to_owned()).or_default();
+        if baseline.is_stale(now) {
+            let histogram = baseline.histogram.take();
+            let histogram = histogram.map(|(shape, _)| (shape, Default::default()));
+            *baseline = Baseline { histogram, ..Baseline::default() };
+        }
+        run(baseline)
+    }
+
+    /// Forgets devices that are not among these.
+    pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.lock().retain(|name, _| is_there(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(reads: u64, errors: u64) -> Io {
+        let read_latency = Latency { buckets: vec![reads], seconds: reads as f64 };
+        Io { reads, errors, read_bytes: 512 * reads, read_latency, ..Io::default() }
+    }
+
+    #[test]
+    fn counters_are_those_since_the_last_reset() {
+        let baselines = Baselines::default();
+        let reset = |mode, now: &Io| baselines.with("a", now, |one| one.reset(mode, now));
+        let since = |now: &Io| {
+            let Since { io, extremes } = baselines.with("a", now, |one| one.since(now));
+            (io.reads, io.read_bytes, io.errors, extremes[0].count())
+        };
+        assert_eq!(since(&io(5, 1)), (5, 2560, 1, 5));
+        reset(ResetMode::None, &io(5, 1));
+        assert_eq!(since(&io(5, 1)), (5, 2560, 1, 5));
+        reset(ResetMode::Error, &io(5, 1));
+        reset(ResetMode::Maxmin, &io(5, 1));
+        assert_eq!(since(&io(6, 2)), (6, 3072, 1, 1));
+        reset(ResetMode::All, &io(6, 2));
+        assert_eq!(since(&io(9, 2)), (3, 1536, 0, 3));
+        assert_eq!(since(&io(2, 0)), (2, 1024, 0, 2), "another namespace has the device");
+    }
+}
