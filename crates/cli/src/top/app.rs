@@ -1,6 +1,7 @@
 //! Which part of the board is looked at, and what keys do.
 
 use super::board::{Board, Key, Row, View};
+use super::format::{bandwidth, count, per_caravan, time};
 use super::rates::Rates;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
@@ -17,6 +18,12 @@ const INTERVALS: [Duration; 7] = [
     Duration::from_secs(60),
 ];
 
+/// Characters that a name has at least, with the sign of the selected row; and where there are few.
+const NAME_WIDTH: u16 = 26;
+const SHORT_NAME_WIDTH: u16 = 16;
+/// Below this width there are few.
+const NARROW: u16 = 60;
+
 /// A figure that rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
@@ -27,11 +34,12 @@ pub(super) enum Column {
     P99,
     P999,
     InFlight,
+    Errors,
     PerCaravan,
 }
 
 impl Column {
-    pub(super) const ALL: [Column; 8] = [
+    pub(super) const ALL: [Column; 9] = [
         Column::Name,
         Column::Iops,
         Column::Bandwidth,
@@ -39,8 +47,39 @@ impl Column {
         Column::P99,
         Column::P999,
         Column::InFlight,
+        Column::Errors,
         Column::PerCaravan,
     ];
+    /// The most telling first: those at the end are left out where there is no room.
+    const BY_WEIGHT: [Column; 8] = [
+        Column::Iops,
+        Column::Bandwidth,
+        Column::P99,
+        Column::Errors,
+        Column::InFlight,
+        Column::P50,
+        Column::P999,
+        Column::PerCaravan,
+    ];
+
+    /// Columns with figures for which there is room beside a name, in their order.
+    pub(super) fn fitting(width: u16) -> Vec<Column> {
+        let name = if width < NARROW { SHORT_NAME_WIDTH } else { NAME_WIDTH };
+        let mut left = width.saturating_sub(name);
+        let mut chosen = Column::BY_WEIGHT.to_vec();
+        chosen.retain(|column| {
+            let needed = column.width() + 1;
+            let fits = needed <= left;
+            left = if fits { left - needed } else { 0 };
+            fits
+        });
+        Column::ALL.into_iter().filter(|column| chosen.contains(column)).collect()
+    }
+
+    /// Characters of its figures.
+    pub(super) fn width(self) -> u16 {
+        if self == Column::Bandwidth { 9 } else { 6 }
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -49,9 +88,25 @@ impl Column {
             Column::Bandwidth => "bytes/s",
             Column::P50 => "p50",
             Column::P99 => "p99",
-            Column::P999 => "p999",
+            Column::P999 => "p99.9",
             Column::InFlight => "depth",
+            Column::Errors => "err/s",
             Column::PerCaravan => "req/c",
+        }
+    }
+
+    /// Its figure, as it is shown.
+    pub(super) fn show(self, rates: &Rates) -> String {
+        match self {
+            Column::Name => String::new(),
+            Column::Iops => count(rates.iops),
+            Column::Bandwidth => bandwidth(rates.bytes_per_second),
+            Column::P50 => time(rates.p50_us),
+            Column::P99 => time(rates.p99_us),
+            Column::P999 => time(rates.p999_us),
+            Column::InFlight => count(rates.in_flight as f64),
+            Column::Errors => count(rates.errors_per_second),
+            Column::PerCaravan => per_caravan(rates.requests_per_caravan),
         }
     }
 
@@ -64,6 +119,7 @@ impl Column {
             Column::P99 => rates.p99_us.unwrap_or(-1.0),
             Column::P999 => rates.p999_us.unwrap_or(-1.0),
             Column::InFlight => rates.in_flight as f64,
+            Column::Errors => rates.errors_per_second,
             Column::PerCaravan => rates.requests_per_caravan.unwrap_or(-1.0),
         }
     }

@@ -82,7 +82,10 @@ fn is_alike(one: &Cell, other: &Cell) -> bool {
 
 /// Cells of one style.
 fn write_run(svg: &mut String, (x, y): (u16, u16), cells: u16, (cell, text): (&Cell, &str)) {
-    let (ink, paper) = (color(cell.fg, FOREGROUND), color(cell.bg, BACKGROUND));
+    let (mut ink, mut paper) = (color(cell.fg, FOREGROUND), color(cell.bg, BACKGROUND));
+    if cell.modifier.contains(Modifier::REVERSED) {
+        std::mem::swap(&mut ink, &mut paper);
+    }
     let (left, top) = (PADDING + f64::from(x) * CELL.0, PADDING + f64::from(y) * CELL.1);
     let width = f64::from(cells) * CELL.0;
     if paper != BACKGROUND {
@@ -150,7 +153,6 @@ fn color(color: Color, otherwise: &'static str) -> &'static str {
         Color::Cyan => "#56c8d8",
         Color::Yellow => "#e6c067",
         Color::DarkGray => "#6b7684",
-        view::SELECTED => "#263140",
         _ => otherwise,
     }
 }

@@ -107,7 +107,12 @@ fn get_over(
 
 /// The body of an answer that is whole, and says that all is well.
 fn body(answer: Vec<u8>) -> io::Result<Vec<u8>> {
-    let no_http = || io::Error::new(ErrorKind::InvalidData, "no answer of a metrics address");
+    let no_http = || {
+        io::Error::new(
+            ErrorKind::InvalidData,
+            "it is no metrics address: -a takes that of --metrics, not the one that hosts connect to",
+        )
+    };
     let end = answer.windows(4).position(|octets| octets == b"\r\n\r\n").ok_or_else(no_http)?;
     let head = std::str::from_utf8(&answer[..end]).map_err(|_| no_http())?;
     let mut lines = head.lines();

@@ -149,18 +149,25 @@ fn a_small_terminal_shows_the_most_important() {
         "every 1 s",
         "IOPS 64.0k",
         "bandwidth 262 MB/s",
+        "full bar 64.0k",
         "[1 Processes 1]",
         "2 Namespaces 2",
         "IOPS▼",
         "> target0 target serving",
         "64.0k",
         "4.0us",
-        "16.0",
+        "err/s",
         "Tab view",
         "q quit",
     ] {
         assert!(text.contains(part), "{part:?} is not on\n{text}");
     }
+    // Whole figures, though fewer.
+    let narrow = lines(&screen(&app, &board, (40, 24))).join("\n");
+    for part in ["IOPS▼", "bytes/s", "64.0k", "262 MB/s"] {
+        assert!(narrow.contains(part), "{part:?} is not on\n{narrow}");
+    }
+    assert!(!narrow.contains("req/c"), "{narrow}");
     let least = screen(&app, &board, (40, 8)); // it does not fail in one that is smaller
     assert!(lines(&least)[0].contains("roadtrain top"));
     screen(&app, &board, (1, 1));
@@ -234,7 +241,9 @@ fn without_colours_nothing_is_lost() {
     let has_color = |buffer: &Buffer| buffer.content.iter().any(|cell| cell.fg != Color::Reset);
     assert!(!has_color(&plain) && has_color(&coloured));
     let selected = lines(&plain).iter().position(|line| line.contains("> ")).unwrap();
-    assert!(plain[(5, selected as u16)].modifier.contains(Modifier::BOLD));
+    for screen in [&plain, &coloured] {
+        assert!(screen[(5, selected as u16)].modifier.contains(Modifier::REVERSED));
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::app::Column;
 use super::board::{Board, View};
 use super::format::uptime;
-use super::view::{figures, name};
+use super::view::name;
 use crate::output;
 
 /// All views, one after the other.
@@ -28,7 +28,8 @@ pub(super) fn all(board: &Board) -> String {
         }
         let cells = rows.iter().map(|row| {
             let name = name(row).trim().to_owned();
-            std::iter::once(name).chain(figures(row.rates)).collect()
+            let figures = Column::ALL.iter().skip(1).map(|column| column.show(row.rates));
+            std::iter::once(name).chain(figures).collect()
         });
         let cells: Vec<Vec<String>> = cells.collect();
         let mut head = Column::ALL.map(Column::name);

@@ -4,7 +4,7 @@
 
 use super::app::{App, Column};
 use super::board::{Board, Key, Past, Row, View};
-use super::format::{bandwidth, bars, count, per_caravan, time, uptime};
+use super::format::{bandwidth, bars, count, time, uptime};
 use super::rates::{Lane, Process, Rates, Reactor};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -20,8 +20,6 @@ const WIDE: u16 = 100;
 const BARS: u16 = 16;
 /// Rows of a chart, with its border.
 const CHART: u16 = 5;
-/// What the selected row lies on, where there are colours.
-pub(super) const SELECTED: Color = Color::Indexed(237);
 /// Below this height there is no room for charts.
 const HIGH: u16 = 16;
 
@@ -36,8 +34,8 @@ const HELP: &[(&str, &str)] = &[
     ("q, Ctrl-C", "end"),
 ];
 
-/// A curve: its name, what it says last, its values, and how it is drawn.
-type Chart = (&'static str, String, fn(&Past) -> f64, Style);
+/// A curve: its name, its values, and how they are written and drawn.
+type Chart = (&'static str, fn(&Past) -> f64, fn(f64) -> String, Style);
 
 /// How things look.
 struct Theme {
@@ -59,7 +57,7 @@ impl Theme {
                 dim: plain,
                 bold: plain.bold(),
                 warn: plain.bold(),
-                selected: plain.bold(),
+                selected: plain.reversed(),
             };
         }
         Theme {
@@ -68,7 +66,8 @@ impl Theme {
             dim: plain.fg(Color::DarkGray),
             bold: plain.bold(),
             warn: plain.fg(Color::Yellow).bold(),
-            selected: plain.bg(SELECTED).bold(),
+            // As it is read on light and on dark terminals.
+            selected: plain.reversed(),
         }
     }
 
@@ -131,16 +130,18 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
     let past: Vec<Past> = key.map_or_else(Vec::new, |key| board.history(key).collect());
     let last = past.last().copied().unwrap_or_default();
     let charts: [Chart; 3] = [
-        ("IOPS", count(last.iops), |past| past.iops, theme.accent),
-        ("bandwidth", bandwidth(last.bytes_per_second), |past| past.bytes_per_second, theme.accent),
-        ("p99", time(Some(last.p99_us).filter(|us| *us > 0.0)), |past| past.p99_us, theme.second),
+        ("IOPS", |past| past.iops, count, theme.accent),
+        ("bandwidth", |past| past.bytes_per_second, bandwidth, theme.accent),
+        ("p99", |past| past.p99_us, |us| time(Some(us).filter(|us| *us > 0.0)), theme.second),
     ];
-    for (area, (name, now, of, style)) in areas.into_iter().zip(charts) {
+    for (area, (name, of, show, style)) in areas.into_iter().zip(charts) {
         let title = Line::from(vec![
             Span::raw(format!(" {name} ")),
-            Span::styled(format!("{now} "), theme.bold),
+            Span::styled(format!("{} ", show(of(&last))), theme.bold),
         ]);
-        let block = theme.block(title);
+        let most = past.iter().rev().take(area.width.into()).map(of).fold(0.0, f64::max);
+        let scale = Line::styled(format!(" full bar {} ", show(most)), theme.dim).right_aligned();
+        let block = theme.block(title).title_bottom(scale);
         let inner = block.inner(area);
         frame.render_widget(block, area);
         let shown = past.len().saturating_sub(inner.width.into());
@@ -176,16 +177,20 @@ fn draw_rows(
         return frame.render_widget(text, area);
     }
     let is_wide = area.width >= WIDE;
+    let inside = area.width.saturating_sub(2); // a border
+    let columns = Column::fitting(if is_wide { inside - BARS - 1 } else { inside });
     let mut widths = vec![Constraint::Fill(1)];
-    widths.extend([6, 9, 6, 6, 6, 6, 6].map(Constraint::Length));
-    let mut head: Vec<Line<'_>> = Column::ALL.iter().map(|column| heading(*column, app)).collect();
+    widths.extend(columns.iter().map(|column| Constraint::Length(column.width())));
+    let shown = std::iter::once(&Column::Name).chain(&columns);
+    let mut head: Vec<Line<'_>> = shown.map(|column| heading(*column, app)).collect();
     if is_wide {
         widths.push(Constraint::Length(BARS));
         head.push(Line::from("IOPS of late").right_aligned());
     }
     let lines = rows.iter().map(|row| {
         let mut cells = vec![Line::from(name(row))];
-        cells.extend(figures(row.rates).map(|text| Line::from(text).right_aligned()));
+        let figures = columns.iter().map(|column| column.show(row.rates));
+        cells.extend(figures.map(|text| Line::from(text).right_aligned()));
         if is_wide {
             let past = board.history(&row.key).map(|past| past.iops);
             cells.push(Line::styled(bars(past, BARS.into()), theme.accent).right_aligned());
@@ -239,19 +244,6 @@ fn short(nqn: &str) -> String {
     nqn.rsplit_once(':').map_or(nqn, |(_, end)| end).to_owned()
 }
 
-/// What a row says, in the order of columns.
-pub(super) fn figures(rates: &Rates) -> [String; 7] {
-    [
-        count(rates.iops),
-        bandwidth(rates.bytes_per_second),
-        time(rates.p50_us),
-        time(rates.p99_us),
-        time(rates.p999_us),
-        count(rates.in_flight as f64),
-        per_caravan(rates.requests_per_caravan),
-    ]
-}
-
 /// A row by itself: all that is known of it.
 fn draw_open(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>, board: &Board, theme: &Theme) {
     let title = Line::from(Span::styled(format!(" {} ", name(row).trim()), theme.accent.bold()));
@@ -282,12 +274,13 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
             Span::styled(format!("{:>8} IOPS  {:>10}", count(iops), bandwidth(bytes)), theme.bold),
         ])
     };
-    let [_, _, p50, p99, p999, in_flight, per_caravan] = figures(rates);
+    let columns = [Column::P50, Column::P99, Column::P999, Column::InFlight, Column::PerCaravan];
+    let [p50, p99, p999, in_flight, per_caravan] = columns.map(|column| column.show(rates));
     vec![
         line("reads", rates.read_iops, rates.read_bytes_per_second),
         line("writes", rates.write_iops, rates.written_bytes_per_second),
         line("all", rates.iops, rates.bytes_per_second),
-        Line::from(format!("latency  p50 {p50}  p99 {p99}  p999 {p999}")),
+        Line::from(format!("latency  p50 {p50}  p99 {p99}  p99.9 {p999}")),
         Line::from(format!(
             "{in_flight} in flight, {per_caravan} requests for each caravan, {} errors/s",
             count(rates.errors_per_second)
@@ -341,7 +334,8 @@ fn host_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     let lanes = row.process.lanes.iter();
     let own = lanes.filter(|lane| (&lane.nqn, &lane.host_nqn) == (&one.nqn, &one.host_nqn));
     lines.extend(own.map(|lane| {
-        let [iops, bytes, _, p99, ..] = figures(&lane.rates);
+        let columns = [Column::Iops, Column::Bandwidth, Column::P99];
+        let [iops, bytes, p99] = columns.map(|column| column.show(&lane.rates));
         Line::from(format!(
             "  lane {}.{}  {:>8} IOPS  {bytes:>10}  p99 {p99:>7}  {}",
             lane.cntlid, lane.qid, iops, lane.peer
