@@ -89,6 +89,20 @@ test_command_first_steps_that_go_wrong() {
     refuses 2 'serial' "${serve[@]}" --namespace mem:8MiB --serial ''
     refuses 2 '1073741824' "${serve[@]}" --namespace mem:1GB
     refuses 1 '1152921504606846464 at most' "${serve[@]}" --namespace null:1048576T
+    refuses 2 'write a number from 0 to 65535' "$ROADTRAIN" serve -a 127.0.0.1 -s x -n nqn.x:y --namespace mem:8MiB
+    refuses 2 'did you mean lba?' "${serve[@]}" --namespace mem:8MiB,lab=512
+    refuses 2 'buffers 1 KiB: write 4 MiB to 64 TiB' "${serve[@]}" --namespace mem:8MiB --buffers 1k
+    refuses 2 'there is no month 13' "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n nqn.2026-13.test:a --namespace mem:8MiB
+    refuses 1 'no address of this machine' "$ROADTRAIN" serve -a 198.51.100.213 -n nqn.x:y --namespace mem:8MiB
+    refuses 2 'roadtrain attach does that' "$ROADTRAIN" connect -a 127.0.0.1
+    serve --namespace mem:8MiB
+    refuses 1 "process $target (roadtrain) listens there" "$ROADTRAIN" serve -a "127.0.0.1:$port" -n nqn.x:y --namespace mem:8MiB
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n nqn.x:y --namespace mem:8MiB 2>again.log || rc=$?
+    [ "$rc" = 1 ] && grep -q 'that is the target .*: --takeover goes on in its place' again.log || fail "$rc: $(cat again.log)"
+    "$ROADTRAIN" identify -a "127.0.0.1:$port" -n "$nqn" -w 127.0.0.3 -f lo >/dev/null
+    refuses 3 'from 198.51.100.213' "$ROADTRAIN" identify -a "127.0.0.1:$port" -n "$nqn" -w 198.51.100.213
+    "$ROADTRAIN" hostnqn | grep -q '^nqn\.' && "$ROADTRAIN" hostnqn --json >host.json
+    holds host.json '.host_nqn | startswith("nqn.")'
     # Not a key: nothing is said about its mode.
     printf 'no key\n' >plain
     chmod 644 plain

@@ -4,6 +4,7 @@ use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
 
 /// One address or name, or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,5 +67,22 @@ impl<'de> Visitor<'de> for AddressesVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Addresses, A::Error> {
         Vec::deserialize(SeqAccessDeserializer::new(list)).map(Addresses)
+    }
+}
+/// Longest path of a Unix socket.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Checks that a socket can have that path, with so many more bytes.
+///
+/// # Errors
+/// Its length, and what it may be.
+pub(crate) fn check_socket_path(path: &Path, more: usize) -> Result<(), String> {
+    let (bytes, most) = (path.as_os_str().len(), SOCKET_PATH_BYTES_MAX - more);
+    match bytes <= most {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: the path of this socket has {bytes} bytes, and {most} at most are possible: use a shorter one",
+            path.display()
+        )),
     }
 }

@@ -22,7 +22,8 @@ use crate::keys::authentication::{self, AuthenticationSpec};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::tls::TlsSpec;
-use crate::units::{CoreList, seconds_field};
+use crate::units::{CoreList, seconds_field, show_bytes};
+use crate::usage::readable;
 use roadtrain_target_engine::{ConnectionLimits, ServerConfig, Subsystem, TlsUse};
 use roadtrain_target_proto::rate::Rates;
 use roadtrain_target_proto::{Authentication, Limits, TargetConfig};
@@ -230,7 +231,8 @@ impl ServeConfig {
     }
 
     fn parse_for(text: &str, args: &RpcServeArgs) -> Result<ServeConfig, String> {
-        let mut config: ServeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        let config = toml::from_str(text).map_err(|e| readable(&e.to_string()));
+        let mut config: ServeConfig = config?;
         config.manage_as(args);
         config.check(false)?;
         Ok(config)
@@ -313,7 +315,7 @@ impl ServeConfig {
         config.manage_as(&args.rpc);
         // Of a group everything is checked when its object has been read.
         if args.member.gateway_group.is_none() {
-            config.check(false)?;
+            config.check(false).map_err(|error| as_options(&error))?;
         }
         Ok(config)
     }
@@ -528,7 +530,14 @@ impl ServeConfig {
         let limits = &self.limits;
         let within = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
             Some(value) if value < least || value > most => {
-                Err(format!("{name} = {value} is not in {least} to {most}"))
+                Err(format!("{name} = {value}: write {least} to {most}"))
+            }
+            _ => Ok(()),
+        };
+        let size = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
+            Some(value) if value < least || value > most => {
+                let [value, least, most] = [value, least, most].map(show_bytes);
+                Err(format!("{name} = {value}: write {least} to {most}"))
             }
             _ => Ok(()),
         };
@@ -549,9 +558,9 @@ impl ServeConfig {
         }
         within("limits.queue_size", limits.queue_size.map(u64::from), 32, 4096)?;
         let in_capsule = limits.in_capsule_bytes.map(u64::from);
-        within("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;
-        within("limits.max_h2c_data", limits.max_h2c_data.map(u64::from), 4096, 1 << 30)?;
-        within("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
+        size("limits.in_capsule_bytes", in_capsule, 0, 1 << 20)?;
+        size("limits.max_h2c_data", limits.max_h2c_data.map(u64::from), 4096, 1 << 30)?;
+        size("limits.buffers", limits.buffers, 4 << 20, 1 << 46)?;
         self.batching.check().map_err(|e| format!("[batching]: {e}"))?;
         within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
         self.waiting.check()?;
@@ -569,6 +578,18 @@ impl ServeConfig {
             _ => Ok(()),
         }
     }
+}
+
+/// A key of the file is an option of the command line.
+fn as_options(error: &str) -> String {
+    let spelled = ["limits.", "waiting."].into_iter().find_map(|table| {
+        let (before, rest) = error.split_once(table)?;
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let (key, rest) = rest.split_at(end.unwrap_or(rest.len()));
+        let rest = rest.strip_prefix(" = ").map_or(rest.to_owned(), |value| format!(" {value}"));
+        Some(format!("{before}--{}{rest}", key.replace('_', "-")))
+    });
+    spelled.unwrap_or_else(|| error.to_owned())
 }
 
 /// Takes those out of `addresses` that ask for something of their own.

@@ -8,13 +8,14 @@ use crate::identity::{Identity, check_nqn};
 use crate::keys::{authentication, keyring};
 use crate::{mdns, tls};
 use roadtrain_host_engine::{
-    Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, TargetName,
+    Address, EtherAddress, HostConfig, HostError, HostKey, HostTls, LocalEnd, TargetName,
 };
 use roadtrain_proto::security::IdentityVersion;
 use roadtrain_reactor::ip_address;
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
 use roadtrain_wire::pdu::Digests;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::time::Duration;
 
 /// The first address that a name stands for.
@@ -22,17 +23,31 @@ use std::time::Duration;
 /// # Errors
 /// A name that stands for none.
 pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
-    let host = address.trim_start_matches('[').trim_end_matches(']');
-    let bad = |why| Failure::usage(format!("-a {why}"));
+    let (host, port) = split_port(address, port)?;
+    let bad = |why| Failure::usage(format!("address {why}"));
     if let Some(address) = ip_address::parse(host, port).map_err(bad)? {
         return Ok(address);
     }
-    let mut found = (host, port).to_socket_addrs().map_err(|e| {
-        Failure::usage(format!(
-            "-a {address}: {e}: write an address or a known name, the port with -s"
-        ))
+    let mut found = (host, port).to_socket_addrs().map_err(|error| {
+        let hint = name_hint(host);
+        Failure::usage(format!("address {address}: {error}: {hint}"))
     })?;
-    found.next().ok_or_else(|| Failure::usage(format!("-a {address}: stands for no address")))
+    found.next().ok_or_else(|| Failure::usage(format!("address {address}: stands for no address")))
+}
+
+/// What to write instead of a name that is not known.
+fn name_hint(host: &str) -> &'static str {
+    match is_interface(host) {
+        true => "that is an interface: -t ether listens and connects there without TCP",
+        false => {
+            "write an IP address, or a name that `getent ahosts` finds; an interface needs -t ether"
+        }
+    }
+}
+
+/// Whether this machine has an interface of that name.
+fn is_interface(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }
 
 /// The interfaces that a list names.
@@ -62,7 +77,7 @@ pub(crate) fn ether_address(portal: &Portal) -> Outcome<EtherAddress> {
 /// # Errors
 /// It names a port that is none.
 pub(crate) fn split_port(address: &str, port: u16) -> Outcome<(&str, u16)> {
-    let bad = || Failure::usage(format!("-a {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
+    let bad = || Failure::usage(format!("address {address}: write ADDR, ADDR:PORT or [IPv6]:PORT"));
     let (host, named) = match address.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
@@ -204,7 +219,14 @@ pub(crate) fn config_at(
     let host = Identity::choose(connect.hostnqn.as_deref(), connect.hostid.as_deref())
         .map_err(Failure::usage)?;
     let address = address.into();
+    let local = LocalEnd { address: connect.host_traddr, interface: connect.host_iface.clone() };
+    if matches!(address, Address::Ether(_)) && local != LocalEnd::default() {
+        let text =
+            "--host-traddr and --host-iface are for TCP: -a names the interfaces of -t ether";
+        return Err(Failure::usage(text));
+    }
     Ok(HostConfig {
+        local,
         keys: authentication::of_host(&connect.keys)?,
         tls: tls(connect, &address, (&host.nqn, nqn))?,
         digests: Digests { header: connect.hdgst, data: connect.ddgst },
@@ -308,6 +330,10 @@ mod tests {
         assert_eq!(resolve("::1", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert_eq!(resolve("[::1]", 1).unwrap(), "[::1]:1".parse().unwrap());
         assert_eq!(resolve("::ffff:127.0.0.1", 1).unwrap(), "127.0.0.1:1".parse().unwrap());
+        assert_eq!(resolve("127.0.0.1:7", 1).unwrap(), "127.0.0.1:7".parse().unwrap());
+        assert_eq!(resolve("[::1]:7", 1).unwrap(), "[::1]:7".parse().unwrap());
+        assert!(resolve("127.0.0.1:x", 1).unwrap_err().message.contains("ADDR:PORT"));
+        assert!(resolve("lo", 1).unwrap_err().message.contains("-t ether"));
         assert!(resolve("fe80::1", 1).unwrap_err().message.contains("interface"));
         assert!(resolve("", 1).is_err());
         assert!(resolve("300.0.0.1.", 1).is_err());

@@ -68,6 +68,7 @@ mod terminal;
 mod tls;
 mod top;
 pub mod units;
+mod usage;
 
 pub use failure::{Failure, Kind, Outcome};
 
@@ -92,7 +93,8 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(Failure::usage("").status());
     }
-    let cli = Cli::parse_from(arguments);
+    let cli = Cli::try_parse_from(arguments);
+    let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
     // Connections take descriptors; what cannot be raised may do all the same.
     let _ = roadtrain_system::platform::raise_open_files();
     let status = match run(&cli) {
@@ -128,6 +130,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Rpc(args) => rpc::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Doctor(args) => doctor::run(args, global),
+        Command::Hostnqn(_) => query::hostnqn(global),
         Command::Keys(args) => keys::run(args, global),
         Command::Completions(args) => generate::completions(args),
         Command::Man(args) => generate::man(args),

@@ -6,6 +6,7 @@ use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
+use crate::usage::meant;
 use roadtrain_host_engine::Class;
 use roadtrain_store::{StoreKind, StoreSpec};
 use roadtrain_target_engine::{Export, KeptPlace};
@@ -105,6 +106,34 @@ pub struct NamespaceSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub standby: bool,
 }
+
+/// Options of a namespace on the command line.
+const OPTIONS: [&str; 24] = [
+    "size",
+    "lba",
+    "nsid",
+    "uuid",
+    "nguid",
+    "reservations",
+    "uncorrectable",
+    "ro",
+    "rw",
+    "standby",
+    "class",
+    "iops",
+    "read-iops",
+    "write-iops",
+    "bandwidth",
+    "read-bandwidth",
+    "write-bandwidth",
+    "burst",
+    "service-us",
+    "parallel",
+    "conf",
+    "id",
+    "keyring",
+    "create",
+];
 
 /// In place of a file for something that is kept: it is not.
 const NOWHERE: &str = "none";
@@ -344,10 +373,18 @@ impl NamespaceSpec {
             ("rw", None) => self.read_only = false,
             ("standby", None) => self.standby = true,
             _ => {
-                return Err(format!(
-                    "unknown option '{option}': use size=SIZE, lba=512|4096, nsid=N, uuid=UUID, nguid=NGUID, reservations=FILE|none, uncorrectable=FILE|none, ro, standby, \
-                     class=latency|normal|bulk, [read-|write-]iops=N, [read-|write-]bandwidth=SIZE or burst=TIME, for ssd service-us=N and parallel=N, for rbd conf=FILE, id=NAME, keyring=FILE and create=SIZE (a path with a comma needs a configuration file)"
-                ));
+                let all = "`roadtrain serve --help` has all; a path with a comma needs a configuration file";
+                return Err(match meant(key, OPTIONS) {
+                    Some(known) if known == key => {
+                        let form =
+                            if value.is_some() { key.to_owned() } else { format!("{key}=VALUE") };
+                        format!("'{option}': write {form}")
+                    }
+                    Some(known) => {
+                        format!("unknown option '{option}': did you mean {known}? ({all})")
+                    }
+                    None => format!("unknown option '{option}': {all}"),
+                });
             }
         }
         Ok(())
@@ -474,7 +511,9 @@ mod tests {
             ("mem:0", "no namespace"),
             ("mem:1000", "multiple"),
             ("mem:1GiB,lba=1024", "512 or 4096"),
-            ("mem:1GiB,size", "unknown option"),
+            ("mem:1GiB,size", "write size=VALUE"),
+            ("mem:1GiB,sze=1", "did you mean size?"),
+            ("mem:1GiB,zzz", "unknown option 'zzz': `roadtrain serve --help`"),
             ("disk:1GiB", "unknown kind"),
             ("file:", "empty path"),
             ("file:a,b", "comma"),

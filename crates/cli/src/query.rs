@@ -4,6 +4,7 @@ use crate::args::{
     ConnectArgs, DiscoverArgs, GlobalArgs, IdentifyArgs, ListArgs, Portal, Transport,
 };
 use crate::failure::{Failure, Outcome};
+use crate::identity::{Identity, show_uuid};
 use crate::inventory::{
     Discovery, Identified, Listed, ListedHere, Record, ServedHere, here_table, list_table,
     served_table,
@@ -29,6 +30,15 @@ pub(crate) fn discover(args: &DiscoverArgs, global: &GlobalArgs) -> Outcome {
     };
     let found = discovery(&portal, &args.connect)?;
     if global.json { output::json(&found) } else { output::line(&found.table()) }
+}
+
+/// `roadtrain hostnqn`
+pub(crate) fn hostnqn(global: &GlobalArgs) -> Outcome {
+    let Identity { nqn, id } = Identity::choose(None, None).map_err(Failure::usage)?;
+    match global.json {
+        true => output::json(&json!({"host_nqn": nqn, "host_id": show_uuid(&id)})),
+        false => output::line(&nqn),
+    }
 }
 
 /// Discovery services on the local network, as a table.

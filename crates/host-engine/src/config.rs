@@ -14,6 +14,7 @@ use roadtrain_reactor::waits::Waiting;
 use roadtrain_system::platform::Placement;
 use roadtrain_tls::BLOCKS_MAX;
 use roadtrain_wire::pdu::Digests;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A connection to a subsystem.
@@ -27,6 +28,8 @@ pub struct HostConfig {
     /// Discovery controllers that know the paths, and how they are connected to: with these, the addresses above are
     /// replaced by what is found.
     pub discovery: Option<Box<HostConfig>>,
+    /// Where connections over TCP begin.
+    pub local: LocalEnd,
     /// Which path a request takes, where there are several.
     pub path_policy: PathPolicy,
     /// Subsystem to connect to.
@@ -80,6 +83,15 @@ pub struct HostConfig {
     pub timeout: Duration,
     /// Connections over TCP are secured by TLS like this; a target that does not do so is refused.
     pub tls: Option<HostTls>,
+}
+
+/// Where this host's connections over TCP begin; what is not given is the kernel's choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalEnd {
+    /// An address of this machine.
+    pub address: Option<IpAddr>,
+    /// The interface that packets leave and arrive by.
+    pub interface: Option<String>,
 }
 
 /// How a host's connections are secured.
@@ -149,6 +161,7 @@ impl HostConfig {
             address: address.into(),
             more_addresses: Vec::new(),
             discovery: None,
+            local: LocalEnd::default(),
             path_policy: PathPolicy::default(),
             subsystem_nqn: subsystem_nqn.to_owned(),
             host_nqn: host_nqn.to_owned(),

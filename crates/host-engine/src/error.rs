@@ -105,7 +105,7 @@ fn unreachable_hint(address: &Address, error: &LinkError) -> &'static str {
              subsystem NQN?"
         }
         (_, LinkError::Tls(_)) => "",
-        (_, LinkError::Name(_)) => " (is it spelled right, and does `getent ahosts` find it?)",
+        (_, LinkError::Name(_)) => " (does `getent ahosts` find it? An interface needs -t ether)",
         (Address::Tcp(_) | Address::Name(_), _) => {
             " (is the target running, and is this its port?)"
         }

@@ -59,7 +59,7 @@ pub use api::{
     Allocation, AllocationQuery, Class, Completion, Front, Interest, LaneId, Op, Request,
     RingCommand, Turn,
 };
-pub use config::{HostConfig, HostKey, HostTls, RECONNECT_DELAY_MAX};
+pub use config::{HostConfig, HostKey, HostTls, LocalEnd, RECONNECT_DELAY_MAX};
 pub use controller::{Controller, ReactorInfo};
 pub use counters::{ExpressReading, LaneReading, LinkReport, LinkState, PathReading, PathReport};
 pub use discovery::discover;

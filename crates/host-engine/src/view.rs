@@ -300,7 +300,7 @@ impl ControllerView {
         let requests = match self.abandoned() {
             0 => None,
             count => Some(format!(
-                "{count} requests that the target did not answer have failed: what they wrote may be lost"
+                "{count} requests that the target did not answer have failed: writes among them may be lost"
             )),
         };
         let open = self.open_writes();

@@ -11,6 +11,7 @@
 //! | `load` | how busy cores are |
 //! | `numa` | the system calls: which cores this thread runs on, and its memory's nodes |
 //! | `route` | which interface a connection uses |
+//! | `sockets` | which process listens at an address |
 //!
 //! On a machine with one node all of this does nothing but pin threads to the cores that were named.
 
@@ -22,6 +23,7 @@ mod load;
 pub mod numa;
 mod placement;
 mod route;
+mod sockets;
 mod topology;
 
 pub use caches::outgrows_caches;
@@ -32,6 +34,7 @@ pub use load::CoreLoads;
 pub use placement::{Affinity, Placement, Threads, affinities, home, memory_nodes};
 use route::interface_names;
 pub use route::{Route, packets_core, packets_napi_id};
+pub use sockets::{Listening, listening_at};
 pub use topology::{Interface, Node, Topology};
 
 use std::net::SocketAddr;

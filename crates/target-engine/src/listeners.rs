@@ -1,5 +1,6 @@
 //! Sockets that take connections over TCP.
 
+use roadtrain_system::platform::{Listening, listening_at};
 use roadtrain_target_proto::{ConfigError, Listener, Place, TlsUse};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -12,6 +13,10 @@ const BACKLOG: i32 = 4096;
 /// Longest wait for an address that is still in use, and the pause between two tries.
 const BIND_WAIT: Duration = Duration::from_secs(2);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
+/// The same for one that a living process has, which may just have been told to end.
+const LIVING_WAIT: Duration = Duration::from_millis(200);
+/// Ports below are for processes with a right of their own.
+const PORT_MIN: u16 = 1024;
 
 /// Where connections come, and what is asked of them.
 pub(super) struct ListenSocket {
@@ -84,7 +89,7 @@ pub(super) fn open(
             .and_then(|new| new.socket.local_addr().map(|address| (new, address)))
             .map_err(|error| {
                 let place = Place::Listener(listener.address);
-                ConfigError::Listen { place, problem: error.to_string() }
+                ConfigError::Listen { place, problem: problem(listener.address, &error) }
             })?;
         opened.sockets.push(socket);
         opened.listeners.push(Listener { address, ..*listener });
@@ -93,15 +98,60 @@ pub(super) fn open(
 }
 
 /// Binds; an address still in use is tried again for a moment, because the ring of a target that was killed
-/// keeps its listener open a little longer than the process lives.
+/// keeps its listener open a little longer than the process lives. Waiting for one that lives on is in vain.
 fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
-    let until = Instant::now() + BIND_WAIT;
+    let begun = Instant::now();
     loop {
-        match socket.bind(&address.into()) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                thread::sleep(BIND_PAUSE);
-            }
+        let error = match socket.bind(&address.into()) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
             result => return result,
+        };
+        let lives = || listening_at(address).is_some_and(|there| !there.is_ending);
+        let waited = begun.elapsed();
+        if waited >= BIND_WAIT || (waited >= LIVING_WAIT && lives()) {
+            return Err(error);
         }
+        thread::sleep(BIND_PAUSE);
+    }
+}
+
+/// What is wrong with an address, and what to do.
+fn problem(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let there = listening_at(address);
+            let who = there.map(|Listening { pid, name, .. }| format!("process {pid} ({name})"));
+            let who = who.unwrap_or_else(|| "another process".into());
+            format!("{who} listens there: end it, or choose another port or address")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "it is no address of this machine (`ip address` shows those that are)".into()
+        }
+        io::ErrorKind::PermissionDenied if address.port() < PORT_MIN => {
+            format!("a port below {PORT_MIN} needs CAP_NET_BIND_SERVICE: choose another one")
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_had_says_why() {
+        let failed = |address: SocketAddr| {
+            let error = ListenSocket::open(address, TlsUse::Off).err().unwrap();
+            problem(address, &error)
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let begun = Instant::now();
+        let in_use = failed(address);
+        assert!(in_use.starts_with(&format!("process {} (", std::process::id())), "{in_use}");
+        assert!(begun.elapsed() < BIND_WAIT, "nobody ends");
+        assert!(failed("192.0.2.1:4420".parse().unwrap()).contains("no address of this machine"));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert!(problem("127.0.0.1:80".parse().unwrap(), &denied).contains("CAP_NET_BIND_SERVICE"));
     }
 }

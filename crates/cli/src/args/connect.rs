@@ -4,6 +4,7 @@ use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
 use clap::{Args, ValueEnum};
 use roadtrain_host_engine::PathPolicy;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// NVMe-oF transports.
@@ -55,6 +56,12 @@ pub struct ConnectArgs {
     /// This host's identifier, a UUID [default: the one in the host NQN].
     #[arg(short = 'I', long, value_name = "UUID", alias = "host-id")]
     pub hostid: Option<String>,
+    /// Address of this machine from which connections over TCP begin [default: the kernel's choice].
+    #[arg(short = 'w', long, value_name = "ADDRESS")]
+    pub host_traddr: Option<IpAddr>,
+    /// Interface by which connections over TCP leave [default: the kernel's choice].
+    #[arg(short = 'f', long, value_name = "INTERFACE")]
+    pub host_iface: Option<String>,
     /// What to prove that with.
     #[command(flatten)]
     pub keys: KeyArgs,

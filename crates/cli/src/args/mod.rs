@@ -24,6 +24,7 @@ mod doctor;
 mod ether;
 mod gateway;
 mod generate;
+mod hostnqn;
 mod keys;
 mod known;
 mod life;
@@ -60,6 +61,7 @@ pub use gateway::{
     GroupArgs, MemberArgs,
 };
 pub use generate::{CompletionsArgs, ManArgs};
+pub use hostnqn::HostnqnArgs;
 pub use keys::{
     DhchapHash, DhchapKeyArgs, KeysArgs, KeysCommand, ShowKeyArgs, TlsHash, TlsKeyArgs,
 };
@@ -182,6 +184,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Look at this machine and say what to do, with nothing changed.
     Doctor(DoctorArgs),
+    /// Show the NQN by which targets know this host.
+    Hostnqn(HostnqnArgs),
     /// Make keys for TLS and authentication, check them, and show what is derived of them.
     Keys(KeysArgs),
     /// Print or write shell completions.

@@ -1,5 +1,6 @@
 //! The one place where a front-end is chosen: its options, and how it starts.
 
+use crate::addresses::check_socket_path;
 use crate::args::{AttachArgs, FrontArgs};
 use crate::failure::{Failure, Outcome};
 use crate::keys::file;
@@ -33,7 +34,11 @@ pub(super) fn choose(args: &AttachArgs) -> Outcome<FrontSpec> {
         let why = "a Unix socket has none: its directory says who may connect";
         return Err(Failure::usage(format!("TLS of nbd: {why}; use nbd:tcp:HOST:PORT")));
     }
-    Ok(spec.absolute()?)
+    let spec = spec.absolute()?;
+    if let FrontSpec::Nbd(NbdAddress::Unix(path)) | FrontSpec::VhostUser(path) = &spec {
+        check_socket_path(path, 0).map_err(|e| Failure::usage(format!("--as: {e}")))?;
+    }
+    Ok(spec)
 }
 
 /// Each option and the front-ends that have it.
@@ -192,11 +197,15 @@ mod tests {
             ("--as ublk:0 --recover", true),
             ("--as nbd:unix:/a --recover", false),
             ("--as vhost-user:/v --loop", false),
+            ("--as nbd:tcp:10809:10809", false),
         ] {
             let chosen = choice(options);
             assert_eq!(chosen.is_ok(), good, "{options}: {chosen:?}");
         }
         let error = choice("--as ublk --loop").unwrap_err().message;
         assert_eq!(error, "--loop: ublk has none, only fuse");
+        let long = format!("--as nbd:unix:/{}", "p".repeat(110));
+        let error = choice(&long).unwrap_err().message;
+        assert!(error.contains("has 111 bytes, and 107 at most"), "{error}");
     }
 }

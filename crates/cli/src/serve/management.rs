@@ -2,6 +2,7 @@
 
 use super::AfterTakeover;
 use super::served::Served;
+use crate::addresses::check_socket_path;
 use crate::args::LvStoreArg;
 use crate::config::ServeConfig;
 use crate::failure::{Failure, Outcome};
@@ -15,6 +16,7 @@ use roadtrain_target_engine::{
     ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
 };
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use tracing::{info, warn};
 
 /// Time for the answer to whoever stops the process.
 const ANSWER: Duration = Duration::from_millis(100);
+/// Bytes of `.new`: a socket gets its name when it is ready.
+const RPC_SUFFIX_BYTES: usize = 4;
 
 /// Who answers, until it is dropped.
 #[derive(Default)]
@@ -204,8 +208,15 @@ pub(super) fn start(
 }
 
 fn at_socket(path: &Path, manager: &Arc<Manager>) -> Outcome<UnixServer> {
+    check_socket_path(path, RPC_SUFFIX_BYTES).map_err(Failure::usage)?;
     let server = UnixServer::start(path, manager.clone());
-    let server = server.map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
+    let server = server.map_err(|error| match (error.kind(), path.parent()) {
+        (ErrorKind::NotFound, Some(folder)) => {
+            let (path, folder) = (path.display(), folder.display());
+            Failure::failed(format!("{path}: the directory {folder} does not exist: make it first"))
+        }
+        _ => Failure::failed(format!("{}: {error}", path.display())),
+    })?;
     info!("JSON-RPC at {}", path.display());
     Ok(server)
 }

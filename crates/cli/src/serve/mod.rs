@@ -27,9 +27,10 @@ use observed::Observed;
 use roadtrain_manage::http;
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::Files;
-use roadtrain_target_engine::{ConfigError, Server, ServerConfig, ServerError};
+use roadtrain_target_engine::{ConfigError, Place, Server, ServerConfig, ServerError};
 use served::{Served, interfaces, listeners};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -268,9 +269,27 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
     Ok(Until::Stopped)
 }
 
+/// The target of this user that listens there, which can be taken over from.
+fn takeover_hint(address: SocketAddr) -> String {
+    let entries = Targets::of_user().entries().unwrap_or_default();
+    let is_there = |listener: &String| {
+        listener.parse().is_ok_and(|at: SocketAddr| {
+            let is_any = at.ip().is_unspecified() || address.ip().is_unspecified();
+            at.port() == address.port() && (is_any || at.ip() == address.ip())
+        })
+    };
+    let there = entries.into_iter().find(|entry| entry.listeners.iter().any(is_there));
+    there.map_or_else(String::new, |entry| {
+        format!("; that is the target {}: --takeover goes on in its place", entry.id)
+    })
+}
+
 impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Failure {
         match error {
+            ServerError::Config(ConfigError::Listen {
+                place: Place::Listener(address), ..
+            }) => Failure::failed(format!("{error}{}", takeover_hint(address))),
             ServerError::Config(ConfigError::Store { .. } | ConfigError::Listen { .. }) => {
                 Failure::failed(error)
             }

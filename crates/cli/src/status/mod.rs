@@ -160,10 +160,11 @@ fn judge(shown: &[Shown]) -> Outcome {
     if !bad.is_empty() {
         return Err(Failure::failed(bad.join(", ")));
     }
-    match all(&[State::Reconnecting, State::Failing]) {
-        Some(bad) => Err(Failure::connect(format!("{bad}: is the target running?"))),
-        None => Ok(()),
-    }
+    let Some(bad) = all(&[State::Reconnecting, State::Failing]) else { return Ok(()) };
+    let reasons: Vec<&str> = reports.iter().filter_map(|report| report.error.as_deref()).collect();
+    let reasons = reasons.join(", ");
+    let why = if reasons.is_empty() { "is the target running?" } else { &reasons };
+    Err(Failure::connect(format!("{bad}: {why}")))
 }
 
 #[cfg(test)]

@@ -88,7 +88,12 @@ impl FromStr for NbdAddress {
             };
         }
         let rest = rest.strip_prefix("tcp:").ok_or_else(|| error("neither unix nor tcp"))?;
-        let (host, port) = split_host_port(rest).ok_or_else(|| error("no such host or port"))?;
+        let wanted =
+            "write HOST:PORT, such as nbd:tcp:127.0.0.1:10809 (an IPv6 address in brackets)";
+        let (host, port) = split_host_port(rest).ok_or_else(|| error(wanted))?;
+        if host.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(error(wanted));
+        }
         Ok(NbdAddress::Tcp { host: host.to_owned(), port })
     }
 }

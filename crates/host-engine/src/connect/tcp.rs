@@ -4,7 +4,7 @@ use super::near::connect_near;
 use super::secure::secure;
 use super::waiting;
 use crate::command_queue::CommandQueue;
-use crate::config::{HostConfig, OfferedPsk};
+use crate::config::{HostConfig, LocalEnd, OfferedPsk};
 use crate::ether::Ports;
 use crate::link::{Link, LinkError, TcpLink};
 use crate::stopping::poll;
@@ -19,7 +19,7 @@ use roadtrain_system::clock;
 use roadtrain_system::platform::{numa, packets_core};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 use tracing::debug;
@@ -46,12 +46,13 @@ pub(super) fn connect(
     // Until the target has accepted it: it, too, looks where its packets come in.
     let _here = core.and_then(numa::stay_on);
     let (first, other) = origin.identities();
-    let (stream, origin) = match (open(&first, core, &mut limit), other) {
+    let local = &config.local;
+    let (stream, origin) = match (open(&first, (core, local), &mut limit), other) {
         (Err(error), Some(other)) if error.may_know_another_identity() => {
             let (address, identity) = (other.address, other.psk.as_ref().map(|o| &o.psk.identity));
             debug!(%address, %error, identity, "TLS: another identity is offered");
             limit = TimeLimit::new(limit.left(clock::now()).max(CONNECT_TIME_MIN));
-            (open(&other, core, &mut limit)?, other)
+            (open(&other, (core, local), &mut limit)?, other)
         }
         (stream, _) => (stream?, first),
     };
@@ -88,9 +89,13 @@ impl Origin {
 }
 
 /// A connected socket, secured if there is a PSK.
-fn open(origin: &Origin, core: Option<usize>, limit: &mut TimeLimit) -> Result<Stream, LinkError> {
+fn open(
+    origin: &Origin,
+    (core, local): (Option<usize>, &LocalEnd),
+    limit: &mut TimeLimit,
+) -> Result<Stream, LinkError> {
     let socket = connect_near(core, || {
-        let socket = waiting(limit, |left| connected(origin.address, left))?;
+        let socket = waiting(limit, |left| connected((local, origin.address), left))?;
         let packets_core = packets_core(&socket);
         Ok((socket, packets_core))
     })?;
@@ -116,11 +121,35 @@ fn watch_peer(stream: &Stream, io_timeout: Option<Duration>) -> io::Result<()> {
 }
 
 /// A socket that is connected.
-fn connected(address: SocketAddr, timeout: Duration) -> io::Result<Socket> {
+fn connected((local, address): (&LocalEnd, SocketAddr), timeout: Duration) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     tuning::tune_socket(&socket)?;
+    bind(&socket, local, address)?;
     wait_connected(&socket, address, timeout)?;
     Ok(socket)
+}
+
+/// Has the connection begin where it is to begin.
+fn bind(socket: &Socket, local: &LocalEnd, peer: SocketAddr) -> io::Result<()> {
+    let failed =
+        |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+    if let Some(interface) = &local.interface {
+        let bound = socket.bind_device(Some(interface.as_bytes()));
+        bound.map_err(failed(format!("from interface {interface}")))?;
+    }
+    let Some(ip) = local.address else { return Ok(()) };
+    let from = match (ip, peer) {
+        (IpAddr::V4(ip), SocketAddr::V4(_)) => SocketAddr::new(ip.into(), 0),
+        (IpAddr::V6(ip), SocketAddr::V6(peer)) => {
+            let scope = if ip.is_unicast_link_local() { peer.scope_id() } else { 0 };
+            SocketAddrV6::new(ip, 0, 0, scope).into()
+        }
+        _ => {
+            let what = format!("from {ip}: it is of another family than {}", peer.ip());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+    };
+    socket.bind(&from.into()).map_err(failed(format!("from {ip}")))
 }
 
 /// Leaves the socket blocking.
@@ -138,4 +167,35 @@ fn wait_connected(socket: &Socket, address: SocketAddr, timeout: Duration) -> io
         done => done?,
     }
     socket.set_nonblocking(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+
+    #[test]
+    fn a_connection_begins_where_it_is_to_begin() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let from = |ip: IpAddr, interface: Option<&str>| {
+            let local = LocalEnd { address: Some(ip), interface: interface.map(str::to_owned) };
+            connected((&local, address), Duration::from_secs(10))
+        };
+        let local: IpAddr = Ipv4Addr::new(127, 0, 0, 2).into();
+        for interface in [None, Some("lo")] {
+            let socket = from(local, interface).unwrap();
+            let (_accepted, peer) = listener.accept().unwrap();
+            assert_eq!(peer, socket.local_addr().unwrap().as_socket().unwrap());
+            assert_eq!(peer.ip(), local);
+        }
+        for (ip, interface, why) in [
+            (Ipv4Addr::new(192, 0, 2, 1).into(), None, "from 192.0.2.1: "),
+            (local, Some("roadtrain-none"), "from interface roadtrain-none: "),
+            (Ipv6Addr::LOCALHOST.into(), None, "from ::1: it is of another family than 127.0.0.1"),
+        ] {
+            let error = from(ip, interface).unwrap_err().to_string();
+            assert!(error.starts_with(why), "{error}");
+        }
+    }
 }

@@ -1,0 +1,184 @@
+//! Errors of the command line and of the configuration file, in words that say what to write.
+
+use crate::args::Cli;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory};
+use std::any::TypeId;
+use std::error::Error;
+use std::net::{AddrParseError, IpAddr};
+use std::num::ParseIntError;
+
+/// A word may have one wrong letter, or two in the wrong order, and one more for so many letters.
+const CHARACTERS_PER_EDIT: usize = 5;
+const SOCKET_ADDRESS: &str =
+    "write ADDRESS:PORT, such as 127.0.0.1:9100 (an IPv6 address in brackets)";
+/// Words of nvme-cli for what has another name here.
+const COMMANDS: [(&str, &str); 6] = [
+    ("connect", "attach"),
+    ("connect-all", "attach --discover"),
+    ("disconnect", "detach"),
+    ("disconnect-all", "detach --all"),
+    ("list-subsys", "list"),
+    ("id-ctrl", "identify"),
+];
+
+/// The one of `known` that is most like `word`, if one is.
+pub(crate) fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let edits = |one: &&str| strsim::damerau_levenshtein(word, one);
+    let best = known.into_iter().min_by_key(edits)?;
+    let most = (word.chars().count() / CHARACTERS_PER_EDIT).max(1);
+    (edits(&best) <= most).then_some(best)
+}
+
+/// The same error; where it only says what failed, it says what to write.
+pub(crate) fn explained(error: clap::Error) -> clap::Error {
+    let text = match error.kind() {
+        ErrorKind::ValueValidation => bad_value(&error),
+        ErrorKind::InvalidSubcommand => other_command(&error),
+        _ => None,
+    };
+    match text {
+        Some(text) => {
+            let text = format!("{text}\n\nFor more information, try '--help'.\n");
+            clap::Error::raw(error.kind(), text)
+        }
+        None => error,
+    }
+}
+
+fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn other_command(error: &clap::Error) -> Option<String> {
+    let asked = context(error, ContextKind::InvalidSubcommand)?;
+    let (_, here) = COMMANDS.into_iter().find(|(word, _)| *word == asked)?;
+    Some(format!("there is no command {asked} here: roadtrain {here} does that"))
+}
+
+fn bad_value(error: &clap::Error) -> Option<String> {
+    let source = error.source()?;
+    let (value, option) =
+        (context(error, ContextKind::InvalidValue)?, context(error, ContextKind::InvalidArg)?);
+    let hint = if source.is::<ParseIntError>() {
+        number_hint(option)
+    } else if source.is::<AddrParseError>() {
+        address_hint(option)
+    } else {
+        return None;
+    };
+    Some(format!("invalid value '{value}' for '{option}': {hint}"))
+}
+
+/// What the option of that name takes.
+fn number_hint(option: &str) -> String {
+    let kinds = [
+        (TypeId::of::<u8>(), u64::from(u8::MAX)),
+        (TypeId::of::<u16>(), u16::MAX.into()),
+        (TypeId::of::<u32>(), u32::MAX.into()),
+    ];
+    let kind = kinds.into_iter().find(|(kind, _)| takes(option, *kind));
+    let range = |(_, most)| format!("write a number from 0 to {most}");
+    kind.map_or_else(|| "write a number".to_owned(), range)
+}
+
+fn address_hint(option: &str) -> String {
+    let is_ip = takes(option, TypeId::of::<IpAddr>());
+    if is_ip { "write an IP address".to_owned() } else { SOCKET_ADDRESS.to_owned() }
+}
+
+/// Whether the values of an option are of that type.
+fn takes(option: &str, kind: TypeId) -> bool {
+    let mut command = Cli::command();
+    command.build();
+    find(&command, option).is_some_and(|arg| arg.get_value_parser().type_id() == kind)
+}
+
+/// An option or parameter as errors show it, such as `--trsvcid <PORT>`.
+fn find<'a>(command: &'a Command, shown: &str) -> Option<&'a Arg> {
+    let own = command.get_arguments().find(|arg| arg.to_string() == shown);
+    own.or_else(|| command.get_subcommands().find_map(|sub| find(sub, shown)))
+}
+
+/// An error of the configuration file.
+pub(crate) fn readable(error: &str) -> String {
+    let lines = error.lines().map(|line| {
+        let unknown = line.strip_prefix("unknown field ").and_then(unknown_key);
+        unknown.unwrap_or_else(|| readable_line(line))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn readable_line(line: &str) -> String {
+    if line == "invalid socket address syntax" {
+        return SOCKET_ADDRESS.to_owned();
+    }
+    let kinds = [("u8", u64::from(u8::MAX)), ("u16", u16::MAX.into()), ("u32", u32::MAX.into())];
+    let kind = kinds.into_iter().find_map(|(kind, most)| {
+        let what = line.strip_suffix(kind)?.strip_suffix("expected ")?;
+        Some(format!("{what}expected a number from 0 to {most}"))
+    });
+    let plain = || line.strip_suffix("expected u64").map(|what| format!("{what}expected a number"));
+    kind.or_else(plain).unwrap_or_else(|| line.to_owned())
+}
+
+/// A key that is not known, with the one that was meant, from "`KEY`, expected one of `A`, `B`".
+fn unknown_key(text: &str) -> Option<String> {
+    let mut quoted = text.split('`').skip(1).step_by(2);
+    let key = quoted.next()?;
+    let meant = meant(key, quoted)?;
+    Some(format!("unknown key {key}: did you mean {meant}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn errors_say_what_to_write() {
+        for (line, hint) in [
+            ("serve -a h -s x -n nqn.x:y --namespace mem:1GiB", "write a number from 0 to 65535"),
+            ("serve -a h -n nqn.x:y --namespace mem:1GiB --metrics 9100", SOCKET_ADDRESS),
+            ("discover -a h -w x", "write an IP address"),
+            ("disconnect all", "roadtrain detach does that"),
+            ("connect -a h", "roadtrain attach does that"),
+        ] {
+            let error = Cli::try_parse_from(format!("roadtrain {line}").split(' ')).unwrap_err();
+            let text = explained(error).to_string();
+            assert!(text.contains(hint) && text.contains("--help"), "{line}: {text}");
+        }
+        let error = Cli::try_parse_from(["roadtrain", "serve", "--color"]).unwrap_err();
+        let text = error.to_string();
+        assert_eq!(explained(error).to_string(), text, "it says all itself");
+    }
+
+    #[test]
+    fn errors_of_the_file_say_what_to_write() {
+        for (error, said) in [
+            (
+                "x\ninvalid value: integer `99999`, expected u16",
+                "expected a number from 0 to 65535",
+            ),
+            ("invalid type: string \"x\", expected u64", "expected a number"),
+            ("invalid socket address syntax", SOCKET_ADDRESS),
+            (
+                "unknown field `adress`, expected one of `port`, `address`, `tls`",
+                "unknown key adress: did you mean address?",
+            ),
+            (
+                "unknown field `zzz`, expected `port` or `tls`",
+                "unknown field `zzz`, expected `port` or `tls`",
+            ),
+        ] {
+            assert!(readable(error).ends_with(said), "{}", readable(error));
+        }
+        assert_eq!(meant("sze", ["size", "nsid"]), Some("size"));
+        assert_eq!(meant("lab", ["size", "lba"]), Some("lba"));
+        assert_eq!(meant("read_bandwith", ["read-bandwidth", "bandwidth"]), Some("read-bandwidth"));
+        assert_eq!(meant("q", ["size", "nsid"]), None);
+    }
+}
