@@ -35,7 +35,7 @@ pub(crate) fn resolve(address: &str, port: u16) -> Outcome<SocketAddr> {
     found.next().ok_or_else(|| Failure::usage(format!("address {address}: stands for no address")))
 }
 
-/// What to write instead of a name that is not known.
+/// The hint for a name that is not known.
 fn name_hint(host: &str) -> &'static str {
     match is_interface(host) {
         true => "that is an interface: -t ether listens and connects there without TCP",
@@ -45,7 +45,7 @@ fn name_hint(host: &str) -> &'static str {
     }
 }
 
-/// Whether this machine has an interface of that name.
+/// True if this machine has an interface of that name.
 fn is_interface(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }

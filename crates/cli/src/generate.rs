@@ -78,7 +78,7 @@ fn pages(command: &Command, dir: &Path) -> io::Result<()> {
     fs::write(dir.join(page.get_filename()), text)
 }
 
-/// What a help text has behind its options, as sections of a page.
+/// Sections of a page from the text behind the options of a help text.
 fn sections(text: &str) -> String {
     const HEADS: [&str; 3] = ["NOTES", "EXIT STATUS", "EXAMPLES"];
     let mut all: [Vec<&str>; 3] = Default::default();

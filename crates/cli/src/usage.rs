@@ -54,9 +54,9 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 }
 
 fn other_command(error: &clap::Error) -> Option<String> {
-    let asked = context(error, ContextKind::InvalidSubcommand)?;
-    let (_, here) = COMMANDS.into_iter().find(|(word, _)| *word == asked)?;
-    Some(format!("there is no command {asked} here: roadtrain {here} does that"))
+    let given = context(error, ContextKind::InvalidSubcommand)?;
+    let (_, here) = COMMANDS.into_iter().find(|(word, _)| *word == given)?;
+    Some(format!("there is no command {given} here: roadtrain {here} does that"))
 }
 
 fn bad_value(error: &clap::Error) -> Option<String> {
@@ -73,7 +73,7 @@ fn bad_value(error: &clap::Error) -> Option<String> {
     Some(format!("invalid value '{value}' for '{option}': {hint}"))
 }
 
-/// What the option of that name takes.
+/// The numbers that an option takes.
 fn number_hint(option: &str) -> String {
     let kinds = [
         (TypeId::of::<u8>(), u64::from(u8::MAX)),
@@ -90,7 +90,7 @@ fn address_hint(option: &str) -> String {
     if is_ip { "write an IP address".to_owned() } else { SOCKET_ADDRESS.to_owned() }
 }
 
-/// Whether the values of an option are of that type.
+/// True if the values of an option are of that type.
 fn takes(option: &str, kind: TypeId) -> bool {
     let mut command = Cli::command();
     command.build();

@@ -1,11 +1,11 @@
-//! Counters since somebody has reset them. Those of reactors only grow, so what they were is subtracted.
+//! Counters since a reset. Those of reactors only grow, so their values at the reset are subtracted.
 
 use super::histogram::Shape;
 use roadtrain_reactor::metrics::{Io, Latency};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which counters a reset is about.
+/// The counters that a reset is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ResetMode {
@@ -20,7 +20,7 @@ pub(super) enum ResetMode {
     None,
 }
 
-/// What the counters of a device were when they were reset.
+/// The counters of a device when they were reset.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Baseline {
     counters: Io,
@@ -30,7 +30,7 @@ pub(super) struct Baseline {
     pub(super) histogram: Option<(Shape, [Latency; 2])>,
 }
 
-/// What has been counted since a reset.
+/// Counters since a reset.
 pub(super) struct Since {
     pub(super) io: Io,
     /// Latencies of reads and of writes among which the shortest and the longest are.
@@ -54,7 +54,7 @@ impl Baseline {
         }
     }
 
-    /// What was counted since the last reset.
+    /// Counters since the last reset.
     pub(super) fn since(&self, now: &Io) -> Since {
         let was = &self.counters;
         let io = Io {
@@ -75,7 +75,7 @@ impl Baseline {
         Since { io, extremes: [now.read_latency.since(read), now.write_latency.since(write)] }
     }
 
-    /// Whether the counters are those of another namespace, which has counted less.
+    /// True if the counters are those of another namespace, which has counted less.
     fn is_stale(&self, now: &Io) -> bool {
         let counts = |io: &Io| {
             let commands = [io.reads, io.writes, io.flushes, io.discards, io.others, io.errors];

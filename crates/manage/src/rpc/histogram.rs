@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 /// Most buckets of a range, as a power of two: 1 MiB for all ranges.
 const GRANULARITY_MAX: u8 = 11;
-/// What SPDK takes unless it is told otherwise.
+/// SPDK's default.
 const GRANULARITY: u8 = 7;
 const MIN_NS: u64 = 1000;
 const MAX_NS: u64 = 120_000_000_000;
 
-/// Which latencies a histogram has.
+/// The latencies that a histogram has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operations {
     Reads,
@@ -20,7 +20,7 @@ pub(super) enum Operations {
     Both,
 }
 
-/// What a histogram has, and how it is shown.
+/// Content and form of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     operations: Operations,

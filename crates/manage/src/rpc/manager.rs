@@ -70,7 +70,7 @@ pub struct Manager {
     turn: Mutex<()>,
     log: Mutex<LogState>,
     pub(super) calls: CallCounts,
-    /// What devices had counted when their counters were reset.
+    /// Counters of devices when they were reset.
     pub(super) baselines: Baselines,
     /// Stores as metrics show them, and when they were looked at.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,

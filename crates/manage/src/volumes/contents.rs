@@ -61,7 +61,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Whether its content stays as it is.
+    /// True if its content stays as it is.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.snapshot || self.read_only

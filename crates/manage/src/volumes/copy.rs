@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-/// Copies what `from` has, `bytes` at most; its holes stay holes. `to` has its size already. `each` is told how many octets each piece had.
+/// Copies what `from` has, `bytes` at most; its holes stay holes. `to` has its size already. `each` gets the bytes of each piece.
 ///
 /// # Errors
 /// What was copied has moved meanwhile, or the file system has trouble.

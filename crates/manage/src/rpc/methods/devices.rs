@@ -104,7 +104,7 @@ pub(super) struct Named {
     pub(super) name: String,
 }
 
-/// The name of the device that is called so, whoever has made it.
+/// The name of the device with that name, alias or UUID, of the configuration file or made by RPC.
 pub(super) fn find_any(manager: &Manager, name: &str) -> Rpc<String> {
     let views = files_devices(manager).into_iter().filter(|view| is_called(view, name));
     let of_file = views.filter_map(|view| view["name"].as_str().map(str::to_owned)).next();

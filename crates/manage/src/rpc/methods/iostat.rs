@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
     look("bdev_get_iostat", "What hosts have done with devices.", iostat),
-    change("bdev_reset_iostat", "Counts from 0 again, for all who ask.", reset),
+    change("bdev_reset_iostat", "Counts from 0 again, for all clients.", reset),
     change(
         "bdev_enable_histogram",
         "Begins or ends a histogram of a device's latencies.",
@@ -100,7 +100,7 @@ fn reset(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// What was done with a device since its namespace is there, or since a reset.
+/// Counters of a device since its namespace is there, or since a reset.
 fn device(name: &str, since: &Since, bounds: &[f64]) -> Value {
     let (io, [reads, writes]) = (&since.io, &since.extremes);
     let (read_min, read_max) = ends(reads, bounds);
@@ -150,9 +150,9 @@ fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         min_nsec: Option<u64>,
         max_nsec: Option<u64>,
     }
-    let asked: EnableHistogramParams = device_params(&params)?;
-    let (name, io) = one(manager, &asked.name)?;
-    let operations = match asked.opc.as_deref() {
+    let given: EnableHistogramParams = device_params(&params)?;
+    let (name, io) = one(manager, &given.name)?;
+    let operations = match given.opc.as_deref() {
         None => Operations::Both,
         Some("read") => Operations::Reads,
         Some("write") => Operations::Writes,
@@ -161,11 +161,11 @@ fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
             return Err(RpcError::new(-32603, "Invalid Io type", more));
         }
     };
-    let range = (asked.min_nsec, asked.max_nsec);
-    let shape = Shape::new(operations, asked.granularity, range)?;
+    let range = (given.min_nsec, given.max_nsec);
+    let shape = Shape::new(operations, given.granularity, range)?;
     manager.baselines.with(&name, &io, |baseline| {
         let from = [io.read_latency.clone(), io.write_latency.clone()];
-        baseline.histogram = asked.enable.then_some((shape, from));
+        baseline.histogram = given.enable.then_some((shape, from));
     });
     Ok(json!(true))
 }

@@ -247,7 +247,7 @@ fn grow(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-/// What was named when the target was started stays what it is.
+/// Refuses to change a store that was named when the target was started.
 fn check_owner(lvstore: &LvStore) -> Rpc<()> {
     let name = &lvstore.name;
     match lvstore.is_of_start {
