@@ -33,8 +33,10 @@ test_paths_carry_verified_load() {
         holds status.json 'all(.[0].paths[]; .state == "live" and .ana == "optimized" and .iops > 0)'
         "$ROADTRAIN" status --json -a "127.0.0.1:$other_port" -a 127.0.0.1:1 >of.json
         holds of.json 'length == 1'
-        "$ROADTRAIN" status --json -a 127.0.0.1:1 >none.json
-        holds none.json 'length == 0'
+        ! "$ROADTRAIN" status -a 127.0.0.1:1 2>none.log || fail 'nothing is there'
+        grep -q 'nothing here leads to or listens at 127.0.0.1:1' none.log
+        ! "$ROADTRAIN" slow -a 127.0.0.1:1 2>none.log || fail 'nothing is there'
+        grep -q 'nothing here leads to or listens at 127.0.0.1:1' none.log
         "$ROADTRAIN" detach --all >>detach.log
     done
     "$ROADTRAIN" bench -t tcp -a "127.0.0.1:$port" -a "127.0.0.1:$other_port" -n "$nqn" --rw randrw --bs 4k --depth 32 \
@@ -49,8 +51,11 @@ test_paths_that_are_not_there_or_lead_elsewhere() {
     serve --namespace mem:64MiB
     other_port=$(free_port)
     attach_paths
-    "$ROADTRAIN" status --json >status.json
+    "$ROADTRAIN" status --json >status.json 2>status.log || rc=$?
     holds status.json '[.[0].paths[].state] == ["live", "connecting"] and .[0].state == "connected"'
+    holds status.json ".[0].problems | length == 1 and (.[0] | startswith(\"path 127.0.0.1:$other_port is connecting: \"))"
+    [ $rc = 1 ] && grep -q "nbd0: path 127.0.0.1:$other_port is connecting" status.log || fail "status $rc: $(cat status.log)"
+    rc=0
     background other.log env ROADTRAIN_RUNTIME_DIR="$work/other" "$ROADTRAIN" serve -a 127.0.0.1 -s "$other_port" \
         -n "$nqn" --namespace mem:64MiB
     until_line other.log '^ready' "$pid"

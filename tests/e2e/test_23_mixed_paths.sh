@@ -55,7 +55,7 @@ carries() {
     for link in 0 1; do
         links_cut "$lab" $link
         [ $link = 0 ] && states_are connecting live || states_are live connecting
-        eventually 20 prints ".[0].paths[$((1 - link))].iops > 0" "$ROADTRAIN" status --json
+        eventually 20 prints_anyway ".[0].paths[$((1 - link))].iops > 0" "$ROADTRAIN" status --json
         links_mend "$lab" $link
         states_are live live
     done

@@ -191,18 +191,18 @@ test_life_started_again_after_a_kill() {
 
 # When the target is away status says so, by its exit status, too.
 test_life_status_without_a_target() {
-    local n
+    local n rc=0
     serve --namespace "file:$work/disk.img,size=16MiB"
     attach_as "nbd:unix:$work/a.sock" --background
     kill -KILL "$target"
     ended "$target" 60
-    for n in $(seq 100); do "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    for n in $(seq 100); do "$ROADTRAIN" status nbd0 >status.log 2>&1 || break; sleep 0.1; done
     grep -q 'reconnecting for' status.log
     fails 3 "$ROADTRAIN" status nbd0
     "$ROADTRAIN" status --json >status.json 2>/dev/null || true
     holds status.json '.[0] | .state == "reconnecting" and (.error | length > 0) and .lanes[0].state == "reconnecting"'
     serve --namespace "file:$work/disk.img,size=16MiB"
-    for n in $(seq 100); do ! "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    for n in $(seq 100); do ! "$ROADTRAIN" status nbd0 >status.log 2>&1 || break; sleep 0.1; done
     "$ROADTRAIN" status --json >status.json
     holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1 and .devices[0].bytes == 16777216'
     # Another disk under its NSID is not shown as the one that was there.
@@ -210,11 +210,13 @@ test_life_status_without_a_target() {
     ended "$target" 60
     serve --namespace mem:16MiB
     for n in $(seq 100); do
-        ! "$ROADTRAIN" status nbd0 >status.log 2>&1 || ! grep -q removed status.log || break
+        "$ROADTRAIN" status nbd0 >status.log 2>&1 || rc=$?
+        ! grep -q 'problem  namespace 1 is removed' status.log || break
         sleep 0.1
     done
-    "$ROADTRAIN" status nbd0 --json >status.json
-    holds status.json '.[0] | .state == "connected" and .devices[0].bytes == null'
+    [ $rc = 1 ] || fail "status $rc: $(cat status.log)"
+    "$ROADTRAIN" status nbd0 --json >status.json 2>error.log || true
+    holds status.json '.[0] | .state == "connected" and .devices[0].bytes == null and (.problems | length) == 1'
     kill -KILL "$target"
     "$ROADTRAIN" detach nbd0 --timeout 20
     nothing_left
@@ -236,7 +238,7 @@ test_life_a_name_that_leads_elsewhere() {
     printf '%s\n' '127.0.0.3 moves.test' '127.0.0.2 moves.test' >hosts
     kill -KILL "$first"
     until_line attach.log "moves.test:$port is at 127.0.0.2:$port now" "$pid"
-    for n in $(seq 100); do ! "$ROADTRAIN" status >status.log 2>&1 || break; sleep 0.1; done
+    for n in $(seq 100); do ! "$ROADTRAIN" status nbd0 >status.log 2>&1 || break; sleep 0.1; done
     "$ROADTRAIN" status
     nbdinfo --size "nbd+unix:///?socket=$work/a.sock"
 }
@@ -328,4 +330,53 @@ test_life_units() {
     done
     systemd-analyze verify --man=no ./*.service 2>said.log || true
     ! grep -F -e .service said.log || fail 'systemd does not take a unit'
+}
+
+# A target that was killed is not forgotten: a person has to know. What it has left is removed by whoever says so.
+test_life_a_killed_target_is_shown() {
+    local rc=0
+    serve --namespace mem:16MiB
+    export ROADTRAIN_RUNTIME_DIR=$work/served
+    "$ROADTRAIN" status target0 >status.log
+    ! "$ROADTRAIN" detach target0 2>detach.log || fail 'it runs'
+    grep -q 'is a target that runs' detach.log
+    kill -KILL "$target"
+    ended "$target" 60
+    "$ROADTRAIN" status >status.log 2>error.log || rc=$?
+    [ $rc = 1 ] && grep -q 'target0 is gone' error.log || fail "status $rc: $(cat error.log)"
+    grep -q '^target0  serve  gone$' status.log
+    "$ROADTRAIN" list --json >list.json
+    holds list.json 'length == 1 and .[0].state == "gone"'
+    "$ROADTRAIN" detach --all >detach.log
+    grep -q '^target0: was gone' detach.log
+    "$ROADTRAIN" status >status.log
+    grep -q 'nothing is attached or served here' status.log
+}
+
+# Root sees what a user has, and that it is a user's; nobody sees what root has.
+test_life_root_sees_every_user() {
+    local uid=65533 folder=/tmp/roadtrain-65533 rc=0 served
+    [ "$(id -u)" = 0 ] || skip 'needs root'
+    [ ! -e $folder ] || skip "$folder is there"
+    trap 'rm -rf /tmp/roadtrain-65533' EXIT
+    setpriv --reuid $uid --clear-groups test -x "$ROADTRAIN" || skip "user $uid cannot run $ROADTRAIN"
+    install -d -o $uid -m 700 $folder
+    port=$(free_port)
+    background user.log setpriv --reuid $uid --clear-groups env -u ROADTRAIN_RUNTIME_DIR -u XDG_RUNTIME_DIR \
+        "$ROADTRAIN" serve -a 127.0.0.1 -s "$port" -n nqn.2026-11.test:user --namespace mem:16MiB --id of-a-user
+    served=$pid
+    until_line user.log '^ready' "$served"
+    env -u ROADTRAIN_RUNTIME_DIR "$ROADTRAIN" status of-a-user --json >status.json
+    holds status.json ".[0] | .state == \"serving\" and .uid == $uid and .pid == $served"
+    env -u ROADTRAIN_RUNTIME_DIR "$ROADTRAIN" list --json >list.json
+    holds list.json 'any(.[]; .id == "of-a-user" and .state == "serving")'
+    # A socket in that folder that another user has put there is not spoken to.
+    rm $folder/targets/of-a-user/control.sock
+    python3 -c 'import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(60)' \
+        $folder/targets/of-a-user/control.sock &
+    local other=$!
+    for _ in $(seq 100); do [ ! -e $folder/targets/of-a-user/control.sock ] || break; sleep 0.05; done
+    env -u ROADTRAIN_RUNTIME_DIR "$ROADTRAIN" status of-a-user >status.log 2>&1 || rc=$?
+    kill "$other"
+    [ $rc = 1 ] && grep -q "user 0 listens at .*, not user $uid" status.log || fail "status $rc: $(cat status.log)"
 }

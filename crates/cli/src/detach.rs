@@ -3,7 +3,7 @@
 use crate::args::{DetachArgs, GlobalArgs};
 use crate::control::socket;
 use crate::failure::{Failure, Outcome};
-use crate::registry::{Cleared, Entry, Registry};
+use crate::registry::{Cleared, Entry, Registry, TargetEntry, Targets};
 use crate::signals::{Signal, Signals};
 use crate::{logs, output, terminal};
 use roadtrain_front::system_resource::SystemResource;
@@ -60,15 +60,10 @@ struct Detached {
 pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
     let registry = Registry::of_user();
-    let mut entries = if args.all { registry.entries()? } else { Vec::new() };
-    for name in &args.names {
-        entries.extend(registry.find_some(name)?);
-    }
-    entries.sort_by(|a, b| a.id.cmp(&b.id));
-    entries.dedup_by(|a, b| a.id == b.id);
+    let (entries, served) = meant(&registry, args)?;
     let signals = Signals::block()?;
     let ends = end_all(&registry, &entries, args.timeout, &signals);
-    let mut detached = Vec::new();
+    let mut detached = clear_targets(&served)?;
     for (entry, (how, lost)) in entries.iter().zip(ends) {
         let is_there = matches!(how, How::Stuck | How::Left);
         let cleared = if is_there { Cleared::default() } else { registry.clear(entry)? };
@@ -83,6 +78,51 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
         output::line(&detached.iter().map(Detached::text).collect::<Vec<_>>().join("\n"))?;
     }
     judge(&detached)
+}
+
+/// Finds attachments to be ended, and targets that are gone.
+///
+/// # Errors
+/// A name means nothing here, or a target that runs.
+fn meant(registry: &Registry, args: &DetachArgs) -> Outcome<(Vec<Entry>, Vec<TargetEntry>)> {
+    let targets = Targets::of_user().written()?;
+    let mut entries = if args.all { registry.entries()? } else { Vec::new() };
+    let mut served = if args.all { targets.clone() } else { Vec::new() };
+    served.retain(|target| !target.process.is_alive());
+    for name in &args.names {
+        let Some(target) = targets.iter().find(|target| target.id == *name) else {
+            entries.extend(registry.find_some(name)?);
+            continue;
+        };
+        if target.process.is_alive() {
+            let message = format!("{name} is a target that runs: end its process with SIGTERM");
+            return Err(Failure::failed(format!("{message} (kill {})", target.process.pid)));
+        }
+        served.push(target.clone());
+        entries.extend(registry.find(name)?);
+    }
+    entries.sort_by(|a, b| a.id.cmp(&b.id));
+    entries.dedup_by(|a, b| a.id == b.id);
+    Ok((entries, served))
+}
+
+/// Removes what targets that are gone have left.
+fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
+    let mut cleared = Vec::new();
+    for TargetEntry { id, listeners, .. } in served {
+        if Targets::of_user().clear(id)? {
+            cleared.push(Detached {
+                id: id.clone(),
+                name: id.clone(),
+                devices: listeners.clone(),
+                how: How::Gone,
+                lost: Vec::new(),
+                removed: Vec::new(),
+                stuck: Vec::new(),
+            });
+        }
+    }
+    Ok(cleared)
 }
 
 /// Asks all processes to end, waits, and kills those that do not: after `timeout`, or at a signal.

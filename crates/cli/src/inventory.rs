@@ -335,21 +335,32 @@ impl ListedHere {
 pub(crate) struct ServedHere {
     /// `target`: attachments are in the same list.
     pub kind: &'static str,
+    /// `serving`, or `gone`: its process has ended without a word.
+    pub state: &'static str,
     /// What is written about it.
     #[serde(flatten)]
     pub entry: TargetEntry,
 }
 
+impl ServedHere {
+    /// With a look whether its process runs.
+    #[must_use]
+    pub(crate) fn new(entry: TargetEntry) -> ServedHere {
+        let state = if entry.process.is_alive() { "serving" } else { "gone" };
+        ServedHere { kind: "target", state, entry }
+    }
+}
+
 /// Its rows as a table.
 #[must_use]
 pub(crate) fn served_table(rows: &[ServedHere]) -> String {
-    let cells = |ServedHere { entry, .. }: &ServedHere| {
+    let cells = |ServedHere { state, entry, .. }: &ServedHere| {
         let config = entry.config.as_ref().map_or("-".into(), |path| path.display().to_string());
         let pid = entry.process.pid.to_string();
-        vec![entry.id.clone(), pid, entry.listeners.join(" "), config]
+        vec![entry.id.clone(), (*state).to_owned(), pid, entry.listeners.join(" "), config]
     };
     let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-    columns(&["target", "pid", "listens", "file"], &rows)
+    columns(&["target", "state", "pid", "listens", "file"], &rows)
 }
 
 /// Its rows as a table, one for each namespace.

@@ -9,7 +9,7 @@ use crate::inventory::{
     Discovery, Identified, Listed, ListedHere, Record, ServedHere, here_table, list_table,
     served_table,
 };
-use crate::registry::{Registry, Targets};
+use crate::running::{self, Found};
 use crate::{connect, logs, mdns, output};
 use roadtrain_host_engine::{Admin, HostConfig, discover_ether};
 use roadtrain_wire::fabrics::DISCOVERY_NQN;
@@ -110,13 +110,14 @@ fn with_own_port(portal: Portal) -> Outcome<Portal> {
 
 /// What is attached and served on this machine, as far as it is written down.
 fn here(nqn: Option<&str>, global: &GlobalArgs) -> Outcome {
-    let mut entries = Registry::of_user().entries()?;
-    entries.retain(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
-    let rows: Vec<ListedHere> = entries.into_iter().map(ListedHere::new).collect();
-    // What they serve is known by themselves: `status` asks them.
-    let served = if nqn.is_some() { Vec::new() } else { Targets::of_user().entries()? };
+    let Found { attached, mut served } = running::all()?;
+    let entries = attached.into_iter().map(|(entry, _)| entry);
+    let entries = entries.filter(|entry| nqn.is_none_or(|nqn| entry.nqn == nqn));
+    let rows: Vec<ListedHere> = entries.map(ListedHere::new).collect();
+    // Only their processes know what they serve: `status` says it.
+    served.retain(|_| nqn.is_none());
     let served: Vec<ServedHere> =
-        served.into_iter().map(|entry| ServedHere { kind: "target", entry }).collect();
+        served.into_iter().map(|(entry, _)| ServedHere::new(entry)).collect();
     if global.json {
         let rows = rows.iter().map(|row| json!(row));
         return output::json(&rows.chain(served.iter().map(|row| json!(row))).collect::<Vec<_>>());

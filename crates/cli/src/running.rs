@@ -1,44 +1,119 @@
-//! What runs here and can be asked: attachments, and targets.
+//! Attachments and targets that run here, of this user; for root, of every user.
 
 use crate::connect::split_port;
 use crate::control::{Call, socket};
-use crate::failure::Outcome;
-use crate::registry::{Entry, Registry, TargetEntry, Targets};
+use crate::failure::{Failure, Outcome};
+use crate::registry::{self, Entry, Registry, TargetEntry, Targets};
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use tracing::warn;
 
-/// Attachments, then targets.
-pub(crate) type Found = (Vec<Entry>, Vec<TargetEntry>);
-
-/// Those that are called so; all if there is no name.
-///
-/// # Errors
-/// Nothing here is called so.
-pub(crate) fn find(names: &[String]) -> Outcome<Found> {
-    let (registry, targets) = (Registry::of_user(), Targets::of_user());
-    let mut served = targets.entries()?;
-    let mut entries = Vec::new();
-    for name in names {
-        match served.iter().any(|target| target.id == *name) {
-            true => entries.extend(registry.find(name)?),
-            false => entries.extend(registry.find_some(name)?),
-        }
-    }
-    if names.is_empty() {
-        entries = registry.entries()?;
-    } else {
-        served.retain(|target| names.contains(&target.id));
-    }
-    entries.sort_by(|a, b| a.id.cmp(&b.id));
-    entries.dedup_by(|a, b| a.id == b.id);
-    Ok((entries, served))
+/// Written entries, each with the socket of its process.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) attached: Vec<(Entry, PathBuf)>,
+    pub(crate) served: Vec<(TargetEntry, PathBuf)>,
 }
 
-/// A process that can be asked.
+/// All entries, those of processes that are gone as well.
+///
+/// # Errors
+/// The folder of this user cannot be read. One of another user is left out.
+pub(crate) fn all() -> Outcome<Found> {
+    let mut found = Found::default();
+    for (number, registry) in Registry::visible().into_iter().enumerate() {
+        match found.add(&registry) {
+            Err(failure) if number > 0 => warn!("{}", failure.message),
+            added => added?,
+        }
+    }
+    found.attached.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    found.served.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
+    Ok(found)
+}
+
+/// Entries that one of the names means: an ID, or anything else that an attachment is called; all without names.
+///
+/// # Errors
+/// A name means none; the folder of this user cannot be read.
+pub(crate) fn find(names: &[String]) -> Outcome<Found> {
+    let mut found = all()?;
+    if names.is_empty() {
+        return Ok(found);
+    }
+    let mut is_meant = vec![false; found.attached.len()];
+    for name in names {
+        let is_id = |(entry, _): &(Entry, PathBuf)| entry.id == *name;
+        let has_id = found.attached.iter().any(is_id);
+        let mut is_known = found.served.iter().any(|(entry, _)| entry.id == *name);
+        for (one, is_meant) in found.attached.iter().zip(&mut is_meant) {
+            let is_this = if has_id { is_id(one) } else { one.0.is_called(name) };
+            *is_meant |= is_this;
+            is_known |= is_this;
+        }
+        if !is_known {
+            return Err(nothing(format!("is called {name}")));
+        }
+    }
+    let mut is_meant = is_meant.into_iter();
+    found.attached.retain(|_| is_meant.next().unwrap_or_default());
+    found.served.retain(|(entry, _)| names.contains(&entry.id));
+    Ok(found)
+}
+
+fn nothing(is: String) -> Failure {
+    Failure::failed(format!("nothing here {is}: `roadtrain list` shows what there is"))
+}
+
+impl Found {
+    fn add(&mut self, registry: &Registry) -> Outcome {
+        let targets = Targets::of(registry);
+        let attached = registry.entries()?.into_iter();
+        self.attached.extend(attached.map(|entry| {
+            let socket = registry.control_socket(&entry.id);
+            (entry, socket)
+        }));
+        let served = targets.written()?.into_iter();
+        self.served.extend(served.map(|entry| {
+            let socket = targets.control_socket(&entry.id);
+            (entry, socket)
+        }));
+        Ok(())
+    }
+
+    /// Keeps targets that listen at one of the addresses and attachments whose own address is one of them or for which
+    /// `leads` says so; all without addresses.
+    ///
+    /// # Errors
+    /// An address that is none; nothing is at any of them.
+    pub(crate) fn at(
+        mut self,
+        addresses: &[String],
+        leads: impl Fn(&Entry, &Path) -> bool,
+    ) -> Outcome<Found> {
+        if addresses.is_empty() {
+            return Ok(self);
+        }
+        for address in addresses.iter().filter(|address| !address.starts_with("ether:")) {
+            split_port(without_tcp(address), 0)?;
+        }
+        self.attached
+            .retain(|(entry, socket)| is_at(&entry.address, addresses) || leads(entry, socket));
+        self.served.retain(|(entry, _)| entry.listeners.iter().any(|at| is_at(at, addresses)));
+        if self.attached.is_empty() && self.served.is_empty() {
+            return Err(nothing(format!("leads to or listens at {}", addresses.join(", "))));
+        }
+        Ok(self)
+    }
+}
+
+/// A process that answers at its control socket.
 pub(crate) struct Process {
     pub(crate) id: String,
     pub(crate) socket: PathBuf,
+    /// The user that it runs as.
+    pub(crate) owner: u32,
 }
 
 /// Processes that are called so; of those, when there are addresses, targets that listen at one of them and attachments
@@ -47,25 +122,16 @@ pub(crate) struct Process {
 /// # Errors
 /// Nothing here is called so; an address that is none.
 pub(crate) fn processes(names: &[String], addresses: &[String]) -> Outcome<Vec<Process>> {
-    for address in addresses {
-        split_port(without_tcp(address), 0)?;
-    }
-    let (registry, targets) = (Registry::of_user(), Targets::of_user());
-    let (mut entries, mut served) = find(names)?;
-    if !addresses.is_empty() {
-        entries.retain(|entry| is_at(&entry.address, addresses));
-        let listens = |entry: &TargetEntry| entry.listeners.iter().any(|at| is_at(at, addresses));
-        served.retain(listens);
-    }
-    let attached = entries.into_iter().filter(|entry| entry.process.is_alive()).map(|entry| {
-        let socket = registry.control_socket(&entry.id);
-        Process { id: entry.id, socket }
-    });
-    let served = served.into_iter().map(|entry| {
-        let socket = targets.control_socket(&entry.id);
-        Process { id: entry.id, socket }
-    });
-    Ok(attached.chain(served).collect())
+    let Found { attached, served } = find(names)?.at(addresses, |_, _| false)?;
+    let attached = attached.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
+    let served = served.into_iter().map(|(entry, socket)| (entry.id, entry.process, socket));
+    let alive = attached.chain(served).filter(|(_, process, _)| process.is_alive());
+    let process = |(id, process, socket): (String, registry::Process, PathBuf)| Process {
+        id,
+        socket,
+        owner: process.owner,
+    };
+    Ok(alive.map(process).collect())
 }
 
 /// An address may stand behind the name of its transport.
@@ -82,9 +148,12 @@ pub(crate) fn is_at(place: &str, addresses: &[String]) -> bool {
     })
 }
 
-/// What a process answers, or why it does not.
-pub(crate) fn ask<T: DeserializeOwned>(socket: &Path, call: &Call) -> Result<T, String> {
-    let reply = socket::ask(socket, call).map_err(|error| match error.kind() {
+/// Returns what a process of `owner` answers at `socket`, or why it does not.
+pub(crate) fn ask<T: DeserializeOwned>(
+    (socket, owner): (&Path, u32),
+    call: &Call,
+) -> Result<T, String> {
+    let reply = socket::ask_user(socket, owner, call).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
         _ => error.to_string(),
     })?;

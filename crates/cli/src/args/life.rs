@@ -1,7 +1,9 @@
 //! What becomes of attachments: detach, status.
 
+use super::local;
 use crate::units::parse_seconds;
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use std::time::Duration;
 
 const DETACH_USAGE: &str = "roadtrain detach [OPTIONS] <ID|PATH|DEVICE|NQN>... | --all";
@@ -10,7 +12,7 @@ const DETACH_EXAMPLES: &str = "\
 Asks the attachment's process to end: requests in flight are answered first. If the target hangs,
 they fail after 3 s, and `lost:` says so. When the end takes too long, or at SIGINT, the process is
 killed, and what it has left is removed. What processes have left that were killed before is
-removed, too.
+removed, too, also of targets.
 
 Exit status: 0 when everything has ended in order, 1 when something had to be killed, is still
 there, was lost, or is not attached at all.
@@ -26,9 +28,13 @@ Examples:
 #[command(after_help = DETACH_EXAMPLES, override_usage = DETACH_USAGE)]
 pub struct DetachArgs {
     /// What to detach: its ID, a path, a device, or an NQN (all attachments of that subsystem).
-    #[arg(value_name = "ID|PATH|DEVICE|NQN", required_unless_present = "all")]
+    #[arg(
+        value_name = "ID|PATH|DEVICE|NQN",
+        required_unless_present = "all",
+        add = ArgValueCandidates::new(local::detachable_ids)
+    )]
     pub names: Vec<String>,
-    /// All that this user has attached here.
+    /// All that this user has attached here, and what killed targets have left.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
     /// How long a clean end may take; 0 kills at once.
@@ -38,10 +44,13 @@ pub struct DetachArgs {
 
 const STATUS_EXAMPLES: &str = "\
 Shows attachments, then targets with their subsystems, namespaces and controllers. IOPS and
-bandwidth are those of the last ten seconds; with --watch, those since it looked last.
+bandwidth are those of the last ten seconds; with --watch, those since it looked last. A line
+`problem` says what needs a person: a path that is not live, a namespace that the target has no
+more, requests that failed in that time. Root sees what every user has; killed processes are shown
+as gone until `roadtrain detach` or the next start removes what they have left.
 
-Exit status: 0 when all is well, 1 when an attachment is gone, silent or not there at all or a
-target silent, 3 when an attachment has no connection to its target.
+Exit status: 0 when all is well, 1 when something is gone, silent, or has a problem, or when
+nothing is called so, 3 when an attachment has no connection to its target.
 
 Examples:
   roadtrain status
@@ -56,9 +65,9 @@ Examples:
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
     /// Only these: an ID, a path, a device, or the NQN of attachments [default: all].
-    #[arg(value_name = "ID|PATH|DEVICE|NQN")]
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(local::all_ids))]
     pub names: Vec<String>,
-    /// Only attachments with a path to that address, ADDR or ADDR:PORT. Repeatable.
+    /// Only attachments with a path to that address, and targets that listen there: ADDR or ADDR:PORT. Repeatable.
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Vec<String>,
     /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.

@@ -3,6 +3,7 @@
 use super::known::{Names, PATIENCE, candidates, option};
 use crate::control::{Call, SnapshotAction, SnapshotCall, socket};
 use crate::registry::{Registry, TargetEntry, Targets};
+use crate::running;
 use clap_complete::CompletionCandidate;
 use serde_json::Value;
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,24 @@ pub(super) fn ids() -> Vec<CompletionCandidate> {
         let attached = Registry::of_user().entries().unwrap_or_default();
         names.extend(attached.into_iter().map(|one| (one.id, one.nqn)));
     }
+    candidates(Some(names))
+}
+
+/// Attachments and targets that this user may look at.
+pub(super) fn all_ids() -> Vec<CompletionCandidate> {
+    let found = running::all().unwrap_or_default();
+    let attached = found.attached.into_iter().map(|(one, _)| (one.id, one.nqn));
+    let served = found.served.into_iter().map(|(one, _)| (one.id, one.listeners.join(", ")));
+    candidates(Some(attached.chain(served).collect()))
+}
+
+/// Attachments of this user, and targets that are gone.
+pub(super) fn detachable_ids() -> Vec<CompletionCandidate> {
+    let attached = Registry::of_user().entries().unwrap_or_default().into_iter();
+    let mut names: Names = attached.map(|one| (one.id, one.nqn)).collect();
+    let gone = Targets::of_user().written().unwrap_or_default().into_iter();
+    let gone = gone.filter(|one| !one.process.is_alive());
+    names.extend(gone.map(|one| (one.id, "a target that is gone".to_owned())));
     candidates(Some(names))
 }
 

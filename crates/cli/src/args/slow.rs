@@ -1,7 +1,9 @@
 //! `roadtrain slow`, and what is recorded.
 
+use super::local;
 use crate::units::parse_seconds;
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use roadtrain_proto::recorder::SlowOver;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -103,7 +105,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct SlowArgs {
     /// Only these: the ID of a target or an attachment, a path, a device, an NQN [default: all that run here].
-    #[arg(value_name = "ID|PATH|DEVICE|NQN")]
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(local::all_ids))]
     pub names: Vec<String>,
     /// Only targets that listen at that address, and attachments that lead there: ADDR or ADDR:PORT. Repeatable.
     #[arg(short = 'a', long, value_name = "ADDRESS")]

@@ -2,7 +2,7 @@
 
 use crate::control::{Call, Refusal, socket};
 use crate::failure::{Failure, Outcome};
-use crate::registry::{DeviceEntry, Registration};
+use crate::registry::{self, DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
 use crate::status::report::{
     DeviceReport, ExpressReport, Inside, LaneReport, LinkReport, PathLine, Rates, Report, State,
@@ -203,13 +203,16 @@ impl Kept {
             id: facts.id.clone(),
             spec: facts.spec.clone(),
             pid: std::process::id(),
+            uid: registry::Process::this().owner,
             state,
             state_seconds: Some(link.since.elapsed().as_secs_f64()),
             error: link.error,
+            problems: Vec::new(),
             address: facts.address.clone(),
             nqn: facts.nqn.clone(),
             inside: Some(self.inside(state, devices.unwrap_or_default())),
         }
+        .judged()
     }
 
     fn inside(&self, state: State, devices: Vec<Device>) -> Inside {
@@ -294,6 +297,7 @@ fn rates(time: Duration, before: &LaneReading, now: &LaneReading) -> Rates {
         seconds,
         iops: per_second(done.requests),
         bytes_per_second: per_second(done.data_bytes),
+        errors: now.errors.saturating_sub(before.errors),
     }
 }
 
@@ -411,7 +415,7 @@ mod tests {
     fn rates_are_differences_over_time() {
         let (before, now) = (reading(100, 1000), reading(300, 9000));
         let got = rates(Duration::from_secs(2), &before, &now);
-        assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0 });
+        assert_eq!(got, Rates { seconds: 2.0, iops: 100.0, bytes_per_second: 4000.0, errors: 0 });
         assert_eq!(rates(Duration::ZERO, &before, &now).iops, 0.0);
     }
 }

@@ -28,8 +28,12 @@ impl Source for Observed {
     fn problems(&self) -> Vec<String> {
         let Some(kept) = self.0.upgrade() else { return vec!["it ends".into()] };
         let silent = kept.pulse().and_then(|pulse| pulse.check(TURN_LIMIT).err());
-        let silent = silent.map(|silent| silent.to_string());
-        kept.snapshot().problems.into_iter().chain(silent).collect()
+        // One dead path of several is no reason for a probe to end what still works.
+        kept.report()
+            .state_problem()
+            .into_iter()
+            .chain(silent.map(|silent| silent.to_string()))
+            .collect()
     }
 }
 
@@ -54,12 +58,11 @@ impl Kept {
         reactors.iter().for_each(|(_, of)| io += of);
         let taken: i64 = readings.iter().map(|lane| i64::from(lane.in_flight)).sum();
         io.in_flight = taken;
-        let Report { id, state, error, address, nqn, spec, inside, .. } = report;
+        let Report { id, state, problems, address, nqn, spec, inside, .. } = report;
         let Some(inside) = inside else { return Snapshot::default() };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let attachment = attachment((&nqn, spec, address), &inside, &readings, io.clone());
         let connected = state == crate::status::report::State::Connected;
-        let problem = error.or_else(|| (!connected).then(|| format!("it is {state}")));
         Snapshot {
             kind: Kind::Attachment,
             id,
@@ -67,7 +70,7 @@ impl Kept {
             unix_seconds: now.as_secs_f64(),
             uptime_seconds: inside.uptime_seconds,
             state: state.to_string(),
-            problems: problem.into_iter().collect(),
+            problems,
             latency_bounds: bounds().to_vec(),
             namespaces: namespaces(&nqn, &inside, &io),
             lanes: lanes(&nqn, &readings, &reactors),

@@ -130,15 +130,32 @@ pub(crate) fn reply_to(mut stream: &UnixStream, reply: Reply) -> io::Result<()> 
     stream.write_all(&write_reply(reply))
 }
 
-/// Asks the process behind `socket`.
+/// Sends a call to the process behind `socket`, and returns its answer.
 ///
 /// # Errors
 /// Nobody is there, or does not answer in time.
 pub(crate) fn ask(socket: &Path, call: &Call) -> io::Result<Reply> {
-    let within = if *call == Call::Status { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
+    call_over(&UnixStream::connect(socket)?, call)
+}
+
+/// The same for a process of `owner`: in a folder of another user the socket may lead to anybody.
+///
+/// # Errors
+/// As [`ask`]; the process that listens there belongs to another user.
+pub(crate) fn ask_user(socket: &Path, owner: u32, call: &Call) -> io::Result<Reply> {
     let stream = UnixStream::connect(socket)?;
-    begin(&stream, call)?;
-    finish(&stream, within)
+    let found = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    if found != owner {
+        let text = format!("user {found} listens at {}, not user {owner}", socket.display());
+        return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+    }
+    call_over(&stream, call)
+}
+
+fn call_over(stream: &UnixStream, call: &Call) -> io::Result<Reply> {
+    let within = if *call == Call::Status { STATUS_TIMEOUT } else { ANSWER_TIMEOUT };
+    begin(stream, call)?;
+    finish(stream, within)
 }
 
 /// Asks over a stream that carries several requests.

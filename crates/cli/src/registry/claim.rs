@@ -107,7 +107,7 @@ impl Registry {
         let mut numbers = 0..;
         let ids = numbers.by_ref().map(|number| format!("{}{number}", spec.kind()));
         let mut free =
-            ids.filter(|id| !matches!(Entry::read(&self.folder(id)), Ok(Some(_)) | Err(_)));
+            ids.filter(|id| matches!(Entry::read(&self.folder(id), self.owner), Ok(None)));
         free.next().unwrap_or_default()
     }
 }
@@ -207,7 +207,7 @@ impl Registration {
             return;
         }
         let folder = self.registry.folder(self.id());
-        if let Ok(Some(entry)) = Entry::read(&folder)
+        if let Ok(Some(entry)) = Entry::read(&folder, self.registry.owner)
             && entry.process == self.entry.process
         {
             let _ = fs::remove_dir_all(folder);

@@ -58,17 +58,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Reads the entry of a folder; `None`: the folder has none (yet, or any more).
+    /// Reads the entry of a folder of `owner`; `None`: the folder has none (yet, or any more).
     ///
     /// # Errors
     /// It cannot be read, or makes no sense.
-    pub(crate) fn read(folder: &Path) -> io::Result<Option<Entry>> {
-        let text = match place::read(&folder.join(FILE)) {
+    pub(crate) fn read(folder: &Path, owner: u32) -> io::Result<Option<Entry>> {
+        let text = match place::read(&folder.join(FILE), owner) {
             Ok(text) => text,
             Err(error) if is_absence(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let entry: Entry = serde_json::from_slice(&text)?;
+        let mut entry: Entry = serde_json::from_slice(&text)?;
+        entry.process.owner = owner;
         if folder.file_name().is_none_or(|name| name != entry.id.as_str()) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "is of another folder"));
         }

@@ -35,22 +35,30 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// The folder of this user's attachments.
+/// The folder of a user's attachments.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     directory: PathBuf,
+    owner: u32,
 }
 
 impl Registry {
     /// The one of this user, which may not exist yet.
     #[must_use]
     pub(crate) fn of_user() -> Registry {
-        Registry { directory: place::of_user() }
+        Registry { directory: place::of_user(), owner: place::user_id() }
+    }
+
+    /// All that this user may look at, its own first: root sees those of other users. Changes are for the owner.
+    #[must_use]
+    pub(crate) fn visible() -> Vec<Registry> {
+        let of = |(directory, owner)| Registry { directory, owner };
+        place::visible().into_iter().map(of).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Registry {
-        Registry { directory: directory.to_owned() }
+        Registry { directory: directory.to_owned(), owner: place::user_id() }
     }
 
     /// All attachments, by ID; those whose process is gone, too.
@@ -62,7 +70,7 @@ impl Registry {
         let mut entries = Vec::new();
         for folder in folders {
             let path = folder.map_err(|e| self.failure(&e))?.path();
-            match Entry::read(&path) {
+            match Entry::read(&path, self.owner) {
                 Ok(entry) => entries.extend(entry),
                 Err(error) => warn!("{}: {error}", path.display()),
             }
@@ -73,7 +81,7 @@ impl Registry {
 
     /// What is in the folder; `None`: it is not there.
     fn folders(&self) -> Outcome<Option<fs::ReadDir>> {
-        let checked = place::check(&self.directory);
+        let checked = place::check(&self.directory, self.owner);
         match checked.and_then(|()| fs::read_dir(&self.directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             folders => folders.map(Some).map_err(|e| self.failure(&e)),

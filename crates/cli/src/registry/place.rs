@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// Names another folder, for tests and for whoever wants attachments kept apart.
 pub(super) const OVERRIDE: &str = "ROADTRAIN_RUNTIME_DIR";
 
+/// Longest entry: some thousand devices.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// `/run/roadtrain` for root, `$XDG_RUNTIME_DIR/roadtrain` for others, and `/tmp/roadtrain-UID` for those who
 /// have no such folder.
 pub(super) fn of_user() -> PathBuf {
@@ -24,27 +27,57 @@ pub(super) fn of_user() -> PathBuf {
     }
 }
 
+/// Folders that this user may look at, each with its owner: its own first. Root looks at those of others as well: of the
+/// packaged service, and of users with a session and without one.
+pub(super) fn visible() -> Vec<(PathBuf, u32)> {
+    let own = of_user();
+    let mut all = vec![(own, user_id())];
+    let is_named = std::env::var_os(OVERRIDE).is_some_and(|value| !value.is_empty());
+    if user_id() == 0 && !is_named {
+        all.extend(of_others());
+    }
+    all
+}
+
+fn of_others() -> Vec<(PathBuf, u32)> {
+    let in_folder = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let services = in_folder("/run").filter(|entry| name(entry).starts_with("roadtrain-"));
+    let sessions = in_folder("/run/user").map(|entry| entry.path().join("roadtrain"));
+    let others = in_folder("/tmp").filter(|entry| name(entry).starts_with("roadtrain-"));
+    let others = others.filter(|entry| {
+        let owner = entry.metadata().map(|of| of.uid());
+        owner.is_ok_and(|owner| name(entry) == format!("roadtrain-{owner}"))
+    });
+    let all = services.chain(others).map(|entry| entry.path()).chain(sessions);
+    let owned = all.filter_map(|path| {
+        let found = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_dir)?;
+        Some((path, found.uid()))
+    });
+    owned.collect()
+}
+
 /// Makes the folder; one that is there must be this user's, and nobody else may write to it.
 pub(super) fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    check(directory)
+    check(directory, user_id())
 }
 
-/// Whether the folder is this user's, and nobody else may write to it: what is in it decides which processes are ended
-/// and what is removed. Root has no reason to believe others either.
+/// Checks that the folder belongs to `user` and nobody else may write to it: its content decides which processes are
+/// ended and what is removed. Root acts on its own only.
 ///
 /// # Errors
 /// It is not there, or somebody else could have written what is in it.
-pub(super) fn check(directory: &Path) -> io::Result<()> {
+pub(super) fn check(directory: &Path, user: u32) -> io::Result<()> {
     let found = fs::symlink_metadata(directory)?;
     let refused = |text: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     if !found.is_dir() {
         return refused("is not a folder, or a link".to_owned());
     }
-    let (owner, own) = (found.uid(), user_id());
-    if owner != own {
+    let owner = found.uid();
+    if owner != user {
         return refused(format!(
-            "belongs to user {owner}, and this is user {own}: act as that user"
+            "belongs to user {owner}, and this is user {user}: act as that user"
         ));
     }
     match found.mode() & 0o022 {
@@ -53,20 +86,25 @@ pub(super) fn check(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads a file of this user's; a link is none.
+/// Reads a file of `user`; a link is none, and neither is a pipe, for which the reader would wait.
 ///
 /// # Errors
-/// It cannot be read, or is somebody else's.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
-    let owner = file.metadata()?.uid();
-    if owner != user_id() {
-        let text = format!("is of user {owner}");
+/// It cannot be read, is too long, or belongs to another user.
+pub(super) fn read(path: &Path, user: u32) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if found.uid() != user {
+        let text = format!("belongs to user {}", found.uid());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
-    let mut octets = Vec::new();
-    file.read_to_end(&mut octets)?;
-    Ok(octets)
+    if !found.is_file() || found.len() > FILE_BYTES_MAX {
+        let text = format!("is no file of at most {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The user of this process.

@@ -12,6 +12,9 @@ pub(crate) struct Process {
     pub pid: u32,
     /// When it began, in clock ticks since the machine did.
     pub started: u64,
+    /// The user that it runs as; not written: the owner of the entry.
+    #[serde(skip, default = "user_id")]
+    pub owner: u32,
 }
 
 impl Process {
@@ -24,13 +27,13 @@ impl Process {
     /// The one that has this number now.
     #[must_use]
     pub(crate) fn of(pid: u32) -> Process {
-        Process { pid, started: start_of(pid).unwrap_or(0) }
+        Process { pid, started: start_of(pid).unwrap_or(0), owner: user_id() }
     }
 
-    /// Whether it still runs, as a process of this user's: one of another user is another one.
+    /// Returns true while it runs, as a process of its owner: one of another user is another one.
     #[must_use]
     pub(crate) fn is_alive(self) -> bool {
-        start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(user_id())
+        start_of(self.pid) == Some(self.started) && owner_of(self.pid) == Some(self.owner)
     }
 
     /// Sends it a signal, if it still runs.
@@ -114,7 +117,7 @@ mod tests {
         assert!(this.is_alive());
         assert!(!Process { started: this.started + 1, ..this }.is_alive(), "another one");
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process { pid: child.id(), started: start_of(child.id()).unwrap() };
+        let process = Process::of(child.id());
         assert!(process.is_alive());
         process.signal(Signal::KILL);
         child.wait().unwrap();

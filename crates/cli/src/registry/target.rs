@@ -29,7 +29,7 @@ pub(crate) struct TargetEntry {
     pub config: Option<PathBuf>,
 }
 
-/// The folder of this user's targets.
+/// The folder of a user's targets.
 pub(crate) struct Targets(Registry);
 
 impl Targets {
@@ -39,30 +39,54 @@ impl Targets {
         Targets::of(&Registry::of_user())
     }
 
-    fn of(registry: &Registry) -> Targets {
-        Targets(Registry { directory: registry.directory.join("targets") })
+    /// Those beside the attachments of `registry`.
+    pub(crate) fn of(registry: &Registry) -> Targets {
+        Targets(Registry { directory: registry.directory.join("targets"), owner: registry.owner })
     }
 
-    /// All running targets, by ID. One that is gone has left nothing to be told of.
+    /// All running targets, by ID.
     ///
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn entries(&self) -> Outcome<Vec<TargetEntry>> {
         let mut entries = self.written()?;
         entries.retain(|entry| entry.process.is_alive());
+        Ok(entries)
+    }
+
+    /// All targets, by ID: running ones, and those whose process has ended without removing its entry.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn written(&self) -> Outcome<Vec<TargetEntry>> {
+        let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
+        let read = |folder: io::Result<fs::DirEntry>| {
+            let folder = folder.ok()?.path();
+            let text = place::read(&folder.join(FILE), self.0.owner).ok()?;
+            let mut entry: TargetEntry = serde_json::from_slice(&text).ok()?;
+            entry.process.owner = self.0.owner;
+            (folder.file_name()? == entry.id.as_str()).then_some(entry)
+        };
+        let mut entries: Vec<TargetEntry> = folders.filter_map(read).collect();
         entries.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(entries)
     }
 
-    fn written(&self) -> Outcome<Vec<TargetEntry>> {
-        let Some(folders) = self.0.folders()? else { return Ok(Vec::new()) };
-        let read = |folder: io::Result<fs::DirEntry>| {
-            let folder = folder.ok()?.path();
-            let entry: TargetEntry =
-                serde_json::from_slice(&place::read(&folder.join(FILE)).ok()?).ok()?;
-            (folder.file_name()? == entry.id.as_str()).then_some(entry)
-        };
-        Ok(folders.filter_map(read).collect())
+    /// Removes what a target that is gone has left; false: it runs, or there is none.
+    ///
+    /// # Errors
+    /// The folder cannot be locked or removed.
+    pub(crate) fn clear(&self, id: &str) -> Outcome<bool> {
+        let is_gone = |entry: &TargetEntry| entry.id == id && !entry.process.is_alive();
+        if !self.written()?.iter().any(is_gone) {
+            return Ok(false);
+        }
+        let _lock = self.0.lock()?;
+        let is_there = self.written()?.iter().any(is_gone);
+        if is_there {
+            remove_folder(&self.0.folder(id)).map_err(|e| self.0.failure(&e))?;
+        }
+        Ok(is_there)
     }
 
     /// Where the process of a target answers.

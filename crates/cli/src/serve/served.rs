@@ -395,7 +395,11 @@ impl Served {
         let id = place.as_ref().map_or_else(String::new, |(entry, _)| entry.id.clone());
         let facts = (id, listeners(&server, &self.interfaces), self.file.clone());
         let lanes = server.lanes();
-        TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers))
+        let mut report =
+            TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers));
+        report.problems = server.failure().into_iter().collect();
+        report.set_connections(&server.queues());
+        report
     }
 }
 

@@ -63,8 +63,8 @@ pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
 pub(crate) fn gather(processes: Vec<Process>) -> (Vec<Source>, Option<Failure>) {
     let mut failed = None;
     let mut sources = Vec::new();
-    for Process { id, socket } in processes {
-        match running::ask(&socket, &Call::Recorded) {
+    for Process { id, socket, owner } in processes {
+        match running::ask((&socket, owner), &Call::Recorded) {
             Ok(recorded) => sources.push(Source { id, recorded }),
             Err(error) => failed = Some(Failure::failed(format!("{id}: {error}"))),
         }

@@ -1,4 +1,4 @@
-//! `roadtrain status`: how it stands with what is attached and served here.
+//! `roadtrain status`: the state of what is attached and served here, and what needs a person.
 
 mod prometheus;
 pub(crate) mod report;
@@ -6,14 +6,13 @@ pub(crate) mod target;
 pub(crate) mod waiting;
 
 use crate::args::{GlobalArgs, StatusArgs};
-use crate::connect::split_port;
 use crate::control::Call;
 use crate::failure::{Failure, Outcome};
-use crate::registry::{Entry, Phase, Registry, TargetEntry, Targets};
-use crate::{logs, output, running};
+use crate::registry::{self, Entry, Phase, TargetEntry};
+use crate::running::{self, Found};
+use crate::{logs, output};
 use report::{Report, State};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::thread;
@@ -42,10 +41,7 @@ impl Shown {
 /// `roadtrain status`
 pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     logs::start("warn", global.verbose);
-    let query = || Ok::<_, Failure>(at_addresses(query(&args.names)?, &args.traddr));
-    for address in args.traddr.iter().filter(|address| !address.starts_with("ether:")) {
-        split_port(running::without_tcp(address), 0)?;
-    }
+    let query = || query(&args.names, &args.traddr);
     if args.prometheus {
         return prometheus::run(&args.names);
     }
@@ -74,20 +70,6 @@ pub(crate) fn run(args: &StatusArgs, global: &GlobalArgs) -> Outcome {
     }
 }
 
-/// Attachments with a path to one of the addresses; all if there is none.
-fn at_addresses(mut shown: Vec<Shown>, addresses: &[String]) -> Vec<Shown> {
-    let is_at = |place: &str| running::is_at(place, addresses);
-    shown.retain(|shown| match shown {
-        _ if addresses.is_empty() => true,
-        Shown::Attachment(report) => {
-            let paths = report.inside.iter().flat_map(|inside| &inside.paths);
-            is_at(&report.address) || paths.into_iter().any(|path| is_at(&path.address))
-        }
-        Shown::Target(_) => false,
-    });
-    shown
-}
-
 /// Shows the rates of an attachment since the look `before`.
 fn since(shown: &mut Shown, before: &[Shown]) {
     let Shown::Attachment(report) = shown else { return };
@@ -100,34 +82,45 @@ fn since(shown: &mut Shown, before: &[Shown]) {
     }
 }
 
-/// Attachments, then targets.
-fn query(names: &[String]) -> Outcome<Vec<Shown>> {
-    let (registry, targets) = (Registry::of_user(), Targets::of_user());
-    let (entries, served) = running::find(names)?;
-    let attachments = entries.iter().map(|entry| Shown::Attachment(ask(&registry, entry)));
-    let served = served.iter().map(|target| Shown::Target(ask_target(&targets, target)));
-    Ok(attachments.chain(served).collect())
+/// Attachments, then targets: those of these names and addresses.
+fn query(names: &[String], addresses: &[String]) -> Outcome<Vec<Shown>> {
+    let has_path = |entry: &Entry, socket: &Path| {
+        let inside = attachment(entry, socket).inside;
+        let paths = inside.iter().flat_map(|inside| &inside.paths);
+        paths.into_iter().any(|path| running::is_at(&path.address, addresses))
+    };
+    let Found { attached, served } = running::find(names)?.at(addresses, has_path)?;
+    let attached = attached.iter().map(|(entry, at)| Shown::Attachment(attachment(entry, at)));
+    let served = served.iter().map(|(entry, at)| Shown::Target(target(entry, at)));
+    Ok(attached.chain(served).collect())
 }
 
-fn ask(registry: &Registry, entry: &Entry) -> Report {
+fn attachment(entry: &Entry, socket: &Path) -> Report {
     if !entry.process.is_alive() {
-        return Report::outside(entry, State::Gone);
+        return Report::outside(entry, State::Gone, None);
     }
     if entry.phase == Phase::Starting {
-        return Report::outside(entry, State::Starting);
+        return Report::outside(entry, State::Starting, None);
     }
-    let silent = |error| Report { error: Some(error), ..Report::outside(entry, State::Silent) };
-    status_at(&registry.control_socket(&entry.id)).unwrap_or_else(silent)
+    let report = running::ask((socket, entry.process.owner), &Call::Status);
+    report.unwrap_or_else(|error| Report::outside(entry, State::Silent, Some(error)))
 }
 
-fn ask_target(targets: &Targets, entry: &TargetEntry) -> TargetReport {
-    let silent = |error| TargetReport::silent(entry, error);
-    status_at(&targets.control_socket(&entry.id)).unwrap_or_else(silent)
+fn target(entry: &TargetEntry, socket: &Path) -> TargetReport {
+    if !entry.process.is_alive() {
+        let error = "its process has ended, and nothing serves its disks".into();
+        return TargetReport::outside(entry, TargetState::Gone, error);
+    }
+    let report = running::ask((socket, entry.process.owner), &Call::Status);
+    report.unwrap_or_else(|error| TargetReport::outside(entry, TargetState::Silent, error))
 }
 
-/// What a process says of itself, or why it does not.
-fn status_at<T: DeserializeOwned>(socket: &Path) -> Result<T, String> {
-    running::ask(socket, &Call::Status)
+/// A process, with its user where that is another one.
+pub(crate) fn process(pid: u32, uid: u32) -> String {
+    match uid == registry::Process::this().owner {
+        true => pid.to_string(),
+        false => format!("{pid} of user {uid}"),
+    }
 }
 
 fn text(shown: &[Shown]) -> String {
@@ -137,40 +130,54 @@ fn text(shown: &[Shown]) -> String {
     shown.iter().map(Shown::text).collect::<Vec<_>>().join("\n")
 }
 
-/// The exit status: the worst of what was seen.
+/// Returns the exit status: the worst of what was seen. What is gone or does not answer counts more than an attachment
+/// without its target, and that more than what can still be used.
 fn judge(shown: &[Shown]) -> Outcome {
-    let bad = shown.iter().filter_map(|one| match one {
-        Shown::Target(target) if target.state != TargetState::Serving => Some(target),
-        _ => None,
-    });
-    let bad: Vec<String> = bad.map(|target| format!("{} is {}", target.id, target.state)).collect();
-    let reports = shown.iter().filter_map(|one| match one {
-        Shown::Attachment(report) => Some(report),
-        Shown::Target(_) => None,
-    });
-    let reports: Vec<&Report> = reports.collect();
-    let all = |states: &[State]| {
-        let bad = reports.iter().filter(|report| states.contains(&report.state));
-        let bad: Vec<String> = bad.map(|r| format!("{} is {}", r.id, r.state)).collect();
-        (!bad.is_empty()).then(|| bad.join(", "))
-    };
-    if let Some(bad) = all(&[State::Gone, State::Silent]) {
-        return Err(Failure::failed(format!("{bad}: `roadtrain detach` removes what is left")));
+    let (mut ended, mut away, mut impaired) = (Vec::new(), Vec::new(), Vec::new());
+    for one in shown {
+        match one {
+            Shown::Target(TargetReport { id, state, .. }) if *state != TargetState::Serving => {
+                ended.push(format!("{id} is {state}"));
+            }
+            Shown::Target(TargetReport { id, problems, .. }) => {
+                impaired.extend(problems.iter().map(|problem| format!("{id}: {problem}")));
+            }
+            Shown::Attachment(report) => match (report.state, &report.id) {
+                (state @ (State::Gone | State::Silent), id) => {
+                    ended.push(format!("{id} is {state}"))
+                }
+                (State::Reconnecting | State::Failing, _) => away.push(report),
+                (_, id) => {
+                    impaired
+                        .extend(report.problems.iter().map(|problem| format!("{id}: {problem}")));
+                }
+            },
+        }
     }
-    if !bad.is_empty() {
-        return Err(Failure::failed(bad.join(", ")));
+    if !ended.is_empty() {
+        let advice = "`roadtrain detach` removes what is left";
+        return Err(Failure::failed(format!("{}: {advice}", ended.join(", "))));
     }
-    let Some(bad) = all(&[State::Reconnecting, State::Failing]) else { return Ok(()) };
-    let reasons: Vec<&str> = reports.iter().filter_map(|report| report.error.as_deref()).collect();
+    if !away.is_empty() {
+        return Err(Failure::connect(without_target(&away)));
+    }
+    if impaired.is_empty() { Ok(()) } else { Err(Failure::failed(impaired.join(", "))) }
+}
+
+/// Names attachments that have no connection, and why.
+fn without_target(away: &[&Report]) -> String {
+    let names: Vec<String> = away.iter().map(|of| format!("{} is {}", of.id, of.state)).collect();
+    let reasons: Vec<&str> = away.iter().filter_map(|report| report.error.as_deref()).collect();
     let reasons = reasons.join(", ");
     let why = if reasons.is_empty() { "is the target running?" } else { &reasons };
-    Err(Failure::connect(format!("{bad}: {why}")))
+    format!("{}: {why}", names.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Kind;
+    use crate::registry::Registry;
 
     #[test]
     fn the_worst_decides() {
@@ -186,14 +193,19 @@ mod tests {
         let _place = registry.claim(&claim).unwrap();
         let entry = registry.entries().unwrap().remove(0);
         let judged = |states: &[State]| {
-            let reports: Vec<_> =
-                states.iter().map(|s| Shown::Attachment(Report::outside(&entry, *s))).collect();
+            let reports: Vec<_> = states
+                .iter()
+                .map(|s| Shown::Attachment(Report::outside(&entry, *s, None)))
+                .collect();
             judge(&reports).map_err(|failure| failure.kind)
         };
         assert_eq!(judged(&[]), Ok(()));
         assert_eq!(judged(&[State::Connected, State::Starting]), Ok(()));
         assert_eq!(judged(&[State::Connected, State::Failing]), Err(Kind::Connect));
         assert_eq!(judged(&[State::Reconnecting, State::Gone]), Err(Kind::Failed));
-        assert_eq!(ask(&registry, &entry).state, State::Starting);
+        assert_eq!(attachment(&entry, Path::new("/nowhere")).state, State::Starting);
+        let mut report = Report::outside(&entry, State::Connected, None);
+        report.problems = vec!["path 192.0.2.7:4420 is lost".into()];
+        assert_eq!(judge(&[Shown::Attachment(report)]).unwrap_err().kind, Kind::Failed);
     }
 }

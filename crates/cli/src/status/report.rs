@@ -42,14 +42,20 @@ pub(crate) struct Report {
     /// What it is shown as.
     #[serde(rename = "as")]
     pub spec: String,
-    /// Who keeps it.
+    /// Its process.
     pub pid: u32,
+    /// The user of that.
+    #[serde(default)]
+    pub uid: u32,
     /// How it stands.
     pub state: State,
     /// For how long, where that is known.
     pub state_seconds: Option<f64>,
-    /// What went wrong last, while there is no connection.
+    /// Reason of the last failure, while there is no connection.
     pub error: Option<String>,
+    /// Everything that needs a person, in words; empty: all is well.
+    #[serde(default)]
+    pub problems: Vec<String>,
     /// Its target.
     pub address: String,
     /// The subsystem.
@@ -217,24 +223,44 @@ pub(crate) struct Rates {
     pub seconds: f64,
     /// Requests a second.
     pub iops: f64,
-    /// Octets a second.
+    /// Bytes a second.
     pub bytes_per_second: f64,
+    /// Requests of this time that did not succeed.
+    #[serde(default)]
+    pub errors: u64,
 }
 
 impl Report {
-    /// What can be said without asking its process.
-    pub(crate) fn outside(entry: &Entry, state: State) -> Report {
+    /// Says what is known without its process, and why that does not answer.
+    pub(crate) fn outside(entry: &Entry, state: State, error: Option<String>) -> Report {
         Report {
             id: entry.id.clone(),
             spec: entry.spec.clone(),
             pid: entry.process.pid,
             state,
+            uid: entry.process.owner,
             state_seconds: None,
-            error: None,
+            error,
+            problems: Vec::new(),
             address: entry.address.clone(),
             nqn: entry.nqn.clone(),
             inside: None,
         }
+        .judged()
+    }
+
+    /// Lists its problems: the state, then paths, namespaces and requests, which can be bad while it is connected.
+    #[must_use]
+    pub(crate) fn judged(mut self) -> Report {
+        let inside = self.inside.iter().flat_map(Inside::problems);
+        self.problems = self.state_problem().into_iter().chain(inside).collect();
+        self
+    }
+
+    /// Problem of the attachment as a whole: nothing of it can be used.
+    pub(crate) fn state_problem(&self) -> Option<String> {
+        let is_bad = !matches!(self.state, State::Starting | State::Connected | State::Stopping);
+        is_bad.then(|| self.error.clone().unwrap_or_else(|| format!("it is {}", self.state)))
     }
 
     /// As text.
@@ -245,14 +271,15 @@ impl Report {
             format!("{}  {}  {}{}\n", self.id, self.spec, self.state, seconds.unwrap_or_default());
         let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<9}{value}\n"));
         line("target", format!("{}  {}", self.address, self.nqn));
-        if let Some(error) = &self.error {
-            line("error", error.clone());
+        for problem in &self.problems {
+            line("problem", problem.clone());
         }
         let Some(inside) = &self.inside else {
-            line("process", self.pid.to_string());
+            line("process", super::process(self.pid, self.uid));
             return text;
         };
-        line("process", format!("{}, up for {}", self.pid, show_seconds(inside.uptime_seconds)));
+        let process = super::process(self.pid, self.uid);
+        line("process", format!("{process}, up for {}", show_seconds(inside.uptime_seconds)));
         let lanes = inside.lanes.len();
         line("lanes", format!("{lanes}, policy {}, class {}", inside.policy, inside.class));
         if let Some(express) = inside.express() {
@@ -297,12 +324,29 @@ impl Report {
                 seconds,
                 iops: rate(inside.requests, before.requests),
                 bytes_per_second: rate(inside.data_bytes, before.data_bytes),
+                errors: inside.errors.saturating_sub(before.errors),
             };
         }
     }
 }
 
 impl Inside {
+    /// Problems of paths, namespaces and requests.
+    fn problems(&self) -> Vec<String> {
+        let is_live = |path: &PathLine| path.state == PathState::Live;
+        // Without any path it is the attachment that has the problem.
+        let paths: &[PathLine] = if self.paths.iter().any(is_live) { &self.paths } else { &[] };
+        let paths = paths.iter().filter(|path| !is_live(path)).map(PathLine::problem);
+        let removed = self.devices.iter().filter(|device| device.bytes.is_none());
+        let removed = removed.map(|device| {
+            format!("namespace {} is removed, or another one has its place", device.nsid)
+        });
+        let Rates { seconds, errors, .. } = self.recent;
+        let failed = (errors > 0)
+            .then(|| format!("{errors} requests failed in the last {}", show_seconds(seconds)));
+        paths.chain(removed).chain(failed).collect()
+    }
+
     /// Of express connections, if there were any.
     fn express(&self) -> Option<String> {
         let of_lanes = || self.lanes.iter().map(|lane| lane.express);
@@ -318,7 +362,7 @@ impl Inside {
     }
 
     fn load(&self) -> String {
-        let Rates { seconds, iops, bytes_per_second } = self.recent;
+        let Rates { seconds, iops, bytes_per_second, .. } = self.recent;
         format!(
             "{iops:.0} IOPS, {}/s in {}, {} in flight",
             show_bytes(bytes_per_second.round() as u64),
@@ -353,6 +397,12 @@ impl DeviceReport {
 }
 
 impl PathLine {
+    fn problem(&self) -> String {
+        let PathLine { address, state, error, .. } = self;
+        let reason = error.iter().map(|error| format!(": {error}"));
+        format!("path {address} is {state}{}", reason.collect::<String>())
+    }
+
     fn cells(&self) -> Vec<String> {
         let state = match self.state {
             PathState::Live => "live",
@@ -399,6 +449,7 @@ fn show_seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry;
 
     pub(crate) fn report() -> Report {
         let lane = LaneReport {
@@ -414,7 +465,9 @@ mod tests {
             id: "nbd0".into(),
             spec: "nbd:unix:/a".into(),
             pid: 7,
+            uid: 0,
             state: State::Reconnecting,
+            problems: Vec::new(),
             state_seconds: Some(3.25),
             error: Some("cannot reach 192.0.2.7:4420".into()),
             address: "192.0.2.7:4420".into(),
@@ -423,13 +476,17 @@ mod tests {
                 policy: "auto".into(),
                 class: "normal".into(),
                 uptime_seconds: 150.0,
-                devices: vec![DeviceReport {
-                    nsid: 1,
-                    names: vec!["/dev/x".into()],
-                    bytes: Some(1 << 30),
-                    block_bytes: Some(4096),
-                    read_only: Some(false),
-                }],
+                devices: [Some(1 << 30), None]
+                    .into_iter()
+                    .zip(1..)
+                    .map(|(bytes, nsid)| DeviceReport {
+                        nsid,
+                        names: vec!["/dev/x".into()],
+                        bytes,
+                        block_bytes: Some(4096),
+                        read_only: Some(false),
+                    })
+                    .collect(),
                 lanes: vec![lane],
                 links: vec![LinkReport {
                     interface: "eth1".into(),
@@ -451,7 +508,7 @@ mod tests {
                     ana: Some("optimized".into()),
                     iops: 12.3,
                     requests: 50,
-                    error: None,
+                    error: (state != PathState::Live).then(|| "Connection refused".into()),
                 })
                 .into(),
                 requests: 100,
@@ -459,22 +516,26 @@ mod tests {
                 errors: 1,
                 in_flight: 3,
                 waiting: vec![WaitReport { sleep_cost_us: 12.0, spin_bound_us: 24.0, caught: 0.5 }],
-                recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0 },
+                recent: Rates { seconds: 2.0, iops: 50.0, bytes_per_second: 2048.0, errors: 3 },
             }),
         }
     }
 
     #[test]
     fn people_see_what_matters() {
-        let text = report().text();
+        let text = Report { uid: registry::Process::this().owner, ..report() }.judged().text();
         for part in [
             "nbd0  nbd:unix:/a  reconnecting for 3.2 s\n",
-            "  error    cannot reach 192.0.2.7:4420\n",
+            "  problem  cannot reach 192.0.2.7:4420\n",
+            "  problem  path 192.0.2.7:4420 is connecting: Connection refused\n",
+            "  problem  namespace 2 is removed, or another one has its place\n",
+            "  problem  3 requests failed in the last 2.0 s\n",
+            "  process  7, up for 2 min\n",
             "  express  1 open, 60 requests, 1 in flight, opened 2 times\n",
             "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
             "  waiting  a sleep costs 12 us, spins up to 24 us and catches 50 %\n",
-            "  1     1 GiB  4096   read-write  /dev/x\n",
+            "  1     1 GiB    4096   read-write  /dev/x\n",
             "  192.0.2.7:4420  connecting  optimized  12\n",
             "  192.0.2.8:4420  live        optimized  12\n",
             "  eth1  1     02:00:00:00:00:01  up, sealed  31 us  1000    0.10 %\n",

@@ -6,6 +6,7 @@ use crate::output::columns;
 use crate::rates::RateArgs;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
+use roadtrain_reactor::metrics::{AuthSample, LaneSample};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{AnaListener, AnaState, Blocks, Export, LanePlace};
 use roadtrain_target_proto::{ControllerView, NamespaceConfig, SubsystemConfig, TargetConfig};
@@ -25,6 +26,8 @@ pub(crate) enum TargetState {
     Serving,
     /// Its process does not answer.
     Silent,
+    /// Its process has ended without a word: it was killed, or crashed.
+    Gone,
 }
 
 impl std::fmt::Display for TargetState {
@@ -40,12 +43,18 @@ pub(crate) struct TargetReport {
     pub kind: String,
     /// Its name.
     pub id: String,
-    /// Who serves.
+    /// Its process.
     pub pid: u32,
+    /// The user of that.
+    #[serde(default)]
+    pub uid: u32,
     /// How it stands.
     pub state: TargetState,
-    /// Why it is silent.
+    /// Reason why it does not serve.
     pub error: Option<String>,
+    /// Everything that needs a person while it serves, in words.
+    #[serde(default)]
+    pub problems: Vec<String>,
     /// Where it listens.
     pub listeners: Vec<String>,
     /// Its configuration file.
@@ -178,18 +187,45 @@ pub(crate) struct ControllerReport {
     /// How good its way to the namespaces is.
     #[serde(default)]
     pub ana: String,
+    /// The host's address; none while it has no queue.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// How its queues travel: `tcp`, `tls` or `ether`.
+    #[serde(default)]
+    pub transport: String,
+    /// How the host has proved its identity; none where nobody has asked for that.
+    #[serde(default)]
+    pub auth: Option<AuthSample>,
 }
 
 impl TargetReport {
-    /// What can be said when its process does not.
-    pub(crate) fn silent(entry: &TargetEntry, error: String) -> TargetReport {
+    /// Adds the connections of each controller: its host's address, encryption and authentication.
+    pub(crate) fn set_connections(&mut self, queues: &[LaneSample]) {
+        let Some(inside) = &mut self.inside else { return };
+        for subsystem in &mut inside.subsystems {
+            for controller in &mut subsystem.controllers {
+                let is_own = |queue: &&LaneSample| {
+                    queue.cntlid == controller.cntlid && queue.nqn == subsystem.nqn
+                };
+                let Some(queue) = queues.iter().find(is_own) else { continue };
+                controller.peer = Some(queue.peer.clone()).filter(|peer| !peer.is_empty());
+                controller.transport.clone_from(&queue.transport);
+                controller.auth.clone_from(&queue.auth);
+            }
+        }
+    }
+
+    /// Says what is known without its process, and why that does not answer.
+    pub(crate) fn outside(entry: &TargetEntry, state: TargetState, error: String) -> TargetReport {
         let TargetEntry { id, listeners, process, config } = entry.clone();
         TargetReport {
             kind: "target".into(),
             id,
             pid: process.pid,
-            state: TargetState::Silent,
+            uid: process.owner,
+            state,
             error: Some(error),
+            problems: Vec::new(),
             listeners,
             config,
             ana: Vec::new(),
@@ -214,8 +250,10 @@ impl TargetReport {
             kind: "target".into(),
             id,
             pid: std::process::id(),
+            uid: crate::registry::Process::this().owner,
             state: TargetState::Serving,
             error: None,
+            problems: Vec::new(),
             listeners,
             config,
             inside: Some(Inside {
@@ -232,8 +270,8 @@ impl TargetReport {
         let mut text = format!("{}  serve  {}\n", self.id, self.state);
         let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<9}{value}\n"));
         line("listens", self.listeners.join("  "));
-        if let Some(error) = &self.error {
-            line("error", error.clone());
+        for problem in self.error.iter().chain(&self.problems) {
+            line("problem", problem.clone());
         }
         if let Some(config) = &self.config {
             line("file", config.display().to_string());
@@ -243,7 +281,7 @@ impl TargetReport {
         if !worse.is_empty() {
             line("ana", worse.join("  "));
         }
-        line("process", self.pid.to_string());
+        line("process", crate::status::process(self.pid, self.uid));
         let Some(Inside { traffic, subsystems, lanes }) = &self.inside else { return text };
         let Traffic { connections, in_stores, buffer_bytes, requests, data_bytes, .. } = traffic;
         let buffers = show_bytes(*buffer_bytes as u64);
@@ -342,6 +380,9 @@ impl SubsystemReport {
             io_queues: controller.io_queues,
             address: Some(controller.local).filter(|local| local.port() != 0),
             ana: controller.ana.name().to_owned(),
+            peer: None,
+            transport: String::new(),
+            auth: None,
         };
         let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
         SubsystemReport {
@@ -363,12 +404,19 @@ impl SubsystemReport {
         let rows: Vec<Vec<String>> = self.namespaces.iter().map(NamespaceReport::cells).collect();
         let namespaces = columns(&["    nsid", "size", "block", "access", "store"], &rows);
         let cells = |c: &ControllerReport| {
-            vec![format!("    {}", c.cntlid), c.io_queues.to_string(), c.host_nqn.clone()]
+            let auth = c.auth.as_ref().map_or_else(|| "-".to_owned(), |auth| auth.hash.clone());
+            let peer = c.peer.clone().unwrap_or_else(|| "-".to_owned());
+            let queues = c.io_queues.to_string();
+            let id = format!("    {}", c.cntlid);
+            vec![id, queues, c.transport.clone(), auth, peer, c.host_nqn.clone()]
         };
         let rows: Vec<Vec<String>> = self.controllers.iter().map(cells).collect();
         let controllers = match rows.is_empty() {
             true => String::new(),
-            false => columns(&["    controller", "I/O queues", "host"], &rows),
+            false => columns(
+                &["    controller", "I/O queues", "over", "authenticated", "from", "host"],
+                &rows,
+            ),
         };
         for row in namespaces.lines().chain(controllers.lines()) {
             text.push_str(&format!("{row}\n"));
@@ -394,7 +442,7 @@ impl NamespaceReport {
 
 /// Where blocks are, as the command line begins to say it.
 fn store(blocks: &Blocks) -> String {
-    let Blocks::Spec(spec) = blocks else { return "the program's own".into() };
+    let Blocks::Spec(spec) = blocks else { return "a volume or device".into() };
     match &spec.kind {
         StoreKind::Memory { .. } => "mem".into(),
         StoreKind::Ssd { .. } => "ssd".into(),

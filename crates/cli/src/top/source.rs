@@ -52,7 +52,9 @@ impl Source {
     /// What it has counted by now, or why it does not say.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
-            Source::Here(process) => running::ask(&process.socket, &Call::Snapshot),
+            Source::Here(process) => {
+                running::ask((&process.socket, process.owner), &Call::Snapshot)
+            }
             Source::There(address) => {
                 let text = get(address, "/snapshot.json").map_err(|error| match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not answer".to_owned(),

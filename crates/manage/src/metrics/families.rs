@@ -24,7 +24,10 @@ pub(super) fn all(shown: &Snapshot, out: &mut Out<'_>) -> fmt::Result {
     let help = "Whether the configuration file could be used when it was read last";
     out.gauges(("roadtrain_config_last_reload_successful", help), reload)?;
     let health = [([("", ""); 0], u64::from(shown.problems.is_empty()))];
-    out.gauges(("roadtrain_healthy", "Whether nothing is wrong, as GET /healthz says"), health)?;
+    out.gauges(
+        ("roadtrain_healthy", "1: nothing needs a person, as the problems of /snapshot.json say"),
+        health,
+    )?;
     reactors(&shown.reactors, out)?;
     match shown.kind {
         Kind::Target => target(shown, out)?,
