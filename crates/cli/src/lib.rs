@@ -73,7 +73,6 @@ mod usage;
 pub use failure::{Failure, Kind, Outcome};
 
 use args::{Cli, Command};
-use clap::Parser;
 use roadtrain_host_engine::identity;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -93,7 +92,7 @@ pub fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         terminal::say(first_steps::OF_SERVE.trim_end());
         return ExitCode::from(Failure::usage("").status());
     }
-    let cli = Cli::try_parse_from(arguments);
+    let cli = Cli::read(arguments);
     let cli = cli.unwrap_or_else(|error| usage::explained(error).exit());
     // Connections take descriptors; what cannot be raised may do all the same.
     let _ = roadtrain_system::platform::raise_open_files();

@@ -92,7 +92,8 @@ pub use tls::{HostKey, TlsAt, TlsMode};
 pub use top::TopArgs;
 pub use volumes::VolumeCommand;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 
 /// Columns of help texts.
 const WIDTH_MAX: usize = 100;
@@ -208,10 +209,37 @@ pub(crate) fn named<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
     })
 }
 
+impl Cli {
+    /// Parses a command line, the first word of which is the program's name.
+    ///
+    /// # Errors
+    /// The line is wrong, or wants help, which is the error's text then.
+    pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command().mut_subcommand("serve", serve::with_short_help);
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    #[test]
+    fn short_help_of_serve_fits_on_two_screens() {
+        let help = |option: &str| {
+            let words = ["roadtrain", "serve", option].map(OsString::from);
+            Cli::read(words.into()).unwrap_err().to_string()
+        };
+        let (short, long) = (help("-h"), help("--help"));
+        assert!(short.lines().count() < 70, "{short}");
+        for option in ["--config", "-a, --traddr", "--namespace", "--tls-key", "--rpc ", "--state"]
+        {
+            assert!(short.contains(option), "{option}: {short}");
+        }
+        assert!(!short.contains("--max-queues") && long.contains("--max-queues"), "{short}");
+        assert!(long.contains("--ana 127.0.0.2:4420=non-optimized"), "{long}");
+    }
 
     #[test]
     fn definition_is_consistent() {

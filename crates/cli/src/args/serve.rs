@@ -7,7 +7,7 @@ use super::{
 };
 use crate::namespace::NamespaceSpec;
 use crate::units::{CoreList, parse_cores, parse_seconds, parse_size, parse_size_u32, size_field};
-use clap::Args;
+use clap::{Args, Command};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,6 +61,45 @@ Examples:
   roadtrain serve --config serve.toml
   roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
 );
+
+/// Options that `serve -h` shows.
+const SHORT: [&str; 15] = [
+    "config",
+    "check_config",
+    "transport",
+    "traddr",
+    "trsvcid",
+    "nqn",
+    "namespaces",
+    "allow_hosts",
+    "require_auth",
+    "dhchap_key",
+    "tls",
+    "tls_keys",
+    "metrics",
+    "rpc",
+    "state",
+];
+
+const SHORT_HELP: &str = "\
+Namespaces: mem:1GiB, file:disk.img,size=2GiB, block:/dev/sdb, null:1TiB, rbd:POOL/IMAGE.
+
+`roadtrain serve --help` has all options (Ethernet, gateway groups, security, limits, batching,
+waiting, placement), those of namespaces, and more examples.
+
+Examples:
+  roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace file:disk.img,size=2GiB
+  roadtrain serve --config serve.toml";
+
+/// Leaves in `serve -h` what most need: all options fill several screens.
+pub(super) fn with_short_help(serve: Command) -> Command {
+    let all = serve.get_after_help().cloned().unwrap_or_default();
+    let serve = serve.after_help(SHORT_HELP).after_long_help(all);
+    serve.mut_args(|arg| {
+        let is_short = SHORT.contains(&arg.get_id().as_str());
+        arg.hide_short_help(!is_short)
+    })
+}
 
 /// Options of `roadtrain serve`.
 #[derive(Args, Clone, Debug)]
@@ -148,7 +187,7 @@ pub struct ExportArgs {
             ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
         ),
         value_delimiter = ',',
-        required_unless_present_any = ["config", "rpc", "rpc_http"]
+        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores"]
     )]
     pub traddr: Vec<String>,
     /// TCP port; 0 lets the system choose one for each address.
@@ -160,7 +199,7 @@ pub struct ExportArgs {
         long,
         value_name = "NQN",
         alias = "subnqn",
-        required_unless_present_any = ["config", "rpc", "rpc_http", "gateway_group"]
+        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "gateway_group"]
     )]
     pub nqn: Option<String>,
     /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
@@ -171,7 +210,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
-    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "gateway_group"])]
+    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "gateway_group"])]
     pub namespaces: Vec<NamespaceSpec>,
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]

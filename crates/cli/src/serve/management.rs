@@ -73,6 +73,18 @@ impl Plane for OfServed {
         self.0.server()
     }
 
+    fn owner(&self) -> String {
+        match self.0.file() {
+            Some(file) => {
+                format!(
+                    "the configuration file {}: change it there and send SIGHUP",
+                    file.display()
+                )
+            }
+            None => "the command line of `serve`: change it with `roadtrain target`".to_owned(),
+        }
+    }
+
     fn stop(&self) {
         let stop = || {
             thread::sleep(ANSWER);

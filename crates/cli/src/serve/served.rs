@@ -151,6 +151,11 @@ impl Served {
         lock(&self.place).as_ref().map(|(entry, _)| entry.id.clone())
     }
 
+    /// Its configuration file.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// The target that runs.
     pub(super) fn server(&self) -> Arc<Server> {
         lock(&self.server).clone()

@@ -13,6 +13,7 @@ use roadtrain_store::Resize;
 use roadtrain_target_engine::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,9 @@ pub trait Plane: Send + Sync {
 
     /// The target that runs.
     fn server(&self) -> Arc<Server>;
+
+    /// Names the owner of what the target was started with, and how that is changed: `the configuration file F: ...`.
+    fn owner(&self) -> String;
 
     /// Asks the process to stop, as a signal does.
     fn stop(&self);
@@ -211,11 +215,14 @@ impl Manager {
     /// It is, so RPC may not change it.
     pub fn check_owner(&self, nqn: &str) -> Rpc<()> {
         match self.files_own().iter().any(|subsystem| subsystem.nqn == nqn) {
-            true => Err(RpcError::not_permitted(format!(
-                "{nqn} is of the configuration file: change it there and send SIGHUP"
-            ))),
+            true => Err(self.not_owned(nqn)),
             false => Ok(()),
         }
+    }
+
+    /// Refuses a change of what the target was started with.
+    pub(super) fn not_owned(&self, what: impl fmt::Display) -> RpcError {
+        RpcError::not_permitted(format!("{what} is of {}", self.plane.owner()))
     }
 
     /// Changes what RPC has made, as a whole or not at all; it is written down when this returns. `refused` says what to

@@ -108,15 +108,15 @@ fn depth(extent: Extent) -> Figure {
               median, so chance is on its side: the best of six equals is ahead of their mean.",
         panels,
         goals,
-        why: "On memory most of what is beyond its bar is within the spread of equals: under the \
-              six there is always one whose median is lucky by a few percent, and p99 is set \
-              by stalls of this virtual machine (rounds of one point differ by factors). At \
-              depth 64 and more auto does what none does there. On the emulated SSD \
-              all service times are equal, so what is sent together completes together, and \
-              the SSD idles while such a convoy travels. A host that waits for most of its \
-              time sends in more parts therefore (docs/internals/auto.md): before that, writes \
-              at depth 128 had 0.78 of the best. Their p99 at depths 32 and 128 did \
-              not stay beyond its bar: nine later rounds of 0.4 s had 0.99 and 0.96 of none's.",
+        why: "Both ends wait by default (they poll while requests are on the way), those of the \
+              fixed policies as well. Medians of three rounds decide alone: under the six there is \
+              always one whose median is lucky by a few percent, and stalls of this virtual \
+              machine set p99 (rounds of one point differ by factors). Parts are worth 1.2 to 1.8 \
+              at depths 8 and 16. Two points are beyond the spread and not explained: 70 % reads \
+              at depth 64 (598 kIOPS in all rounds, none 638 to 754, i10 691 to 790), and reads at \
+              depth 256 (639 to 821, none 852 to 930). On the emulated SSD all service times are \
+              equal, so what is sent together completes together, and the SSD idles while such a \
+              convoy travels.",
         ..Figure::default()
     }
 }
@@ -183,6 +183,8 @@ fn one(extent: Extent) -> Figure {
         how: "The points of depth 1 above: the mean latency against none's.",
         panels: vec![panel.chart(Metric::LatencyMean, Kind::Bars)],
         goals,
+        why: "Reads from memory: one of auto's three rounds was struck (52, 76 and 77 kIOPS; none \
+              75, 81 and 81).",
         ..Figure::default()
     }
 }
@@ -216,13 +218,12 @@ fn open(extent: Extent) -> Figure {
               slowest of none, i10 and auto does in a closed loop at depth 128.",
         panels,
         goals,
-        why: "i10 is cheaper because it waits: at a tenth of the peak its caravans carry 6 \
-              requests where auto's carry one, at twice the median latency. Holding requests \
-              for 20 us was tried and saved a tenth of the CPU at most (docs/internals/auto.md). At \
-              90 % of memory's peak the two meet. p99 at these rates is set by stalls of the \
-              virtual machine: the five rounds of one point lie between 0.2 and 14 ms. At 90 % of \
-              memory's peak three of auto's have 15 to 35 ms and none's do not: what queues up in a \
-              stall takes long to go there, and whether more of them struck auto by chance is not known.",
+        why: "i10 is cheaper because it waits: from half of the peak on its caravans carry 14 to \
+              16 requests where auto's carry 1 to 6, and at 10 and 30 % of memory's peak its \
+              median latency is two to four times auto's. Ends that poll pay for the gaps between \
+              requests as well. Holding requests for 20 us was tried and saved a tenth of the CPU \
+              at most (docs/internals/auto.md). Stalls of the virtual machine set p99 at these \
+              rates: rounds of one point lie between 0.1 and 26 ms, with every policy.",
         ..Figure::default()
     }
 }
@@ -262,11 +263,9 @@ fn floor() -> Figure {
               tuned as well as the product, in the same minutes.",
         panels: vec![panel.chart(Metric::Iops, Kind::Bars).chart(Metric::Cpu, Kind::Bars)],
         goals,
-        why: "Reads: the target's core is the bottleneck and never idle. Of it a profile (perf, \
-              cpu-clock) has 33 % in copies into socket buffers, 13 % in waking up the host's core, \
-              and 20 % in the program, a third of that for asking ahead for the blocks; the host idles \
-              a third of the time. Writes: both cores are full. Before blocks were asked for ahead, \
-              and small writes went past the caches, both had 0.82 (lab/JOURNAL.md, nearer to the floor).",
+        why: "Writes: both cores are full; the floor has 876 to 1,152 kIOPS, auto 863 to 880. \
+              Before blocks were asked for ahead, and small writes went past the caches, both had \
+              0.82 (lab/JOURNAL.md, nearer to the floor).",
         ..Figure::default()
     }
 }
@@ -298,8 +297,8 @@ fn writes(extent: Extent) -> Figure {
             panel.chart(Metric::LatencyP99, Kind::LogLines).chart(Metric::Bandwidth, Kind::Lines),
         ],
         goals,
-        why: "128 KiB: one of five rounds had a stall of 3 ms; the medians of p50 and of \
-              bandwidth are those of none.",
+        why: "32 KiB: rounds of one point differ by factors (auto 368 to 805 us, none 482 to 622). \
+              64 KiB: 710 to 757 us, none 612 to 662, which is not explained.",
         ..Figure::default()
     }
 }
@@ -323,10 +322,10 @@ fn mixed(extent: Extent) -> Figure {
             against(("reads", "i10"), Metric::LatencyP99, load, &i10, Bound::AtMost(0.5)),
             against(("both", "i10"), Metric::BandwidthTotal, load, &i10, Bound::AtLeast(1.0)),
         ],
-        why: "A read waits while a 128 KiB write is sent or received before it: 8 such \
-              writes are a megabyte on the way. Priority within the lane brings it down to \
-              about half; smaller steps were tried and made it longer, since each step costs a \
-              send. A lane of its own is the remedy.",
+        why: "A read waits while a 128 KiB write is sent or received before it: 8 such writes are \
+              a megabyte on the way. Priority within the lane had it down to 0.65 of i10's where \
+              both ends sleep; with ends that poll, none has less than i10 as well (240 to 305 us, \
+              i10 304 to 463, auto 253 to 515). A lane of its own is the remedy.",
         ..Figure::default()
     }
 }
@@ -379,8 +378,11 @@ fn class(extent: Extent) -> Figure {
               core, over one lane or a lane each; and either of them alone.",
         panels,
         goals,
-        why: "Both loads share one core a side, and each critical request is answered at the full \
-              cost of a wake-up (lab/JOURNAL.md, express connections).",
+        why: "Alone, a critical request meets ends that poll (32 to 48 us at p99), beside bulk it \
+              shares one core a side with it (112 to 158 us; none 150 to 231, i10 97 to 149). With \
+              ends that sleep alone the bars are kept, as an earlier run had them: 0.99 to 1.21. \
+              Bulk pays for each critical request that is answered at once (lab/JOURNAL.md, \
+              express connections).",
         ..Figure::default()
     }
 }

@@ -25,6 +25,10 @@ impl Plane for Alone {
         self.0.clone()
     }
 
+    fn owner(&self) -> String {
+        "the test: change it there".into()
+    }
+
     fn stop(&self) {}
 
     fn set_log_level(&self, level: &str) -> Result<(), String> {

@@ -119,8 +119,7 @@ pub(super) fn find(
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Arc<Device>> {
     if files_devices(manager).iter().any(|view| is_called(view, name)) {
-        let what = format!("{name} is of the configuration file: change it there and send SIGHUP");
-        return Err(RpcError::not_permitted(what));
+        return Err(manager.not_owned(name));
     }
     let model = manager.model();
     let found = model.device(name).filter(|device| is_it(&device.kind));

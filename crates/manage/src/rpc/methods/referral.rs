@@ -56,8 +56,7 @@ fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         match at {
             Some(at) => model.referrals.remove(at),
             None if manager.server().exports().referrals.contains(&address) => {
-                let what = format!("{address} is of the configuration file: change it there");
-                return Err(RpcError::not_permitted(what));
+                return Err(manager.not_owned(address));
             }
             None => return Err(RpcError::new(-32603, "Unable to remove a referral.", address)),
         };
