@@ -41,6 +41,7 @@ mod rpc;
 mod security;
 mod serve;
 mod slow;
+mod slow_over;
 mod socket;
 mod stream;
 mod target;
@@ -83,7 +84,8 @@ pub use resv::{
 pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
-pub use slow::{SlowArgs, SlowOverName};
+pub use slow::SlowArgs;
+pub use slow_over::SlowOverName;
 #[cfg(test)]
 pub(crate) use socket::SERVICE_SOCKET;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
