@@ -33,8 +33,8 @@ test_tls_data() {
         holds bench.json '.errors == 0 and .blocks_checked > 0'
     done
     as_host attach wide.tls -n "$nqn" --as "nbd:unix:$work/a.sock" --background >attach.out
-    ROADTRAIN_RUNTIME_DIR=$work/served "$ROADTRAIN" status --json >status.json
-    holds status.json '[.[].subsystems[].controllers[] | .transport, .auth] == ["tls", null]'
+    eventually 20 prints '[.[].subsystems[].controllers[] | .transport, .auth] == ["tls", null]' \
+        env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
     "$ROADTRAIN" detach --all >detach.out
     ! grep -q NVMeTLSkey target.log || fail 'a key is in the log'
 }
@@ -72,8 +72,8 @@ test_tls_concatenation() {
     grep -q 'authenticated, to come again with TLS' target.log
     "$ROADTRAIN" attach -a 127.0.0.1 -s "$port" -n "$nqn" -q "$hostnqn" --dhchap-secret host.key \
         --as "nbd:unix:$work/a.sock" --background >attach.out
-    ROADTRAIN_RUNTIME_DIR=$work/served "$ROADTRAIN" status --json >status.json
-    holds status.json '[.[].subsystems[].controllers[] | .transport, .auth.hash] == ["tcp", "sha384"]'
+    eventually 20 prints '[.[].subsystems[].controllers[] | .transport, .auth.hash] == ["tcp", "sha384"]' \
+        env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
     "$ROADTRAIN" detach --all >detach.out
     refused 'the target refuses this host: authentication failed' concat identify target.key
     ! grep -q 'DHHC\|NVMeTLSkey' target.log || fail 'a key is in the log'

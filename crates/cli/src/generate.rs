@@ -98,7 +98,7 @@ fn sections(text: &str) -> String {
         match (line.is_empty(), all[at].is_empty()) {
             (false, _) => all[at].push(line),
             (true, true) => {}
-            // What comes behind such a paragraph is text again.
+            // Text follows such a paragraph.
             (true, false) if at == 1 => at = 0,
             (true, false) => all[at].push(line),
         }

@@ -115,7 +115,7 @@ fn bind(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// What is wrong with an address, and what to do.
+/// Reason why an address cannot be listened on, and the remedy.
 fn problem(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {

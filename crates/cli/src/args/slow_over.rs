@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Which requests are recorded as slow.
+/// Threshold above which a request is recorded as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SlowOverName {
@@ -21,7 +21,7 @@ pub enum SlowOverName {
 }
 
 impl SlowOverName {
-    /// Whether it is what holds when nothing is said.
+    /// Returns true for the default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == SlowOverName::default()

@@ -78,9 +78,6 @@ impl Targets {
     /// The folder cannot be locked or removed.
     pub(crate) fn clear(&self, id: &str) -> Outcome<bool> {
         let is_gone = |entry: &TargetEntry| entry.id == id && !entry.process.is_alive();
-        if !self.written()?.iter().any(is_gone) {
-            return Ok(false);
-        }
         let _lock = self.0.lock()?;
         let is_there = self.written()?.iter().any(is_gone);
         if is_there {

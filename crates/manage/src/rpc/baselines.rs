@@ -3,7 +3,6 @@
 use super::histogram::Shape;
 use roadtrain_reactor::metrics::{Io, Latency};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The counters that a reset is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -93,25 +92,20 @@ impl Baseline {
     }
 }
 
-/// Those of all devices, by name.
+/// Those of all devices, by name. A method holds them locked while it reads the counters, so that no reset has later ones.
 #[derive(Debug, Default)]
-pub(super) struct Baselines(Mutex<BTreeMap<String, Baseline>>);
+pub(super) struct Baselines(BTreeMap<String, Baseline>);
 
 impl Baselines {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Baseline>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does something with the baseline of a device whose counters are `now`. Those of a namespace that was another one
     /// begin anew.
     pub(super) fn with<T>(
-        &self,
+        &mut self,
         device: &str,
         now: &Io,
         run: impl FnOnce(&mut Baseline) -> T,
     ) -> T {
-        let mut all = self.lock();
-        let baseline = all.entry(device.to_owned()).or_default();
+        let baseline = self.0.entry(device.to_owned()).or_default();
         if baseline.is_stale(now) {
             let histogram = baseline.histogram.take();
             let histogram = histogram.map(|(shape, _)| (shape, Default::default()));
@@ -121,14 +115,15 @@ impl Baselines {
     }
 
     /// Forgets devices that are not among these.
-    pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        self.lock().retain(|name, _| is_there(name));
+    pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| is_there(name));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     fn io(reads: u64, errors: u64) -> Io {
         let read_latency = Latency { buckets: vec![reads], seconds: reads as f64 };
@@ -137,10 +132,12 @@ mod tests {
 
     #[test]
     fn counters_are_those_since_the_last_reset() {
-        let baselines = Baselines::default();
-        let reset = |mode, now: &Io| baselines.with("a", now, |one| one.reset(mode, now));
+        let baselines = RefCell::new(Baselines::default());
+        let reset =
+            |mode, now: &Io| baselines.borrow_mut().with("a", now, |one| one.reset(mode, now));
         let since = |now: &Io| {
-            let Since { io, extremes } = baselines.with("a", now, |one| one.since(now));
+            let Since { io, extremes } =
+                baselines.borrow_mut().with("a", now, |one| one.since(now));
             (io.reads, io.read_bytes, io.errors, extremes[0].count())
         };
         assert_eq!(since(&io(5, 1)), (5, 2560, 1, 5));

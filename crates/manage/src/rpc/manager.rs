@@ -75,7 +75,7 @@ pub struct Manager {
     log: Mutex<LogState>,
     pub(super) calls: CallCounts,
     /// Counters of devices when they were reset.
-    pub(super) baselines: Baselines,
+    baselines: Mutex<Baselines>,
     /// Stores as metrics show them, and when they were looked at.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
@@ -195,6 +195,11 @@ impl Manager {
     #[must_use]
     pub fn plane(&self) -> &dyn Plane {
         &*self.plane
+    }
+
+    /// Counters of devices when they were reset. Counters are read while they are locked.
+    pub(super) fn baselines(&self) -> MutexGuard<'_, Baselines> {
+        self.baselines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log as RPC has set it last.

@@ -442,10 +442,14 @@ impl Shared {
         };
         let copied = || {
             long();
-            let octets = copy::needed(from, bytes).map_err(failed)?;
-            reserved.grow(clusters(octets))?;
-            warn!(volume = name, octets, "its content is copied: this file system cannot share it");
-            let (mut progress, mut said_at) = (Progress { copied: 0, of: octets }, Instant::now());
+            let needed = copy::needed(from, bytes).map_err(failed)?;
+            reserved.grow(clusters(needed))?;
+            warn!(
+                volume = name,
+                bytes = needed,
+                "its content is copied: this file system cannot share it"
+            );
+            let (mut progress, mut said_at) = (Progress { copied: 0, of: needed }, Instant::now());
             reserved.tell(progress);
             copy::copy(home, (from, &file, bytes), quiet, busy, |copied| {
                 progress.copied += copied;
@@ -487,13 +491,13 @@ impl Shared {
     }
 }
 
-/// What a volume is filled with.
+/// Content for a new volume.
 struct Source<'a> {
     file: &'a File,
     path: &'a Path,
     /// For people.
     name: &'a str,
-    /// What a block device has, whose file has no size.
+    /// Size to copy: the metadata of a block device have none.
     bytes: u64,
 }
 

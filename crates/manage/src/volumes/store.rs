@@ -36,7 +36,7 @@ pub struct StoreInfo {
     pub lba: u32,
     /// Its quota in clusters.
     pub total_clusters: u64,
-    /// What is left of it, or of the file system, if that is less.
+    /// Rest of it, or of the file system, if that is less.
     pub free_clusters: u64,
     /// Its quota after [`Store::grow`].
     pub growable_clusters: u64,
@@ -86,7 +86,7 @@ struct Pending {
 pub(super) struct Figures {
     /// Its quota.
     total: u64,
-    /// What is left of it, or of the file system, if that is less.
+    /// Rest of it, or of the file system, if that is less.
     free: u64,
     /// Its quota with all that its file system has free.
     pub(super) growable: u64,
@@ -293,7 +293,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it has and holds by now.
+    /// Clusters that it has and holds now.
     pub(super) fn figures(&self, state: &State) -> Result<Figures, VolumeError> {
         let held = figures::held(&self.home, &state.contents.volumes);
         let used: u64 = held.iter().map(|held| held.clusters).sum();

@@ -1,4 +1,4 @@
-//! Which process listens at an address, as far as this user may see that.
+//! Processes that listen at an address, as far as this user may see them.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -654,7 +654,7 @@ fn a_subsystem_has_its_controllers_and_limits() {
     let of = |name: &str| seen[name].as_u64().unwrap();
     let all = ["min_cntlid", "max_cntlid", "dmrsl", "wzsl"].map(of);
     assert_eq!(all, [100, 199, 2048, 6]);
-    // What is saved makes the same again, and so does the state file.
+    // The saved configuration makes the same again, and so does the state file.
     let call = saved(&manager).into_iter().find(|one| one["method"] == "nvmf_create_subsystem");
     let params = call.unwrap()["params"].clone();
     assert_eq!((&params["dmrsl"], &params["max_cntlid"]), (&json!(2048), &json!(199)));

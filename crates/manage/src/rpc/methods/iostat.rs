@@ -1,10 +1,10 @@
-//! What hosts have done with devices, and how long that took.
+//! Counters and latencies of devices.
 
 use super::devices::find_any;
 use super::look::{TICK_RATE, ticks};
 use super::{Method, Params, change, device_params, look};
 use crate::model::Model;
-use crate::rpc::baselines::{ResetMode, Since};
+use crate::rpc::baselines::{Baselines, ResetMode, Since};
 use crate::rpc::histogram::{Operations, Shape};
 use crate::rpc::{Manager, Rpc, RpcError};
 use roadtrain_reactor::metrics::{Io, Latency, NamespaceSample, Snapshot};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
-    look("bdev_get_iostat", "What hosts have done with devices.", iostat),
+    look("bdev_get_iostat", "Counters of devices.", iostat),
     change("bdev_reset_iostat", "Counts from 0 again, for all clients.", reset),
     change(
         "bdev_enable_histogram",
@@ -22,8 +22,8 @@ pub(super) const METHODS: &[Method] = &[
     look("bdev_get_histogram", "Latencies since the histogram was begun.", histogram),
 ];
 
-/// All devices, with what hosts have done with each.
-fn counted(manager: &Manager, model: &Model, seen: &Snapshot) -> Vec<(String, Io)> {
+/// All devices, each with its counters. Baselines of devices that are gone are forgotten.
+fn counted(baselines: &mut Baselines, model: &Model, seen: &Snapshot) -> Vec<(String, Io)> {
     let of_file = seen.namespaces.iter().filter(|one| model.subsystem(&one.nqn).is_none());
     let of_file = of_file.map(|one| (one.name.clone(), one.io.clone()));
     let own = model.devices.iter().map(|device| {
@@ -33,7 +33,7 @@ fn counted(manager: &Manager, model: &Model, seen: &Snapshot) -> Vec<(String, Io
         (device.name.clone(), io.unwrap_or_default())
     });
     let all: Vec<(String, Io)> = of_file.chain(own).collect();
-    manager.baselines.retain(|name| all.iter().any(|(there, _)| there == name));
+    baselines.retain(|name| all.iter().any(|(there, _)| there == name));
     all
 }
 
@@ -68,10 +68,11 @@ fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         ));
     }
     let names = names.or(name.map(|name| vec![name]));
+    let mut baselines = manager.baselines();
     let (model, seen) = (manager.model(), manager.server().snapshot());
-    let found = wanted(counted(manager, &model, &seen), &model, names.as_deref())?;
+    let found = wanted(counted(&mut baselines, &model, &seen), &model, names.as_deref())?;
     let shown = found.iter().map(|(name, io)| {
-        let since = manager.baselines.with(name, io, |baseline| {
+        let since = baselines.with(name, io, |baseline| {
             let since = baseline.since(io);
             baseline.reset(reset_mode.unwrap_or_default(), io);
             since
@@ -90,12 +91,13 @@ fn reset(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         mode: Option<ResetMode>,
     }
     let ResetIostatParams { name, mode } = device_params(&params)?;
+    let mut baselines = manager.baselines();
     let (model, seen) = (manager.model(), manager.server().snapshot());
-    let all = counted(manager, &model, &seen);
+    let all = counted(&mut baselines, &model, &seen);
     let names = name.map(|name| vec![name]);
     for (name, io) in wanted(all, &model, names.as_deref())? {
         let mode = mode.unwrap_or(ResetMode::All);
-        manager.baselines.with(&name, &io, |baseline| baseline.reset(mode, &io));
+        baselines.with(&name, &io, |baseline| baseline.reset(mode, &io));
     }
     Ok(json!(true))
 }
@@ -132,10 +134,11 @@ fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
 }
 
 /// A device with its counters.
-fn one(manager: &Manager, name: &str) -> Rpc<(String, Io)> {
+fn one(manager: &Manager, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let name = find_any(manager, name)?;
-    let found = wanted(counted(manager, &model, &seen), &model, Some(std::slice::from_ref(&name)))?;
+    let found =
+        wanted(counted(baselines, &model, &seen), &model, Some(std::slice::from_ref(&name)))?;
     found.into_iter().next().ok_or_else(|| RpcError::no_device(name))
 }
 
@@ -151,7 +154,8 @@ fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         max_nsec: Option<u64>,
     }
     let given: EnableHistogramParams = device_params(&params)?;
-    let (name, io) = one(manager, &given.name)?;
+    let mut baselines = manager.baselines();
+    let (name, io) = one(manager, &mut baselines, &given.name)?;
     let operations = match given.opc.as_deref() {
         None => Operations::Both,
         Some("read") => Operations::Reads,
@@ -163,7 +167,7 @@ fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     };
     let range = (given.min_nsec, given.max_nsec);
     let shape = Shape::new(operations, given.granularity, range)?;
-    manager.baselines.with(&name, &io, |baseline| {
+    baselines.with(&name, &io, |baseline| {
         let from = [io.read_latency.clone(), io.write_latency.clone()];
         baseline.histogram = given.enable.then_some((shape, from));
     });
@@ -177,8 +181,9 @@ fn histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         name: String,
     }
     let GetHistogramParams { name } = device_params(&params)?;
-    let (name, io) = one(manager, &name)?;
-    let begun = manager.baselines.with(&name, &io, |baseline| baseline.histogram.clone());
+    let mut baselines = manager.baselines();
+    let (name, io) = one(manager, &mut baselines, &name)?;
+    let begun = baselines.with(&name, &io, |baseline| baseline.histogram.clone());
     let none = || RpcError::new(-32603, "Bad address", "bdev_enable_histogram begins one");
     let (shape, [reads, writes]) = begun.ok_or_else(none)?;
     let latencies = [io.read_latency.since(&reads), io.write_latency.since(&writes)];

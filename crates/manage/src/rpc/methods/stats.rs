@@ -1,4 +1,4 @@
-//! What reactors and queues have done.
+//! Counters of reactors and queues.
 
 use super::look::{TICK_RATE, group_name};
 use super::nvmf::DISCOVERY;

@@ -61,7 +61,7 @@ fn an_inflated_volume_shares_nothing_when_it_is_done_also_after_a_restart() {
     }
 }
 
-/// What it shared becomes its own, also after a restart, and what it never had stays a hole.
+/// Shared content becomes its own, also after a restart; holes stay.
 #[test]
 fn a_decoupled_volume_stays_thin_and_shares_nothing_when_it_is_done() {
     let Some(lab) = Lab::xfs() else { return };
