@@ -112,7 +112,7 @@ fn depth(extent: Extent) -> Figure {
               fixed policies as well. Medians of three rounds decide alone: under the six there is \
               always one whose median is lucky by a few percent, and stalls of this virtual \
               machine set p99 (rounds of one point differ by factors). Parts are worth 1.2 to 1.8 \
-              at depths 8 and 16. Two points are beyond the spread and not explained: 70 % reads \
+              on memory at depths 8 and 16. Two points are beyond the spread and not explained: 70 % reads \
               at depth 64 (598 kIOPS in all rounds, none 638 to 754, i10 691 to 790), and reads at \
               depth 256 (639 to 821, none 852 to 930). On the emulated SSD all service times are \
               equal, so what is sent together completes together, and the SSD idles while such a \
@@ -219,11 +219,11 @@ fn open(extent: Extent) -> Figure {
         panels,
         goals,
         why: "i10 is cheaper because it waits: from half of the peak on its caravans carry 14 to \
-              16 requests where auto's carry 1 to 6, and at 10 and 30 % of memory's peak its \
+              16 requests where auto's carry 2 to 6, and at 10 and 30 % of memory's peak its \
               median latency is two to four times auto's. Ends that poll pay for the gaps between \
               requests as well. Holding requests for 20 us was tried and saved a tenth of the CPU \
               at most (docs/internals/auto.md). Stalls of the virtual machine set p99 at these \
-              rates: rounds of one point lie between 0.1 and 26 ms, with every policy.",
+              rates: rounds of one point lie between 0.1 and 21 ms or more, with every policy.",
         ..Figure::default()
     }
 }
@@ -378,10 +378,10 @@ fn class(extent: Extent) -> Figure {
               core, over one lane or a lane each; and either of them alone.",
         panels,
         goals,
-        why: "Alone, a critical request meets ends that poll (32 to 48 us at p99), beside bulk it \
-              shares one core a side with it (112 to 158 us; none 150 to 231, i10 97 to 149). With \
-              ends that sleep alone the bars are kept, as an earlier run had them: 0.99 to 1.21. \
-              Bulk pays for each critical request that is answered at once (lab/JOURNAL.md, \
+        why: "Alone, a critical request meets ends that poll (32 to 48 us at p99 from memory), \
+              beside bulk it shares one core a side with it (112 to 158 us; none 150 to 231, i10 \
+              97 to 149). With ends that sleep an earlier run kept the bars of latency: 0.99 to \
+              1.21. Bulk pays for each critical request that is answered at once (lab/JOURNAL.md, \
               express connections).",
         ..Figure::default()
     }
