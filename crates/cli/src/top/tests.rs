@@ -242,7 +242,9 @@ fn without_colours_nothing_is_lost() {
     assert!(!has_color(&plain) && has_color(&coloured));
     let selected = lines(&plain).iter().position(|line| line.contains("> ")).unwrap();
     for screen in [&plain, &coloured] {
-        assert!(screen[(5, selected as u16)].modifier.contains(Modifier::REVERSED));
+        let is_reversed = |x| screen[(x, selected as u16)].modifier.contains(Modifier::REVERSED);
+        assert!(is_reversed(5) && is_reversed(80), "the selected row");
+        assert!((83..99).all(|x| !is_reversed(x)), "its bars are read as the others");
     }
 }
 

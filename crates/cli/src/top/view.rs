@@ -204,6 +204,12 @@ fn draw_rows(
         .block(block);
     let mut state = TableState::default().with_selected(selected);
     frame.render_stateful_widget(table, area, &mut state);
+    if let Some(at) = selected.filter(|_| is_wide) {
+        // Reversed bars would show what is missing from them.
+        let line = area.y + 2 + at.saturating_sub(state.offset()) as u16; // border and names of columns
+        let bars = Rect::new(area.right() - 1 - BARS, line, BARS, 1).intersection(area);
+        frame.buffer_mut().set_style(bars, Style::new().not_reversed());
+    }
 }
 
 /// A column's name, with a sign where rows are ordered by it.
