@@ -86,7 +86,7 @@ at_place() {
 
 snapshot() {
     run rbd snap create disks/a@before --id gate
-    run "$roadtrain" target add-namespace rbd:disks/a@before,id=gate
+    run "$roadtrain" ctl namespace add rbd:disks/a@before,id=gate
 }
 
 file_system() {

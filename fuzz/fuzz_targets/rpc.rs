@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use roadtrain_manage::model::Model;
 use roadtrain_manage::rpc::framing::{Framer, REQUEST_BYTES_MAX, Unframed};
 use roadtrain_manage::rpc::message::{Methods, Params, answer};
-use roadtrain_manage::rpc::{Caller, Files, Manager, Plane, Psks, Rpc, RpcError};
+use roadtrain_manage::rpc::{Access, Caller, Files, Manager, Plane, Psks, Rpc, RpcError};
 use roadtrain_target_engine::{ConfigError, Export, Operation, Server, ServerConfig};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,11 @@ use std::sync::{Arc, OnceLock};
 struct Still(Arc<Server>);
 
 impl Plane for Still {
-    fn apply(&self, _: &[Operation<Export>], _: Option<Psks>) -> Result<(), Option<ConfigError>> {
+    fn apply(
+        &self,
+        _: &[Operation<Export>],
+        _: Option<Psks>,
+    ) -> Result<Vec<Operation>, Option<ConfigError>> {
         Err(None)
     }
 
@@ -83,7 +87,7 @@ fuzz_target!(|input: &[u8]| {
     let manager = manager();
     for request in &whole.0 {
         assert!(request.len() <= REQUEST_BYTES_MAX);
-        let answered = answer(request, &Idle(Caller { manager, peer: "a fuzzer" }));
+        let answered = answer(request, &Idle(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }));
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);
             serde_json::from_str::<Value>(&text).expect("an answer is JSON");

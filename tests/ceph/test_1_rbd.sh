@@ -203,7 +203,7 @@ test_rbd_says_what_is_wrong() {
 test_rbd_snapshots() {
     ceph_lab
     serve --namespace "rbd:rbd/disk,$image,create=64MiB" --namespace "mem:1MiB"
-    snapshot() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl snapshot "$@"; }
+    snapshot() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace snapshot "$@"; }
     denied() {
         local rc=0
         snapshot "${@:3}" >denied.log 2>&1 || rc=$?
@@ -211,45 +211,45 @@ test_rbd_snapshots() {
     }
     attach
     qemu-io -f raw -c 'write -P 1 0 1M' "$uri" >io.log
-    snapshot create 1 one
+    snapshot create --nsid 1 one
     qemu-io -f raw -c 'write -P 2 0 1M' "$uri" >io.log
-    snapshot create 1 two --json >list.json
+    snapshot create --nsid 1 two --json >list.json
     holds list.json '[.snapshots[] | .name] == ["one", "two"] and .snapshots[0].bytes == 67108864 and .snapshots[0].created > 0'
     [ "$(rbd_tool snap ls rbd/disk --format json | jq -c '[.[].name]')" = '["one","two"]' ]
-    denied 2 'snapshot one is there already' create 1 one
-    denied 2 'there is no snapshot none' remove 1 none
+    denied 2 'snapshot one is there already' create --nsid 1 one
+    denied 2 'there is no snapshot none' remove --nsid 1 none
     denied 1 'has no snapshots' list 2
     denied 2 'namespace 7 of .* is not served here' list 7
     # A clone is a disk of its own; what it is made of stays.
-    snapshot protect 1 one
-    denied 1 'is protected' remove 1 one
-    snapshot clone 1 one rbd/copy
-    denied 2 'an image rbd/copy is there already' clone 1 one rbd/copy
-    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target add-namespace "rbd:rbd/copy,$image" >add.log
+    snapshot protect --nsid 1 one
+    denied 1 'is protected' remove --nsid 1 one
+    snapshot clone --nsid 1 one rbd/copy
+    denied 2 'an image rbd/copy is there already' clone --nsid 1 one rbd/copy
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace add "rbd:rbd/copy,$image" >add.log
     "$ROADTRAIN" detach --all >detach.log
     attach --nsid 3
     qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 3 0 1M' "$uri" >io.log
     # Nobody's disk changes under him.
-    denied 1 'is connected' rollback 1 one
+    denied 1 'is connected' rollback --nsid 1 one
     "$ROADTRAIN" detach --all >detach.log
     # Nor where another subsystem shows the image, read-only.
     local reader=nqn.2026-11.test:reader
-    changed() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target "$@" >target.out; }
-    changed add-subsystem -n $reader --namespace "rbd:rbd/disk,$image,ro,nguid=$(printf '%032x' 7)"
+    changed() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl "$@" >target.out; }
+    changed subsystem add -n $reader --namespace "rbd:rbd/disk,$image,ro,nguid=$(printf '%032x' 7)"
     nqn=$reader attach
-    denied 1 "is connected to $reader" rollback 1 one -n "$nqn"
+    denied 1 "is connected to $reader" rollback --nsid 1 one -n "$nqn"
     "$ROADTRAIN" detach --all >detach.log
-    changed remove-subsystem -n $reader
-    snapshot rollback 1 one
+    changed subsystem remove -n $reader
+    snapshot rollback --nsid 1 one
     attach
     qemu-io -f raw -c 'read -P 1 0 1M' -c 'write -P 4 0 1M' -c 'read -P 4 0 1M' "$uri" >io.log
     "$ROADTRAIN" detach --all >detach.log
-    snapshot remove 1 two
-    snapshot list 1 >list.log
+    snapshot remove --nsid 1 two
+    snapshot list --nsid 1 >list.log
     [ "$(cat list.log)" = 'one 67108864 bytes protected' ] || fail "$(cat list.log)"
     # This asks all images that may be clones of it.
-    snapshot unprotect 1 one
-    snapshot list 1 >list.log
+    snapshot unprotect --nsid 1 one
+    snapshot list --nsid 1 >list.log
     [ "$(cat list.log)" = 'one 67108864 bytes' ] || fail "$(cat list.log)"
 }
 

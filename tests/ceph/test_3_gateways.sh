@@ -73,7 +73,7 @@ cut_off() {
 
 told() {
     fault=$(date +%s%3N)
-    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" ctl namespace claim --nsid 1 >claim.log
     grep -q 'namespace 1 of .* is served here' claim.log || fail "$(cat claim.log)"
     [ "$(ana_of two)" = optimized ]
     until_line one.log 'stands by:' "$gateway_one" 60
@@ -107,7 +107,7 @@ test_gateways_taken_over_on_command() {
     both_gateways
     with_load told
     # There is nothing to do for who has it; what is in memory is nobody else's.
-    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    env ROADTRAIN_RUNTIME_DIR="$work/two" "$ROADTRAIN" ctl namespace claim --nsid 1 >claim.log
     grep -q 'nothing has changed' claim.log || fail "$(cat claim.log)"
 }
 
@@ -219,7 +219,7 @@ test_gateways_know_an_outage_from_a_death() {
 
 # claimed NAME OTHER: it takes the image away from the other one
 claimed() {
-    env ROADTRAIN_RUNTIME_DIR="$work/$1" "$ROADTRAIN" target claim-namespace 1 >claim.log
+    env ROADTRAIN_RUNTIME_DIR="$work/$1" "$ROADTRAIN" ctl namespace claim --nsid 1 >claim.log
     is_soon "$2" inaccessible
 }
 

@@ -7,10 +7,10 @@ thorough+=(group_configuration_is_applied_by_all group_tries_again_what_was_refu
 group_lab() {
     ceph_lab
     nqn=nqn.2026-11.test:gates
-    at=(-p rbd -g gates --ceph-conf "$ceph/ceph.conf" --ceph-id tenant)
+    at=(--group gates --pool rbd --ceph-conf "$ceph/ceph.conf" --ceph-id tenant)
 }
 
-group() { "$ROADTRAIN" gateway "$1" "${at[@]}" "${@:2}"; }
+group() { "$ROADTRAIN" ctl "${at[@]}" "$@"; }
 
 # member NAME: starts a gateway; leaves its process in $gateway_NAME and its port, the same each time, in $port_NAME
 member() {
@@ -27,11 +27,11 @@ member() {
 group_soon() {
     local n
     for ((n = 0; n < ${2:-120} * 4; n++)); do
-        group show --json >show.json
+        group gateway list --json >show.json
         ! jq -e "$1" show.json >/dev/null || return 0
         sleep 0.25
     done
-    group show
+    group gateway list
     tail -n 20 ./?.log 2>/dev/null
     fail "never: $1"
 }
@@ -43,17 +43,17 @@ shared="($all | length > 0 and all(.preferred != null and .served_by == [.prefer
 test_group_configuration_is_applied_by_all() {
     group_lab
     local rc=0
-    group show >none.log 2>&1 || rc=$?
+    group gateway list >none.log 2>&1 || rc=$?
     [ $rc = 1 ] && grep -q 'there is no gateway group gates in pool rbd' none.log || { cat none.log; fail "status $rc"; }
     # Without a gateway it is written all the same. Images are made; a bad change writes nothing.
-    group add -n "$nqn" --namespace rbd:rbd/a,create=16MiB --namespace rbd:rbd/b,create=16MiB >add.log
+    group subsystem add -n "$nqn" --namespace rbd:rbd/a,create=16MiB --namespace rbd:rbd/b,create=16MiB >add.log
     grep -q 'version 1; no gateway is there to serve it' add.log
     [ "$(rbd_tool ls | sort | tr '\n' ' ')" = 'a b ' ]
     for wrong in "--namespace rbd:rbd/a" "--namespace mem:1MiB" "--namespace rbd:rbd/none" "--namespace rbd:rbd/b,nsid=1" \
         "--require-auth"; do
         rc=0
         # shellcheck disable=SC2086
-        group add -n "$nqn" $wrong >wrong.log 2>&1 || rc=$?
+        group subsystem add -n "$nqn" $wrong >wrong.log 2>&1 || rc=$?
         [ $rc = 2 ] || [[ $rc = 1 && $wrong = *none ]] || { cat wrong.log; fail "$wrong: status $rc"; }
     done
     member one
@@ -64,13 +64,13 @@ test_group_configuration_is_applied_by_all() {
     "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --gateway-group gates --pool rbd --gateway three \
         --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
     [ $rc = 1 ] || { cat three.log; fail "status $rc"; }
-    group show --json >show.json
+    group gateway list --json >show.json
     holds show.json '.gateways | map(.name) == ["one", "two"] or (.[] | select(.name == "three") | .state == "left")'
     ! grep -q three one.log two.log || fail 'others have heard of it'
-    group remove --gateway three >three.log
+    group gateway remove three >three.log
     group_soon ".version == 1 and $shared and (.gateways | map([.name, .state, .slot]) == [[\"one\", \"there\", 0], [\"two\", \"there\", 1]])"
     # Both apply what is added and removed, before the command ends.
-    group add -n "$nqn" --namespace rbd:rbd/c,create=16MiB --allow-host nqn.2026-11.test:host >add.log
+    group subsystem add -n "$nqn" --namespace rbd:rbd/c,create=16MiB --allow-host nqn.2026-11.test:host >add.log
     grep -q 'version 2 is served by one, two' add.log || { cat add.log; fail 'not applied'; }
     local name port
     for name in one two; do
@@ -86,15 +86,16 @@ test_group_configuration_is_applied_by_all() {
     [ "$(jq '[.. | .nguid? // empty] | length' one.json)" = 3 ]
     [ "$(jq '.. | .cntlid? // empty' one.json | head -n 1)" -lt 2048 ]
     [ "$(jq '.. | .cntlid? // empty' two.json | head -n 1)" -ge 2048 ]
-    group remove -n "$nqn" --nsid 2 --json >remove.json
+    group namespace remove -n "$nqn" --nsid 2 --json >remove.json
     holds remove.json '.version == 3 and .applied == ["one", "two"] and (.refused | length == 0)'
     group_soon "($all | map(.nsid)) == [1, 3]"
     # A key is never shown, and asked for by all.
     "$ROADTRAIN" keys dhchap >host.key
     chmod 600 host.key
-    group add -n "$nqn" --require-auth --dhchap-key nqn.2026-11.test:host=host.key >add.log
-    group show >show.log
-    group show --json >>show.log
+    group host keys -q nqn.2026-11.test:host --dhchap-key host.key >add.log
+    group subsystem set -n "$nqn" --require-auth >>add.log
+    group gateway list >show.log
+    group gateway list --json >>show.log
     ! grep -q DHHC-1 show.log add.log || fail 'a key is shown'
     for name in one two; do
         port=port_$name
@@ -106,7 +107,7 @@ test_group_configuration_is_applied_by_all() {
     done
     # What one gateway cannot serve it does not, and says so; the others do.
     rc=0
-    group add -n "$nqn" --require-tls >refused.log 2>&1 || rc=$?
+    group subsystem set -n "$nqn" --require-tls >refused.log 2>&1 || rc=$?
     [ $rc = 2 ] || fail "TLS without a key: status $rc"
     # Two of one name.
     rc=0
@@ -120,10 +121,10 @@ test_group_tries_again_what_was_refused() {
     group_lab
     local rc=0
     rbd_tool create rbd/late --size 16M --image-feature layering
-    group add -n "$nqn" --namespace rbd:rbd/a,create=16MiB >add.log
+    group subsystem add -n "$nqn" --namespace rbd:rbd/a,create=16MiB >add.log
     member a
     group_soon "$shared"
-    group add -n "$nqn" --namespace rbd:rbd/late >add.log 2>&1 || rc=$?
+    group subsystem add -n "$nqn" --namespace rbd:rbd/late >add.log 2>&1 || rc=$?
     group_soon '.gateways[0].version == 1 and .version == 2'
     until_line a.log 'version 2 is not applied' "$gateway_a"
     rbd_tool feature enable rbd/late exclusive-lock
@@ -148,7 +149,7 @@ test_group_shares_images_out() {
     local images=() n metrics
     metrics=127.0.0.1:$(free_port)
     for ((n = 0; n < 6; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
-    group add -n "$nqn" "${images[@]}" >add.log
+    group subsystem add -n "$nqn" "${images[@]}" >add.log
     member a --metrics "$metrics"
     member b
     group_soon "$shared and (.gateways | map(.serves) | add == 6)"
@@ -179,9 +180,9 @@ test_group_shares_images_out() {
     ! grep -E 'err= *[1-9]|verify:' fio.log || fail 'the load failed'
     # A gateway that does not come back is removed; one that runs is not.
     local rc=0
-    group remove --gateway a >wrong.log 2>&1 || rc=$?
+    group gateway remove a >wrong.log 2>&1 || rc=$?
     [ $rc = 2 ] && grep -q 'it runs' wrong.log || { cat wrong.log; fail "status $rc"; }
-    group remove --gateway c >remove.log
+    group gateway remove c >remove.log
     group_soon '.gateways | map(.name) == ["a", "b"]'
     ! grep -h 'panicked' ./?.log || fail 'a panic'
 }
@@ -192,7 +193,7 @@ test_group_survives_a_gateway_that_stands_still() {
     group_lab
     local images=() n fault pause
     for ((n = 0; n < 3; n++)); do images+=(--namespace "rbd:rbd/disk$n,create=16MiB"); done
-    group add -n "$nqn" "${images[@]}" >add.log
+    group subsystem add -n "$nqn" "${images[@]}" >add.log
     member a
     member b
     group_soon "$shared and (.gateways | map(.serves) | add == 3 and all(. > 0))"

@@ -10,7 +10,7 @@ ways() {
 # ways_are FILTER: whether it says that
 ways_are() { prints ".[0] | $1" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json; }
 
-ctl() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl ana "$@"; }
+ctl() { env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl listener set "$@"; }
 
 # no_way STATUS TEXT OPTIONS...: such a `ctl` fails like that
 no_way() {
@@ -38,22 +38,22 @@ test_ana_states_follow_the_command() {
         -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     load=$pid
     eventually 20 ways_are '.data_bytes > 0 and .subsystems[0].controllers[0].ana == "optimized"'
-    ctl --listener "127.0.0.1:$port" inaccessible >ctl.out
+    ctl -a "127.0.0.1:$port" --ana inaccessible >ctl.out
     grep -q "listener 127.0.0.1:$port: ANA inaccessible" ctl.out || fail "$(cat ctl.out)"
     ways '.ana[0].state == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
     eventually 20 stands_still
     before=$(jq '.[0].data_bytes' status.json)
     sleep 0.5
     ways ".data_bytes == $before"  # it asks, and nothing is executed
-    ctl --listener "127.0.0.1:$port" non-optimized >ctl.out
+    ctl -a "127.0.0.1:$port" --ana non-optimized >ctl.out
     eventually 20 ways_are ".data_bytes > $before"
     kill -INT "$load"
     ended "$load" 20
     wait "$load" || { cat bench.log; fail 'the load failed'; }
 
-    no_way 2 'there is no listener 127.0.0.1:9' --listener 127.0.0.1:9 optimized
-    no_way 2 'there is no listener ether' --listener ether optimized
-    no_way 2 'possible values' --listener "127.0.0.1:$port" good
+    no_way 2 'there is no listener 127.0.0.1:9' -a 127.0.0.1:9 --ana optimized
+    no_way 2 'there is no listener ether' -a ether --ana optimized
+    no_way 2 'possible values' -a "127.0.0.1:$port" --ana good
 }
 
 # The states of the file come back with a reload; a state of no listener is refused.
@@ -66,8 +66,8 @@ test_ana_states_are_in_the_file() {
     mv with.toml target.toml
     serve_configured
     ways '.ana[0].state == "non-optimized"'
-    ctl --listener "127.0.0.1:$port" change >ctl.out
-    grep -q 'a reload or a restart goes back' ctl.out || fail "$(cat ctl.out)"
+    ctl -a "127.0.0.1:$port" --ana change >ctl.out
+    grep -q 'until the next reload or restart' ctl.out || fail "$(cat ctl.out)"
     ways '.ana[0].state == "change"'
     kill -HUP "$target"
     until_line "$work/target.log" 'ANA non-optimized' "$target"
@@ -91,7 +91,7 @@ test_ana_two_targets_one_subsystem() {
     local same='[.controller.serial, .controller.model, .controller.subnqn, (.namespaces[] | .uuid, .nguid)]'
     [ "$(jq -c "$same" first.json)" = "$(jq -c "$same" second.json)" ] || { cat first.json second.json; fail 'not one'; }
     grep -q "$uuid" first.json
-    ctl --listener "127.0.0.1:$port" non-optimized >ctl.out  # the target is found by its listener
+    ctl -a "127.0.0.1:$port" --ana non-optimized >ctl.out  # the target is found by its listener
     grep -q "127.0.0.1:$port: ANA non-optimized" ctl.out || fail "$(cat ctl.out)"
 }
 

@@ -8,7 +8,7 @@
 serve_twice() {
     serve --namespace mem:64MiB
     other_port=$(free_port)
-    ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target listen -a 127.0.0.1 -s "$other_port" >listen.log
+    ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl listener add -a 127.0.0.1 -s "$other_port" >listen.log
 }
 
 # attach_paths [OPTIONS]: by both; leaves its process in $attached

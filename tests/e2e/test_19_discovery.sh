@@ -53,11 +53,11 @@ test_discovered_listeners_come_and_go_under_load() {
     verified_load_on_nbd
     other_port=$(free_port)
     for round in 1 2 3; do
-        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target listen -a 127.0.0.1 -s "$other_port" >>listen.log
+        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl listener add -a 127.0.0.1 -s "$other_port" >>listen.log
         until_paths "127.0.0.1:$port" "127.0.0.1:$other_port"
         eventually 20 prints 'all(.[0].paths[]; .requests > 0)' "$ROADTRAIN" status --json
         alive "$load" || { cat fio.log; fail "fio has ended in round $round"; }
-        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target unlisten -a 127.0.0.1 -s "$other_port" >>listen.log
+        ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl listener remove -a 127.0.0.1 -s "$other_port" >>listen.log
         until_paths "127.0.0.1:$port"
     done
     verified_load_ends

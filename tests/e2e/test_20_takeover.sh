@@ -169,7 +169,7 @@ test_takeover_goes_on_without_what_cannot_be_had() {
         --state "$work/state.toml" --rpc-http 203.0.113.1:9101 --rpc-http-anywhere --rpc-credentials "$PWD/credentials"
     taken_over new.log
     [ "$(grep -c 'serving without' new.log)" = 2 ] || fail "$(cat new.log)"
-    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_get_subsystems >subsystems.json
+    "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_get_subsystems >subsystems.json
     holds subsystems.json 'length >= 1'
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.log
 }
@@ -219,11 +219,11 @@ test_takeover_by_upgrade() {
     old=$target
     bench_at bench.log --depth 8
     rm program
-    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >failed.log 2>&1 || rc=$?
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl upgrade >failed.log 2>&1 || rc=$?
     [ $rc = 1 ] || fail "status $rc: $(cat failed.log)"
     grep -q 'No such file' failed.log || fail "$(cat failed.log)"
     cp "$ROADTRAIN" program
-    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >upgrade.log
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl upgrade >upgrade.log
     target=$(sed -n 's/^process \([0-9]*\) serves$/\1/p' upgrade.log)
     [ -n "$target" ] && [ "$target" != "$old" ] && alive "$target" || fail "$(cat upgrade.log)"
     echo "$target" >>"$work/.pids"
@@ -234,7 +234,7 @@ test_takeover_by_upgrade() {
     printf '#!/bin/sh\nexit 7\n' >program
     chmod +x program
     rc=0
-    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" target upgrade >failed.log 2>&1 || rc=$?
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl upgrade >failed.log 2>&1 || rc=$?
     [ $rc = 1 ] || fail "status $rc: $(cat failed.log)"
     grep -q 'exit status: 7' failed.log || fail "$(cat failed.log)"
     alive "$target" || fail 'it has ended'
@@ -244,7 +244,7 @@ test_takeover_by_upgrade() {
 test_takeover_of_what_rpc_has_made() {
     local load n rc=0 disk=nqn.2026-11.test:volume
     local managed=(--rpc "$work/rpc.sock" --state "$work/state.toml" --lvstore "vols=$work/vols,size=256MiB" --id managed)
-    ask() { "$ROADTRAIN" rpc --rpc "$work/rpc.sock" "$@" >ask.json 2>ask.log || fail "rpc $1: $(cat ask.log)"; }
+    ask() { "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc "$@" >ask.json 2>ask.log || fail "rpc $1: $(cat ask.log)"; }
     serve_managed() {  # LOG OPTIONS...
         background "$1" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve "${managed[@]}" "${@:2}"
         new=$pid

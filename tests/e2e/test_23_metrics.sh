@@ -126,7 +126,7 @@ test_metrics_of_paths() {
     said roadtrain_path_requests_total id=disk "address=127.0.0.1:$gone" 0
     grep -q "^roadtrain_path_requests_total{id=\"disk\",address=\"127.0.0.1:$port\"} [1-9]" metrics.txt || fail "$(grep path_ metrics.txt)"
     grep -q '^roadtrain_caravan_size_requests_count{id="disk"} [1-9]' metrics.txt || fail "$(grep caravan metrics.txt)"
-    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl ana --listener "127.0.0.1:$port" inaccessible >ctl.out
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl listener set -a "127.0.0.1:$port" --ana inaccessible >ctl.out
     eventually 20 is_told roadtrain_path_ana_state id=disk "address=127.0.0.1:$port" state=inaccessible 1
     kill -KILL "$target"
     eventually 20 is_told roadtrain_path_state id=disk "address=127.0.0.2:$port" state=live 0

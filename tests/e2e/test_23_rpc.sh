@@ -269,7 +269,6 @@ test_rpc_one_owner() {
     target=$pid
     until_line target.log '^ready' "$target"
     r bdev_get_bdevs && is '.[0].claimed and (.[0].name | endswith("/1"))'
-    wrong -1 'Operation not permitted' nvmf_delete_subsystem "{\"nqn\": \"$nqn\"}"
     wrong -1 'Operation not permitted' bdev_malloc_delete "{\"name\": \"$nqn/1\"}"
     wrong -32603 'Unable to create subsystem' nvmf_create_subsystem "{\"nqn\": \"$nqn\"}"
     r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "m"}'
@@ -285,11 +284,24 @@ test_rpc_one_owner() {
         kill -HUP "$target"
         until_line target.log 'reloaded' "$target"
     done
-    # One name in both is nobody's.
-    kill -TERM "$target" && ended "$target" 20
-    sed -i "s/$nqn/$n/" target.toml
-    ! "$ROADTRAIN" serve --config target.toml --rpc "$rpc" --state state.toml >both.log 2>&1 || fail 'it has started'
-    grep -q 'take it out of one of them' both.log || fail "$(cat both.log)"
+    # What the file has is changed until it is read again.
+    r bdev_malloc_create '{"num_blocks": 8192, "block_size": 512, "name": "shown"}'
+    r nvmf_subsystem_add_ns "{\"nqn\": \"$nqn\", \"namespace\": {\"bdev_name\": \"shown\"}}" && is '. == 2'
+    wrong -32602 'is namespace 2 of' nvmf_subsystem_add_ns "{\"nqn\": \"$n\", \"namespace\": {\"bdev_name\": \"shown\"}}"
+    r nvmf_subsystem_remove_ns "{\"nqn\": \"$nqn\", \"nsid\": 1}"
+    r nvmf_subsystem_allow_any_host "{\"nqn\": \"$nqn\", \"allow_any_host\": false}"
+    r nvmf_subsystem_add_host "{\"nqn\": \"$nqn\", \"host\": \"nqn.2026-11.test:h\"}"
+    r nvmf_subsystem_add_listener "{\"nqn\": \"$nqn\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.3\", \"trsvcid\": \"$port\"}}"
+    r nvmf_get_subsystems "{\"nqn\": \"$nqn\"}" && is '.[0] | .owner == "file" and [.namespaces[].nsid] == [2] and .allow_any_host == false'
+    "$ROADTRAIN" identify -a 127.0.0.3 -s "$port" -n "$nqn" -q nqn.2026-11.test:h >identify.txt
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.3 -s "$port" -n "$nqn"
+    r nvmf_subsystem_remove_listener "{\"nqn\": \"$nqn\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" -q nqn.2026-11.test:h
+    r nvmf_delete_subsystem "{\"nqn\": \"$nqn\"}"
+    "$ROADTRAIN" ctl --rpc "$rpc" config reload >reload.txt || fail "$(cat target.log)"
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.txt
+    r nvmf_get_subsystems "{\"nqn\": \"$nqn\"}" && is '.[0] | [.namespaces[].nsid] == [1] and .allow_any_host'
+    "$ROADTRAIN" identify -a 127.0.0.2 -s "$port" -n "$n" >identify.txt
 }
 
 # What is no request is refused, within bounds; others are served meanwhile.
@@ -344,10 +356,10 @@ is_logged() { grep -q -- "$1" target.log || fail "not logged: $1: $(grep 'RPC: \
 test_rpc_killed_at_every_call() {
     command -v strace >/dev/null || skip 'there is no strace'
     mkdir volumes
-    make_one() { "$ROADTRAIN" rpc --rpc "$rpc" bdev_lvol_create "{\"lvs_name\": \"vols\", \"lvol_name\": \"$1\", \"size_in_mib\": 4}"; }
+    make_one() { "$ROADTRAIN" ctl --rpc "$rpc" rpc bdev_lvol_create "{\"lvs_name\": \"vols\", \"lvol_name\": \"$1\", \"size_in_mib\": 4}"; }
     delete_one() { r bdev_lvol_delete "{\"name\": \"vols/$1\"}"; }
     killed_at_every_call vols/
-    make_one() { "$ROADTRAIN" rpc --rpc "$rpc" bdev_malloc_create "{\"num_blocks\": 8192, \"block_size\": 512, \"name\": \"$1\"}"; }
+    make_one() { "$ROADTRAIN" ctl --rpc "$rpc" rpc bdev_malloc_create "{\"num_blocks\": 8192, \"block_size\": 512, \"name\": \"$1\"}"; }
     delete_one() { r bdev_malloc_delete "{\"name\": \"$1\"}"; }
     killed_at_every_call ''
 }
@@ -548,36 +560,36 @@ test_rpc_ctl() {
     c device add disk "file:$work/files/disk.img" && is '. == "disk"'
     c device add void null:1MiB
     c device resize void 2MiB
-    c device list && is '[.[] | [.name, .bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
-    c subsystem add $n --serial S1 --any-host --ana && is '. == true'
-    c subsystem list && is '.[0] | .nqn == $n and .serial == "S1" and .any_host and .namespaces == 0' --arg n $n
-    c namespace add $n disk --nsid 5 && is '. == 5'
+    c device list && is '[.[] | [.name, .capacity_bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
+    c subsystem add -n $n --serial S1 && is '.changes[0].nqn == $n' --arg n $n
+    c subsystem list && is '.[0] | .nqn == $n and .owner == "state" and .serial == "S1" and .any_host and .namespaces == 0' --arg n $n
+    c namespace add -n $n device:disk --nsid 5 && is '.changes[0].nsid == 5'
     truncate -s 8M files/disk.img
-    c namespace resize $n 5
-    c namespace list $n && is '.[0] | .nsid == 5 and .bdev_name == "disk"'
-    c listener add $n "$at"
+    c namespace resize -n $n --nsid 5
+    c namespace list -n $n && is '.[0] | .nsid == 5 and .device == "disk" and .capacity_bytes == 8388608'
+    c listener add -n $n -a "$at"
     c listener list && is '.[0] | .traddr == "127.0.0.1" and .trsvcid == $p' --arg p "$port"
-    c host allow $n $host
-    c host deny $n --any
-    c host list $n && is '[.[].host] == [$h]' --arg h $host
+    c host allow -n $n -q $host
+    c host deny -n $n --any
+    c host list -n $n && is '[.[].host_nqn] == [$h]' --arg h $host
     c volume create vols/v 8MiB --thin && is 'length == 36'
     c volume snapshot vols/v s
     c volume clone vols/s k
     c volume rename vols/k other
     c volume resize vols/v 12MiB
     c volume inflate vols/v
-    c volume list vols && is '[.[] | [.name, .kind, .bytes]] | index([["vols/v", "thick", 12582912]]) and index([["vols/s", "snapshot", 8388608]])'
-    c volume stores && is '.[0] | .name == "vols" and .bytes == 67108864'
+    c volume list vols && is '[.[] | [.name, .kind, .capacity_bytes]] | index([["vols/v", "thick", 12582912]]) and index([["vols/s", "snapshot", 8388608]])'
+    c store list && is '.[0] | .name == "vols" and .capacity_bytes == 67108864'
     # Who is connected; a volume in use stays unless it is forced.
-    c namespace add $n vols/v
+    c namespace add -n $n device:vols/v
     "$ROADTRAIN" bench -t tcp -a 127.0.0.1 -s "$port" -n $n -q $host --nsid 1 --rw read --bs 4k --size 1MiB --seconds 30 >bench.out 2>&1 &
     local bench=$!
     for _ in $(seq 100); do
-        c connections $n
+        c connection list -n $n
         [ "$(cat r.json)" = "[]" ] || break
         sleep 0.05
     done
-    is '.[0] | .nqn == $n and .hostnqn == $h' --arg n $n --arg h $host
+    is '.[0] | .nqn == $n and .host_nqn == $h' --arg n $n --arg h $host
     no 1 'Device or resource busy' volume delete vols/v
     c volume delete vols/v --force
     # Its host is told, and gives up by itself.
@@ -585,14 +597,14 @@ test_rpc_ctl() {
     ! wait $bench && grep -q 'Invalid Namespace or Format' bench.out || fail "$(cat bench.out)"
     c volume delete vols/other
     no 1 'No such device' volume delete vols/v
-    c host deny $n $host
-    c listener remove $n "$at"
-    c namespace remove $n 5
-    c subsystem remove $n
+    c host deny -n $n -q $host
+    c listener remove -n $n -a "$at"
+    c namespace remove -n $n --nsid 5
+    c subsystem remove -n $n
     c device remove disk
     c device remove void
     c device list && is '[.[].name] | index("disk") == null'
-    no 2 'ADDRESS' listener add $n nowhere
+    no 2 'ADDRESS' listener add -n $n -a nowhere
 }
 
 # The log's level, and the end.
@@ -625,32 +637,32 @@ test_ctl_completes_names() {
     r nvmf_create_subsystem "{\"nqn\": \"$a\"}"
     offers 'vols/first' ctl --rpc "$rpc" volume delete ''
     offers 'disk0' ctl --rpc "$rpc" device remove di
-    offers "$a" ctl namespace --rpc "$rpc" add ''
+    offers "$a" ctl namespace --rpc "$rpc" add -n ''
     offers 'vols' ctl --rpc "$rpc" volume list ''
-    offers 'nvmf_get_subsystems' rpc --rpc "$rpc" nvmf_get_sub
-    offers "$a" ctl --rpc "$rpc" connections ''
+    offers 'nvmf_get_subsystems' ctl --rpc "$rpc" rpc nvmf_get_sub
+    offers "$a" ctl --rpc "$rpc" connection list -n ''
+    offers 'device:disk0' ctl --rpc "$rpc" namespace add ''
     (umask 077 && "$ROADTRAIN" keys dhchap >files/host.key)
     r keyring_file_add_key "{\"name\": \"host7\", \"path\": \"$work/files/host.key\"}"
     offers 'host7' ctl --rpc "$rpc" host allow --dhchap-key ''
     r nvmf_discovery_add_referral '{"address": {"trtype": "tcp", "traddr": "192.0.2.1"}}'
-    offers '192.0.2.1:8009' ctl --rpc "$rpc" referral remove ''
+    offers '192.0.2.1:8009' ctl --rpc "$rpc" referral remove -a ''
     # What runs here says the rest.
     port=$(free_port)
     r nvmf_subsystem_add_listener "{\"nqn\": \"$a\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     r nvmf_subsystem_add_ns "{\"nqn\": \"$a\", \"namespace\": {\"bdev_name\": \"disk0\", \"nsid\": 7}}"
     export ROADTRAIN_RUNTIME_DIR=$work/served
-    offers 'target0' ctl ana --id ''
-    offers 'target0' target reload --id ''
-    offers "127.0.0.1:$port" ctl ana --listener ''
-    offers '7' ctl snapshot list ''
-    offers '7' ctl snapshot -n "$a" create ''
-    offers "$a" ctl snapshot list -n ''
-    [ -z "$(completed ctl snapshot -n nqn.x:y create 7)" ] || fail 'namespaces of nobody'
+    offers 'target0' ctl config reload --id ''
+    offers "127.0.0.1:$port" ctl listener set -a ''
+    offers '7' ctl namespace snapshot list --nsid ''
+    offers '7' ctl namespace remove -n "$a" --nsid ''
+    offers "$a" ctl namespace snapshot list -n ''
+    [ -z "$(completed ctl namespace remove -n nqn.x:y --nsid 7)" ] || fail 'namespaces of nobody'
     offers '--ctrl-loss-tmo' attach --ctrl
     # Without a target nothing is offered, and nobody waits.
     kill -TERM "$target" && ended "$target" 20
     [ -z "$(completed ctl --rpc "$rpc" volume delete v)" ] || fail 'names of nobody'
-    [ -z "$(completed ctl ana --listener 1)" ] || fail 'listeners of nobody'
+    [ -z "$(completed ctl listener set -a 1)" ] || fail 'listeners of nobody'
 }
 
 # completed WORD...: what bash offers for the last one, one a line

@@ -104,7 +104,7 @@ sed -i 's|^state = .*|state = "/var/lib/roadtrain/other.toml"|' /etc/roadtrain/s
 kill -HUP "$now"
 for n in $(seq 50); do ! grep -q 'restart or a takeover: state$' /tmp/serve.log || break; sleep 0.1; done
 grep -q 'restart or a takeover: state$' /tmp/serve.log || end_with 'the reload does not say what is left'
-! as_service roadtrain target upgrade >/tmp/upgrade.log 2>&1 || end_with 'a takeover forgets what was made'
+! as_service roadtrain ctl upgrade >/tmp/upgrade.log 2>&1 || end_with 'a takeover forgets what was made'
 grep -q 'what JSON-RPC requests have made is in /var/lib/roadtrain/state.toml' /tmp/serve.log || end_with 'no reason'
 grep -q '^# ours' /etc/roadtrain/serve.toml || end_with 'the configuration has been overwritten'
 

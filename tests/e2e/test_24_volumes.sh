@@ -98,7 +98,7 @@ test_volumes_spdk_rpc() {
     s nvmf_get_subsystems && holds s.json '.[1].namespaces == []'
     s bdev_lvol_delete_lvstore -l others
     [ -z "$(ls files/more)" ] || fail "left: $(ls files/more)"
-    for s in still other thin; do "$ROADTRAIN" rpc --rpc "$rpc" bdev_lvol_delete "{\"name\": \"vols/$s\"}" >/dev/null; done
+    for s in still other thin; do "$ROADTRAIN" ctl --rpc "$rpc" rpc bdev_lvol_delete "{\"name\": \"vols/$s\"}" >/dev/null; done
     s bdev_lvol_get_lvstores -l vols && holds s.json '.[0].free_clusters == 64'
 }
 
@@ -146,10 +146,10 @@ test_volumes_ctl() {
     c volume inflate vols/copy
     c volume resize vols/copy 20MiB
     c volume rename vols/copy other
-    c volume list --json && holds c.out '[.[] | [.name, .kind, .bytes, .parent]] == [["vols/disk", "thin", 12582912, "still"],
+    c volume list --json && holds c.out '[.[] | [.name, .kind, .capacity_bytes, .parent]] == [["vols/disk", "thin", 12582912, "still"],
         ["vols/still", "snapshot", 12582912, null], ["vols/other", "thick", 20971520, null]]'
     c volume list vols && grep -q 'vols/other .*thick .*20' c.out || fail "$(cat c.out)"
-    c volume stores --json && holds c.out '.[0] | .name == "vols" and .bytes == 268435456 and .free == 247463936'
+    c store list --json && holds c.out '.[0] | .name == "vols" and .capacity_bytes == 268435456 and .free_bytes == 247463936'
     for c in disk still other; do "$ROADTRAIN" ctl --rpc "$rpc" volume delete "vols/$c"; done
     refused_with 1 'No such device' "$ROADTRAIN" ctl --rpc "$rpc" volume delete vols/disk
     refused_with 2 'STORE/NAME' "$ROADTRAIN" ctl --rpc "$rpc" volume create disk 1GiB

@@ -39,10 +39,10 @@ test_discovery_of_link_local_addresses() {
         --namespace mem:16MiB --mdns --rpc "$work/rpc.sock" --state "$work/state.toml"
     target=$pid
     until_line target.log '^ready' "$target"
-    fails_saying 'needs the name of its interface' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    fails_saying 'needs the name of its interface' "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_subsystem_add_listener \
         '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2", "trsvcid": "4421"}}'
-    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem '{"nqn": "nqn.2026-11.test:other", "allow_any_host": true}'
-    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_create_subsystem '{"nqn": "nqn.2026-11.test:other", "allow_any_host": true}'
+    "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_subsystem_add_listener \
         '{"nqn": "nqn.2026-11.test:other", "listen_address": {"trtype": "tcp", "traddr": "fe80::77:2%lan0", "trsvcid": "4421"}}'
     in_host "$lab" "$ROADTRAIN" discover -a 'fe80::77:2%lan0' -s 4421 --json >discover.json
     holds discover.json '[.. | strings] | index("nqn.2026-11.test:other") != null'
@@ -74,10 +74,10 @@ test_a_listener_at_a_port_that_the_system_chose() {
     until_line target.log '^ready' "$target"
     port=$(grep -o '127.0.0.1:[0-9]*' target.log | head -n 1 | cut -d: -f2)
     local other=nqn.2026-11.test:other
-    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
-    fails_saying 'does not require TLS there' "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_create_subsystem "{\"nqn\": \"$other\", \"allow_any_host\": true}"
+    fails_saying 'does not require TLS there' "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}, \"secure_channel\": true}"
-    "$ROADTRAIN" rpc --rpc "$work/rpc.sock" nvmf_subsystem_add_listener \
+    "$ROADTRAIN" ctl --rpc "$work/rpc.sock" rpc nvmf_subsystem_add_listener \
         "{\"nqn\": \"$other\", \"listen_address\": {\"trtype\": \"tcp\", \"traddr\": \"127.0.0.1\", \"trsvcid\": \"$port\"}}"
     "$ROADTRAIN" discover -a 127.0.0.1 -s "$port" --json >discover.json
     holds discover.json "[.. | strings] | index(\"$other\") != null"

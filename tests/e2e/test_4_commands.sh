@@ -95,7 +95,6 @@ test_command_first_steps_that_go_wrong() {
     refuses 2 'there is no month 13' "$ROADTRAIN" serve -a 127.0.0.1 -s 0 -n nqn.2026-13.test:a --namespace mem:8MiB
     refuses 1 'no address of this machine' "$ROADTRAIN" serve -a 198.51.100.213 -n nqn.x:y --namespace mem:8MiB
     refuses 2 'roadtrain attach does that' "$ROADTRAIN" connect -a 127.0.0.1
-    refuses 2 'needs rpc (--rpc)' "${serve[@]}" --lvstore "vols=$work/vols,size=64MiB"
     serve --namespace mem:8MiB
     refuses 3 "target0 runs without that socket" env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl \
         --rpc "$work/none.sock" subsystem list

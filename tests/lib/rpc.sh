@@ -38,7 +38,7 @@ managed() {
 }
 
 # r METHOD [JSON]: one call by our own client; the result is in r.json
-r() { "$ROADTRAIN" rpc --rpc "$rpc" "$@" >r.json; }
+r() { "$ROADTRAIN" ctl --rpc "$rpc" rpc "$@" >r.json; }
 
 # is FILTER [OPTIONS of jq]: true of the last result
 is() { holds r.json "$@"; }
@@ -46,7 +46,7 @@ is() { holds r.json "$@"; }
 # wrong CODE TEXT METHOD [JSON]: it is refused like that
 wrong() {
     local rc=0
-    "$ROADTRAIN" rpc --rpc "$rpc" "${@:3}" >wrong.out 2>wrong.log || rc=$?
+    "$ROADTRAIN" ctl --rpc "$rpc" rpc "${@:3}" >wrong.out 2>wrong.log || rc=$?
     [ "$rc" = 1 ] && grep -qF -- "$2" wrong.log && grep -qF -- "($1)" wrong.log || fail "${*:3}: status $rc: $(cat wrong.log wrong.out)"
 }
 

@@ -35,7 +35,7 @@ test_kernel_host_multipath() {
 serve_two_listeners() {
     serve -a 10.0.2.3 --ana 10.0.2.2=non-optimized --namespace "file:$work/disk.img,size=128MiB"
 }
-ana() { ROADTRAIN_RUNTIME_DIR=$work/served "$ROADTRAIN" ctl ana --listener "10.0.2.3:$port" "$1"; }
+ana() { ROADTRAIN_RUNTIME_DIR=$work/served "$ROADTRAIN" ctl listener set -a "10.0.2.3:$port" --ana "$1"; }
 # The target logs for each qpair that its connection is lost or, after another loss of the controller, that it has closed
 # it.
 lost_connections() { grep -Ec 'queue closed|connection lost' target.log || true; }

@@ -168,7 +168,7 @@ fn end_all(
         }
     }
     let last_words = |(how, asking): (How, Option<UnixStream>)| match (how, asking) {
-        (How::Clean, Some(asking)) => (how, socket::last_words(&asking)),
+        (How::Clean, Some(asking)) => (how, socket::losses(&asking)),
         _ => (how, Vec::new()),
     };
     ends.into_iter().zip(askings).map(last_words).collect()
@@ -181,7 +181,7 @@ fn called(id: &str, devices: &[String]) -> String {
 
 /// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
 fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
-    let asked = socket::ask_to_stop(&registry.control_socket(&entry.id));
+    let asked = socket::request_stop(&registry.control_socket(&entry.id));
     if asked.is_err() {
         entry.process.signal(KillSignal::TERM);
     }

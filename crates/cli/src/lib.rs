@@ -5,7 +5,7 @@
 //!     serve                              -> a target         (roadtrain-target-engine)
 //!     attach, detach, status, list       -> local devices    (roadtrain-front), and the registry of them
 //!     discover, identify, list -a        -> what a target has
-//!     gateway                            -> what the gateways of a group serve, in a Ceph cluster
+//!     ctl                                -> a running target, or a group of gateways in a Ceph cluster
 //!     resv                               -> who may use a namespace that several hosts share
 //!     bench                              -> a load, and what it reached
 //!     doctor                             what this machine lacks
@@ -43,7 +43,7 @@ mod detach;
 mod doctor;
 mod failure;
 mod first_steps;
-#[cfg_attr(not(feature = "rbd"), path = "no_gateway.rs")]
+#[cfg(feature = "rbd")]
 mod gateway;
 mod generate;
 mod inventory;
@@ -57,13 +57,11 @@ mod query;
 mod rates;
 mod registry;
 mod resv;
-mod rpc;
 mod running;
 mod serve;
 mod signals;
 mod slow;
 mod status;
-mod target;
 mod terminal;
 mod tls;
 mod top;
@@ -122,11 +120,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(args) => status::run(args, global),
         Command::Slow(args) => slow::run(args, global),
         Command::Top(args) => top::run(args, global),
-        Command::Target(args) => target::run(args, global),
-        Command::Gateway(args) => gateway::run(args, global),
         Command::Resv(args) => resv::run(args, global),
         Command::Ctl(args) => ctl::run(args, global),
-        Command::Rpc(args) => rpc::run(args, global),
         Command::Bench(args) => bench::run(args, global),
         Command::Doctor(args) => doctor::run(args, global),
         Command::Hostnqn(_) => query::hostnqn(global),

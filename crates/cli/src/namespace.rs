@@ -1,6 +1,7 @@
 //! What a namespace is made of, as one word of the command line or one table of the configuration.
 
 mod rbd;
+mod saved;
 
 use crate::args::{ClassName, named};
 use crate::identity::parse_uuid;
@@ -16,7 +17,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE";
+const EXAMPLE: &str = "write mem:1GiB, ssd:1GiB, null:1TiB, file:disk.img,size=2GiB, block:/dev/loop0 or rbd:POOL/IMAGE; \
+                       for ctl also device:NAME";
 /// What a command of an emulated SSD takes unless `service-us` says otherwise.
 const SERVICE_US: u32 = 100;
 /// Commands that it serves at once unless `parallel` says otherwise.
@@ -40,6 +42,8 @@ pub enum Kind {
     Block,
     /// In an image of a Ceph cluster.
     Rbd,
+    /// In a device or volume that is there, by its name; not in a configuration file.
+    Device,
 }
 
 /// A namespace to export.
@@ -57,6 +61,9 @@ pub struct NamespaceSpec {
     /// Image of a Ceph cluster, `POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Name of a device or volume of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// An image's: the cluster's configuration file; `None`: $CEPH_CONF, or /etc/ceph/ceph.conf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conf: Option<PathBuf>,
@@ -155,6 +162,7 @@ impl NamespaceSpec {
             kind,
             path: None,
             image: None,
+            device: None,
             conf: None,
             id: None,
             keyring: None,
@@ -200,7 +208,8 @@ impl NamespaceSpec {
             _ => {}
         }
         self.check_image()?;
-        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd);
+        self.check_device()?;
+        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
         match self.size {
             Some(_) if self.kind == Kind::Rbd => {
                 return Err(
@@ -290,6 +299,10 @@ impl NamespaceSpec {
             Kind::File => StoreKind::File { path, size: self.size, create: self.size.is_some() },
             Kind::Block => StoreKind::Block { path },
             Kind::Rbd => self.image_store()?,
+            Kind::Device => {
+                let hint = "show it with `roadtrain ctl namespace add` while the target runs";
+                return Err(format!("namespace {nsid}: a device is of a running target: {hint}"));
+            }
         };
         let [uuid, nguid] = self.ids()?;
         let store = StoreSpec { kind, lba_bytes: self.lba, read_only: self.read_only };
@@ -304,6 +317,21 @@ impl NamespaceSpec {
             standby: self.standby,
             ..Export::new(nsid, store)
         })
+    }
+
+    fn check_device(&self) -> Result<(), String> {
+        let is_device = self.kind == Kind::Device;
+        match &self.device {
+            Some(_) if !is_device => Err(format!("{} has no device", self.name())),
+            Some(name) if name.is_empty() => {
+                Err("device has an empty name: write device:NAME".into())
+            }
+            None if is_device => Err("device needs a name: write device:NAME".into()),
+            Some(_) if self.size.is_some() || self.read_only || self.lba != default_lba() => {
+                Err("a device has its own size, block size and access: leave them out".into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_pace(&self) -> Result<(), String> {
@@ -328,6 +356,7 @@ impl NamespaceSpec {
             Kind::File => "file",
             Kind::Block => "block",
             Kind::Rbd => "rbd",
+            Kind::Device => "device",
         }
     }
 
@@ -421,6 +450,9 @@ impl FromStr for NamespaceSpec {
                 let kind = if kind == "file" { Kind::File } else { Kind::Block };
                 NamespaceSpec { path: Some(argument.into()), ..NamespaceSpec::new(kind) }
             }
+            "device" => {
+                NamespaceSpec { device: Some(argument.into()), ..NamespaceSpec::new(Kind::Device) }
+            }
             "rbd" => {
                 NamespaceSpec { image: Some(argument.into()), ..NamespaceSpec::new(Kind::Rbd) }
             }
@@ -436,6 +468,9 @@ impl fmt::Display for NamespaceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.path, self.size) {
             _ if self.kind == Kind::Rbd => self.write_image(f)?,
+            _ if self.kind == Kind::Device => {
+                write!(f, "device:{}", self.device.as_deref().unwrap_or_default())?;
+            }
             (Some(path), None) => write!(f, "{}:{}", self.name(), path.display())?,
             (Some(path), Some(size)) => {
                 write!(f, "{}:{},size={size}", self.name(), path.display())?;

@@ -2,6 +2,7 @@
 
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
+use roadtrain_manage::model::Limits;
 use roadtrain_target_proto::rate::{BURST_MAX, Rates};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -64,6 +65,14 @@ impl RateArgs {
             write_bandwidth: rate("write-bandwidth", self.write_bandwidth)?,
             burst: self.burst,
         })
+    }
+
+    /// What the state keeps.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub(crate) fn limits(&self) -> Result<Limits, String> {
+        Ok(Limits::from(&self.rates()?))
     }
 
     /// Whether nothing is said.

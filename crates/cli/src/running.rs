@@ -153,7 +153,7 @@ pub(crate) fn ask<T: DeserializeOwned>(
     (socket, owner): (&Path, u32),
     call: &Call,
 ) -> Result<T, String> {
-    let reply = socket::ask_user(socket, owner, call).map_err(|error| match error.kind() {
+    let reply = socket::call_user(socket, owner, call).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "its process does not answer".into(),
         _ => error.to_string(),
     })?;

@@ -213,28 +213,34 @@ impl ServerConfig {
     }
 }
 
-/// The same with subsystems that name their listeners, and with these: they have come in another way and stay. Those
-/// that are `own` are there already.
-fn with_named(
+/// Listeners at `listen` and at the addresses that subsystems name. Addresses of `own` are listened at already.
+fn all_listeners(
     old: &TargetConfig<Export>,
     subsystems: &[Subsystem],
     (listen, own): (&[SocketAddr], &[SocketAddr]),
-) -> (Vec<Subsystem>, Vec<Listener>) {
-    let named = old.subsystems.iter().filter(|subsystem| subsystem.listeners.is_some());
-    let addresses = named.clone().flat_map(|subsystem| subsystem.listeners.iter().flatten());
+) -> Vec<Listener> {
+    let addresses = subsystems.iter().flat_map(|subsystem| subsystem.listeners.iter().flatten());
     let named_only: BTreeSet<SocketAddr> = addresses
         .map(|(address, _)| *address)
         .filter(|address| !listen.contains(address) && !own.contains(address))
         .collect();
     let all: Vec<SocketAddr> = listen.iter().chain(&named_only).copied().collect();
-    let subsystems = subsystems.iter().chain(named).cloned().collect();
-    (subsystems, listeners(old, &all, &named_only))
+    listeners(old, &all, &named_only)
 }
 
-/// The same with the keys that hosts have for one subsystem: they have come in another way, and stay.
-fn with_keys_at(authentication: &Authentication, old: &TargetConfig<Export>) -> Authentication {
-    let keys_at = old.authentication.keys_at.clone();
-    Authentication { keys_at, ..authentication.clone() }
+/// The target `old` with another configuration.
+fn configured(
+    old: &TargetConfig<Export>,
+    (listen, own, subsystems): (&[SocketAddr], &[SocketAddr], &[Subsystem]),
+    authentication: &Authentication,
+    (tls, tls_at): (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
+    ana: &AnaStates,
+) -> TargetConfig<Export> {
+    let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
+    let listeners = all_listeners(old, subsystems, (listen, own));
+    let (subsystems, ana) = (subsystems.to_vec(), ana.clone());
+    let authentication = authentication.clone();
+    TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
 }
 
 /// Listeners at `addresses`, of which some are for subsystems that name them.
@@ -398,17 +404,36 @@ impl Server {
             let hint = "restart the target: it was started without TLS";
             return Err(ConfigError::invalid(place, "tls", format!("{tls:?}"), hint));
         }
-        // With the ports that the system has chosen for those of the configuration.
-        let (seen, _) = self.view();
-        let own = seen.listeners.iter().filter(|listener| !listener.named_only);
-        let own: Vec<SocketAddr> = own.map(|listener| listener.address).collect();
+        let (own, tls) = (self.shared_addresses(), (tls, tls_at));
         let next = |old: &TargetConfig<Export>| {
-            let old = &TargetConfig { tls, tls_at: tls_at.clone(), ..old.clone() };
-            let (subsystems, listeners) = with_named(old, subsystems, (listen, &own));
-            let (authentication, ana) = (with_keys_at(authentication, old), ana.clone());
-            TargetConfig { subsystems, listeners, authentication, ana, ..old.clone() }
+            configured(old, (listen, &own, subsystems), authentication, tls, ana)
         };
         self.change(|_, _| true, |old| Ok(next(old)))
+    }
+
+    /// Operations that [`Server::reconfigure`] would do, as far as that is seen before anything is opened.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn preview(
+        &self,
+        listen: &[SocketAddr],
+        subsystems: &[Subsystem],
+        authentication: &Authentication,
+        tls: (TlsUse, &BTreeMap<SocketAddr, TlsUse>),
+        ana: &AnaStates,
+    ) -> Result<Vec<Operation<Export>>, ConfigError> {
+        let (now, own) = (self.exports(), self.shared_addresses());
+        let next = configured(&now, (listen, &own, subsystems), authentication, tls, ana);
+        next.check()?;
+        Ok(now.operations_to(&next))
+    }
+
+    /// Addresses that all subsystems share, with the ports that the system has chosen.
+    fn shared_addresses(&self) -> Vec<SocketAddr> {
+        let (seen, _) = self.view();
+        let own = seen.listeners.iter().filter(|listener| !listener.named_only);
+        own.map(|listener| listener.address).collect()
     }
 
     /// Makes the exports those of `subsystems`, and asks hosts for `authentication`. Files, devices and images of
@@ -425,7 +450,7 @@ impl Server {
         self.change(
             |_, _| false,
             |old| {
-                let authentication = with_keys_at(authentication, old);
+                let authentication = authentication.clone();
                 Ok(TargetConfig { subsystems, authentication, ..old.clone() })
             },
         )

@@ -1,6 +1,6 @@
 //! What becomes of attachments: detach, status.
 
-use super::local;
+use super::completion;
 use crate::units::parse_seconds;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -31,7 +31,7 @@ pub struct DetachArgs {
     #[arg(
         value_name = "ID|PATH|DEVICE|NQN",
         required_unless_present = "all",
-        add = ArgValueCandidates::new(local::detachable_ids)
+        add = ArgValueCandidates::new(completion::detachable_ids)
     )]
     pub names: Vec<String>,
     /// All that this user has attached here, and what killed targets have left.
@@ -65,7 +65,7 @@ Examples:
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
     /// Only these: an ID, a path, a device, or the NQN of attachments [default: all].
-    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(local::all_ids))]
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
     /// Only attachments with a path to that address, and targets that listen there: ADDR or ADDR:PORT. Repeatable.
     #[arg(short = 'a', long, value_name = "ADDRESS")]

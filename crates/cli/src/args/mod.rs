@@ -18,6 +18,7 @@ mod ana;
 mod attach;
 mod bench;
 mod class;
+mod completion;
 mod connect;
 mod ctl;
 mod doctor;
@@ -26,41 +27,36 @@ mod gateway;
 mod generate;
 mod hostnqn;
 mod keys;
-mod known;
 mod life;
-mod local;
 mod lvstore;
-mod managed;
-mod objects;
 mod paths;
 mod placement;
 mod policy;
 mod query;
 mod resv;
-mod rpc;
 mod security;
 mod serve;
 mod slow;
 mod slow_over;
-mod socket;
 mod stream;
-mod target;
 mod tls;
 mod top;
-mod volumes;
 
 pub use ana::{AnaAt, AnaName, AnaPort, CntlidRange};
 pub use attach::{AttachArgs, FrontArgs};
 pub use bench::{BenchArgs, LoadArgs, Mode, OwnTargetArgs};
 pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
-pub use ctl::{CtlArgs, CtlCommand, SnapshotCommand, SnapshotName};
+pub use ctl::{
+    ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
+    DeviceCommand, GatewayCommand, GroupCephArgs, HostCommand, HostKeyArgs, HostRef, KeyCommand,
+    ListenerAddress, ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
+    ReferralCommand, RequireArgs, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand,
+    SubsystemRef, VolumeCommand,
+};
 pub use doctor::DoctorArgs;
 pub use ether::{EtherArgs, PortKindName};
-pub use gateway::{
-    CephArgs, GatewayAddArgs, GatewayArgs, GatewayCommand, GatewayRemoveArgs, GatewayShowArgs,
-    GroupArgs, MemberArgs,
-};
+pub use gateway::{CephArgs, MemberArgs};
 pub use generate::{CompletionsArgs, ManArgs};
 pub use hostnqn::HostnqnArgs;
 pub use keys::{
@@ -68,11 +64,6 @@ pub use keys::{
 };
 pub use life::{DetachArgs, StatusArgs};
 pub use lvstore::LvStoreArg;
-pub use managed::{ClusterCommand, ConfigCommand, KeyCommand, ReferralCommand};
-pub use objects::{
-    AuthenticationKeys, DeviceCommand, HostCommand, ListenerCommand, NamespaceCommand, PathState,
-    SubsystemCommand,
-};
 pub use paths::Portals;
 pub use placement::PlacementName;
 pub use policy::{PolicyArgs, PolicyName, WaitArgs};
@@ -81,18 +72,13 @@ pub use resv::{
     ReleaseName, ResvAcquireArgs, ResvArgs, ResvCommand, ResvNamespaceArgs, ResvRegisterArgs,
     ResvReleaseArgs, ResvReportArgs, TypeName,
 };
-pub use rpc::{RpcArgs, RpcSocketArgs};
 pub use security::{GroupName, HashName, SecurityArgs};
 pub use serve::{ExportArgs, LimitArgs, RpcServeArgs, ServeArgs};
 pub use slow::SlowArgs;
 pub use slow_over::SlowOverName;
-#[cfg(test)]
-pub(crate) use socket::SERVICE_SOCKET;
 pub use stream::{LaneChoice, ReadWrite, StepSpec, StreamSpec};
-pub use target::{AddSubsystemArgs, ListenArgs, NumberArgs, TargetArgs, TargetCommand};
 pub use tls::{HostKey, TlsAt, TlsMode};
 pub use top::TopArgs;
-pub use volumes::VolumeCommand;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -173,16 +159,10 @@ pub enum Command {
     Slow(SlowArgs),
     /// Watch what targets and attachments do.
     Top(TopArgs),
-    /// Change what a running target exports.
-    Target(TargetArgs),
-    /// Change what a group of gateways serves, and show the state of its gateways.
-    Gateway(GatewayArgs),
     /// Reserve a namespace that several hosts share, release it, and show its reservations.
     Resv(ResvArgs),
-    /// Manage a running target: devices, subsystems, namespaces, hosts, volumes, ANA states, snapshots.
-    Ctl(CtlArgs),
-    /// Call one method of a running target's JSON-RPC interface.
-    Rpc(RpcArgs),
+    /// Change a running target, or a group of gateways: subsystems, namespaces, listeners, hosts, volumes, configuration.
+    Ctl(Box<CtlArgs>),
     /// Generate load and measure it.
     Bench(Box<BenchArgs>),
     /// Look at this machine and say what to do, with nothing changed.
@@ -309,9 +289,10 @@ mod tests {
             "bench --mode queue --threads 64 --cores 0 --placement buffers --verify",
             "attach -t tcp -a h -s 4420 -n nqn.x:y --as nbd:unix:/path.sock -Q 128 -i 2 --hdgst --ddgst \
              --keep-alive-tmo 5 --ctrl-loss-tmo 60 --fast-io-fail-tmo 5 --reconnect-delay 1",
-            "gateway add -p disks -g gates -n nqn.x:y --namespace rbd:disks/a --allow-host nqn.x:h --dhchap-key nqn.x:h=f",
-            "gateway remove -p disks -g gates -n nqn.x:y --nsid 2",
-            "gateway show -p disks -g gates --conf ceph.conf --ceph-id gate --json",
+            "ctl --group gates --pool disks subsystem add -n nqn.x:y --namespace rbd:disks/a --require-auth",
+            "ctl --group gates --pool disks host allow -n nqn.x:y -q nqn.x:h --dhchap-key f --tls-key g",
+            "ctl namespace remove -n nqn.x:y --nsid 2 --group gates --pool disks",
+            "ctl --group gates --pool disks --ceph-conf ceph.conf --ceph-id gate gateway list --json",
             "serve -a ::1 -s 0 --gateway-group gates --pool disks --gateway one --conf ceph.conf --tls allowed",
             "resv register -t tcp -a h -s 4420 -n nqn.x:y -q nqn.x:host --namespace-id 1 --crkey 1 --nrkey 0x2 --rrega 2 \
              --cptpl 3 --iekey",
@@ -330,14 +311,17 @@ mod tests {
             "status -a 127.0.0.1:4420 -a 127.0.0.1:4421 --json",
             "serve -a 127.0.0.1 -s 4420 -n nqn.x:y --namespace file:d,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab \
              --cntlid-range 1-1000 --ana 127.0.0.1:4420=non-optimized --drain-timeout 5",
-            "ctl ana --listener 127.0.0.1:4420 inaccessible",
-            "ctl namespace limit nqn.x:y 1 --read-iops 1000 --write-bandwidth 10MiB --burst 1s",
-            "ctl host limit nqn.x:y nqn.x:host --iops 1000",
-            "ctl host allow nqn.x:y nqn.x:host --dhchap-key a --dhchap-ctrlr-key b --psk c",
-            "ctl host set-keys nqn.x:y nqn.x:host",
-            "ctl listener add nqn.x:y 127.0.0.1 --tls --ana non-optimized",
-            "ctl listener ana nqn.x:y 127.0.0.1 inaccessible",
-            "ctl namespace add nqn.x:y disk --nsid 3 --nguid 00112233445566778899aabbccddeeff",
+            "ctl listener set -a 127.0.0.1:4420 --ana inaccessible",
+            "ctl listener set -n nqn.x:y -a 127.0.0.1 -s 4420 --ana non-optimized --id target0",
+            "ctl listener add -n nqn.x:y -a 127.0.0.1 --tls --ana non-optimized",
+            "ctl namespace limit -n nqn.x:y --nsid 1 --read-iops 1000 --write-bandwidth 10MiB --burst 1s",
+            "ctl host limit -n nqn.x:y -q nqn.x:host --iops 1000",
+            "ctl host allow -n nqn.x:y -q nqn.x:host --dhchap-key a --dhchap-ctrl-key b --tls-key c",
+            "ctl host keys -q nqn.x:host",
+            "ctl namespace add device:disk --nsid 3",
+            "ctl namespace snapshot create --nsid 1 before -n nqn.x:y",
+            "ctl config save -o file --spdk",
+            "ctl --rpc /run/x.sock rpc nvmf_get_subsystems {}",
             "top --once --json",
             "top target0 -a 192.0.2.7:9100 -i 0.5",
             "ctl trace -o slow.json --id target0",
@@ -363,8 +347,10 @@ mod tests {
             "serve -a h --gateway-group gates --pool disks -n nqn.x:y",
             "serve --gateway-group gates --pool disks",
             "serve -a h --gateway-group a/b --pool disks",
-            "gateway show -p disks",
-            "gateway add -p disks -g gates --namespace rbd:disks/a",
+            "ctl --id a --rpc b config show",
+            "target reload",
+            "gateway show",
+            "rpc rpc_get_methods",
             "bench -a 127.0.0.1",
             "bench --discover",
             "discover",
@@ -389,11 +375,13 @@ mod tests {
             "serve -a h -n nqn.x:y --namespace mem:1GiB --cntlid-range 5",
             "serve -a h -n nqn.x:y --namespace mem:1GiB --ana h:4420",
             "serve --config x.toml --ana h:4420=optimized",
-            "ctl ana inaccessible",
-            "ctl ana --listener h:4420 good",
-            "ctl host allow nqn.x:y --any --psk k",
-            "ctl host set-keys nqn.x:y nqn.x:host --dhchap-ctrlr-key b",
-            "ctl listener ana nqn.x:y 127.0.0.1 change",
+            "ctl listener set -a 127.0.0.1",
+            "ctl listener set -a h:4420 --ana good",
+            "ctl listener add -a h:4420 --tls",
+            "ctl host allow -n nqn.x:y --any --tls-key k",
+            "ctl host keys -n nqn.x:y -q nqn.x:host --dhchap-ctrl-key b",
+            "ctl namespace remove",
+            "ctl subsystem remove",
             "completions",
             "top --interval 0",
             "resv report -a h -n nqn.x:y",

@@ -187,7 +187,7 @@ pub struct ExportArgs {
             ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
         ),
         value_delimiter = ',',
-        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores"]
+        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state"]
     )]
     pub traddr: Vec<String>,
     /// TCP port; 0 lets the system choose one for each address.
@@ -199,7 +199,7 @@ pub struct ExportArgs {
         long,
         value_name = "NQN",
         alias = "subnqn",
-        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "gateway_group"]
+        required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state", "gateway_group"]
     )]
     pub nqn: Option<String>,
     /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
@@ -210,7 +210,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
     /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
-    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "gateway_group"])]
+    #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state", "gateway_group"])]
     pub namespaces: Vec<NamespaceSpec>,
     /// Only hosts with this NQN may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]

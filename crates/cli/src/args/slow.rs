@@ -1,6 +1,6 @@
 //! `roadtrain slow`
 
-use super::local;
+use super::completion;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 
@@ -27,7 +27,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct SlowArgs {
     /// Only these: the ID of a target or an attachment, a path, a device, an NQN [default: all that run here].
-    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(local::all_ids))]
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
     /// Only targets that listen at that address, and attachments that lead there: ADDR or ADDR:PORT. Repeatable.
     #[arg(short = 'a', long, value_name = "ADDRESS")]

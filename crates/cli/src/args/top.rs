@@ -1,6 +1,6 @@
 //! `roadtrain top`
 
-use super::local;
+use super::completion;
 use crate::units::parse_seconds;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -30,7 +30,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     /// Only these of what runs here: the ID of a target or an attachment, a path, a device, an NQN [default: all].
-    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(local::all_ids))]
+    #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
     /// Metrics address of a target or an attachment elsewhere, ADDR:PORT. Repeatable; without names nothing else is shown.
     #[arg(short = 'a', long, value_name = "ADDRESS")]

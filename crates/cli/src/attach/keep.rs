@@ -1,6 +1,7 @@
 //! An attachment while it runs: answers who asks, writes down what changes, ends when it is told to.
 
-use crate::control::{Call, Refusal, socket};
+use crate::control::socket::PendingReply;
+use crate::control::{ATTACHMENT_METHODS, Call, Refusal, Why};
 use crate::failure::{Failure, Outcome};
 use crate::registry::{self, DeviceEntry, Registration};
 use crate::signals::{self, Signal, Signals};
@@ -12,6 +13,9 @@ use roadtrain_front::attachment::{Attachment, Device};
 use roadtrain_host_engine::{
     ControllerView, LaneReading, LinkState, NamespaceInfo, PathReading, PathReport,
 };
+use roadtrain_manage::bursts::Bursts;
+use roadtrain_manage::rpc::message::{KeptRequest, Params};
+use roadtrain_manage::rpc::{Access, Called, RpcError, Table, UnixServer};
 use roadtrain_reactor::pulse::Pulse;
 use roadtrain_reactor::recorded::Recorded;
 use serde_json::json;
@@ -50,8 +54,9 @@ pub(super) struct Kept {
     history: Mutex<VecDeque<Sample>>,
     /// Answers HTTP while it runs.
     http: Mutex<Option<roadtrain_manage::http::Server>>,
-    /// Who has asked for the end, and is told what was lost.
-    askers: Mutex<Vec<UnixStream>>,
+    /// Callers that have requested the end; each receives a list of what was lost.
+    stoppers: Mutex<Vec<PendingReply>>,
+    bursts: Bursts,
 }
 
 /// What had been done by then. Samples are taken whether anybody asks or not, so that those who do see the same.
@@ -63,6 +68,42 @@ struct Sample {
     paths: Vec<(String, u64)>,
 }
 
+impl Table for Kept {
+    fn names(&self) -> Vec<&'static str> {
+        ATTACHMENT_METHODS.iter().map(|method| method.name).chain(["rpc_get_methods"]).collect()
+    }
+
+    fn run(&self, name: &str, params: Params<'_>, _: Access) -> Option<Called> {
+        let method = ATTACHMENT_METHODS.iter().find(|method| method.name == name)?;
+        let refuse = |why: String| Refusal::new(Why::Request, why);
+        let params = params.read().map_err(|error| refuse(error.to_string()));
+        let result =
+            params.and_then(|params| Call::read(name, params)).and_then(|call| match call {
+                Call::Status => Ok(json!(self.report())),
+                Call::Snapshot => Ok(json!(self.snapshot())),
+                Call::Recorded => Ok(json!(self.recorded())),
+                _ => Err(refuse(format!("{name} is not for an attachment"))),
+            });
+        let (name, changes) = (method.name, method.changes);
+        Some(Called { name, changes, result: result.map_err(RpcError::from) })
+    }
+
+    fn bursts(&self) -> &Bursts {
+        &self.bursts
+    }
+
+    fn keeps_stream(&self, name: &str) -> bool {
+        ATTACHMENT_METHODS.iter().any(|method| method.name == name && method.keeps_stream)
+    }
+
+    /// Ends the attachment: the only method whose reply comes later.
+    fn keep(&self, request: KeptRequest, stream: UnixStream) {
+        let mut stoppers = self.stoppers.lock().unwrap_or_else(PoisonError::into_inner);
+        stoppers.push(PendingReply::new(request, stream));
+        signals::stop_self();
+    }
+}
+
 impl Kept {
     pub(super) fn new(facts: Facts, attachment: Box<dyn Attachment>) -> Kept {
         let view = attachment.controller().view().clone();
@@ -70,9 +111,9 @@ impl Kept {
         let begun = Instant::now();
         let first = Sample { at: begun, sum: LaneReading::default(), paths: Vec::new() };
         let history = Mutex::new(VecDeque::from([first]));
-        let (attachment, askers) = (Mutex::new(Some(attachment)), Mutex::default());
-        let http = Mutex::default();
-        Kept { facts, begun, view, shown, attachment, history, http, askers }
+        let attachment = Mutex::new(Some(attachment));
+        let (http, stoppers, bursts) = Default::default();
+        Kept { facts, begun, view, shown, attachment, history, http, stoppers, bursts }
     }
 
     fn attachment(&self) -> MutexGuard<'_, Option<Box<dyn Attachment>>> {
@@ -100,21 +141,10 @@ impl Kept {
     /// # Errors
     /// The socket cannot be made.
     pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome {
-        let kept = self.clone();
-        let answers = move |call: Call, asker: &UnixStream| match call {
-            Call::Status => Some(Ok(json!(kept.report()))),
-            Call::Snapshot => Some(Ok(json!(kept.snapshot()))),
-            Call::Recorded => Some(Ok(json!(kept.recorded()))),
-            Call::Stop => {
-                let mut askers = kept.askers.lock().unwrap_or_else(PoisonError::into_inner);
-                askers.extend(asker.try_clone());
-                signals::stop_self();
-                None
-            }
-            _ => Some(Err(Refusal::not_for("an attachment"))),
-        };
-        socket::serve(socket, answers)
-            .map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
+        let server = UnixServer::start_control(socket, self.clone());
+        let server = server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))?;
+        std::mem::forget(server); // until the process ends
+        Ok(())
     }
 
     /// Keeps what answers HTTP until the attachment ends.
@@ -165,12 +195,14 @@ impl Kept {
             attachment.stop();
         }
         let lost = self.view.lost();
-        let askers =
-            std::mem::take(&mut *self.askers.lock().unwrap_or_else(PoisonError::into_inner));
-        for asker in askers {
-            let _ = socket::reply_to(&asker, Ok(json!({ "lost": lost }))); // may be gone
+        for caller in self.take_stoppers() {
+            let _ = caller.send(Ok(json!({ "lost": lost }))); // may be gone
         }
         if lost.is_empty() { Ok(()) } else { Err(Failure::failed(lost.join("; "))) }
+    }
+
+    fn take_stoppers(&self) -> Vec<PendingReply> {
+        std::mem::take(&mut *self.stoppers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What is known of the controller.

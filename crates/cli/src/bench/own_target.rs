@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 /// What it is called.
 pub(super) const NQN: &str = "nqn.2025-01.io.roadtrain:bench";
 /// Longest wait for it to end.
+/// Time for the reply with the counters.
+const COUNTERS_WAIT: Duration = Duration::from_secs(60);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// A target on loopback. Dropping it stops it.
@@ -167,7 +169,8 @@ impl OwnTarget {
         let failed =
             |e: &dyn std::fmt::Display| Failure::failed(format!("own target: counters: {e}"));
         let control = self.control.as_ref().ok_or_else(|| failed(&"it ends"))?;
-        let reply = socket::ask_over(control, &Call::Snapshot).map_err(|e| failed(&e))?;
+        let reply =
+            socket::call_over(control, &Call::Snapshot, COUNTERS_WAIT).map_err(|e| failed(&e))?;
         let seen: Snapshot = serde_json::from_value(reply?).map_err(|e| failed(&e))?;
         Work::of(self.child.id(), seen.reactors).map_err(|e| failed(&e))
     }

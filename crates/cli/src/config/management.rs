@@ -20,9 +20,10 @@ impl ServeConfig {
         self.lvstores.extend(lvstores);
     }
 
-    /// Whether anybody can manage it by RPC.
+    /// True when it is to be changed while it runs, and may begin with nothing.
     pub(crate) fn is_managed(&self) -> bool {
-        self.rpc.is_some() || self.rpc_http.is_some()
+        let is_kept = self.state.is_some() || !self.lvstores.is_empty();
+        self.rpc.is_some() || self.rpc_http.is_some() || is_kept
     }
 
     /// # Errors
@@ -35,11 +36,6 @@ impl ServeConfig {
                 return Err("rpc_http_anywhere is for rpc_http (--rpc-http)".into());
             }
             _ => {}
-        }
-        if !self.lvstores.is_empty() && !self.is_managed() {
-            return Err("a store of volumes ([[lvstore]], --lvstore) needs rpc (--rpc), by which volumes are made and \
-                        shown to hosts"
-                .into());
         }
         let mut names = BTreeSet::new();
         for store in &self.lvstores {

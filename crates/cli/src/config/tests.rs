@@ -285,7 +285,9 @@ fn management_is_of_the_file_and_options_win() {
     assert_eq!(ServeConfig::parse(&own.to_toml()), Ok(own));
     // A file without any of it, and nothing to export, is managed by options.
     assert!(managed("port = 1", "").is_err());
-    assert_eq!(managed("port = 1", "--rpc r").unwrap().port, 1);
+    for line in ["--rpc r", "--state s", "--lvstore a=/a"] {
+        assert_eq!(managed("port = 1", line).unwrap().port, 1, "{line}");
+    }
 }
 
 #[test]
@@ -295,7 +297,6 @@ fn management_that_makes_no_sense_says_why() {
         ("rpc_http = \"127.0.0.1:1\"", "", "needs rpc_credentials"),
         ("rpc = \"r\"\nrpc_credentials = \"c\"", "", "is for rpc_http"),
         ("rpc = \"r\"\nrpc_http_anywhere = true", "", "is for rpc_http"),
-        (&format!("address = \"::1\"\n{store}"), "", "needs rpc"),
         (&format!("rpc = \"r\"\n{store}lba = 1024"), "", "lba is 512 or 4096"),
         (&format!("rpc = \"r\"\n{store}{store}"), "", "a name of its own"),
         (&format!("rpc = \"r\"\n{store}sise = 1"), "", "sise"),
@@ -311,7 +312,7 @@ fn management_that_makes_no_sense_says_why() {
 fn the_configuration_of_the_service_is_managed_here() {
     let text = include_str!("../../../../packaging/serve.toml");
     let config = ServeConfig::parse(text).unwrap();
-    assert_eq!(config.rpc.as_deref(), Some(Path::new(crate::args::SERVICE_SOCKET)));
+    assert_eq!(config.rpc.as_deref(), Some(Path::new("/run/roadtrain-serve/rpc.sock")));
     assert!(config.state.is_some() && config.rpc_http.is_none(), "nothing listens over HTTP");
     let unit = include_str!("../../../../systemd/roadtrain-serve.service");
     assert!(unit.contains("ROADTRAIN_RUNTIME_DIR=/run/roadtrain-serve\n"));

@@ -1,7 +1,6 @@
-//! The control socket: how a running `serve` or `attach` is asked and told.
+//! Methods of the control socket of a running `serve` or `attach`, which speaks JSON-RPC 2.0.
 //!
-//! One line of JSON is a request, one line is its answer; docs/reference/control-socket.md has them all. These types
-//! are the schema; `socket` carries them.
+//! These types are their parameters and results; docs/reference/control-socket.md describes them. `socket` carries them.
 
 pub(crate) mod descriptors;
 pub(crate) mod socket;
@@ -12,6 +11,7 @@ use crate::failure::Failure;
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::size_field;
+use roadtrain_manage::rpc::RpcError;
 use roadtrain_target_engine::{AnaListener, ConfigError, Operation};
 use roadtrain_target_proto::{Description, Place};
 use serde::{Deserialize, Serialize};
@@ -19,19 +19,6 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-/// Of the schema. Another one is another number.
-pub(crate) const VERSION: u32 = 1;
-
-/// A request as it is written.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Request {
-    version: u32,
-    method: String,
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    params: Value,
-}
 
 /// What a process can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +39,10 @@ pub(crate) enum Call {
         /// In this order.
         operations: Vec<Change>,
     },
+    /// A target returns what it serves, as a configuration file.
+    Config,
+    /// A target returns what a reload would change.
+    ConfigDiff,
     /// A target serves a namespace that stands by: its blocks are taken away from the target that has them. The answer
     /// comes when it is served.
     Claim {
@@ -299,6 +290,25 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// The subsystem, if it is named.
+    pub(crate) fn nqn(&self) -> Option<&str> {
+        match self {
+            Change::RemoveSubsystem { nqn } => Some(nqn),
+            Change::AddSubsystem { subsystem } => Some(&subsystem.nqn),
+            Change::SetSubsystem { nqn, .. }
+            | Change::AddNamespace { nqn, .. }
+            | Change::ReplaceNamespace { nqn, .. }
+            | Change::RemoveNamespace { nqn, .. }
+            | Change::ResizeNamespace { nqn, .. }
+            | Change::AllowHost { nqn, .. }
+            | Change::DisallowHost { nqn, .. }
+            | Change::AllowAnyHost { nqn, .. }
+            | Change::LimitNamespace { nqn, .. }
+            | Change::LimitHost { nqn, .. } => nqn.as_deref(),
+            Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => None,
+        }
+    }
+
     /// The same for a process that runs in another folder.
     pub(crate) fn with_absolute_paths(mut self) -> Change {
         let namespaces = match &mut self {
@@ -311,16 +321,6 @@ impl Change {
         namespaces.iter_mut().for_each(NamespaceSpec::make_paths_absolute);
         self
     }
-}
-
-/// An answer as it is written: a result, or why there is none.
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    version: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    result: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<Refusal>,
 }
 
 /// What comes of a request.
@@ -379,6 +379,26 @@ pub(crate) struct Done {
     pub hint: Option<String>,
 }
 
+/// Reply to [`Call::Config`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConfigText {
+    /// A configuration file of `serve`.
+    pub toml: String,
+}
+
+/// Reply to [`Call::ConfigDiff`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConfigDiff {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// What a reload would change for hosts.
+    pub changes: Vec<Changed>,
+    /// Keys of the file that only a restart or a takeover changes.
+    pub restart: Vec<String>,
+    /// Subsystems that are in the file, which is served, and in the state, where they are kept.
+    pub both: Vec<String>,
+}
+
 /// Something has changed for hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Changed {
@@ -414,11 +434,6 @@ impl Refusal {
         let message = message.to_string().into();
         Refusal { why, message, place: None, field: None, value: None, hint: None }
     }
-
-    /// For a request that this process does not know.
-    pub(crate) fn not_for(what: &str) -> Refusal {
-        Refusal::new(Why::Request, format!("{what} does not do that"))
-    }
 }
 
 impl From<ConfigError> for Refusal {
@@ -452,6 +467,12 @@ impl From<Failure> for Refusal {
     }
 }
 
+impl From<RpcError> for Failure {
+    fn from(error: RpcError) -> Failure {
+        Refusal::from(error).into()
+    }
+}
+
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
         match refusal.why {
@@ -461,45 +482,100 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// A request in one line.
-fn write_call(call: &Call) -> Vec<u8> {
-    let mut line = json!(call);
-    line["version"] = VERSION.into();
-    format!("{line}\n").into_bytes()
+/// Prefix of our own methods beside SPDK's.
+const PREFIX: &str = "roadtrain_";
+
+/// A method of the control socket.
+pub(crate) struct ControlMethod {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// True for a method that changes something.
+    pub(crate) changes: bool,
+    /// True for one whose reply comes later, over the caller's stream.
+    pub(crate) keeps_stream: bool,
 }
 
-/// The request of a line.
-fn read_call(line: &[u8]) -> Result<Call, Refusal> {
-    let refuse = |message: String| Refusal::new(Why::Request, message);
-    let request: Request = serde_json::from_slice(line).map_err(|e| refuse(e.to_string()))?;
-    let Request { version, method, params } = request;
-    if version != VERSION {
-        return Err(refuse(format!("version {version}: this program speaks version {VERSION}")));
+const fn get(name: &'static str) -> ControlMethod {
+    ControlMethod { name, changes: false, keeps_stream: false }
+}
+
+const fn change(name: &'static str) -> ControlMethod {
+    ControlMethod { name, changes: true, keeps_stream: false }
+}
+
+const fn keep(name: &'static str) -> ControlMethod {
+    ControlMethod { name, changes: true, keeps_stream: true }
+}
+
+/// Methods of an attachment.
+pub(crate) const ATTACHMENT_METHODS: &[ControlMethod] = &[
+    get("roadtrain_status"),
+    get("roadtrain_snapshot"),
+    get("roadtrain_recorded"),
+    keep("roadtrain_stop"),
+];
+
+/// Methods of a target, beside SPDK's.
+pub(crate) const TARGET_METHODS: &[ControlMethod] = &[
+    get("roadtrain_status"),
+    get("roadtrain_snapshot"),
+    get("roadtrain_recorded"),
+    get("roadtrain_config"),
+    get("roadtrain_config_diff"),
+    change("roadtrain_reload"),
+    change("roadtrain_apply"),
+    change("roadtrain_claim"),
+    change("roadtrain_snapshots"),
+    keep("roadtrain_upgrade"),
+    keep("roadtrain_take_over"),
+];
+
+impl Call {
+    /// Method and parameters of the request.
+    pub(crate) fn request(&self) -> (String, Value) {
+        let mut call = json!(self);
+        let method = call["method"].as_str().unwrap_or_default().to_owned();
+        (PREFIX.to_owned() + &method, call["params"].take())
     }
-    let mut call = json!({ "method": method });
-    let is_empty = params.as_object().is_some_and(serde_json::Map::is_empty);
-    if !params.is_null() && !is_empty {
-        call["params"] = params;
+
+    /// The call that a request makes.
+    ///
+    /// # Errors
+    /// An unknown method, or parameters of another form.
+    pub(crate) fn read(method: &str, params: Value) -> Result<Call, Refusal> {
+        let refuse = |why: String| Refusal::new(Why::Request, format!("{method}: {why}"));
+        let word = method.strip_prefix(PREFIX).unwrap_or_default();
+        let mut call = json!({ "method": word });
+        let is_empty = params.as_object().is_some_and(serde_json::Map::is_empty);
+        if !params.is_null() && !is_empty {
+            call["params"] = params;
+        }
+        serde_json::from_value(call).map_err(|e| refuse(e.to_string()))
     }
-    serde_json::from_value(call).map_err(|e| refuse(format!("{method}: {e}")))
 }
 
-/// An answer in one line.
-fn write_reply(reply: Reply) -> Vec<u8> {
-    let (result, error) = match reply {
-        Ok(result) => (Some(result), None),
-        Err(error) => (None, Some(error)),
-    };
-    format!("{}\n", json!(Answer { version: VERSION, result, error })).into_bytes()
+impl From<Refusal> for RpcError {
+    fn from(refusal: Refusal) -> RpcError {
+        let (code, words) = match refusal.why {
+            Why::Request => (-32602, "Invalid parameters"),
+            Why::Invalid => (-22, "Invalid argument"),
+            Why::Exists | Why::Conflict => (-17, "File exists"),
+            Why::Unknown => (-19, "No such device"),
+            Why::Store => (-5, "Input/output error"),
+            Why::Listen => (-98, "Address already in use"),
+            Why::Failed => (-32603, "Internal error"),
+        };
+        let error = RpcError::new(code, words, &refusal.message);
+        RpcError { data: Some(Box::new(json!(refusal))), ..error }
+    }
 }
 
-/// The answer of a line.
-fn read_reply(line: &[u8]) -> Result<Reply, serde_json::Error> {
-    let answer: Answer = serde_json::from_slice(line)?;
-    Ok(match answer.error {
-        Some(error) => Err(error),
-        None => Ok(answer.result.unwrap_or_default()),
-    })
+impl From<RpcError> for Refusal {
+    fn from(error: RpcError) -> Refusal {
+        let data = error.data.and_then(|data| serde_json::from_value(*data).ok());
+        let why = if error.code == -32602 { Why::Request } else { Why::Failed };
+        data.unwrap_or_else(|| Refusal::new(why, error.message))
+    }
 }
 
 #[cfg(test)]
@@ -528,37 +604,41 @@ mod tests {
             Call::Apply { operations },
         ];
         for call in asking.into_iter().chain(taking).chain(others) {
-            assert_eq!(read_call(&write_call(&call)), Ok(call));
+            let (method, params) = call.request();
+            assert_eq!(Call::read(&method, params), Ok(call), "{method}");
         }
-        let plain = br#"{"version":1,"method":"status","params":{}}"#;
-        assert_eq!(read_call(plain), Ok(Call::Status));
+        assert_eq!(Call::read("roadtrain_status", json!({})), Ok(Call::Status));
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_a_reason() {
-        let deep = format!("{{\"version\":1,\"method\":\"x\",\"params\":{}", "[".repeat(100_000));
-        for (line, why) in [
-            ("", "EOF"),
-            ("status", "expected"),
-            (deep.as_str(), "recursion"),
-            ("{}", "version"),
-            (r#"{"version":2,"method":"status"}"#, "speaks version 1"),
-            (r#"{"version":1,"method":"eat"}"#, "eat"),
-            (r#"{"version":1,"method":"status","id":3}"#, "id"),
-            (r#"{"version":1,"method":"status","method":"stop"}"#, "duplicate"),
-            (r#"{"version":1,"method":"apply"}"#, "params"),
+    fn every_method_is_a_call() {
+        for method in ATTACHMENT_METHODS.iter().chain(TARGET_METHODS) {
+            let read = Call::read(method.name, Value::Null);
+            let is_unknown = read.is_err_and(|error| error.message.contains("unknown variant"));
+            assert!(!is_unknown, "{}", method.name);
+        }
+    }
+
+    #[test]
+    fn an_invalid_request_is_refused_with_a_reason() {
+        for (method, params, why) in [
+            ("roadtrain_eat", Value::Null, "eat"),
+            ("status", Value::Null, "unknown variant"),
+            ("roadtrain_apply", Value::Null, "params"),
             (
-                r#"{"version":1,"method":"apply","params":{"operations":[{"operation":"add_namespace"}]}}"#,
+                "roadtrain_apply",
+                json!({"operations": [{"operation": "add_namespace"}]}),
                 "namespace",
             ),
             (
-                r#"{"version":1,"method":"apply","params":{"operations":[{"operation":"remove_namespace","nsid":-1}]}}"#,
+                "roadtrain_apply",
+                json!({"operations": [{"operation": "remove_namespace", "nsid": -1}]}),
                 "apply",
             ),
         ] {
-            let refusal = read_call(line.as_bytes()).unwrap_err();
-            assert_eq!(refusal.why, Why::Request, "{line:.99}");
-            assert!(refusal.message.contains(why), "{line:.99}: {}", refusal.message);
+            let refusal = Call::read(method, params).unwrap_err();
+            assert_eq!(refusal.why, Why::Request, "{method}");
+            assert!(refusal.message.contains(why), "{method}: {}", refusal.message);
         }
     }
 
@@ -567,8 +647,7 @@ mod tests {
         let place = Place::Namespace("nqn.x:y".into(), 7);
         let error = ConfigError::invalid(place, "nsid", 7000, "choose a number from 1 to 1024");
         let refusal = Refusal::from(error);
-        let back = read_reply(&write_reply(Err(refusal.clone()))).unwrap();
-        assert_eq!(back, Err(refusal.clone()));
+        assert_eq!(Refusal::from(RpcError::from(refusal.clone())), refusal);
         let json = json!(refusal);
         assert_eq!((&json["why"], &json["field"]), (&json!("invalid"), &json!("nsid")));
         assert_eq!(
@@ -576,6 +655,5 @@ mod tests {
             (&json!("namespace 7 of nqn.x:y"), &json!("7000"))
         );
         assert_eq!(Failure::from(refusal).kind, crate::Kind::Usage);
-        assert_eq!(read_reply(&write_reply(Ok(json!([1])))).unwrap(), Ok(json!([1])));
     }
 }

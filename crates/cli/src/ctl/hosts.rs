@@ -1,130 +1,224 @@
-//! Hosts and listeners of subsystems, by the target's JSON-RPC methods.
+//! Listeners, and hosts of subsystems.
 
-use super::objects::{Desk, listen_address};
-use crate::args::{AuthenticationKeys, HostCommand, ListenerCommand, PathState};
-use crate::failure::Outcome;
+use super::target::Target;
+use crate::args::{
+    AnaName, AnaPort, HostCommand, HostKeyArgs, ListenerAddress, ListenerCommand, word,
+};
+use crate::config::default_port;
+use crate::control::Change;
+use crate::failure::{Failure, Outcome};
 use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
 
-/// The NVMe/TCP port.
-const PORT: u16 = 4420;
-
-impl Desk<'_> {
+impl Target {
     pub(super) fn listener(&self, command: &ListenerCommand) -> Outcome {
-        let params = |nqn: &str, address: &str| -> Outcome<Value> {
-            Ok(json!({"nqn": nqn, "listen_address": listen_address(address, PORT)?}))
-        };
         match command {
-            ListenerCommand::Add { nqn, address, tls, ana } => {
-                let mut params = params(nqn, address)?;
+            ListenerCommand::Add { nqn: None, address, ana, .. } => {
+                let (traddr, port) = address.split()?;
+                self.apply(Change::Listen { address: traddr, port })?;
+                match ana {
+                    Some(state) => self.set_ana(address, *state),
+                    None => Ok(()),
+                }
+            }
+            ListenerCommand::Add { nqn: Some(nqn), address, tls, ana } => {
+                let mut params = json!({"nqn": nqn, "listen_address": address.params()?});
                 if *tls {
                     params["secure_channel"] = true.into();
                 }
                 if let Some(state) = ana {
-                    params["ana_state"] = word(*state).into();
+                    params["ana_state"] = spdk_word(*state)?.into();
                 }
                 let done = format!("listener {address} of {nqn}: added");
                 self.change("nvmf_subsystem_add_listener", &params, &done)
             }
-            ListenerCommand::Ana { nqn, address, state } => {
-                let mut params = params(nqn, address)?;
-                params["ana_state"] = word(*state).into();
-                let done = format!("listener {address} of {nqn}: {}", word(*state));
+            ListenerCommand::Set { nqn: None, address, ana } => self.set_ana(address, *ana),
+            ListenerCommand::Set { nqn: Some(nqn), address, ana } => {
+                let params = json!({
+                    "nqn": nqn, "listen_address": address.params()?, "ana_state": spdk_word(*ana)?,
+                });
+                let done = format!("listener {address} of {nqn}: {}", word(ana));
                 self.change("nvmf_subsystem_listener_set_ana_state", &params, &done)
             }
-            ListenerCommand::Remove { nqn, address } => {
-                let done = format!("listener {address} of {nqn}: removed");
-                self.change("nvmf_subsystem_remove_listener", &params(nqn, address)?, &done)
+            ListenerCommand::Remove { nqn: None, address } => {
+                let (address, port) = address.split()?;
+                self.apply(Change::Unlisten { address, port })
             }
-            ListenerCommand::List { nqn } => self.listeners(nqn.as_deref()),
+            ListenerCommand::Remove { nqn: Some(nqn), address } => {
+                let params = json!({"nqn": nqn, "listen_address": address.params()?});
+                let done = format!("listener {address} of {nqn}: removed");
+                self.change("nvmf_subsystem_remove_listener", &params, &done)
+            }
+            ListenerCommand::List { subsystem } => self.list_listeners(subsystem.nqn.as_deref()),
         }
     }
 
-    fn listeners(&self, nqn: Option<&str>) -> Outcome {
-        let mut rows = self.members(nqn, "listen_addresses")?;
-        // What makes them again says all of them; those of the configuration file are not there.
+    fn set_ana(&self, address: &ListenerAddress, state: AnaName) -> Outcome {
+        let listener = match address.traddr.as_str() {
+            "ether" => AnaPort::Ether,
+            _ => {
+                let (address, port) = address.split()?;
+                AnaPort::Tcp { address, port: Some(port) }
+            }
+        };
+        self.apply(Change::SetAna { listener, state })
+    }
+
+    fn list_listeners(&self, nqn: Option<&str>) -> Outcome {
+        // The calls that make the state again have all members; the configuration file's are not there.
         let calls = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
-        let added = |row: &Value| {
+        let added = |nqn: &Value, at: &Value| {
             let calls = calls.as_array().into_iter().flatten();
             let added = calls.filter(|call| call["method"] == "nvmf_subsystem_add_listener");
             added.map(|call| &call["params"]).find(|params| {
-                let at = &params["listen_address"];
-                params["nqn"] == row["nqn"]
-                    && ["traddr", "trsvcid"].iter().all(|name| at[name] == row[name])
+                let address = &params["listen_address"];
+                params["nqn"] == *nqn
+                    && ["traddr", "trsvcid"].iter().all(|name| address[name] == at[name])
             })
         };
-        for row in &mut rows {
-            let params = added(row).cloned();
-            row["tls"] = params
-                .as_ref()
-                .map_or(Value::Null, |params| (params["secure_channel"] == true).into());
-            row["ana"] = params.map(|params| params["ana_state"].clone()).unwrap_or_default();
+        let mut rows = Vec::new();
+        for one in self.subsystems(nqn)? {
+            for at in one["listen_addresses"].as_array().into_iter().flatten() {
+                let params = added(&one["nqn"], at);
+                rows.push(json!({
+                    "nqn": one["nqn"], "owner": one["owner"], "traddr": at["traddr"],
+                    "trsvcid": at["trsvcid"],
+                    "tls": params.map(|params| params["secure_channel"] == true),
+                    "ana": params.map(|params| params["ana_state"].clone()),
+                }));
+            }
         }
-        let head = ["NQN", "ADDRESS", "PORT", "TLS", "ANA"];
-        self.table(&head, &["nqn", "traddr", "trsvcid", "tls", "ana"], rows)
+        self.table(&["nqn", "owner", "traddr", "trsvcid", "tls", "ana"], rows)
     }
 
     pub(super) fn host(&self, command: &HostCommand) -> Outcome {
-        let any = |nqn: &str, allow: bool, done: &str| {
-            let params = json!({"nqn": nqn, "allow_any_host": allow});
-            self.change("nvmf_subsystem_allow_any_host", &params, done)
-        };
-        match command {
-            HostCommand::Allow { nqn, host: Some(host), keys, psk, .. } => {
-                let mut params = with_keys(json!({"nqn": nqn, "host": host}), keys);
-                if let Some(psk) = psk {
-                    params["psk"] = psk.as_str().into();
+        match command.clone() {
+            HostCommand::Allow { subsystem, hostnqn: Some(host), keys, tls_key, .. } => {
+                if keys.dhchap_key.is_none() && tls_key.is_none() {
+                    return self.apply(Change::AllowHost { nqn: subsystem.nqn, host });
+                }
+                let nqn = self.nqn_or_only(subsystem.nqn.as_deref())?;
+                let mut params = with_keys(json!({"nqn": nqn, "host": host}), &keys);
+                if let Some(psk) = tls_key {
+                    params["psk"] = psk.into();
                 }
                 let done = format!("host {host} of {nqn}: allowed");
                 self.change("nvmf_subsystem_add_host", &params, &done)
             }
-            HostCommand::Allow { nqn, host: None, .. } => any(nqn, true, "any host allowed"),
-            HostCommand::SetKeys { nqn, host, keys } => {
-                let params = with_keys(json!({"nqn": nqn, "host": host}), keys);
+            HostCommand::Allow { subsystem, .. } => {
+                self.apply(Change::AllowAnyHost { nqn: subsystem.nqn, allow: true })
+            }
+            HostCommand::Keys { tls_key: Some(_), .. } => Err(Failure::usage(
+                "--tls-key: a target takes it with `ctl host allow`: deny the host first, and allow it anew",
+            )),
+            HostCommand::Keys { subsystem, host, keys, .. } => {
+                let nqn = self.nqn_or_only(subsystem.nqn.as_deref())?;
+                let host = host.hostnqn;
+                let params = with_keys(json!({"nqn": nqn, "host": host}), &keys);
                 let done = format!("host {host} of {nqn}: has its keys");
                 self.change("nvmf_subsystem_set_keys", &params, &done)
             }
-            HostCommand::Limit { nqn, host, rates } => self.limit_host((nqn, host), rates),
-            HostCommand::Deny { nqn, host: Some(host), .. } => {
-                let done = format!("host {host} of {nqn}: not allowed any more");
-                self.change("nvmf_subsystem_remove_host", &json!({"nqn": nqn, "host": host}), &done)
+            HostCommand::Limit { subsystem, host, rates } => {
+                self.apply(Change::LimitHost { nqn: subsystem.nqn, host: host.hostnqn, rates })
             }
-            HostCommand::Deny { nqn, host: None, .. } => {
-                any(nqn, false, "only named hosts allowed")
+            HostCommand::Deny { subsystem, hostnqn: Some(host), .. } => {
+                self.apply(Change::DisallowHost { nqn: subsystem.nqn, host })
             }
-            HostCommand::List { nqn } => self.hosts(nqn.as_deref()),
+            HostCommand::Deny { subsystem, .. } => {
+                self.apply(Change::AllowAnyHost { nqn: subsystem.nqn, allow: false })
+            }
+            HostCommand::List { subsystem } => self.list_hosts(subsystem.nqn.as_deref()),
         }
     }
 
     /// Hosts that may connect by their names, then others that are limited.
-    fn hosts(&self, nqn: Option<&str>) -> Outcome {
+    fn list_hosts(&self, nqn: Option<&str>) -> Outcome {
         let mut rows = Vec::new();
         for one in self.subsystems(nqn)? {
-            let (nqn, limits) = (&one["nqn"], &one["host_limits"]);
+            let limits = one["host_limits"].as_object();
+            let limits_of = |host: &str| limits.and_then(|all| all.get(host)).cloned();
             let named = one["hosts"].as_array().into_iter().flatten();
-            for host in named.clone() {
-                let mut row = host.clone();
-                row["host"] = host["nqn"].clone();
-                row["nqn"] = nqn.clone();
-                row["named"] = true.into();
-                row["limits"] = host["nqn"].as_str().map_or(&Value::Null, |h| &limits[h]).clone();
-                rows.push(row);
-            }
-            let limited = limits.as_object().into_iter().flatten();
-            for (host, limits) in
-                limited.filter(|(host, _)| named.clone().all(|n| n["nqn"] != **host))
-            {
-                rows.push(json!({"nqn": nqn, "host": host, "named": false, "limits": limits}));
-            }
+            let row = |host: &Value, is_named: bool| {
+                json!({
+                    "nqn": one["nqn"], "owner": one["owner"], "host_nqn": host["nqn"],
+                    "named": is_named, "dhchap_key": host["dhchap_key"],
+                    "dhchap_ctrl_key": host["dhchap_ctrlr_key"],
+                    "limits": host["nqn"].as_str().and_then(limits_of),
+                })
+            };
+            rows.extend(named.clone().map(|host| row(host, true)));
+            let others = limits.into_iter().flatten().map(|(host, _)| json!({"nqn": host}));
+            let others = others.filter(|host| named.clone().all(|one| one["nqn"] != host["nqn"]));
+            rows.extend(others.map(|host| row(&host, false)));
         }
-        let head = ["NQN", "HOST", "NAMED", "KEY", "TARGET'S KEY", "LIMITS"];
-        let names = ["nqn", "host", "named", "dhchap_key", "dhchap_ctrlr_key", "limits"];
-        self.table(&head, &names, self.with_limits(rows))
+        let names =
+            ["nqn", "owner", "host_nqn", "named", "dhchap_key", "dhchap_ctrl_key", "limits"];
+        self.table(&names, self.with_limits(rows))
     }
 }
 
-fn with_keys(mut params: Value, keys: &AuthenticationKeys) -> Value {
-    let AuthenticationKeys { dhchap_key, dhchap_ctrlr_key } = keys;
-    for (name, key) in [("dhchap_key", dhchap_key), ("dhchap_ctrlr_key", dhchap_ctrlr_key)] {
+impl ListenerAddress {
+    /// Address or name, and port.
+    fn split(&self) -> Outcome<(String, u16)> {
+        split(&self.traddr, self.trsvcid, default_port())
+    }
+
+    fn params(&self) -> Outcome<Value> {
+        listen_address(&self.traddr, self.trsvcid, default_port())
+    }
+}
+
+impl std::fmt::Display for ListenerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.split() {
+            Ok((address, port)) if address.contains(':') => write!(f, "[{address}]:{port}"),
+            Ok((address, port)) => write!(f, "{address}:{port}"),
+            Err(_) => f.write_str(&self.traddr),
+        }
+    }
+}
+
+/// Address or name, and port, which may be in the address or beside it.
+fn split(text: &str, port: Option<u16>, default: u16) -> Outcome<(String, u16)> {
+    if text.starts_with("ether:") {
+        let hint = "interfaces need a restart: give an address or a name";
+        return Err(Failure::usage(format!("{text}: {hint}")));
+    }
+    let (address, own) = match text.parse::<IpAddr>() {
+        Ok(ip) => (ip.to_string(), None),
+        Err(_) => match text.parse::<SocketAddr>() {
+            Ok(at) => (at.ip().to_string(), Some(at.port())),
+            Err(_) => match text.rsplit_once(':') {
+                Some((name, port)) if !name.contains(':') => {
+                    let unfit = |_| Failure::usage(format!("{text}: write ADDRESS:PORT"));
+                    (name.to_owned(), Some(port.parse().map_err(unfit)?))
+                }
+                _ => (text.to_owned(), None),
+            },
+        },
+    };
+    match (own, port) {
+        (Some(own), Some(port)) if own != port => {
+            Err(Failure::usage(format!("{text} and -s {port}: give one port")))
+        }
+        (own, port) => Ok((address, port.or(own).unwrap_or(default))),
+    }
+}
+
+/// An address as parameter of a method.
+pub(super) fn listen_address(text: &str, port: Option<u16>, default: u16) -> Outcome<Value> {
+    let (address, port) = split(text, port, default)?;
+    let ip = address.parse::<IpAddr>();
+    let ip = ip.map_err(|_| Failure::usage(format!("{text} is no ADDRESS or ADDRESS:PORT")))?;
+    let family = if ip.is_ipv6() { "ipv6" } else { "ipv4" };
+    Ok(json!({
+        "trtype": "TCP", "adrfam": family, "traddr": address, "trsvcid": port.to_string(),
+    }))
+}
+
+fn with_keys(mut params: Value, keys: &HostKeyArgs) -> Value {
+    let HostKeyArgs { dhchap_key, dhchap_ctrl_key } = keys;
+    for (name, key) in [("dhchap_key", dhchap_key), ("dhchap_ctrlr_key", dhchap_ctrl_key)] {
         if let Some(key) = key {
             params[name] = key.as_str().into();
         }
@@ -133,10 +227,40 @@ fn with_keys(mut params: Value, keys: &AuthenticationKeys) -> Value {
 }
 
 /// In SPDK's words.
-fn word(state: PathState) -> &'static str {
+fn spdk_word(state: AnaName) -> Outcome<&'static str> {
     match state {
-        PathState::Optimized => "optimized",
-        PathState::NonOptimized => "non_optimized",
-        PathState::Inaccessible => "inaccessible",
+        AnaName::Optimized => Ok("optimized"),
+        AnaName::NonOptimized => Ok("non_optimized"),
+        AnaName::Inaccessible => Ok("inaccessible"),
+        AnaName::PersistentLoss | AnaName::Change => Err(Failure::usage(format!(
+            "--ana {}: for one subsystem it is optimized, non-optimized or inaccessible",
+            word(&state)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_with_and_without_a_port() {
+        for (text, port, traddr, trsvcid) in [
+            ("192.0.2.1", None, "192.0.2.1", 4420),
+            ("192.0.2.1:8009", None, "192.0.2.1", 8009),
+            ("192.0.2.1", Some(1), "192.0.2.1", 1),
+            ("192.0.2.1:7", Some(7), "192.0.2.1", 7),
+            ("2001:db8::1", None, "2001:db8::1", 4420),
+            ("[2001:db8::1]:8009", None, "2001:db8::1", 8009),
+            ("storage:8009", None, "storage", 8009),
+            ("storage", None, "storage", 4420),
+        ] {
+            assert_eq!(split(text, port, 4420).unwrap(), (traddr.to_owned(), trsvcid), "{text}");
+        }
+        assert!(split("192.0.2.1:7", Some(8), 4420).is_err());
+        assert!(split("storage:x", None, 4420).is_err());
+        assert!(listen_address("host", None, 4420).is_err());
+        let address = listen_address("[2001:db8::1]:8009", None, 4420).unwrap();
+        assert_eq!((&address["adrfam"], &address["trsvcid"]), (&json!("ipv6"), &json!("8009")));
     }
 }

@@ -1,19 +1,15 @@
-//! Keys, Ceph clusters, referrals, and all that there is in one file, by the target's JSON-RPC methods.
+//! Keys, Ceph clusters, referrals.
 
-use super::objects::{Desk, listen_address};
-use crate::args::{ClusterCommand, ConfigCommand, KeyCommand, ReferralCommand};
-use crate::failure::{Failure, Outcome};
-use crate::output;
+use super::hosts::listen_address;
+use super::target::Target;
+use crate::args::{ClusterCommand, KeyCommand, ReferralCommand};
+use crate::failure::Outcome;
 use serde_json::{Value, json};
-use std::io::Read;
-use std::path::Path;
 
 /// That of discovery controllers.
 const DISCOVERY_PORT: u16 = 8009;
-/// It can be called once, and may have been.
-const TRANSPORT: &str = "nvmf_create_transport";
 
-impl Desk<'_> {
+impl Target {
     pub(super) fn key(&self, command: &KeyCommand) -> Outcome {
         match command {
             KeyCommand::Add { name, file } => {
@@ -27,11 +23,11 @@ impl Desk<'_> {
             KeyCommand::List => {
                 let keys = self.call("keyring_get_keys", &Value::Null)?;
                 let rows = keys.as_array().into_iter().flatten().map(|key| {
-                    // One of those who have it is the keyring itself.
+                    // The keyring itself counts as one.
                     let hosts = key["refcnt"].as_u64().unwrap_or(1).saturating_sub(1);
                     json!({"name": key["name"], "file": key["path"], "hosts": hosts})
                 });
-                self.table(&["NAME", "FILE", "HOSTS"], &["name", "file", "hosts"], rows.collect())
+                self.table(&["name", "file", "hosts"], rows.collect())
             }
         }
     }
@@ -62,114 +58,30 @@ impl Desk<'_> {
                         "conf": one["config_file"], "keyring": one["key_file"],
                     })
                 });
-                let head = ["NAME", "USER", "CONF", "KEYRING"];
-                self.table(&head, &["name", "user", "conf", "keyring"], rows.collect())
+                self.table(&["name", "user", "conf", "keyring"], rows.collect())
             }
         }
     }
 
     pub(super) fn referral(&self, command: &ReferralCommand) -> Outcome {
-        let params = |address: &str| -> Outcome<Value> {
-            Ok(json!({"address": listen_address(address, DISCOVERY_PORT)?}))
+        let params = |address: &str, port: Option<u16>| -> Outcome<Value> {
+            Ok(json!({"address": listen_address(address, port, DISCOVERY_PORT)?}))
         };
         match command {
-            ReferralCommand::Add { address } => {
-                let params = params(address)?;
-                let done = format!("referral {address}: added");
+            ReferralCommand::Add { traddr, trsvcid } => {
+                let params = params(traddr, *trsvcid)?;
+                let done = format!("referral {traddr}: added");
                 self.change("nvmf_discovery_add_referral", &params, &done)
             }
-            ReferralCommand::Remove { address } => {
-                let done = format!("referral {address}: removed");
-                self.change("nvmf_discovery_remove_referral", &params(address)?, &done)
+            ReferralCommand::Remove { traddr, trsvcid } => {
+                let done = format!("referral {traddr}: removed");
+                self.change("nvmf_discovery_remove_referral", &params(traddr, *trsvcid)?, &done)
             }
             ReferralCommand::List => {
                 let all = self.call("nvmf_discovery_get_referrals", &Value::Null)?;
                 let rows = all.as_array().into_iter().flatten().map(|one| one["address"].clone());
-                self.table(&["ADDRESS", "PORT"], &["traddr", "trsvcid"], rows.collect())
+                self.table(&["traddr", "trsvcid"], rows.collect())
             }
-        }
-    }
-
-    pub(super) fn config(&self, command: &ConfigCommand) -> Outcome {
-        match command {
-            ConfigCommand::Save { output } => self.save(output.as_deref()),
-            ConfigCommand::Load { file } => self.load(file),
-        }
-    }
-
-    fn save(&self, path: Option<&Path>) -> Outcome {
-        let all = self.call("framework_get_subsystems", &Value::Null)?;
-        let mut subsystems = Vec::new();
-        for one in all.as_array().into_iter().flatten() {
-            let name = &one["subsystem"];
-            let config = self.call("framework_get_config", &json!({"name": name}))?;
-            subsystems.push(json!({"subsystem": name, "config": config}));
-        }
-        let saved = json!({"subsystems": subsystems});
-        let Some(path) = path else { return output::json(&saved) };
-        let failed =
-            |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
-        let text = serde_json::to_string_pretty(&saved).map_err(std::io::Error::from)?;
-        std::fs::write(path, text + "\n").map_err(failed)?;
-        match self.json {
-            true => output::json(&json!(true)),
-            false => output::line(&format!("saved to {}", path.display())),
-        }
-    }
-
-    fn load(&self, path: &Path) -> Outcome {
-        let unfit =
-            |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
-        let mut text = String::new();
-        let read = match path == Path::new("-") {
-            true => std::io::stdin().read_to_string(&mut text).map(drop),
-            false => std::fs::read_to_string(path).map(|all| text = all),
-        };
-        read.map_err(|error| unfit(&error))?;
-        let saved: Value = serde_json::from_str(&text).map_err(|error| unfit(&error))?;
-        let calls = calls(&saved).ok_or_else(|| unfit(&"nobody has saved that"))?;
-        let there = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
-        let there = there.as_array().into_iter().flatten();
-        let has_transport = there.into_iter().any(|call| call["method"] == TRANSPORT);
-        let calls: Vec<_> =
-            calls.into_iter().filter(|(name, _)| !has_transport || *name != TRANSPORT).collect();
-        for (done, (method, params)) in calls.iter().enumerate() {
-            self.call(method, params).inspect_err(|_| {
-                tracing::warn!("{done} of {} calls were done before this one", calls.len());
-            })?;
-        }
-        match self.json {
-            true => output::json(&json!({"calls": calls.len()})),
-            false => output::line(&format!("{} calls done", calls.len())),
-        }
-    }
-}
-
-/// The calls of what was saved, in their order; `None`: it was not.
-fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
-    let mut calls = Vec::new();
-    for subsystem in saved["subsystems"].as_array()? {
-        // SPDK has null where there is nothing.
-        for call in subsystem["config"].as_array().into_iter().flatten() {
-            calls.push((call["method"].as_str()?, &call["params"]));
-        }
-    }
-    Some(calls)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_saved_is_a_list_of_calls() {
-        let saved = json!({"subsystems": [
-            {"subsystem": "keyring", "config": null},
-            {"subsystem": "bdev", "config": [{"method": "a", "params": {"b": 1}}, {"method": "c"}]},
-        ]});
-        assert_eq!(calls(&saved), Some(vec![("a", &json!({"b": 1})), ("c", &Value::Null)]));
-        for odd in [json!([]), json!({"subsystems": [{"config": [{"params": {}}]}]})] {
-            assert_eq!(calls(&odd), None, "{odd}");
         }
     }
 }

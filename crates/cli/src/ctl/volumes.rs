@@ -1,12 +1,12 @@
-//! Volumes and their stores, by the target's JSON-RPC methods.
+//! Volumes and their stores.
 
-use super::objects::Desk;
-use crate::args::VolumeCommand;
+use super::target::Target;
+use crate::args::{StoreCommand, VolumeCommand};
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use serde_json::{Value, json};
 
-impl Desk<'_> {
+impl Target {
     pub(super) fn volume(&self, command: &VolumeCommand) -> Outcome {
         match command {
             VolumeCommand::Create { volume, size, thin } => {
@@ -46,12 +46,16 @@ impl Desk<'_> {
                 self.change("bdev_lvol_delete", &params, &format!("volume {volume}: deleted"))
             }
             VolumeCommand::List { store } => self.volumes(store.as_deref()),
-            VolumeCommand::Stores => self.stores(),
-            VolumeCommand::CreateStore { name, place } => {
+        }
+    }
+
+    pub(super) fn store(&self, command: &StoreCommand) -> Outcome {
+        match command {
+            StoreCommand::Create { name, place } => {
                 let params = json!({"lvs_name": name, "bdev_name": place});
                 self.made("bdev_lvol_create_lvstore", &params, &format!("store {name}"))
             }
-            VolumeCommand::DeleteStore { name, force } => {
+            StoreCommand::Delete { name, force } => {
                 let mut params = json!({"lvs_name": name});
                 if *force {
                     params["force"] = true.into();
@@ -59,6 +63,7 @@ impl Desk<'_> {
                 let done = format!("store {name}: deleted");
                 self.change("bdev_lvol_delete_lvstore", &params, &done)
             }
+            StoreCommand::List => self.stores(),
         }
     }
 
@@ -86,45 +91,41 @@ impl Desk<'_> {
             };
             json!({
                 "name": volume["alias"], "kind": kind,
-                "bytes": number(&own["block_size"]) * number(&own["num_blocks"]),
-                "held": number(&volume["num_allocated_clusters"]) << 22,
+                "capacity_bytes": number(&own["block_size"]) * number(&own["num_blocks"]),
+                "held_bytes": number(&volume["num_allocated_clusters"]) << 22,
                 "parent": own["driver_specific"]["lvol"]["base_snapshot"],
                 "used": own["claimed"], "uuid": volume["uuid"],
             })
         });
-        let head = ["NAME", "KIND", "SIZE", "HOLDS", "SNAPSHOT", "NAMESPACE", "UUID"];
-        self.table(
-            &head,
-            &["name", "kind", "bytes", "held", "parent", "used", "uuid"],
-            rows.collect(),
-        )
+        let names = ["name", "kind", "capacity_bytes", "held_bytes", "parent", "used", "uuid"];
+        self.table(&names, rows.collect())
     }
 
     fn stores(&self) -> Outcome {
         let stores = self.call("bdev_lvol_get_lvstores", &Value::Null)?;
         let rows = stores.as_array().into_iter().flatten().map(|store| {
-            let octets = |name: &str| {
+            let bytes = |name: &str| {
                 let number = |name: &str| store[name].as_u64().unwrap_or(0);
                 number(name) * number("cluster_size")
             };
             json!({
-                "name": store["name"], "bytes": octets("total_data_clusters"),
-                "free": octets("free_clusters"), "at": store["base_bdev"], "uuid": store["uuid"],
+                "name": store["name"], "capacity_bytes": bytes("total_data_clusters"),
+                "free_bytes": bytes("free_clusters"), "place": store["base_bdev"], "uuid": store["uuid"],
                 // Numbers for programs, percent for people.
                 "copies": if self.json { store["copies"].clone() } else { copies(&store["copies"]) },
             })
         });
-        let head = ["NAME", "SIZE", "FREE", "AT", "UUID", "COPIES"];
-        self.table(&head, &["name", "bytes", "free", "at", "uuid", "copies"], rows.collect())
+        let names = ["name", "capacity_bytes", "free_bytes", "place", "uuid", "copies"];
+        self.table(&names, rows.collect())
     }
 }
 
 /// Volumes that are being copied, each with how far that is.
 fn copies(told: &Value) -> Value {
     let copy = |one: &Value| {
-        let octets = |name: &str| one[name].as_u64().unwrap_or(0);
+        let bytes = |name: &str| one[name].as_u64().unwrap_or(0);
         let percent =
-            (octets("copied_bytes") * 100).checked_div(octets("total_bytes")).unwrap_or(100);
+            (bytes("copied_bytes") * 100).checked_div(bytes("total_bytes")).unwrap_or(100);
         format!("{} {percent} %", one["lvol_name"].as_str().unwrap_or_default())
     };
     let all = told.as_array().map(|all| all.iter().map(copy).collect::<Vec<_>>().join(", "));

@@ -1,7 +1,6 @@
 //! What is added to a group's configuration, and removed from it.
 
 use super::config::GroupConfig;
-use crate::args::{GatewayAddArgs, GatewayRemoveArgs, HostKey};
 use crate::config::{HostSpec, SubsystemSpec, number};
 use crate::failure::{Failure, Outcome};
 use crate::keys::file;
@@ -10,7 +9,44 @@ use crate::namespace::NamespaceSpec;
 /// What changes, for people.
 pub(crate) type Changes = Vec<String>;
 
-/// Of options `HOSTNQN=FILE`: the host, and what is in the file.
+/// A host's key in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct HostKeyFile {
+    pub(crate) host: String,
+    pub(crate) file: String,
+}
+
+/// What is added, or set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupAddition {
+    /// The subsystem, which is made if it is not there.
+    pub(crate) nqn: Option<String>,
+    pub(crate) serial: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) namespaces: Vec<NamespaceSpec>,
+    pub(crate) allow_hosts: Vec<String>,
+    pub(crate) require_auth: bool,
+    pub(crate) require_tls: bool,
+    pub(crate) dhchap_key: Vec<HostKeyFile>,
+    pub(crate) dhchap_ctrl_key: Vec<HostKeyFile>,
+    pub(crate) tls_keys: Vec<HostKeyFile>,
+}
+
+/// What is removed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupRemoval {
+    /// The subsystem: all of it, if nothing else of it is named.
+    pub(crate) nqn: Option<String>,
+    pub(crate) nsid: Vec<u32>,
+    /// Hosts that may not use the subsystem any more.
+    pub(crate) allow_hosts: Vec<String>,
+    /// Hosts whose keys go, and that no subsystem admits by name any more.
+    pub(crate) hosts: Vec<String>,
+    /// Gateways that are away, and do not come back.
+    pub(crate) gateways: Vec<String>,
+}
+
+/// A host, and the line in the file of its key.
 type Key = (String, String);
 
 /// The keys that are added, read from their files.
@@ -25,10 +61,10 @@ impl Keys {
     ///
     /// # Errors
     /// A file cannot be read, or has no key.
-    pub(crate) fn read(args: &GatewayAddArgs) -> Outcome<Keys> {
-        let read = |option: &str, keys: &[HostKey]| {
-            let line = |key: &HostKey| {
-                let text = file::line(option, &key.file.display().to_string())?;
+    pub(crate) fn read(args: &GroupAddition) -> Outcome<Keys> {
+        let read = |option: &str, keys: &[HostKeyFile]| {
+            let line = |key: &HostKeyFile| {
+                let text = file::line(option, &key.file)?;
                 Ok::<_, Failure>((key.host.clone(), text.to_string()))
             };
             keys.iter().map(line).collect::<Outcome<Vec<Key>>>()
@@ -47,7 +83,7 @@ impl Keys {
 /// What cannot be added.
 pub(crate) fn add(
     config: &mut GroupConfig,
-    args: &GatewayAddArgs,
+    args: &GroupAddition,
     keys: &Keys,
     serial: &str,
 ) -> Result<Changes, String> {
@@ -113,7 +149,7 @@ fn subsystem<'a>(
 /// All gateways say the same serial number, so it does not depend on the machine.
 fn set_numbers(
     subsystem: &mut SubsystemSpec,
-    args: &GatewayAddArgs,
+    args: &GroupAddition,
     serial: &str,
     changes: &mut Changes,
 ) {
@@ -162,10 +198,7 @@ fn host<'a>(config: &'a mut GroupConfig, nqn: &str) -> &'a mut HostSpec {
 ///
 /// # Errors
 /// What is not there.
-pub(crate) fn remove(
-    config: &mut GroupConfig,
-    args: &GatewayRemoveArgs,
-) -> Result<Changes, String> {
+pub(crate) fn remove(config: &mut GroupConfig, args: &GroupRemoval) -> Result<Changes, String> {
     let mut changes = Changes::new();
     if let Some(nqn) = &args.nqn {
         let known = config.subsystems.iter().position(|subsystem| subsystem.nqn == *nqn);
@@ -200,7 +233,7 @@ pub(crate) fn remove(
 
 fn remove_from(
     subsystem: &mut SubsystemSpec,
-    args: &GatewayRemoveArgs,
+    args: &GroupRemoval,
     changes: &mut Changes,
 ) -> Result<(), String> {
     let nqn = &subsystem.nqn;
@@ -223,43 +256,40 @@ fn remove_from(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command, GatewayCommand};
+    use crate::args::{Cli, Command};
+    use crate::ctl::group_change;
+    use crate::gateway::GroupChange;
     use clap::Parser;
 
     const KEY: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
 
-    fn command(line: &str) -> GatewayCommand {
-        let words = ["roadtrain", "gateway"].into_iter().chain(line.split_whitespace());
-        let cli = Cli::try_parse_from(words.chain(["-p", "disks", "-g", "gates"])).unwrap();
-        let Command::Gateway(args) = cli.command else { unreachable!() };
-        args.command
-    }
-
     fn change(config: &mut GroupConfig, line: &str) -> Result<Changes, String> {
-        match command(line) {
-            GatewayCommand::Add(args) => {
+        let words = ["roadtrain", "ctl", "--group", "gates", "--pool", "disks"];
+        let cli = Cli::try_parse_from(words.into_iter().chain(line.split_whitespace())).unwrap();
+        let Command::Ctl(args) = cli.command else { unreachable!() };
+        match group_change(&args.command).unwrap().unwrap() {
+            GroupChange::Add(args) => {
                 add(config, &args, &Keys::read(&args).unwrap(), "01234567890123456789")
             }
-            GatewayCommand::Remove(args) => remove(config, &args),
-            GatewayCommand::Show(_) => unreachable!(),
+            GroupChange::Remove(args) => remove(config, &args),
         }
     }
 
     #[test]
     fn what_is_added_can_be_removed() {
         let mut config = GroupConfig::default();
-        let add = format!(
-            "add -n nqn.x:y --namespace rbd:disks/a --namespace rbd:disks/b --allow-host nqn.x:h --dhchap-key nqn.x:h={KEY}"
-        );
-        let changes = change(&mut config, &add).unwrap();
+        let add = "subsystem add -n nqn.x:y --namespace rbd:disks/a --namespace rbd:disks/b";
+        let mut changes = change(&mut config, add).unwrap();
+        let allow = format!("host allow -n nqn.x:y -q nqn.x:h --dhchap-key {KEY}");
+        changes.extend(change(&mut config, &allow).unwrap());
         assert_eq!(changes.len(), 5, "{changes:?}");
         assert!(!changes.iter().any(|change| change.contains(KEY)));
         config.check().unwrap();
         assert_eq!(config.subsystems[0].serial.as_deref(), Some("01234567890123456789"));
         // The next free number, and the same serial number as before.
-        change(&mut config, "remove -n nqn.x:y --nsid 1").unwrap();
-        let changes =
-            change(&mut config, "add -n nqn.x:y --namespace rbd:disks/c --require-auth").unwrap();
+        change(&mut config, "namespace remove -n nqn.x:y --nsid 1").unwrap();
+        let mut changes = change(&mut config, "namespace add -n nqn.x:y rbd:disks/c").unwrap();
+        changes.extend(change(&mut config, "subsystem set -n nqn.x:y --require-auth").unwrap());
         assert_eq!(
             changes,
             [
@@ -268,7 +298,7 @@ mod tests {
             ]
         );
         config.check().unwrap();
-        let changes = change(&mut config, "remove --host nqn.x:h").unwrap();
+        let changes = change(&mut config, "host deny -q nqn.x:h").unwrap();
         assert_eq!(
             changes,
             [
@@ -278,25 +308,25 @@ mod tests {
         );
         // Nobody has a key any more, and the subsystem asks for one.
         assert!(config.check().unwrap_err().message.contains("require_auth"));
-        change(&mut config, "remove -n nqn.x:y").unwrap();
+        change(&mut config, "subsystem remove -n nqn.x:y").unwrap();
         assert!(config == GroupConfig::default());
     }
 
     #[test]
     fn what_is_not_there_is_not_removed() {
         let mut config = GroupConfig::default();
-        change(&mut config, "add -n nqn.x:y --namespace rbd:disks/a,nsid=7").unwrap();
+        change(&mut config, "namespace add -n nqn.x:y rbd:disks/a,nsid=7").unwrap();
         for (line, why) in [
-            ("remove -n nqn.x:z", "there is no subsystem nqn.x:z"),
-            ("remove -n nqn.x:y --nsid 1", "there is no namespace 1"),
-            ("remove -n nqn.x:y --allow-host nqn.x:h", "is not one of those"),
-            ("remove --host nqn.x:h", "there is no host nqn.x:h"),
-            ("add -n nqn.x:y --namespace rbd:disks/b,nsid=7", "namespace 7 is there already"),
+            ("subsystem remove -n nqn.x:z", "there is no subsystem nqn.x:z"),
+            ("namespace remove -n nqn.x:y --nsid 1", "there is no namespace 1"),
+            ("host deny -n nqn.x:y -q nqn.x:h", "is not one of those"),
+            ("host deny -q nqn.x:h", "there is no host nqn.x:h"),
+            ("namespace add -n nqn.x:y rbd:disks/b,nsid=7", "namespace 7 is there already"),
         ] {
             let error = change(&mut config.clone(), line).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");
         }
-        change(&mut config, "add -n nqn.x:z --namespace rbd:disks/a").unwrap();
+        change(&mut config, "subsystem add -n nqn.x:z --namespace rbd:disks/a").unwrap();
         assert!(config.check().unwrap_err().message.contains("this image is there already"));
     }
 }

@@ -1,4 +1,4 @@
-//! `roadtrain gateway`: what the gateways of a group serve, in one place.
+//! A group of gateways: its configuration in a Ceph cluster, which `roadtrain ctl --group` changes.
 //!
 //! ```text
 //! config   the tables that all gateways serve, and their check
@@ -15,12 +15,12 @@ mod show;
 pub(crate) use config::GroupConfig;
 pub(crate) use object::{Group, GroupState, Now, Said};
 
-use crate::args::{
-    GatewayAddArgs, GatewayArgs, GatewayCommand, GatewayRemoveArgs, GlobalArgs, GroupArgs,
-};
+pub(crate) use changes::{GroupAddition, GroupRemoval, HostKeyFile};
+
+use crate::args::{CephArgs, GlobalArgs};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
-use crate::{logs, output};
+use crate::output;
 use changes::{Changes, Keys};
 use roadtrain_proto::digest::digest;
 use roadtrain_store::{ObjectError, RbdImage, StoreKind, StoreSpec};
@@ -37,30 +37,55 @@ const APPLY_LOOK: Duration = Duration::from_millis(200);
 /// How often a change is made anew when others make changes at the same time.
 const ATTEMPTS: u32 = 20;
 
-/// `roadtrain gateway`
-pub(crate) fn run(args: &GatewayArgs, global: &GlobalArgs) -> Outcome {
-    logs::start("warn", global.verbose);
-    match &args.command {
-        GatewayCommand::Add(args) => add(args, global),
-        GatewayCommand::Remove(args) => remove(args, global),
-        GatewayCommand::Show(args) => show::run(&args.group, global),
+/// A group, and how its cluster is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupPlace {
+    pub(crate) group: String,
+    pub(crate) pool: String,
+    pub(crate) ceph: CephArgs,
+}
+
+impl GroupPlace {
+    fn open(&self) -> Outcome<Group> {
+        Group::open(&self.pool, &self.group, &self.ceph)
     }
 }
 
-fn open(args: &GroupArgs) -> Outcome<Group> {
-    Group::open(&args.pool, &args.group, &args.ceph)
+/// A change of a group.
+#[derive(Clone, Debug)]
+pub(crate) enum GroupChange {
+    /// Adds, or sets.
+    Add(GroupAddition),
+    /// Removes.
+    Remove(GroupRemoval),
 }
 
-fn add(args: &GatewayAddArgs, global: &GlobalArgs) -> Outcome {
-    let keys = Keys::read(args)?;
-    let mut args = args.clone();
+/// Makes a change, waits until the gateways have applied it, and shows what came of it.
+pub(crate) fn change_group(
+    place: &GroupPlace,
+    change: GroupChange,
+    global: &GlobalArgs,
+) -> Outcome {
+    match change {
+        GroupChange::Add(addition) => add(place, addition, global),
+        GroupChange::Remove(removal) => remove(place, &removal, global),
+    }
+}
+
+/// Shows the configuration, the gateways, and what they serve.
+pub(crate) fn show(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+    show::run(place, global)
+}
+
+fn add(place: &GroupPlace, mut args: GroupAddition, global: &GlobalArgs) -> Outcome {
+    let keys = Keys::read(&args)?;
     let namespaces = args.namespaces.clone();
     // It is made now, so no gateway has to.
     args.namespaces.iter_mut().for_each(|namespace| namespace.create = None);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let serial = digest(&[args.group.group.as_bytes(), &now.as_nanos().to_le_bytes()]);
+    let serial = digest(&[place.group.as_bytes(), &now.as_nanos().to_le_bytes()]);
     let serial = format!("{serial:032x}")[..20].to_owned();
-    let group = open(&args.group)?;
+    let group = place.open()?;
     let changed = change(
         &group,
         |config| {
@@ -69,13 +94,13 @@ fn add(args: &GatewayAddArgs, global: &GlobalArgs) -> Outcome {
             config.check()?;
             Ok(changes)
         },
-        || images(&args.group, &namespaces),
+        || images(place, &namespaces),
     )?;
     report(&group, changed, global)
 }
 
 /// Makes images that are to be made, and sees that all are there.
-fn images(args: &GroupArgs, namespaces: &[NamespaceSpec]) -> Outcome {
+fn images(args: &GroupPlace, namespaces: &[NamespaceSpec]) -> Outcome {
     for namespace in namespaces {
         let numbered = NamespaceSpec { nsid: Some(1), ..namespace.clone() };
         let spec = numbered.export().map_err(Failure::usage)?.blocks;
@@ -95,11 +120,8 @@ fn images(args: &GroupArgs, namespaces: &[NamespaceSpec]) -> Outcome {
     Ok(())
 }
 
-fn remove(args: &GatewayRemoveArgs, global: &GlobalArgs) -> Outcome {
-    if args.nqn.is_none() && args.hosts.is_empty() && args.gateways.is_empty() {
-        return Err(Failure::usage("what is to go? Say a subsystem with -n, --host, or --gateway"));
-    }
-    let group = open(&args.group)?;
+fn remove(place: &GroupPlace, args: &GroupRemoval, global: &GlobalArgs) -> Outcome {
+    let group = place.open()?;
     let mut gone = forget(&group, &args.gateways)?;
     if args.nqn.is_none() && args.hosts.is_empty() {
         let version = group.now()?.version;
@@ -187,7 +209,7 @@ struct Report {
 /// No gateways, as the cluster does not say which there are.
 fn unknown(error: ObjectError) -> Vec<String> {
     warn!(
-        "changed, but the gateways cannot be asked for it: see `roadtrain gateway show`: {error}"
+        "changed, but the gateways cannot be asked for it: see `roadtrain ctl --group` with `gateway list`: {error}"
     );
     Vec::new()
 }
@@ -335,12 +357,12 @@ mod tests {
         }
     }
 
-    /// Adds a host by `roadtrain gateway add` where notifications go as `notify` says: the outcome, the object, the log.
+    /// Adds a host where notifications go as `notify` says: the outcome, the object, the log.
     fn added(fails_to_read: bool, notify: Failing) -> (Outcome, Map, String) {
         let cluster = Cluster { map: Map::new(), is_changed: false, fails_to_read, notify };
         let object = Object(Arc::new(Mutex::new(cluster)));
         let group = Group::new("disks", "gates", Box::new(object.clone()));
-        let line = "roadtrain gateway show -p disks -g gates";
+        let line = "roadtrain ctl --group gates --pool disks gateway list";
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
         let lines = Lines::default();
         let log = lines.clone();

@@ -1,7 +1,7 @@
 //! How a group stands.
 
-use super::{GroupState, Said, open};
-use crate::args::{GlobalArgs, GroupArgs};
+use super::{GroupPlace, GroupState, Said};
+use crate::args::GlobalArgs;
 use crate::config::SubsystemSpec;
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
@@ -68,24 +68,24 @@ struct HostReport {
     tls_key: bool,
 }
 
-/// `roadtrain gateway show`
-pub(super) fn run(args: &GroupArgs, global: &GlobalArgs) -> Outcome {
-    let group = open(args)?;
+/// Shows a group.
+pub(super) fn run(place: &GroupPlace, global: &GlobalArgs) -> Outcome {
+    let group = place.open()?;
     let Some(state) = group.read()? else {
         return Err(Failure::failed(format!(
-            "there is no gateway group {}: `roadtrain gateway add` makes it",
+            "there is no gateway group {}: `roadtrain ctl --group` with `subsystem add` makes it",
             group.name()
         )));
     };
     let living: BTreeSet<String> = group.who()?.into_iter().collect();
-    let report = report(args, &state, &living);
+    let report = report(place, &state, &living);
     if global.json {
         return output::json(&report);
     }
     output::line(&text(&report))
 }
 
-fn report(args: &GroupArgs, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
+fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> GroupReport {
     let mut names: BTreeSet<&String> = state.gateways.keys().collect();
     names.extend(state.slots.values());
     let gateway = |name: &String| {
@@ -119,8 +119,8 @@ fn report(args: &GroupArgs, state: &GroupState, living: &BTreeSet<String>) -> Gr
         }
     };
     GroupReport {
-        group: args.group.clone(),
-        pool: args.pool.clone(),
+        group: place.group.clone(),
+        pool: place.pool.clone(),
         version: state.version,
         gateways: names.into_iter().map(gateway).collect(),
         subsystems: state

@@ -1,59 +1,150 @@
 //! Changes that are asked for at the control socket, as operations on what is exported.
 
+use super::state;
 use crate::config::{SubsystemSpec, default_port, listener_of};
 use crate::connect::resolve;
 use crate::control::{Change, Refusal, Why};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
+use roadtrain_manage::model::{self, Model};
+use roadtrain_manage::rpc::Session;
 use roadtrain_store::StoreKind;
-use roadtrain_target_engine::{Blocks, ConfigError, Export, Listener, Operation, Place, Subsystem};
+use roadtrain_target_engine::{
+    Blocks, ConfigError, Export, Listener, Operation, Place, Server, Subsystem,
+};
 use roadtrain_target_proto::TargetConfig;
 use roadtrain_target_proto::rate::Rates;
 use std::net::SocketAddr;
-
-/// Refuses to change what RPC has made: only RPC changes that, as it would not know.
-pub(super) fn check_owner(
-    exports: &TargetConfig<Export>,
-    operation: &Operation<Export>,
-) -> Result<(), Refusal> {
-    let refuse = |what: &str| {
-        let message = format!("{what} was made by RPC: use `roadtrain ctl` or `roadtrain rpc`");
-        Err(Refusal::new(Why::Invalid, message))
-    };
-    match operation.place() {
-        Place::Subsystem(nqn) | Place::Namespace(nqn, _) | Place::Host(nqn, _) => {
-            let mut all = exports.subsystems.iter();
-            match all.any(|one| one.nqn == nqn && one.listeners.is_some()) {
-                true => refuse(&nqn),
-                false => Ok(()),
-            }
-        }
-        Place::Listener(address) => {
-            let mut all = exports.listeners.iter();
-            match all.any(|one| one.address == address && one.named_only) {
-                true => refuse(&address.to_string()),
-                false => Ok(()),
-            }
-        }
-        _ => Ok(()),
-    }
-}
 
 /// The subsystem that is named, or the only one.
 pub(super) fn subsystem_of(
     exports: &TargetConfig<Export>,
     nqn: Option<String>,
 ) -> Result<String, Refusal> {
-    match (nqn, &exports.subsystems[..]) {
-        (Some(nqn), _) => Ok(nqn),
-        (None, [only]) => Ok(only.nqn.clone()),
-        (None, all) => {
-            let nqns: Vec<&str> = all.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
-            let message = format!("which subsystem? There are {}", nqns.join(", "));
-            Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
-        }
+    only_of(exports.subsystems.iter().map(|one| &*one.nqn), nqn)
+}
+
+/// `nqn`, or the only one of `all`.
+fn only_of<'a>(all: impl Iterator<Item = &'a str>, nqn: Option<String>) -> Result<String, Refusal> {
+    let all: Vec<&str> = all.collect();
+    let message = match (nqn, &all[..]) {
+        (Some(nqn), _) => return Ok(nqn),
+        (None, [only]) => return Ok((*only).to_owned()),
+        (None, []) => "there is no subsystem: add one first".to_owned(),
+        (None, all) => format!("which subsystem? There are {}: say it with -n", all.join(", ")),
+    };
+    Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
+}
+
+/// Changes that are made together, and what they are of.
+pub(super) struct Batch<'a> {
+    exports: TargetConfig<Export>,
+    seen: TargetConfig,
+    session: Session<'a>,
+    /// Subsystems of the configuration file are changed.
+    pub(super) touches_file: bool,
+    /// Subsystems of the state are changed.
+    pub(super) touches_state: bool,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(server: &Server, session: Session<'a>) -> Batch<'a> {
+        let (exports, (seen, _)) = (server.exports(), server.view());
+        Batch { exports, seen, session, touches_file: false, touches_state: false }
     }
+
+    /// Adds a change, which is meant as the ones before it leave things.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn add(
+        &mut self,
+        change: Change,
+        (model, operations): (&mut Model, &mut Vec<Operation<Export>>),
+    ) -> Result<(), Refusal> {
+        if let Some(nqn) = self.state_subsystem(&change, model)? {
+            self.touches_state = true;
+            return state::edit(model, (&nqn, change), &self.session);
+        }
+        self.touches_file = true;
+        let operation = match change {
+            Change::AddNamespace { nqn, namespace } if namespace.device.is_some() => {
+                self.show_device(model, (nqn, namespace))?
+            }
+            change => {
+                check_paths(&change, &self.session)?;
+                operation(&self.exports, &self.seen, change)?
+            }
+        };
+        if let Operation::RemoveNamespace { nqn, nsid } = &operation {
+            model.lent.retain(|_, (of, one)| (&*of, &*one) != (nqn, nsid));
+        }
+        self.exports = self.exports.with(std::slice::from_ref(&operation))?;
+        operations.push(operation);
+        Ok(())
+    }
+
+    /// The subsystem of the state that a change is of; `None`: it is of the configuration file, or of the target.
+    fn state_subsystem(&self, change: &Change, model: &Model) -> Result<Option<String>, Refusal> {
+        let nqn = match change {
+            Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
+                return Ok(None);
+            }
+            Change::AddSubsystem { subsystem } => {
+                let is_there = self.exports.subsystems.iter().any(|one| one.nqn == subsystem.nqn);
+                let exists = ConfigError::Exists(Place::Subsystem(subsystem.nqn.clone()));
+                return if is_there { Err(exists.into()) } else { Ok(Some(subsystem.nqn.clone())) };
+            }
+            Change::RemoveSubsystem { nqn } => Some(nqn.clone()),
+            other => other.nqn().map(str::to_owned),
+        };
+        let of_file = self.exports.subsystems.iter().map(|one| &*one.nqn);
+        let of_file = of_file.filter(|nqn| !model.serves(nqn));
+        let all = of_file.chain(model.served().map(|one| &*one.nqn));
+        let nqn = only_of(all, nqn)?;
+        Ok(Some(nqn).filter(|nqn| model.serves(nqn)))
+    }
+
+    /// Shows a device of the state in a subsystem of the configuration file.
+    fn show_device(
+        &self,
+        model: &mut Model,
+        (nqn, new): (Option<String>, NamespaceSpec),
+    ) -> Result<Operation<Export>, Refusal> {
+        let nqn = subsystem_of(&self.exports, nqn)?;
+        let subsystem = self.exports.subsystems.iter().find(|one| one.nqn == nqn);
+        let used = subsystem.map_or(&[][..], |one| &one.namespaces);
+        let is_free = |nsid: &u32| used.iter().all(|one| one.nsid != *nsid);
+        let nsid = new.nsid.or_else(|| (1..).find(is_free)).unwrap_or_default();
+        let device = state::device_for(model, (&nqn, nsid), &new, &self.session)?;
+        let (uuid, nguid, reservations) = (new.uuid, new.nguid, None);
+        let shown =
+            model::NamespaceSpec { nsid, device: device.clone(), uuid, nguid, reservations };
+        let export = shown.export(model);
+        let export = export.ok_or_else(|| Refusal::new(Why::Unknown, "it has no blocks"))?;
+        model.lent.insert(device, (nqn.clone(), nsid));
+        Ok(Operation::AddNamespace { nqn, namespace: export })
+    }
+}
+
+/// Checks that the caller may open the files of a change.
+fn check_paths(change: &Change, session: &Session<'_>) -> Result<(), Refusal> {
+    let (Change::AddNamespace { namespace, .. } | Change::ReplaceNamespace { namespace, .. }) =
+        change
+    else {
+        return Ok(());
+    };
+    if session.is_owner() {
+        return Ok(());
+    }
+    let kept = namespace.reservations.iter().chain(&namespace.uncorrectable);
+    let kept = kept.filter(|path| path.as_os_str() != "none");
+    let ceph = namespace.conf.iter().chain(&namespace.keyring);
+    for path in namespace.path.iter().chain(ceph).chain(kept) {
+        session.allowed_new(path)?;
+    }
+    Ok(())
 }
 
 /// Operation on what is exported that a change means.
@@ -267,16 +358,20 @@ mod tests {
         let named: BTreeSet<String> =
             names.filter(|name| name.starts_with(char::is_alphabetic)).map(str::to_owned).collect();
         assert_eq!(named, words, "docs/reference/control-socket.md");
-        let cli = Cli::command();
-        let commands = cli.find_subcommand("target").unwrap().get_subcommands();
-        let commands = commands.map(|command| command.get_name().replace('-', "_"));
-        let others = ["reload", "upgrade", "claim_namespace", "disallow_any_host"]; // which is allow_any_host with false
-        let told = cli.find_subcommand("ctl").unwrap().get_subcommands();
-        // The others are methods of JSON-RPC.
-        let told = told.filter(|command| command.get_name() == "ana");
-        let told = told.map(|command| format!("set_{}", command.get_name()));
-        let commands: BTreeSet<String> =
-            commands.chain(told).filter(|name| !others.contains(&name.as_str())).collect();
-        assert_eq!(commands, words, "roadtrain target");
+        let mut cli = Cli::command();
+        cli.build();
+        let ctl = cli.find_subcommand("ctl").unwrap();
+        for word in &words {
+            let (noun, verb) = match word.as_str() {
+                "set_ana" => ("listener", "set"),
+                "listen" => ("listener", "add"),
+                "unlisten" => ("listener", "remove"),
+                "allow_any_host" => ("host", "allow"),
+                "disallow_host" => ("host", "deny"),
+                word => word.split_once('_').map(|(verb, noun)| (noun, verb)).unwrap(),
+            };
+            let found = ctl.find_subcommand(noun).and_then(|noun| noun.find_subcommand(verb));
+            assert!(found.is_some(), "roadtrain ctl {noun} {verb}");
+        }
     }
 }

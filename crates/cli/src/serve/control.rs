@@ -1,14 +1,17 @@
-//! Answers at the control socket of a running target.
+//! Methods of a running target.
 
 use super::changes::subsystem_of;
 use super::served::Served;
 use super::{snapshots, upgrade};
-use crate::control::{Call, Changed, Done, Refusal, Reply, Why, socket};
+use crate::control::socket::PendingReply;
+use crate::control::{Call, Changed, Done, Refusal, Reply, TARGET_METHODS, Why};
 use crate::signals;
-use serde_json::json;
+use roadtrain_manage::bursts::Bursts;
+use roadtrain_manage::rpc::message::{KeptRequest, Params};
+use roadtrain_manage::rpc::{Access, Called, RpcError, Table, serve_stream};
+use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
@@ -17,53 +20,93 @@ use tracing::warn;
 /// Longest time that a namespace that stands by takes until it is served.
 const CLAIM: Duration = Duration::from_secs(20);
 
-impl Served {
-    /// Answers at `socket` from now on.
-    ///
-    /// # Errors
-    /// The socket cannot be made.
-    pub(super) fn answer_at(self: &Arc<Self>, socket: &Path) -> io::Result<()> {
-        let served = self.clone();
-        socket::serve(socket, move |call, asker: &UnixStream| match call {
-            Call::TakeOver => served.take_over(asker).err().map(Err),
-            Call::Upgrade => upgrade::begin(&served, asker).err().map(Err),
-            call => Some(served.answer(call)),
-        })
+/// Methods of a target: those of the control socket, and SPDK's.
+pub(super) struct TargetMethods {
+    served: Arc<Served>,
+    bursts: Bursts,
+}
+
+impl TargetMethods {
+    pub(super) fn new(served: Arc<Served>) -> TargetMethods {
+        TargetMethods { served, bursts: Bursts::default() }
+    }
+
+    pub(super) fn served(&self) -> &Arc<Served> {
+        &self.served
     }
 
     /// Answers on stdin, which is a socket, and stops at its end: so the target does not outlive its parent.
     ///
     /// # Errors
-    /// There is no thread for it.
-    pub(super) fn answer_on_stdin(self: &Arc<Self>) -> io::Result<()> {
+    /// The thread cannot be started.
+    pub(super) fn answer_on_stdin(self: Arc<Self>) -> io::Result<()> {
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let served = self.clone();
         let answer = move || {
-            let ended =
-                socket::serve_stream(&stream, |call, _: &UnixStream| Some(served.answer(call)));
+            let ended = serve_stream(stream, self);
             ended.unwrap_or_else(|error| warn!("stdin: {error}"));
             signals::stop_self();
         };
-        thread::Builder::new().name("roadtrain-ask".into()).spawn(answer)?;
+        thread::Builder::new().name("roadtrain-rpc".into()).spawn(answer)?;
         Ok(())
     }
+}
 
-    fn answer(&self, call: Call) -> Reply {
+impl Table for TargetMethods {
+    fn names(&self) -> Vec<&'static str> {
+        let own = TARGET_METHODS.iter().map(|method| method.name);
+        let manager = self.served.manager();
+        own.chain(manager.iter().flat_map(|manager| manager.names())).collect()
+    }
+
+    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called> {
+        let Some(method) = TARGET_METHODS.iter().find(|method| method.name == name) else {
+            return self.served.manager()?.run(name, params, access);
+        };
+        let result = match method.keeps_stream {
+            true => Err(RpcError::method("only at the control socket, in a request of its own")),
+            false => self.served.run(name, params, access).map_err(RpcError::from),
+        };
+        Some(Called { name: method.name, changes: method.changes, result })
+    }
+
+    fn bursts(&self) -> &Bursts {
+        &self.bursts
+    }
+
+    fn keeps_stream(&self, name: &str) -> bool {
+        TARGET_METHODS.iter().any(|method| method.name == name && method.keeps_stream)
+    }
+
+    fn keep(&self, request: KeptRequest, stream: UnixStream) {
+        let call = Call::read(&request.method, Value::Null);
+        let reply = PendingReply::new(request, stream);
         match call {
+            Ok(Call::TakeOver) => self.served.take_over(reply),
+            Ok(Call::Upgrade) => upgrade::begin(&self.served, reply),
+            _ => drop(reply),
+        }
+    }
+}
+
+impl Served {
+    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Reply {
+        let params = params.read().map_err(|error| Refusal::new(Why::Request, error))?;
+        match Call::read(name, params)? {
             Call::Status => Ok(json!(self.report())),
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Recorded => Ok(json!(self.server().recorded())),
+            Call::Config => Ok(json!(self.config_text()?)),
+            Call::ConfigDiff => Ok(json!(self.config_diff()?)),
             Call::Reload => Ok(json!(self.reload()?)),
-            Call::Apply { operations } => self.apply(operations),
+            Call::Apply { operations } => self.apply(operations, access),
             Call::Claim { nqn, nsid } => self.claim(nqn, nsid),
             Call::Snapshots(call) => {
                 let server = self.server();
                 let nqn = subsystem_of(&server.exports(), call.nqn)?;
                 snapshots::answer(&server, (&nqn, call.nsid), &call.action)
             }
-            Call::Stop => Err(Refusal::not_for("a target")),
-            Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => {
-                Err(Refusal::new(Why::Request, "nobody takes over here"))
+            Call::Stop | Call::Upgrade | Call::TakeOver | Call::Proceed | Call::Serving => {
+                Err(Refusal::new(Why::Request, format!("{name} is not for a target")))
             }
         }
     }

@@ -18,7 +18,8 @@ use super::AfterTakeover;
 use super::served::Served;
 use super::successor::{OPEN_LOOK, Successor};
 use super::{Mine, management, upgrade};
-use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors, socket};
+use crate::control::socket::PendingReply;
+use crate::control::{Call, Known, Refusal, Released, Shared, Why, descriptors};
 use crate::failure::{Failure, Outcome};
 use crate::notify::{self, NotifyState};
 use crate::registry::Process;
@@ -33,7 +34,6 @@ use roadtrain_target_proto::TargetConfig;
 use serde_json::json;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,10 +57,28 @@ pub(super) enum End {
 }
 
 impl Served {
-    /// Another process asks for everything. The main thread goes on with it.
-    pub(super) fn take_over(&self, asker: &UnixStream) -> Result<(), Refusal> {
+    /// Another process takes over. The main thread goes on with it.
+    pub(super) fn take_over(&self, reply: PendingReply) {
+        let process = match self.check_successor(&reply) {
+            Ok(process) => process,
+            Err(refusal) => {
+                let _ = reply.send(Err(refusal)); // the other process may be gone
+                return;
+            }
+        };
+        match self.set_successor(Successor { reply, process }) {
+            Ok(()) => signals::take_over_self(),
+            Err(second) => {
+                let refusal = Refusal::new(Why::Exists, "another process is taking over already");
+                let _ = second.reply.send(Err(refusal));
+            }
+        }
+    }
+
+    /// The process that may take over.
+    fn check_successor(&self, reply: &PendingReply) -> Result<Process, Refusal> {
         let failed = |error: std::io::Error| Refusal::new(Why::Failed, error);
-        let peer = descriptors::peer(asker).map_err(failed)?;
+        let peer = descriptors::peer(&reply.stream).map_err(failed)?;
         if peer.uid != rustix::process::geteuid() {
             return Err(Refusal::new(Why::Request, "only a process of the same user takes over"));
         }
@@ -73,13 +91,7 @@ impl Served {
         check_kept(&self.server().exports())?;
         let managed = self.manager().map_or(Ok(()), |manager| manager.check_kept());
         managed.map_err(|lost| Refusal::new(Why::Invalid, lost))?;
-        let process = Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned());
-        let stream = asker.try_clone().map_err(failed)?;
-        if !self.set_successor(Successor { stream, process }) {
-            return Err(Refusal::new(Why::Exists, "another process is taking over already"));
-        }
-        signals::take_over_self();
-        Ok(())
+        Ok(Process::of(peer.pid.as_raw_nonzero().get().cast_unsigned()))
     }
 }
 
@@ -114,7 +126,7 @@ fn check_kept(exports: &TargetConfig<Export>) -> Result<(), Refusal> {
 /// Nobody serves any more; this process is to end.
 pub(super) fn run(
     served: &Arc<Served>,
-    successor: &Successor,
+    successor: &mut Successor,
     (mine, signals): (&mut Mine, &Signals),
 ) -> Outcome<End> {
     let pid = successor.process.pid;
@@ -136,20 +148,19 @@ pub(super) fn run(
         Err(HandOverError::Unsaved(error)) => Some(error.to_string()),
         Err(error @ HandOverError::Held(_)) => {
             let refusal = Refusal::new(Why::Store, &error);
-            let _ = socket::reply_to(&successor.stream, Err(refusal));
+            let _ = successor.reply.send(Err(refusal));
             return Err(Failure::failed(error));
         }
     };
     lost.iter().for_each(|lost| error!("{lost}"));
     let inherited = Inherited { sockets, reservations };
     let released = Released { reservations: known(&inherited.reservations), lost: lost.clone() };
-    match socket::reply_to(&successor.stream, Ok(json!(released)))
-        .and_then(|()| socket::next_call(&successor.stream, SERVING_WAIT))
-    {
+    let sent = successor.reply.send(Ok(json!(released)));
+    match sent.and_then(|()| successor.reply.next_call(SERVING_WAIT)) {
         Ok(Some(Call::Serving)) => {
             notify::tell(NotifyState::MainPid(pid));
             drop(mine.place.take());
-            let _ = socket::reply_to(&successor.stream, Ok(json!({})));
+            let _ = successor.reply.send(Ok(json!({})));
             upgrade::done(served, pid);
             info!(pid, "the other process serves");
             Ok(End::Over(lost))
@@ -160,14 +171,14 @@ pub(super) fn run(
 }
 
 /// The sockets, when the other process has them and wants everything.
-fn asked_to_proceed(served: &Served, successor: &Successor) -> Option<Vec<TcpListener>> {
+fn asked_to_proceed(served: &Served, successor: &mut Successor) -> Option<Vec<TcpListener>> {
     let server = served.server();
     let sockets = server.share_sockets();
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let drain_seconds = served.engine_config().drain_timeout.as_secs() + 1;
     let shared = Shared { sockets: sockets.len(), drain_seconds, state: served.state_file() };
-    let sent = socket::reply_with(&successor.stream, Ok(json!(shared)), &descriptors);
-    match sent.and_then(|()| socket::next_call(&successor.stream, PROCEED_WAIT)) {
+    let sent = successor.reply.send_with(Ok(json!(shared)), &descriptors);
+    match sent.and_then(|()| successor.reply.next_call(PROCEED_WAIT)) {
         Ok(Some(Call::Proceed)) => Some(sockets),
         Ok(_) => None,
         Err(error) => {
@@ -220,7 +231,7 @@ fn take_back(
     let (own, files) = (&mine.config, mine.files.clone());
     let over = AfterTakeover(true);
     let web = over.or_without(management::web(own))?;
-    mine.management = management::start(own, web, over, (served, model, files))?;
+    mine.management = management::start(own, web, over, (&mine.methods, model, files))?;
     warn!("this process serves again");
     Ok(End::Back)
 }

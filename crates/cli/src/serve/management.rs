@@ -1,6 +1,7 @@
 //! JSON-RPC at a running target: what it has made before, and who answers.
 
 use super::AfterTakeover;
+use super::control::TargetMethods;
 use super::served::Served;
 use crate::addresses::check_socket_path;
 use crate::args::LvStoreArg;
@@ -15,7 +16,7 @@ use roadtrain_proto::security::TlsKeys;
 use roadtrain_target_engine::{
     ConfigError, Export, Operation, Server, ServerConfig, TlsConfig, TlsUse,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -41,11 +42,17 @@ impl Management {
     /// Takes out of a configuration what RPC has brought into it.
     pub(super) fn unload(&self, config: &mut ServerConfig) {
         let Some(manager) = &self.manager else { return };
-        config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
-        let named_only = std::mem::take(&mut config.named_only);
-        config.listen.retain(|address| !named_only.contains(address));
-        config.tls.iter_mut().for_each(|tls| tls.at.retain(|at, _| !named_only.contains(at)));
         let model = manager.model();
+        config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
+        let own =
+            config.subsystems.iter().flat_map(|subsystem| subsystem.listeners.iter().flatten());
+        let own: Vec<SocketAddr> = own.map(|(address, _)| *address).collect();
+        let named: BTreeSet<SocketAddr> = std::mem::take(&mut config.named_only);
+        let (kept, gone): (_, BTreeSet<SocketAddr>) =
+            named.into_iter().partition(|at| own.contains(at));
+        config.named_only = kept;
+        config.listen.retain(|address| !gone.contains(address));
+        config.tls.iter_mut().for_each(|tls| tls.at.retain(|at, _| !gone.contains(at)));
         let ours: Vec<SocketAddr> = model.referrals.iter().map(SocketAddr::from).collect();
         config.referrals.retain(|referral| !ours.contains(referral));
     }
@@ -65,7 +72,7 @@ impl Plane for OfServed {
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
-    ) -> Result<(), Option<ConfigError>> {
+    ) -> Result<Vec<Operation>, Option<ConfigError>> {
         self.0.apply_all(operations, psks)
     }
 
@@ -73,16 +80,8 @@ impl Plane for OfServed {
         self.0.server()
     }
 
-    fn owner(&self) -> String {
-        match self.0.file() {
-            Some(file) => {
-                format!(
-                    "the configuration file {}: change it there and send SIGHUP",
-                    file.display()
-                )
-            }
-            None => "the command line of `serve`: change it with `roadtrain target`".to_owned(),
-        }
+    fn file_owner(&self) -> &'static str {
+        self.0.file_owner()
     }
 
     fn stop(&self) {
@@ -111,27 +110,20 @@ pub(super) fn load(own: &ServeConfig, config: &mut ServerConfig) -> Outcome<Mode
         add_lvstore(&mut model, spec)?;
     }
     model.order_devices();
-    if own.is_managed() {
-        // A listener with TLS may come at any time.
-        let (tls, keys) = (TlsUse::Off, TlsKeys::default());
-        let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
-        tls.keys.at = model.psks();
-    }
+    // A listener with TLS may come at any time.
+    let (tls, keys) = (TlsUse::Off, TlsKeys::default());
+    let tls = config.tls.get_or_insert(TlsConfig { tls, at: BTreeMap::new(), keys });
+    tls.keys.at = model.psks();
     config.authentication.keys_at = model.keys_at();
-    let Some(path) = &own.state else {
-        if own.is_managed() {
-            warn!("without --state what JSON-RPC requests make is gone with this process");
-        }
-        return Ok(model);
-    };
-    let exports = model.exports();
-    let is_twice = |nqn: &str| config.subsystems.iter().any(|subsystem| subsystem.nqn == nqn);
-    if let Some(twice) = exports.iter().find(|subsystem| is_twice(&subsystem.nqn)) {
+    let Some(path) = &own.state else { return Ok(model) };
+    model.shadowed = config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
+    for twice in model.subsystems.iter().filter(|one| model.shadowed.contains(&one.nqn)) {
         let (nqn, path) = (&twice.nqn, path.display());
-        return Err(Failure::usage(format!(
-            "{nqn} is in the configuration and in {path}: take it out of one of them"
-        )));
+        warn!("{nqn} is in the configuration, which is served, and in {path}, where it is kept");
     }
+    let exports = model.exports();
+    config.authentication.keys_at = model.keys_at();
+    config.tls.iter_mut().for_each(|tls| tls.keys.at = model.psks());
     let tls = |at: &SocketAddr| {
         config.tls.as_ref().map_or(TlsUse::Off, |tls| tls.at.get(at).copied().unwrap_or(tls.tls))
     };
@@ -206,22 +198,20 @@ pub(super) fn start(
     own: &ServeConfig,
     web: Option<(SocketAddr, Credentials)>,
     over: AfterTakeover,
-    (served, model, files): (&Arc<Served>, Model, Files),
+    (methods, model, files): (&Arc<TargetMethods>, Model, Files),
 ) -> Outcome<Management> {
-    if !own.is_managed() {
-        return Ok(Management::default());
-    }
+    let served = methods.served();
     let manager = Arc::new(Manager::new(Box::new(OfServed(served.clone())), model, files));
     served.managed_by(&manager);
-    let unix = own.rpc.as_deref().map(|path| at_socket(path, &manager)).transpose();
-    let http = web.map(|(address, who)| over_http(address, who, &manager)).transpose();
+    let unix = own.rpc.as_deref().map(|path| at_socket(path, methods)).transpose();
+    let http = web.map(|(address, who)| over_http(address, who, methods)).transpose();
     let (_unix, _http) = (over.or_without(unix)?, over.or_without(http)?);
     Ok(Management { _unix, _http, manager: Some(manager) })
 }
 
-fn at_socket(path: &Path, manager: &Arc<Manager>) -> Outcome<UnixServer> {
+fn at_socket(path: &Path, methods: &Arc<TargetMethods>) -> Outcome<UnixServer> {
     check_socket_path(path, RPC_SUFFIX_BYTES).map_err(Failure::usage)?;
-    let server = UnixServer::start(path, manager.clone());
+    let server = UnixServer::start(path, methods.clone());
     let server = server.map_err(|error| match (error.kind(), path.parent()) {
         (ErrorKind::NotFound, Some(folder)) => {
             let (path, folder) = (path.display(), folder.display());
@@ -236,9 +226,9 @@ fn at_socket(path: &Path, manager: &Arc<Manager>) -> Outcome<UnixServer> {
 fn over_http(
     address: SocketAddr,
     credentials: Credentials,
-    manager: &Arc<Manager>,
+    methods: &Arc<TargetMethods>,
 ) -> Outcome<http::Server> {
-    let answers = router(manager.clone(), credentials);
+    let answers = router(methods.clone(), credentials);
     let server = http::Server::start("roadtrain-http", address, answers);
     let server = server.map_err(|e| Failure::failed(format!("rpc_http {address}: {e}")))?;
     info!("JSON-RPC over HTTP at {}", server.address());

@@ -8,8 +8,10 @@ mod group;
 mod handover;
 mod management;
 mod observed;
+mod saved;
 mod served;
 mod snapshots;
+mod state;
 mod successor;
 mod takeover;
 mod upgrade;
@@ -20,13 +22,14 @@ use crate::failure::{Failure, Outcome};
 use crate::registry::{TargetClaim, TargetPlace, Targets};
 use crate::signals::{Signal, Signals};
 use crate::{logs, notify, output};
+use control::TargetMethods;
 use group::Member;
 use handover::End;
 use management::Management;
 use observed::Observed;
 use roadtrain_manage::http;
 use roadtrain_manage::model::Model;
-use roadtrain_manage::rpc::Files;
+use roadtrain_manage::rpc::{Files, UnixServer};
 use roadtrain_target_engine::{ConfigError, Place, Server, ServerConfig, ServerError};
 use served::{Served, interfaces, listeners};
 use std::io::ErrorKind;
@@ -76,19 +79,18 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     let files = management::files(&config)?;
     let source = (config.clone(), file, member.clone());
     // What RPC has made is the running server's alone: a device that is removed is to be closed.
-    engine_config.subsystems.retain(|subsystem| subsystem.listeners.is_none());
+    engine_config.subsystems.retain(|subsystem| !model.serves(&subsystem.nqn));
     let served = Arc::new(Served::new((server, engine_config), place.as_ref(), source));
     served.manage_as(&args.rpc);
     let over = AfterTakeover(args.takeover);
-    let management = management::start(&config, web, over, (&served, model, files.clone()))?;
-    match &place {
-        Some(place) => served
-            .answer_at(&place.control_socket())
-            .unwrap_or_else(|error| warn!("no control socket: {error}")),
-        None if args.control_stdin => {
-            over.or_without(served.answer_on_stdin().map_err(Failure::from))?;
-        }
-        None => {}
+    let methods = Arc::new(TargetMethods::new(served.clone()));
+    let management = management::start(&config, web, over, (&methods, model, files.clone()))?;
+    let control = place.as_ref().map(|place| {
+        let server = UnixServer::start_control(&place.control_socket(), methods.clone());
+        server.inspect_err(|error| warn!("no control socket: {error}")).ok()
+    });
+    if args.control_stdin {
+        over.or_without(methods.clone().answer_on_stdin().map_err(Failure::from))?;
     }
     if announces {
         over.or_without(served.announce())?;
@@ -97,12 +99,12 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
     member.as_ref().map_or(Ok(()), |member| member.start(&served))?;
     over.or_without(output::ready(&ready))?;
     notify::tell(notify::NotifyState::Ready);
-    let mut mine = Mine { place, management, config, files };
+    let mut mine = Mine { place, management, methods, config, files };
     if let Until::TakenOver(lost) = until_ended(&signals, &served, &mut mine)? {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
     served.withdraw();
-    drop(mine.management);
+    drop((control, mine.management));
     member.iter().for_each(|member| member.leave(&served));
     end(&served.server(), &signals)
 }
@@ -230,6 +232,7 @@ enum Until {
 struct Mine {
     place: Option<TargetPlace>,
     management: Management,
+    methods: Arc<TargetMethods>,
     /// As the process was started.
     config: ServeConfig,
     files: Files,
@@ -247,12 +250,12 @@ fn until_ended(signals: &Signals, served: &Arc<Served>, mine: &mut Mine) -> Outc
                 }
             }
             Signal::TakeOver => {
-                let Some(successor) = served.leave() else { continue };
+                let Some(mut successor) = served.leave() else { continue };
                 drop(watchdog);
                 // The other one announces the same.
                 let announces = served.withdraw();
                 let waiting = notify::watch_nothing()?;
-                if let End::Over(lost) = handover::run(served, &successor, (mine, signals))? {
+                if let End::Over(lost) = handover::run(served, &mut successor, (mine, signals))? {
                     return Ok(Until::TakenOver(lost));
                 }
                 drop((successor, waiting));

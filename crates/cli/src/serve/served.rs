@@ -1,6 +1,6 @@
 //! A target while it runs: its state, and what is changed of it, by the control socket, RPC, a group and SIGHUP.
 
-use super::changes::{check_owner, operation};
+use super::changes::{Batch, subsystem_of};
 use super::group::Member;
 #[cfg(feature = "rbd")]
 use super::group::{Follower, Serves};
@@ -8,6 +8,7 @@ use super::successor::Successor;
 use crate::addresses::Addresses;
 use crate::args::{AnaPort, RpcServeArgs};
 use crate::config::ServeConfig;
+use crate::control::socket::PendingReply;
 use crate::control::{Change, Changed, Done, Refusal, Reply, Why};
 use crate::failure::{Failure, Outcome};
 use crate::mdns::Announcement;
@@ -16,17 +17,20 @@ use crate::signals;
 use crate::status::target::{TargetReport, Traffic};
 use crate::status::waiting::WaitReport;
 use crate::tls::TlsSpec;
-use roadtrain_manage::rpc::{Manager, Psks};
+use roadtrain_manage::model::Model;
+use roadtrain_manage::rpc::{Access, Manager, Psks, RpcError};
 use roadtrain_proto::security::TlsKeys;
 use roadtrain_reactor::metrics::{Batching, Snapshot};
 use roadtrain_target_engine::{
-    AnaListener, ConfigError, Export, Operation, Place, Server, ServerConfig, ServerError,
+    AnaListener, AnaStates, ConfigError, Export, Operation, Place, Server, ServerConfig,
+    ServerError, Subsystem, TlsUse,
 };
+use roadtrain_target_proto::Authentication;
 #[cfg(feature = "rbd")]
 use roadtrain_target_proto::SubsystemConfig;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -42,7 +46,7 @@ pub(super) struct Served {
     /// Another process wants to take over, and the main thread is to go on with it.
     successor: Mutex<Option<Successor>>,
     /// Connection for the outcome of a new process that this one has started.
-    pub(super) upgrader: Mutex<Option<UnixStream>>,
+    pub(super) upgrader: Mutex<Option<PendingReply>>,
     /// The main thread does, so nothing may change. It is set while `config` is locked.
     is_leaving: AtomicBool,
     /// Its entry in the registry, and where that is, if it has a place.
@@ -113,7 +117,7 @@ impl Served {
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
-    ) -> Result<(), Option<ConfigError>> {
+    ) -> Result<Vec<Operation>, Option<ConfigError>> {
         let _config = lock(&self.config);
         self.check_stays().map_err(|_| None)?;
         let server = self.server();
@@ -124,9 +128,9 @@ impl Served {
             }
             server.set_tls_keys_at(psks);
         }
-        info!(changes = changes.len(), "changed by RPC");
+        info!(changes = changes.len(), "changed");
         self.write_listeners();
-        Ok(())
+        Ok(changes)
     }
 
     /// Tells the local network from now on where discovery can be asked.
@@ -176,14 +180,14 @@ impl Served {
         !self.interfaces.is_empty()
     }
 
-    /// Notes the process that is to take over; `false`: another one does already.
-    pub(super) fn set_successor(&self, successor: Successor) -> bool {
+    /// Notes the process that is to take over, unless another one does already.
+    pub(super) fn set_successor(&self, successor: Successor) -> Result<(), Successor> {
         let mut waiting = lock(&self.successor);
-        let is_first = waiting.is_none() && !self.is_leaving.load(Ordering::Acquire);
-        if is_first {
-            *waiting = Some(successor);
+        if waiting.is_some() || self.is_leaving.load(Ordering::Acquire) {
+            return Err(successor);
         }
-        is_first
+        *waiting = Some(successor);
+        Ok(())
     }
 
     /// The one that is to take over. Nothing may change until [`Served::stay`].
@@ -238,10 +242,8 @@ impl Served {
         let Some(file) = &self.file else {
             return Err(Failure::usage("there is no configuration file to read again"));
         };
-        let mut config = lock(&self.config);
-        self.check_stays()?;
-        let new = ServeConfig::read_for(file, self.options.get_or_init(Default::default))?;
-        let kept = config.needs_restart(&new);
+        let new = self.read_file(file)?;
+        let kept = lock(&self.config).needs_restart(&new);
         let hint = (!kept.is_empty()).then(|| {
             format!(
                 "{}: only addresses, subsystems, authentication, TLS and keys are reloaded; the other changes need a \
@@ -251,44 +253,49 @@ impl Served {
             )
         });
         hint.iter().for_each(|hint| warn!("{hint}"));
-        let changes = self.adopt(&mut config, new, &file.display().to_string())?;
+        let changes = self.adopt(new, &file.display().to_string())?;
         Ok(Done { changes, hint })
     }
 
-    /// Exports what `new` says from now on, which is `from` there. What has changed for hosts.
-    fn adopt(
+    /// The configuration file as it is now.
+    pub(super) fn read_file(&self, file: &Path) -> Outcome<ServeConfig> {
+        ServeConfig::read_for(file, self.options.get_or_init(Default::default))
+    }
+
+    /// The configuration that was read last.
+    pub(super) fn config(&self) -> &Mutex<ServeConfig> {
+        &self.config
+    }
+
+    /// Exports what `new` of the source `from` has from now on, beside what the state has. Returns what has changed for
+    /// hosts.
+    fn adopt(&self, new: ServeConfig, from: &str) -> Outcome<Vec<Changed>> {
+        let names = new.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
+        self.managed()?.change_file(names, |model| {
+            let mut config = lock(&self.config);
+            self.check_stays()?;
+            self.adopt_beside(model, (&mut config, new), from)
+        })
+    }
+
+    fn adopt_beside(
         &self,
-        config: &mut ServeConfig,
-        new: ServeConfig,
+        model: &Model,
+        (config, new): (&mut ServeConfig, ServeConfig),
         from: &str,
     ) -> Outcome<Vec<Changed>> {
-        let (listen, mut exports) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
-        let authentication = new.authentication()?;
-        let tls_at = new.tls_at()?;
-        let read = |tls: &TlsSpec| tls.config(tls_at.clone());
+        let read = |tls: &TlsSpec| tls.config(new.tls_at()?);
         let keys = new.tls.as_ref().map(read).transpose()?.map(|tls| tls.keys);
         let keys = keys.unwrap_or_default();
         new.check_keys(&keys).map_err(Failure::usage)?;
-        let (server, tls, ana) =
-            (self.server(), (new.tls_mode().into(), &tls_at), new.ana_states()?);
-        let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls.0);
-        let managed = self.manager().map(|manager| manager.model());
-        managed
-            .map_or(Ok(()), |model| model.check_listeners(&listen, tls_of))
-            .map_err(Failure::usage)?;
-        let changes = match &self.member {
-            None => server.reconfigure(&listen, &exports, &authentication, tls, &ana),
-            Some(member) => {
-                member.share(&mut exports);
-                server.follow(&exports, &authentication)
-            }
-        };
+        let (server, wanted) = (self.server(), self.wanted(&new, model)?);
+        let changes = wanted.apply(&server);
         let changes = changes.map_err(ServerError::from)?;
         if let Some(tls) = &mut lock(&self.engine_config).tls {
-            let at = std::mem::take(&mut tls.keys.at);
-            tls.keys = TlsKeys { at, ..keys.clone() };
+            tls.keys = TlsKeys { at: model.psks(), ..keys.clone() };
         }
         server.set_tls_keys(keys);
+        server.set_tls_keys_at(model.psks());
         info!(changes = changes.len(), "reloaded {from}");
         let ServeConfig {
             address,
@@ -308,41 +315,89 @@ impl Served {
         Ok(changes.iter().map(Changed::from).collect())
     }
 
-    pub(super) fn apply(&self, changes: Vec<Change>) -> Reply {
-        let _config = lock(&self.config);
-        self.check_stays()?;
-        let server = self.server();
-        let (mut exports, (seen, _)) = (server.exports(), server.view());
-        let mut operations = Vec::new();
-        for change in changes {
-            if let Change::SetAna { listener: AnaPort::Ether, .. } = change
-                && self.interfaces.is_empty()
-            {
-                Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)))?;
+    /// Makes all of `changes`, or nothing.
+    pub(super) fn apply(&self, changes: Vec<Change>, access: Access) -> Reply {
+        let manager = self.managed()?;
+        if let [Change::ResizeNamespace { nqn, nsid, size }] = &changes[..] {
+            let nqn = subsystem_of(&self.server().exports(), nqn.clone())?;
+            if manager.model().serves(&nqn) {
+                manager.resize_namespace((&nqn, *nsid), *size)?;
+                let what = format!("namespace {nsid} of {nqn}: another size");
+                let change = Changed { what, nqn: Some(nqn), nsid: Some(*nsid), address: None };
+                return Ok(json!(Done { changes: vec![change], hint: self.state_hint(&manager) }));
             }
-            // Each is meant as the ones before it leave things.
-            let operation = operation(&exports, &seen, change)?;
-            check_owner(&exports, &operation)?;
-            exports = exports.with(std::slice::from_ref(&operation))?;
-            operations.push(operation);
         }
-        let changes = server.apply(&operations)?;
-        info!(changes = changes.len(), "changed at the control socket");
-        self.write_listeners();
-        let lasts = || {
-            match &self.file {
+        let refused = |error| RpcError::from(Refusal::from(error));
+        let (batch, changes) = manager.change_with(refused, |model, operations| {
+            let mut batch = Batch::new(&self.server(), manager.session(access));
+            for change in changes {
+                self.check_ether(&change)?;
+                batch.add(change, (model, operations))?;
+            }
+            Ok(batch)
+        })?;
+        let hint = match (batch.touches_file, batch.touches_state) {
+            _ if changes.is_empty() => None,
+            (true, _) => Some(self.file_hint()),
+            (false, true) => self.state_hint(&manager),
+            (false, false) => None,
+        };
+        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
+    }
+
+    fn check_ether(&self, change: &Change) -> Result<(), Refusal> {
+        match change {
+            Change::SetAna { listener: AnaPort::Ether, .. } if self.interfaces.is_empty() => {
+                Err(ConfigError::Unknown(Place::Ana(AnaListener::Ether)).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Owner of what is not of the state.
+    pub(super) fn file_owner(&self) -> &'static str {
+        if self.member.is_some() { "group" } else { "file" }
+    }
+
+    /// How long a change of what the configuration file has holds.
+    fn file_hint(&self) -> String {
+        match &self.file {
             _ if self.member.is_some() => {
-                "it lasts until its gateway group changes: `roadtrain gateway` makes changes that last".to_owned()
+                "it holds until the gateway group changes: `roadtrain ctl --group` makes changes that stay".to_owned()
             }
             Some(file) => format!(
-                "not written to {}: a reload or a restart goes back to what that says",
+                "{} has it: this holds until the next reload or restart",
                 file.display()
             ),
-            None => "it lasts until the target ends: there is no configuration file".to_owned(),
+            None => "it holds until the target ends: it was started without a configuration file".to_owned(),
         }
-        };
-        let hint = (!changes.is_empty()).then(lasts);
-        Ok(json!(Done { changes: changes.iter().map(Changed::from).collect(), hint }))
+    }
+
+    /// How long a change of the state holds, if not for good.
+    fn state_hint(&self, manager: &Manager) -> Option<String> {
+        let hint = "it ends with the process: `serve --state FILE` keeps such changes";
+        (!manager.keeps_changes()).then(|| hint.to_owned())
+    }
+
+    /// What makes changes.
+    pub(super) fn managed(&self) -> Result<Arc<Manager>, Refusal> {
+        self.manager().ok_or_else(|| Refusal::new(Why::Failed, "another process takes over"))
+    }
+
+    /// What is to be exported for the configuration `new`, beside what the state has.
+    pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> Outcome<Wanted> {
+        let (listen, mut subsystems) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
+        let mut authentication = new.authentication()?;
+        authentication.keys_at = model.keys_at();
+        let (tls, mut tls_at) = (new.tls_mode().into(), new.tls_at()?);
+        let tls_of = |at: &SocketAddr| tls_at.get(at).copied().unwrap_or(tls);
+        model.check_listeners(&listen, tls_of).map_err(Failure::usage)?;
+        self.member.iter().for_each(|member| member.share(&mut subsystems));
+        subsystems.extend(model.exports());
+        // With the addresses that only subsystems of the state name.
+        tls_at.extend(model.addresses().into_iter().filter(|(at, _)| !listen.contains(at)));
+        let (ana, follows) = (new.ana_states()?, self.member.is_some());
+        Ok(Wanted { listen, subsystems, authentication, tls: (tls, tls_at), ana, follows })
     }
 
     /// The listeners may have changed: for the local network, and for those who look while this process does not answer.
@@ -404,6 +459,9 @@ impl Served {
             TargetReport::serving(facts, (traffic, &lanes), &exports, (&config, &controllers));
         report.problems = server.failure().into_iter().collect();
         report.set_connections(&server.queues());
+        if let Some(manager) = self.manager() {
+            report.name_devices((&manager.model(), self.file_owner()));
+        }
         report
     }
 }
@@ -411,10 +469,8 @@ impl Served {
 #[cfg(feature = "rbd")]
 impl Follower for Served {
     fn follow(&self, new: Option<ServeConfig>, from: &str) -> Outcome {
-        let mut config = lock(&self.config);
-        self.check_stays()?;
-        let new = new.unwrap_or_else(|| config.clone());
-        self.adopt(&mut config, new, from).map(drop)
+        let new = new.unwrap_or_else(|| lock(&self.config).clone());
+        self.adopt(new, from).map(drop)
     }
 
     fn served(&self) -> (Vec<String>, Serves) {
@@ -425,6 +481,35 @@ impl Follower for Served {
             (subsystem.nqn, here.map(|namespace| namespace.nsid).collect())
         };
         (listeners(&server, &self.interfaces), config.subsystems.into_iter().map(of).collect())
+    }
+}
+
+/// What is to be exported.
+pub(super) struct Wanted {
+    listen: Vec<SocketAddr>,
+    subsystems: Vec<Subsystem>,
+    authentication: Authentication,
+    tls: (TlsUse, BTreeMap<SocketAddr, TlsUse>),
+    ana: AnaStates,
+    /// A gateway group says only what is served: the rest stays.
+    follows: bool,
+}
+
+impl Wanted {
+    fn apply(&self, server: &Server) -> Result<Vec<Operation>, ConfigError> {
+        let (subsystems, authentication) = (&self.subsystems, &self.authentication);
+        let tls = (self.tls.0, &self.tls.1);
+        match self.follows {
+            true => server.follow(subsystems, authentication),
+            false => server.reconfigure(&self.listen, subsystems, authentication, tls, &self.ana),
+        }
+    }
+
+    /// Operations that [`Wanted::apply`] would do.
+    pub(super) fn preview(&self, server: &Server) -> Result<Vec<Operation<Export>>, ConfigError> {
+        let (subsystems, authentication) = (&self.subsystems, &self.authentication);
+        let tls = (self.tls.0, &self.tls.1);
+        server.preview(&self.listen, subsystems, authentication, tls, &self.ana)
     }
 }
 

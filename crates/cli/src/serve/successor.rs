@@ -1,8 +1,8 @@
 //! The process that takes over from this one.
 
+use crate::control::socket::PendingReply;
 use crate::failure::{Failure, Outcome};
 use crate::registry::Process;
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -14,7 +14,7 @@ pub(super) const OPEN_LOOK: Duration = Duration::from_millis(10);
 
 /// The process that wants to go on.
 pub(super) struct Successor {
-    pub(super) stream: UnixStream,
+    pub(super) reply: PendingReply,
     pub(super) process: Process,
 }
 

@@ -55,7 +55,7 @@ impl Predecessor {
         let silent = |error: io::Error| silent(&entry, &error);
         let stream = stream.map_err(silent)?;
         let (reply, descriptors) =
-            socket::ask_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
+            socket::call_for_descriptors(&stream, &Call::TakeOver).map_err(silent)?;
         let shared: Shared = parse(reply.map_err(|refusal| refused(&entry, refusal))?)?;
         check_state(shared.state.as_deref(), own)?;
         let sockets: Vec<TcpListener> = descriptors.into_iter().map(TcpListener::from).collect();
@@ -79,7 +79,7 @@ impl Predecessor {
         info!("takes over from {id} (process {pid})");
         let within = self.drain + RELEASE_WAIT;
         let mut patience = Duration::ZERO;
-        match socket::ask_within(&self.stream, &Call::Proceed, within) {
+        match socket::call_over(&self.stream, &Call::Proceed, within) {
             Ok(Ok(released)) => {
                 let Released { reservations, lost } = parse(released)?;
                 lost.iter().for_each(|lost| error!("the other process: {lost}"));
@@ -108,7 +108,7 @@ impl Predecessor {
 
     /// Tells it that this process serves, so that it ends. Its name, which is free then.
     pub(super) fn dismiss(self) -> String {
-        match socket::ask_within(&self.stream, &Call::Serving, NAME_WAIT) {
+        match socket::call_over(&self.stream, &Call::Serving, NAME_WAIT) {
             Ok(Ok(_)) => {}
             Ok(Err(refusal)) => warn!("the other process: {}", refusal.message),
             Err(error) => warn!("{}", silent(&self.entry, &error).message),

@@ -1,11 +1,11 @@
 //! A target that starts the program anew, which then takes over: a new version that is installed at the same place.
 
 use super::served::{Served, lock};
-use crate::control::{Changed, Done, Refusal, Why, socket};
+use crate::control::socket::PendingReply;
+use crate::control::{Changed, Done, Refusal, Why};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,20 +15,24 @@ use tracing::info;
 /// What the kernel puts behind the name of a program that was replaced.
 const REPLACED: &[u8] = b" (deleted)";
 
-/// Starts the new process. `asker` hears when it serves, or that it has failed.
-///
-/// # Errors
-/// It cannot be started.
-pub(super) fn begin(served: &Arc<Served>, asker: &UnixStream) -> Result<(), Refusal> {
+/// Starts the new process. The reply comes when that process serves, or has failed.
+pub(super) fn begin(served: &Arc<Served>, reply: PendingReply) {
+    let mut reply = Some(reply);
+    let begun = start_process(served, &mut reply);
+    if let (Err(refusal), Some(reply)) = (begun, reply) {
+        let _ = reply.send(Err(refusal));
+    }
+}
+
+fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Result<(), Refusal> {
     let failed = |error: io::Error| Refusal::new(Why::Failed, error);
-    let asker = asker.try_clone().map_err(failed)?;
     let mut waiting = lock(&served.upgrader);
     if waiting.is_some() {
         return Err(Refusal::new(Why::Exists, "a new process is starting already"));
     }
     let mut child = start(served.id()).map_err(failed)?;
     info!(pid = child.id(), "a new process is started to take over");
-    *waiting = Some(asker);
+    *waiting = reply.take();
     drop(waiting);
     let served = served.clone();
     let watch = move || watch(&served, &mut child);
@@ -41,7 +45,7 @@ pub(super) fn done(served: &Served, pid: u32) {
     let Some(asker) = lock(&served.upgrader).take() else { return };
     let what = format!("process {pid} serves");
     let change = Changed { what, nqn: None, nsid: None, address: None };
-    let _ = socket::reply_to(&asker, Ok(json!(Done { changes: vec![change], hint: None })));
+    let _ = asker.send(Ok(json!(Done { changes: vec![change], hint: None })));
 }
 
 /// When the new process ends while this one is there, it has failed.
@@ -50,7 +54,7 @@ fn watch(served: &Served, child: &mut Child) {
     let Some(asker) = lock(&served.upgrader).take() else { return };
     let message =
         format!("the new process has ended ({ended}), and the old one serves: the log says why");
-    let _ = socket::reply_to(&asker, Err(Refusal::new(Why::Failed, message)));
+    let _ = asker.send(Err(Refusal::new(Why::Failed, message)));
 }
 
 fn start(id: Option<String>) -> io::Result<Child> {

@@ -6,6 +6,7 @@ use crate::output::columns;
 use crate::rates::RateArgs;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
+use roadtrain_manage::model::Model;
 use roadtrain_reactor::metrics::{AuthSample, LaneSample};
 use roadtrain_store::StoreKind;
 use roadtrain_target_engine::{AnaListener, AnaState, Blocks, Export, LanePlace};
@@ -134,6 +135,9 @@ pub(crate) struct LaneReport {
 pub(crate) struct SubsystemReport {
     /// Its NQN.
     pub nqn: String,
+    /// Owner of its configuration: `file`, `state` or `group`.
+    #[serde(default)]
+    pub owner: String,
     /// Hosts that may use it; none: any host.
     pub allow_hosts: Option<Vec<String>>,
     /// Its namespaces.
@@ -264,6 +268,25 @@ impl TargetReport {
         }
     }
 
+    /// Adds the owner of each subsystem, the state or `file`, and the names of devices of the state.
+    pub(crate) fn name_devices(&mut self, (model, file): (&Model, &str)) {
+        let subsystems = self.inside.iter_mut().flat_map(|inside| &mut inside.subsystems);
+        for subsystem in subsystems {
+            let is_of_state = model.serves(&subsystem.nqn);
+            subsystem.owner = if is_of_state { "state" } else { file }.to_owned();
+            for namespace in &mut subsystem.namespaces {
+                let place = (subsystem.nqn.as_str(), namespace.nsid);
+                let own = model.claims().filter(|_| is_of_state).find(|(at, _)| *at == place);
+                let lent =
+                    model.lent.iter().find(|(_, (nqn, nsid))| (nqn.as_str(), *nsid) == place);
+                let name = own.map(|(_, name)| name).or(lent.map(|(name, _)| name.as_str()));
+                if let Some(device) = name.and_then(|name| model.device(name)) {
+                    namespace.store = device.place();
+                }
+            }
+        }
+    }
+
     /// As text.
     #[must_use]
     pub(crate) fn text(&self) -> String {
@@ -387,6 +410,7 @@ impl SubsystemReport {
         let attached = controllers.iter().filter(|controller| *controller.subnqn == *seen.nqn);
         SubsystemReport {
             nqn: seen.nqn.clone(),
+            owner: String::new(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
             namespaces: seen.namespaces.iter().map(namespace).collect(),
             host_rates: seen.host_rates.iter().map(|(host, r)| (host.clone(), r.into())).collect(),
@@ -400,7 +424,8 @@ impl SubsystemReport {
             Some(hosts) if hosts.is_empty() => "no host".to_owned(),
             Some(hosts) => hosts.join(", "),
         };
-        let mut text = format!("  {}  for {hosts}\n", self.nqn);
+        let owner = if self.owner == "state" { ", of the state" } else { "" };
+        let mut text = format!("  {}  for {hosts}{owner}\n", self.nqn);
         let rows: Vec<Vec<String>> = self.namespaces.iter().map(NamespaceReport::cells).collect();
         let namespaces = columns(&["    nsid", "size", "block", "access", "store"], &rows);
         let cells = |c: &ControllerReport| {

@@ -41,13 +41,13 @@ impl Served {
     }
 
     fn change(&self, line: &str) -> Value {
-        let output = self.run(&format!("target {line} --json"));
+        let output = self.run(&format!("ctl {line} --json"));
         assert!(output.status.success(), "{line}: {}", stderr(&output));
         json(&output)
     }
 
     fn refusal(&self, line: &str) -> (Option<i32>, String) {
-        let output = self.run(&format!("target {line}"));
+        let output = self.run(&format!("ctl {line}"));
         (output.status.code(), stderr(&output))
     }
 
@@ -77,43 +77,43 @@ fn config(rest: &str) -> String {
 fn namespaces_are_changed_one_by_one() {
     let served = Served::new();
     let image = served.path("b.img");
-    let added = served.change(&format!("add-namespace file:{},size=1MiB", image.display()));
+    let added = served.change(&format!("namespace add file:{},size=1MiB", image.display()));
     let what = format!("namespace 2 of {NQN}: added");
     assert_eq!(added["changes"], value!([{"what": what, "nqn": NQN, "nsid": 2}]));
     let hint = added["hint"].as_str().unwrap();
-    assert!(hint.contains("not written to") && hint.contains("serve.toml"), "{hint}");
+    assert!(hint.contains("until the next reload") && hint.contains("serve.toml"), "{hint}");
     served.target.await_sizes(&[8 * MIB, MIB]);
-    served.change("resize-namespace 1 4MiB");
-    served.change("resize-namespace 2 2MiB");
+    served.change("namespace resize --nsid 1 4MiB");
+    served.change("namespace resize --nsid 2 2MiB");
     served.target.await_sizes(&[4 * MIB, 2 * MIB]);
     fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(3 * MIB).unwrap();
-    served.change("resize-namespace 2");
+    served.change("namespace resize --nsid 2");
     served.target.await_sizes(&[4 * MIB, 3 * MIB]);
-    served.change("replace-namespace null:1MiB,nsid=2");
+    served.change("namespace replace null:1MiB --nsid 2");
     served.target.await_sizes(&[4 * MIB, MIB]);
-    served.change("remove-namespace 2");
+    served.change("namespace remove --nsid 2");
     served.target.await_sizes(&[4 * MIB]);
     assert!(image.exists(), "the file stays");
 
     for (line, code, why) in [
         (
-            "add-namespace mem:1MiB,nsid=1",
+            "namespace add mem:1MiB,nsid=1",
             2,
             "namespace 1 of nqn.2025-01.io.example:test is there already",
         ),
-        ("add-namespace file:/nonexistent/x", 1, "/nonexistent/x"),
-        ("remove-namespace 7", 2, "there is no namespace 7"),
-        ("resize-namespace 1 1GiB", 1, "restart with the new size"),
-        ("resize-namespace 1 1000", 1, "whole number"),
-        ("add-namespace mem:1MiB -n nqn.x:none", 2, "there is no subsystem nqn.x:none"),
-        ("reload --id other", 3, "no target other runs here"),
+        ("namespace add file:/nonexistent/x", 1, "/nonexistent/x"),
+        ("namespace remove --nsid 7", 2, "there is no namespace 7"),
+        ("namespace resize --nsid 1 1GiB", 1, "restart with the new size"),
+        ("namespace resize --nsid 1 1000", 1, "whole number"),
+        ("namespace add mem:1MiB -n nqn.x:none", 2, "there is no subsystem nqn.x:none"),
+        ("config reload --id other", 3, "no target other runs here"),
     ] {
         let (status, text) = served.refusal(line);
         assert_eq!(status, Some(code), "{line}: {text}");
         assert!(text.contains(why), "{line}: {text}");
     }
     assert_eq!(served.target.sizes(), [4 * MIB], "nothing has changed");
-    assert_eq!(served.change("reload")["changes"].as_array().unwrap().len(), 1);
+    assert_eq!(served.change("config reload")["changes"].as_array().unwrap().len(), 1);
     served.target.await_sizes(&[8 * MIB]);
 }
 
@@ -122,17 +122,17 @@ fn hosts_are_allowed_and_refused() {
     let served = Served::new();
     let list = || served.target.ask("list", &format!("-n {NQN} --host-nqn nqn.x:me --json"));
     assert!(list().status.success());
-    let (code, text) = served.refusal("allow-host nqn.x:me");
+    let (code, text) = served.refusal("host allow -q nqn.x:me");
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("any host may use the subsystem"), "{text}");
-    served.change("disallow-any-host");
+    served.change("host deny --any");
     assert_eq!(list().status.code(), Some(3));
-    served.change("allow-host nqn.x:me");
+    served.change("host allow -q nqn.x:me");
     assert!(list().status.success());
     assert_eq!(served.status()["subsystems"][0]["allow_hosts"], value!(["nqn.x:me"]));
-    served.change("disallow-host nqn.x:me");
+    served.change("host deny -q nqn.x:me");
     assert_eq!(list().status.code(), Some(3));
-    served.change("allow-any-host");
+    served.change("host allow --any");
     assert!(list().status.success());
 }
 
@@ -140,14 +140,14 @@ fn hosts_are_allowed_and_refused() {
 fn a_reload_says_what_has_changed_and_what_it_cannot_change() {
     let served = Served::new();
     let file = served.path("serve.toml");
-    assert_eq!(served.change("reload")["changes"], value!([]));
+    assert_eq!(served.change("config reload")["changes"], value!([]));
     let text = config("allow_hosts = [\"nqn.x:h\"]\n");
     fs::write(&file, format!("log_level = \"debug\"\n{text}")).unwrap();
-    let done = served.change("reload");
+    let done = served.change("config reload");
     assert_eq!(done["changes"].as_array().unwrap().len(), 2, "{done}");
     assert!(done["hint"].as_str().unwrap().contains("need a restart"), "{done}");
     fs::write(&file, "address = 3\n").unwrap();
-    let (code, text) = served.refusal("reload");
+    let (code, text) = served.refusal("config reload");
     assert_eq!(code, Some(2));
     assert!(text.contains("serve.toml") && text.contains("address"), "{text}");
 }
@@ -164,7 +164,7 @@ fn listeners_follow_the_file() {
         fs::write(served.path("serve.toml"), text).unwrap();
     };
     with("[\"127.0.0.1\", \"127.0.0.2\"]");
-    let opened = served.change("reload")["changes"][0]["address"].clone();
+    let opened = served.change("config reload")["changes"][0]["address"].clone();
     assert_eq!(listeners(), value!([first, opened]));
     let opened: SocketAddr = opened.as_str().unwrap().parse().unwrap();
     let log = format!("discover -a 127.0.0.2 -s {} --json", opened.port());
@@ -192,7 +192,7 @@ fn every_operation_has_a_word() {
     let served = Served::new();
     let free = TcpListener::bind("127.0.0.4:0").unwrap();
     let port = free.local_addr().unwrap().port();
-    let listen = format!("listen -a 127.0.0.4 -s {port}");
+    let listen = format!("listener add -a 127.0.0.4 -s {port}");
     let (code, text) = served.refusal(&listen);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(&format!("cannot open listener 127.0.0.4:{port}")), "{text}");
@@ -210,47 +210,54 @@ fn every_operation_has_a_word() {
     let image = served.path("c.img");
     let spec = format!("file:{},size=1MiB", image.display());
     served.change(&format!(
-        "add-subsystem -n {OTHER} --serial S1 --allow-host nqn.x:h --namespace {spec} --namespace mem:4k"
+        "subsystem add -n {OTHER} --serial S1 --allow-host nqn.x:h --namespace {spec} --namespace mem:4k"
     ));
     assert_eq!(json(&other("list")).as_array().unwrap().len(), 2);
     assert_eq!(numbers(), (value!("S1"), value!("Roadtrain")));
-    served.change(&format!("set-subsystem -n {OTHER} --model M2"));
+    served.change(&format!("subsystem set -n {OTHER} --model M2"));
     assert_eq!(numbers(), (value!("S1"), value!("M2")));
-    served.change(&format!("add-namespace mem:8k -n {OTHER}"));
-    served.change(&format!("resize-namespace 2 8k -n {OTHER}"));
-    served.change(&format!("replace-namespace null:1MiB,nsid=3 -n {OTHER}"));
-    served.change(&format!("remove-namespace 1 -n {OTHER}"));
+    served.change(&format!("namespace add mem:8k -n {OTHER}"));
+    served.change(&format!("namespace resize --nsid 2 8k -n {OTHER}"));
+    served.change(&format!("namespace replace null:1MiB --nsid 3 -n {OTHER}"));
+    served.change(&format!("namespace remove --nsid 1 -n {OTHER}"));
     let namespaces = served.status()["subsystems"][1]["namespaces"].clone();
     let stores = namespaces.as_array().unwrap().iter().map(|one| one["store"].as_str().unwrap());
     assert_eq!(stores.collect::<Vec<_>>(), ["mem", "null"]);
-    served.change(&format!("allow-host nqn.x:i -n {OTHER}"));
-    served.change(&format!("disallow-host nqn.x:h -n {OTHER}"));
+    served.change(&format!("host allow -q nqn.x:i -n {OTHER}"));
+    served.change(&format!("host deny -q nqn.x:h -n {OTHER}"));
     assert_eq!(other("list").status.code(), Some(3));
-    served.change(&format!("allow-any-host -n {OTHER}"));
-    served.change(&format!("disallow-any-host -n {OTHER}"));
-    assert_eq!(served.status()["subsystems"][1]["allow_hosts"], value!([]));
+    served.change(&format!("host allow --any -n {OTHER}"));
+    served.change(&format!("host deny --any -n {OTHER}"));
+    // Named hosts are kept while any host may connect.
+    assert_eq!(served.status()["subsystems"][1]["allow_hosts"], value!(["nqn.x:i"]));
+    assert_eq!(served.status()["subsystems"][1]["owner"], "state");
+    served.change(&format!("host deny -q nqn.x:i -n {OTHER}"));
 
     for (line, why) in [
-        ("resize-namespace 1 4k", "which subsystem?"),
-        ("remove-subsystem", "with -n"),
-        (&format!("add-subsystem -n {OTHER}"), "is there already"),
-        ("add-subsystem -n nqn.x:z --serial 123456789012345678901", "serial"),
-        ("set-subsystem -n nqn.x:none --serial S", "there is no subsystem nqn.x:none"),
+        ("namespace resize --nsid 1 4k", "which subsystem?"),
+        ("subsystem remove", "--nqn"),
+        (&format!("subsystem add -n {OTHER}"), "is there already"),
+        ("subsystem add -n nqn.x:z --serial 123456789012345678901", "serial"),
+        ("subsystem set -n nqn.x:none --serial S", "there is no subsystem nqn.x:none"),
         (&listen, "is there already"),
-        ("unlisten -a 127.0.0.4 -s 1", "there is no listener 127.0.0.4:1"),
-        ("listen -a ether:eth0", "interfaces need a restart"),
+        ("listener remove -a 127.0.0.4 -s 1", "there is no listener 127.0.0.4:1"),
+        ("listener add -a ether:eth0", "interfaces need a restart"),
     ] {
         let (code, text) = served.refusal(line);
         assert_eq!(code, Some(2), "{line}: {text}");
         assert!(text.contains(why), "{line}: {text}");
     }
-    served.change(&format!("remove-subsystem -n {OTHER}"));
+    served.change(&format!("subsystem remove -n {OTHER}"));
     assert_eq!(other("list").status.code(), Some(3));
     assert!(image.exists(), "files stay");
-    served.change(&format!("unlisten -a 127.0.0.4 -s {port}"));
-    served.change(&format!("unlisten -a 127.0.0.1 -s {}", served.target.port));
+    served.change(&format!("listener remove -a 127.0.0.4 -s {port}"));
+    served.change(&format!("listener remove -a 127.0.0.1 -s {}", served.target.port));
     assert_eq!(served.status()["listeners"], value!([]));
-    assert_eq!(served.change("reload")["changes"].as_array().unwrap().len(), 1, "a new port");
+    assert_eq!(
+        served.change("config reload")["changes"].as_array().unwrap().len(),
+        1,
+        "a new port"
+    );
 }
 
 /// What a target has done is in its status.
@@ -302,34 +309,33 @@ fn the_socket_is_private_and_takes_nothing_for_granted() {
     let mode = |path: &str| fs::metadata(served.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("run"), mode("run/targets/target0")), (0o700, 0o700));
     assert_eq!(mode("run/targets/target0/control.sock"), 0o600);
-    for line in [
-        "",
-        "stats",
-        "{\"version\":2,\"method\":\"status\"}",
-        "{\"version\":1,\"method\":\"stop\"}",
-        "{\"version\":1,\"method\":\"apply\",\"params\":{\"operations\":[{\"operation\":\"format\"}]}}",
-    ] {
-        let answer = served.ask(line);
-        assert_eq!(
-            (&answer["version"], &answer["error"]["why"]),
-            (&value!(1), &value!("request")),
-            "{line}"
-        );
+    let request = |method: &str, params: &str| {
+        served.ask(&format!("{{\"id\":7,\"method\":\"{method}\",\"params\":{params}}}"))
+    };
+    for line in ["stats", "{}", "{\"id\":1,\"method\":\"roadtrain_eat\"}"] {
+        let reply = served.ask(line);
+        assert!(reply["error"]["code"].as_i64() < Some(-32599), "{line}: {reply}");
+    }
+    let format = "{\"operations\":[{\"operation\":\"format\"}]}";
+    for (method, params) in [("roadtrain_stop", "{}"), ("roadtrain_apply", format)] {
+        let reply = request(method, params);
+        assert!(reply["error"]["code"].as_i64() < Some(-32599), "{method}: {reply}");
+        assert_eq!((&reply["jsonrpc"], &reply["id"]), (&value!("2.0"), &value!(7)), "{method}");
     }
     // The first could be done: nothing is.
     let operations = "{\"operation\":\"resize_namespace\",\"nsid\":1,\"size\":\"4MiB\"},\
         {\"operation\":\"remove_namespace\",\"nsid\":5}";
-    let answer = served.ask(&format!(
-        "{{\"version\":1,\"method\":\"apply\",\"params\":{{\"operations\":[{operations}]}}}}"
-    ));
-    let error = &answer["error"];
+    let reply = request("roadtrain_apply", &format!("{{\"operations\":[{operations}]}}"));
+    let error = &reply["error"]["data"];
     assert_eq!(
         (&error["why"], &error["place"]),
         (&value!("unknown"), &value!(format!("namespace 5 of {NQN}")))
     );
     assert_eq!(served.target.sizes(), [8 * MIB]);
-    let answer = served.ask("{\"version\":1,\"method\":\"snapshot\"}");
-    assert!(answer["result"]["reactors"][0]["batching"]["requests"].is_u64(), "{answer}");
+    let reply = request("roadtrain_snapshot", "{}");
+    assert!(reply["result"]["reactors"][0]["batching"]["requests"].is_u64(), "{reply}");
+    // SPDK's methods are at the same socket.
+    assert!(request("nvmf_get_subsystems", "{}")["result"].is_array());
 }
 
 #[test]

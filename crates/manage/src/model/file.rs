@@ -53,7 +53,8 @@ pub fn read(path: &Path) -> Result<State, StateError> {
 pub fn load(path: &Path, roots: &[PathBuf]) -> Result<Model, StateError> {
     let unfit = |problem: String| StateError { path: path.into(), problem };
     let state = read(path)?;
-    let elsewhere = state.paths().into_iter().find(|(_, path)| !may_be_opened(roots, path));
+    let is_allowed = |path: &Path| state.owner_paths.contains(path) || may_be_opened(roots, path);
+    let elsewhere = state.paths().into_iter().find(|(_, path)| !is_allowed(path));
     if let Some((what, path)) = elsewhere {
         return Err(unfit(format!(
             "{what}: {} is not below one of the file_roots of the configuration: add its folder (--file-root)",
@@ -96,6 +97,15 @@ fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
 }
 
 impl State {
+    /// The same with the paths outside of `roots`: clients open none there, so the owner has.
+    #[must_use]
+    pub fn with_owner_paths(mut self, roots: &[PathBuf]) -> State {
+        let outside = self.paths().into_iter().filter(|(_, path)| !may_be_opened(roots, path));
+        let outside = outside.map(|(_, path)| path.to_owned()).collect();
+        self.owner_paths = outside;
+        self
+    }
+
     /// Files, devices and folders that it names, and what they are for.
     fn paths(&self) -> Vec<(String, &Path)> {
         let mut paths: Vec<(String, &Path)> = Vec::new();
@@ -198,6 +208,7 @@ mod tests {
             dmrsl: 8,
             wzsl: 0,
             namespaces: vec![namespace],
+            all_listeners: false,
             listeners: vec![
                 listener(4420, AnaWord::Optimized),
                 listener(4421, AnaWord::Inaccessible),

@@ -1,6 +1,6 @@
 //! Keys that RPC has named. Each is in a file: what is written down is where, never the key.
 
-use super::Model;
+use super::{Model, SubsystemSpec};
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
 use roadtrain_system::memory;
@@ -151,10 +151,7 @@ impl Model {
     }
 
     fn hosts_with_keys(&self) -> impl Iterator<Item = (&SubsystemName, &HostName, &HostKeys)> {
-        self.subsystems.iter().flat_map(|subsystem| {
-            let hosts = subsystem.host_keys.iter();
-            hosts.map(|(host, keys)| (&subsystem.nqn, host, keys))
-        })
+        keyed(self.subsystems.iter())
     }
 
     /// How many hosts of subsystems use a key, and the first of them.
@@ -205,7 +202,7 @@ impl Model {
     #[must_use]
     pub fn keys_at(&self) -> BTreeMap<String, BTreeMap<String, Keys>> {
         let mut all = BTreeMap::<String, BTreeMap<String, Keys>>::new();
-        for (nqn, host, names) in self.hosts_with_keys() {
+        for (nqn, host, names) in keyed(self.served()) {
             let key = |name: &Option<String>| self.dhchap_key(name.as_deref()?).cloned();
             let keys =
                 Keys { host: key(&names.dhchap_key), controller: key(&names.dhchap_ctrlr_key) };
@@ -223,8 +220,18 @@ impl Model {
             let key = self.tls_key(names.psk.as_deref()?)?.clone();
             Some(((host.clone(), nqn.clone()), key))
         };
-        self.hosts_with_keys().filter_map(psk).collect()
+        keyed(self.served()).filter_map(psk).collect()
     }
+}
+
+/// Hosts of these subsystems that have keys.
+fn keyed<'a>(
+    subsystems: impl Iterator<Item = &'a SubsystemSpec>,
+) -> impl Iterator<Item = (&'a SubsystemName, &'a HostName, &'a HostKeys)> {
+    subsystems.flat_map(|subsystem| {
+        let hosts = subsystem.host_keys.iter();
+        hosts.map(|(host, keys)| (&subsystem.nqn, host, keys))
+    })
 }
 
 /// NQNs.

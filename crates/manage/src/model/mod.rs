@@ -23,7 +23,7 @@ pub use subsystem::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec};
 
 use roadtrain_target_engine::{Subsystem, TlsUse};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -46,8 +46,12 @@ pub struct Model {
     pub subsystems: Vec<SubsystemSpec>,
     /// Other discovery controllers, to which hosts are referred.
     pub referrals: Vec<ReferralSpec>,
-    /// Somebody has asked for the transport, which is always there.
+    /// A client has created the transport, which is always there.
     pub has_tcp: bool,
+    /// NQNs that the configuration file has, too: its subsystems are served, and those here are kept for later.
+    pub shadowed: BTreeSet<String>,
+    /// Namespaces of the configuration file's subsystems that show devices until the next reload, by device.
+    pub lent: BTreeMap<String, (String, u32)>,
 }
 
 /// A device that was taken out of it, with what was said of it.
@@ -70,6 +74,9 @@ pub struct State {
     /// volumes of each store.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
+    /// Paths outside of `file_roots` that the owner of the process has opened at its control socket.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub owner_paths: BTreeSet<std::path::PathBuf>,
     /// Where keys are.
     #[serde(rename = "key", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeySpec>,
@@ -107,6 +114,7 @@ impl Model {
             order: self.order_to_keep(),
             subsystems: self.subsystems.clone(),
             referrals: self.referrals.clone(),
+            owner_paths: BTreeSet::new(),
         }
     }
 
@@ -128,13 +136,25 @@ impl Model {
         self.subsystems.iter_mut().find(|subsystem| subsystem.nqn == nqn)
     }
 
+    /// Subsystems that are served.
+    pub fn served(&self) -> impl Iterator<Item = &SubsystemSpec> {
+        self.subsystems.iter().filter(|one| !self.shadowed.contains(&one.nqn))
+    }
+
+    /// True for a subsystem of the state that is served.
+    #[must_use]
+    pub fn serves(&self, nqn: &str) -> bool {
+        self.served().any(|one| one.nqn == nqn)
+    }
+
     /// The namespace that shows a device: NQN and NSID.
     #[must_use]
     pub fn claim(&self, device: &str) -> Option<(&str, u32)> {
-        self.subsystems.iter().find_map(|subsystem| {
+        let own = self.subsystems.iter().find_map(|subsystem| {
             let namespace = subsystem.namespaces.iter().find(|one| one.device == device)?;
             Some((subsystem.nqn.as_str(), namespace.nsid))
-        })
+        });
+        own.or_else(|| self.lent.get(device).map(|(nqn, nsid)| (nqn.as_str(), *nsid)))
     }
 
     /// Every namespace, by subsystem and NSID, with its device.
@@ -191,13 +211,13 @@ impl Model {
     /// What the engine exports for it.
     #[must_use]
     pub fn exports(&self) -> Vec<Subsystem> {
-        self.subsystems.iter().map(|subsystem| subsystem.export(self)).collect()
+        self.served().map(|subsystem| subsystem.export(self)).collect()
     }
 
     /// Every address that a subsystem names, and whether its connections are secured.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
-        addresses(&self.subsystems)
+        addresses(self.served())
     }
 
     /// Checks the addresses that the configuration file has: where a listener's connections are to be secured, those of
@@ -226,12 +246,14 @@ impl State {
     /// Every address that a subsystem names, and whether its connections are secured.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<SocketAddr, TlsUse> {
-        addresses(&self.subsystems)
+        addresses(self.subsystems.iter())
     }
 }
 
-fn addresses(subsystems: &[SubsystemSpec]) -> BTreeMap<SocketAddr, TlsUse> {
-    let listeners = subsystems.iter().flat_map(|subsystem| &subsystem.listeners);
+fn addresses<'a>(
+    subsystems: impl Iterator<Item = &'a SubsystemSpec>,
+) -> BTreeMap<SocketAddr, TlsUse> {
+    let listeners = subsystems.flat_map(|subsystem| &subsystem.listeners);
     listeners.filter_map(|one| Some((one.address()?, one.tls()))).collect()
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// A subsystem as it is written down.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubsystemSpec {
     /// Its NQN.
@@ -48,6 +48,9 @@ pub struct SubsystemSpec {
     /// Write Zeroes size limit as a power of two of 4 KiB pages; 0: none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wzsl: u8,
+    /// It is reached at all addresses of the target while it has no listener of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_listeners: bool,
     /// Its namespaces, by NSID.
     #[serde(default, rename = "namespace", skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<NamespaceSpec>,
@@ -144,12 +147,13 @@ impl SubsystemSpec {
         let plain = Subsystem::new(self.nqn.clone());
         let listeners = self.listeners.iter();
         let listeners = listeners.filter_map(|one| Some((one.address()?, one.ana.into())));
+        let is_everywhere = self.all_listeners && self.listeners.is_empty();
         let (namespaces, limits) = (self.namespaces.iter(), self.host_limits.iter());
         Subsystem {
             serial: self.serial.clone(),
             model: self.model.clone().unwrap_or(plain.model),
             allowed_hosts: (!self.allow_any_host).then(|| self.hosts.clone()),
-            listeners: Some(listeners.collect()),
+            listeners: (!is_everywhere).then(|| listeners.collect()),
             namespaces: namespaces.filter_map(|one| one.export(model)).collect(),
             host_rates: limits.map(|(host, limits)| (host.clone(), limits.rates())).collect(),
             cntlids: self.min_cntlid.unwrap_or(*plain.cntlids.start())
@@ -169,7 +173,9 @@ impl SubsystemSpec {
 }
 
 impl NamespaceSpec {
-    fn export(&self, model: &Model) -> Option<Export> {
+    /// What the engine exports for it; `None` without its device.
+    #[must_use]
+    pub fn export(&self, model: &Model) -> Option<Export> {
         let device = model.device(&self.device)?;
         let uuid = self.uuid.as_deref().and_then(parse_uuid).unwrap_or(device.uuid);
         let nguid = self.nguid.as_deref().and_then(parse_uuid);

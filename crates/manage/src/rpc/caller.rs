@@ -1,54 +1,115 @@
 //! A call of a method: looked up, counted and logged.
 
 use super::error::{Rpc, RpcError};
-use super::manager::Manager;
-use super::message::{Methods, Params};
-use super::methods;
-use crate::bursts::Weight;
-use serde_json::Value;
-use std::time::Instant;
+use super::message::{KeptRequest, Methods, Params};
+use crate::bursts::{Bursts, Weight};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::os::unix::net::UnixStream;
 use tracing::{debug, info};
+
+/// Rights of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The user of the process, at its control socket: any file may be opened.
+    Owner,
+    /// A client: files below `file_roots` only.
+    Client,
+}
+
+/// Methods of a process.
+pub trait Table: Send + Sync {
+    /// Names of all methods.
+    fn names(&self) -> Vec<&'static str>;
+
+    /// Runs a method, which may wait; `None`: unknown.
+    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called>;
+
+    /// Limiter of log lines that callers may cause often.
+    fn bursts(&self) -> &Bursts;
+
+    /// Returns true for a method that the owner may call and whose reply comes later.
+    fn keeps_stream(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Runs such a method, which replies over the stream.
+    fn keep(&self, _request: KeptRequest, _stream: UnixStream) {}
+}
+
+/// Outcome of a method.
+pub struct Called {
+    /// Name of the method.
+    pub name: &'static str,
+    /// True for a method that changes something.
+    pub changes: bool,
+    /// Its result.
+    pub result: Rpc<Value>,
+}
 
 /// A caller of methods; `peer` names it in the log.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// Its methods' manager.
-    pub manager: &'a Manager,
+    /// Methods that it may call.
+    pub table: &'a dyn Table,
+    /// Its rights.
+    pub access: Access,
     /// Its name.
     pub peer: &'a str,
 }
 
 impl Caller<'_> {
     /// Logs an event that may come often.
-    pub fn tell(&self, weight: Weight, what: &str, detail: &str) {
-        self.manager.bursts.tell(weight, &format!("RPC: {what}"), self.peer, detail);
+    pub fn log(&self, weight: Weight, what: &str, detail: &str) {
+        self.table.bursts().tell(weight, &format!("RPC: {what}"), self.peer, detail);
     }
 }
 
 impl Methods for Caller<'_> {
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value> {
-        let Some(method) = methods::find(name) else {
-            self.tell(Weight::Info, "an unknown method", name);
+        if name == "rpc_get_methods" {
+            return methods(self.table, &params);
+        }
+        let Some(Called { name, changes, result }) = self.table.run(name, params, self.access)
+        else {
+            self.log(Weight::Info, "an unknown method", name);
             return Err(RpcError::method(""));
         };
-        let (peer, began) = (self.peer, Instant::now());
-        let result = (method.run)(self.manager, params);
-        let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
-        self.manager.calls.count(method.name, code, began.elapsed());
+        let peer = self.peer;
         match &result {
-            Ok(_) if method.changes => info!("RPC: {name} from {peer}"),
+            Ok(_) if changes => info!("RPC: {name} from {peer}"),
             Ok(_) => debug!("RPC: {name} from {peer}"),
             Err(error) => {
-                self.tell(Weight::Info, &format!("{name} refused ({code})"), &error.message);
+                let what = format!("{name} refused ({})", error.code);
+                self.log(Weight::Info, &what, &error.message);
             }
         }
         result
     }
 
-    fn refused(&self, error: &RpcError, octets: &[u8]) {
+    fn refused(&self, error: &RpcError, bytes: &[u8]) {
         const SHOWN: usize = 80;
-        let begin = String::from_utf8_lossy(&octets[..octets.len().min(SHOWN)]);
+        let begin = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
         let what = format!("what is no request ({})", error.code);
-        self.tell(Weight::Info, &what, &format!("{}: {begin}", error.message));
+        self.log(Weight::Info, &what, &format!("{}: {begin}", error.message));
     }
+
+    fn keeps_stream(&self, name: &str) -> bool {
+        self.access == Access::Owner && self.table.keeps_stream(name)
+    }
+}
+
+/// Names of all methods of a table.
+fn methods(table: &dyn Table, params: &Params<'_>) -> Rpc<Value> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "every method can be called now, and none has another name")]
+    struct GetMethodsParams {
+        current: Option<bool>,
+        include_aliases: Option<bool>,
+    }
+    params.read::<GetMethodsParams>().map_err(RpcError::params)?;
+    let mut names = table.names();
+    names.sort_unstable();
+    Ok(json!(names))
 }

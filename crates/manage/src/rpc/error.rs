@@ -1,5 +1,6 @@
 //! Errors with SPDK's numbers and words, which clients look for; what to do comes behind them.
 
+use serde_json::Value;
 use std::fmt::Display;
 
 /// Why a call was not done.
@@ -9,6 +10,8 @@ pub struct RpcError {
     pub code: i32,
     /// Begins with SPDK's words.
     pub message: String,
+    /// Details for programs, as JSON-RPC 2.0 has them.
+    pub data: Option<Box<Value>>,
 }
 
 /// Results of calls.
@@ -65,6 +68,6 @@ impl RpcError {
     pub fn new(code: i32, words: &str, more: impl Display) -> RpcError {
         let more = more.to_string();
         let message = if more.is_empty() { words.to_owned() } else { format!("{words}: {more}") };
-        RpcError { code, message }
+        RpcError { code, message, data: None }
     }
 }

@@ -1,11 +1,14 @@
 //! Who changes what RPC has made, and who knows it.
 
 use super::baselines::Baselines;
+use super::caller::{Access, Called, Table};
 use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
+use super::message::Params;
+use super::methods;
 use crate::bursts::Bursts;
 use crate::metrics::{Managed, StoreSample};
-use crate::model::{self, Device, Model, State};
+use crate::model::{self, Device, DeviceKind, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
@@ -13,14 +16,14 @@ use roadtrain_store::Resize;
 use roadtrain_target_engine::{ConfigError, Export, Listener, Operation, Server, Subsystem};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
-use tracing::error;
+use tracing::{error, warn};
 
 /// Between two looks at stores for metrics: what is free is asked of the file system, for each volume.
 const STORES_LOOK: Duration = Duration::from_secs(10);
@@ -30,7 +33,7 @@ pub type Psks = BTreeMap<(String, String), TlsKey>;
 
 /// The control plane of a running target.
 pub trait Plane: Send + Sync {
-    /// Does all of `operations`, or nothing; hosts have `psks` then, if they are given.
+    /// Does all of `operations`, or nothing; hosts have `psks` then, if they are given. Returns what has changed for hosts.
     ///
     /// # Errors
     /// The first that cannot be; or (`Err(None)`) nothing may change now.
@@ -38,15 +41,17 @@ pub trait Plane: Send + Sync {
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
-    ) -> Result<(), Option<ConfigError>>;
+    ) -> Result<Vec<Operation>, Option<ConfigError>>;
 
     /// The target that runs.
     fn server(&self) -> Arc<Server>;
 
-    /// Names the owner of what the target was started with, and how that is changed: `the configuration file F: ...`.
-    fn owner(&self) -> String;
+    /// Owner of what the target was started with: `file` or `group`.
+    fn file_owner(&self) -> &'static str {
+        "file"
+    }
 
-    /// Asks the process to stop, as a signal does.
+    /// Requests the end of the process, as a signal does.
     fn stop(&self);
 
     /// Logs what is of these levels or above: one for all (error, warn, info, debug), and `,MODULE=LEVEL` for others.
@@ -73,16 +78,18 @@ pub struct Manager {
     /// Changes take turns.
     turn: Mutex<()>,
     log: Mutex<LogState>,
-    pub(super) calls: CallCounts,
+    calls: CallCounts,
     /// Counters of devices when they were reset.
     baselines: Mutex<Baselines>,
     /// Stores as metrics show them, and when they were looked at.
     stores: Mutex<(Option<Instant>, Vec<StoreSample>)>,
     state_write_errors: AtomicU64,
-    /// Another process goes on with what it had.
+    /// The log says that changes are not kept.
+    has_warned: AtomicBool,
+    /// Another process has taken over.
     is_released: AtomicBool,
     /// What callers may cause often, in the log.
-    pub(super) bursts: Bursts,
+    bursts: Bursts,
 }
 
 /// The log as RPC has set it last.
@@ -111,7 +118,7 @@ impl Manager {
     pub fn new(plane: Box<dyn Plane>, model: Model, files: Files) -> Manager {
         let model = RwLock::new(Arc::new(model));
         let (turn, log, calls, baselines, stores) = Default::default();
-        let (state_write_errors, is_released, bursts) = Default::default();
+        let (state_write_errors, has_warned, is_released, bursts) = Default::default();
         Manager {
             plane,
             files,
@@ -122,6 +129,7 @@ impl Manager {
             baselines,
             stores,
             state_write_errors,
+            has_warned,
             is_released,
             bursts,
         }
@@ -191,6 +199,36 @@ impl Manager {
         self.plane.server()
     }
 
+    /// This manager with the rights of a caller.
+    #[must_use]
+    pub fn session(&self, access: Access) -> Session<'_> {
+        Session { manager: self, access }
+    }
+
+    /// True when changes are kept in a state file.
+    #[must_use]
+    pub fn keeps_changes(&self) -> bool {
+        self.files.state.is_some()
+    }
+
+    /// Gives the device of a namespace another size, or that of its file.
+    ///
+    /// # Errors
+    /// It has no such namespace, or cannot have that size.
+    pub fn resize_namespace(&self, (nqn, nsid): (&str, u32), bytes: Option<u64>) -> Rpc<()> {
+        let model = self.model();
+        let device = model.claims().find(|(place, _)| *place == (nqn, nsid)).map(|(_, name)| name);
+        let device = device.and_then(|name| model.device(name)).cloned();
+        let device =
+            device.ok_or_else(|| RpcError::params(format!("{nqn} has no namespace {nsid}")))?;
+        if matches!(device.kind, DeviceKind::Volume(_)) {
+            let volume = device.place();
+            let hint = format!("it is the volume {volume}: `ctl volume resize {volume} SIZE`");
+            return Err(RpcError::invalid(hint));
+        }
+        methods::resize(&self.session(Access::Owner), &device, bytes).map(drop)
+    }
+
     /// The control plane.
     #[must_use]
     pub fn plane(&self) -> &dyn Plane {
@@ -207,54 +245,69 @@ impl Manager {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the target exports that RPC has not made: it is the configuration file's.
+    /// Subsystems of the configuration file, as they are served: all that are not of the state.
     #[must_use]
-    pub fn files_own(&self) -> Vec<Subsystem> {
+    pub fn file_subsystems(&self) -> Vec<Subsystem> {
+        let model = self.model();
         let own = self.server().exports().subsystems;
-        own.into_iter().filter(|subsystem| subsystem.listeners.is_none()).collect()
+        own.into_iter().filter(|subsystem| !model.serves(&subsystem.nqn)).collect()
     }
 
-    /// Whether a subsystem is the configuration file's.
-    ///
-    /// # Errors
-    /// It is, so RPC may not change it.
-    pub fn check_owner(&self, nqn: &str) -> Rpc<()> {
-        match self.files_own().iter().any(|subsystem| subsystem.nqn == nqn) {
-            true => Err(self.not_owned(nqn)),
-            false => Ok(()),
-        }
+    /// A subsystem of the configuration file, as it is served.
+    #[must_use]
+    pub fn file_subsystem(&self, nqn: &str) -> Option<Subsystem> {
+        self.file_subsystems().into_iter().find(|subsystem| subsystem.nqn == nqn)
     }
 
-    /// Refuses a change of what the target was started with.
-    pub(super) fn not_owned(&self, what: impl fmt::Display) -> RpcError {
-        RpcError::not_permitted(format!("{what} is of {}", self.plane.owner()))
-    }
-
-    /// Changes what RPC has made, as a whole or not at all; it is written down when this returns. `refused` says what to
-    /// answer when the target cannot do it.
+    /// Changes what the state has, as a whole or not at all; it is written down when this returns. `refused` makes the
+    /// reply when the target cannot do it.
     ///
     /// # Errors
     /// Nothing has changed.
     pub fn change<T>(
         &self,
-        refused: impl Fn(String) -> RpcError,
+        refused: impl Fn(ConfigError) -> RpcError,
         edit: impl FnOnce(&mut Model) -> Rpc<T>,
     ) -> Rpc<T> {
+        self.change_with(refused, |model, _| edit(model)).map(|(result, _)| result)
+    }
+
+    /// The same with operations on what the configuration file has, which come first and hold until the next reload.
+    /// Returns what has changed for hosts as well.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn change_with<T>(
+        &self,
+        refused: impl Fn(ConfigError) -> RpcError,
+        edit: impl FnOnce(&mut Model, &mut Vec<Operation<Export>>) -> Rpc<T>,
+    ) -> Rpc<(T, Vec<Operation>)> {
         let _turn = self.take_turn()?;
         let old = self.model();
-        let mut next = (*old).clone();
-        let result = edit(&mut next)?;
+        let (mut next, mut operations) = ((*old).clone(), Vec::new());
+        let result = edit(&mut next, &mut operations)?;
         next.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
-        self.apply(&old, &next, &refused)?;
+        let changes = self.apply(&old, &next, (operations, &refused))?;
         if let Err(failure) = self.save(&old.state(), &next.state()) {
-            let undone = self.apply(&next, &old, &refused);
-            undone.unwrap_or_else(|e| {
-                error!("a change that is not written down stays: {}", e.message)
-            });
+            let undone = self.apply(&next, &old, (Vec::new(), &refused));
+            if let Err(error) = undone {
+                error!("a change that is not written down stays: {}", error.message);
+            }
             return Err(failure);
         }
+        self.warn_if_not_kept(&old, &next);
         *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        Ok(result)
+        Ok((result, changes))
+    }
+
+    /// Warns once that changes are not kept, which is so without a state file.
+    fn warn_if_not_kept(&self, old: &Model, next: &Model) {
+        let is_kept = self.files.state.is_some() || old.state() == next.state();
+        if !is_kept && !self.has_warned.swap(true, Relaxed) {
+            warn!(
+                "this change and later ones end with the process: `serve --state FILE` keeps them"
+            );
+        }
     }
 
     /// Gives a device another size, for which there is room by now, tells hosts, and writes it down.
@@ -290,7 +343,8 @@ impl Manager {
             Operation::ReplaceNamespace { nqn: nqn.to_owned(), namespace: namespace.clone() }
         });
         let looked: Vec<_> = looked.collect();
-        self.plane.apply(&looked, None).map_err(|error| refusal(error, &RpcError::internal))
+        let done = self.plane.apply(&looked, None);
+        done.map(drop).map_err(|error| refusal(error, &|e| RpcError::internal(e)))
     }
 
     /// Nobody else changes anything meanwhile. After [`Manager::release`] nobody may: the state file is another process's.
@@ -302,12 +356,35 @@ impl Manager {
         }
     }
 
-    fn apply(&self, old: &Model, next: &Model, refused: &impl Fn(String) -> RpcError) -> Rpc<()> {
+    /// Runs `change`, after which the configuration file has the subsystems `names`. `change` gets the state beside it.
+    ///
+    /// # Errors
+    /// Those of `change`; another process has taken over.
+    pub fn change_file<T, E: From<RpcError>>(
+        &self,
+        names: BTreeSet<String>,
+        change: impl FnOnce(&Model) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _turn = self.take_turn()?;
+        let mut next = (*self.model()).clone();
+        next.shadowed = names;
+        next.lent.clear();
+        let result = change(&next)?;
+        *self.model.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        Ok(result)
+    }
+
+    fn apply(
+        &self,
+        old: &Model,
+        next: &Model,
+        (mut operations, refused): (Vec<Operation<Export>>, &impl Fn(ConfigError) -> RpcError),
+    ) -> Rpc<Vec<Operation>> {
         let here = (&self.server().exports(), &self.server().addresses()[..]);
-        let operations = operations(here, old, next);
+        operations.extend(self::operations(here, old, next));
         let psks = Some(next.psks()).filter(|psks| *psks != old.psks());
         if operations.is_empty() && psks.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.plane.apply(&operations, psks).map_err(|error| refusal(error, refused))
     }
@@ -317,6 +394,8 @@ impl Manager {
         let Some(path) = self.files.state.as_deref().filter(|_| was != state) else {
             return Ok(());
         };
+        let with_paths = |state: &State| state.clone().with_owner_paths(&self.files.roots);
+        let (was, state) = (&with_paths(was), &with_paths(state));
         model::save(path, state).map_err(|error| {
             self.state_write_errors.fetch_add(1, Relaxed);
             error!("{}: {error}: the change is undone", path.display());
@@ -325,8 +404,25 @@ impl Manager {
             RpcError::io(format!("{}: {error}", path.display()))
         })
     }
+}
 
-    /// The file or device at `path`, if RPC may open it, by a name without links.
+/// A manager with the rights of a caller.
+#[derive(Clone, Copy)]
+pub struct Session<'a> {
+    manager: &'a Manager,
+    access: Access,
+}
+
+impl Deref for Session<'_> {
+    type Target = Manager;
+
+    fn deref(&self) -> &Manager {
+        self.manager
+    }
+}
+
+impl Session<'_> {
+    /// The file or device at `path`, if the caller may open it, by a name without links.
     ///
     /// # Errors
     /// It is not there, or not below one of the folders that RPC may use.
@@ -339,8 +435,10 @@ impl Manager {
             _ => RpcError::no_file(format!("{}: {error}", path.display())),
         };
         let real = path.canonicalize().map_err(problem)?;
-        let roots = self.files.roots.iter().filter_map(|root| root.canonicalize().ok());
-        match roots.into_iter().any(|root| real.starts_with(root)) {
+        let roots = self.manager.files.roots.iter().filter_map(|root| root.canonicalize().ok());
+        let is_allowed =
+            self.access == Access::Owner || roots.into_iter().any(|root| real.starts_with(root));
+        match is_allowed {
             true => Ok(real),
             false => Err(RpcError::not_permitted(format!(
                 "{} is not below one of the file_roots of the configuration",
@@ -350,9 +448,48 @@ impl Manager {
     }
 }
 
-fn refusal(error: Option<ConfigError>, refused: &impl Fn(String) -> RpcError) -> RpcError {
+impl Session<'_> {
+    /// True for the user of the process, who may open any file.
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        self.access == Access::Owner
+    }
+
+    /// The file at `path`, which may be a new one in a folder that the caller may use.
+    ///
+    /// # Errors
+    /// It is not below one of the folders that the caller may use.
+    pub fn allowed_new(&self, path: &Path) -> Rpc<PathBuf> {
+        match (path.parent(), path.file_name()) {
+            _ if path.exists() => self.allowed(path),
+            (Some(folder), Some(name)) => Ok(self.allowed(folder)?.join(name)),
+            _ => Err(RpcError::no_file(path.display())),
+        }
+    }
+}
+
+impl Table for Manager {
+    fn names(&self) -> Vec<&'static str> {
+        methods::all().map(|method| method.name).chain(["rpc_get_methods"]).collect()
+    }
+
+    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called> {
+        let method = methods::find(name)?;
+        let began = Instant::now();
+        let result = (method.run)(&self.session(access), params);
+        let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
+        self.calls.count(method.name, code, began.elapsed());
+        Some(Called { name: method.name, changes: method.changes, result })
+    }
+
+    fn bursts(&self) -> &Bursts {
+        &self.bursts
+    }
+}
+
+fn refusal(error: Option<ConfigError>, refused: &impl Fn(ConfigError) -> RpcError) -> RpcError {
     match error {
-        Some(error) => refused(error.to_string()),
+        Some(error) => refused(error),
         None => RpcError::busy("another process takes over"),
     }
 }

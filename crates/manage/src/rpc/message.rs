@@ -19,8 +19,22 @@ pub trait Methods {
     /// It was not done.
     fn call(&self, name: &str, params: Params<'_>) -> Rpc<Value>;
 
-    /// Hears of `octets` that are no request.
-    fn refused(&self, error: &RpcError, octets: &[u8]);
+    /// Receives `bytes` that are no request.
+    fn refused(&self, error: &RpcError, bytes: &[u8]);
+
+    /// Returns true for a method whose reply comes later, over the caller's stream. It stands alone, not in an array.
+    fn keeps_stream(&self, _name: &str) -> bool {
+        false
+    }
+}
+
+/// A request whose reply comes later, over the caller's stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptRequest {
+    /// Name of the method.
+    pub method: String,
+    /// The request's id as JSON.
+    pub id: Value,
 }
 
 /// The parameters of a call as they came.
@@ -76,15 +90,19 @@ struct Answer<'a> {
 struct Failure {
     code: i32,
     message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
 }
 
 /// What comes of one value of a stream.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// In one line; `None`: nothing is to be said.
+    /// In one line; `None`: nothing is sent.
     pub text: Option<String>,
-    /// It was no JSON: what comes behind it cannot be trusted.
+    /// Invalid JSON: no later byte of the stream can be trusted.
     pub is_broken: bool,
+    /// The stream belongs to this request from now on.
+    pub kept: Option<KeptRequest>,
 }
 
 /// Does what a request, or an array of them, asks for.
@@ -99,7 +117,10 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
     }
     let text = match text.as_bytes().first() {
         Some(b'[') => batch(text, methods),
-        _ => single(text, methods),
+        _ => match kept(text, methods) {
+            Some(kept) => return Answered { kept: Some(kept), ..Answered::default() },
+            None => single(text, methods),
+        },
     };
     let text = text.map(|text| match text.len() > ANSWER_BYTES_MAX {
         true => {
@@ -109,14 +130,41 @@ pub fn answer(octets: &[u8], methods: &impl Methods) -> Answered {
         }
         false => text,
     });
-    Answered { text: text.map(|text| text + "\n"), is_broken: false }
+    Answered { text: text.map(|text| text + "\n"), ..Answered::default() }
 }
 
 /// The answer to what is no request, and no more comes.
 pub fn broken(why: impl std::fmt::Display, octets: &[u8], methods: &impl Methods) -> Answered {
     let error = RpcError::parse(why);
     methods.refused(&error, octets);
-    Answered { text: Some(error_line(None, error) + "\n"), is_broken: true }
+    let text = Some(error_line(None, error) + "\n");
+    Answered { text, is_broken: true, ..Answered::default() }
+}
+
+/// The request whose reply comes later, if `text` is one.
+fn kept(text: &str, methods: &impl Methods) -> Option<KeptRequest> {
+    let request: Request<'_> = serde_json::from_str(text).ok()?;
+    let id = serde_json::from_str(request.id?.get()).ok()?;
+    let has_id = matches!(id, Value::String(_) | Value::Number(_));
+    let is_kept = has_id && methods.keeps_stream(&request.method);
+    is_kept.then(|| KeptRequest { method: request.method.into_owned(), id })
+}
+
+/// One line with the reply to the request `id`.
+#[must_use]
+pub fn reply_line(id: &Value, reply: Rpc<Value>) -> String {
+    let id = serde_json::value::to_raw_value(id).ok();
+    let (result, error) = match reply {
+        Ok(result) => (Some(result), None),
+        Err(error) => (None, Some(Failure::from(error))),
+    };
+    line(Answer { jsonrpc: "2.0", id: id.as_deref(), result, error }) + "\n"
+}
+
+impl From<RpcError> for Failure {
+    fn from(RpcError { code, message, data }: RpcError) -> Failure {
+        Failure { code, message, data: data.map(|data| *data) }
+    }
 }
 
 /// The answer to `text`, which is JSON and no request.
@@ -190,8 +238,7 @@ fn id_of(text: &str) -> Option<&RawValue> {
 }
 
 fn error_line(id: Option<&RawValue>, error: RpcError) -> String {
-    let RpcError { code, message } = error;
-    line(Answer { jsonrpc: "2.0", id, result: None, error: Some(Failure { code, message }) })
+    line(Answer { jsonrpc: "2.0", id, result: None, error: Some(error.into()) })
 }
 
 fn line(answer: Answer<'_>) -> String {

@@ -15,8 +15,8 @@ pub mod methods;
 mod unix;
 mod web;
 
-pub use caller::Caller;
+pub use caller::{Access, Called, Caller, Table};
 pub use error::{Rpc, RpcError};
-pub use manager::{Files, LetGo, Manager, Plane, Psks};
-pub use unix::UnixServer;
+pub use manager::{Files, LetGo, Manager, Plane, Psks, Session};
+pub use unix::{UnixServer, serve_stream};
 pub use web::{Credentials, router};

@@ -1,9 +1,8 @@
 //! The Unix socket: who has it is root here.
 
-use super::caller::Caller;
+use super::caller::{Access, Caller, Table};
 use super::framing::Framer;
-use super::manager::Manager;
-use super::message::{self, Answered};
+use super::message::{self, Answered, KeptRequest};
 use crate::bursts::Weight;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -34,19 +33,27 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Answers at a socket until it is dropped.
 pub struct UnixServer {
-    path: PathBuf,
+    /// The socket's path, if this process removes it at the end.
+    path: Option<PathBuf>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Nobody else answers there as long as it is locked.
-    _lock: File,
+    /// No other process answers there as long as it is locked.
+    _lock: Option<File>,
+}
+
+/// Methods and the rights of all callers of a socket.
+#[derive(Clone)]
+struct Endpoint {
+    table: Arc<dyn Table>,
+    access: Access,
 }
 
 impl UnixServer {
-    /// Listens at `path`, which is for this user only.
+    /// Listens at `path`, which is for this user only, for clients.
     ///
     /// # Errors
     /// Another process does, or the socket cannot be made.
-    pub fn start(path: &Path, manager: Arc<Manager>) -> io::Result<UnixServer> {
+    pub fn start(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
         let lock = lock(path)?;
         let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
         match fs::symlink_metadata(path) {
@@ -54,21 +61,57 @@ impl UnixServer {
             Ok(_) => return Err(io::Error::other("there is something else than a socket")),
             Err(_) => {}
         }
-        let socket = bind(path)?;
+        let endpoint = Endpoint { table, access: Access::Client };
+        let mut server = UnixServer::spawn(bind(path)?, endpoint)?;
+        (server.path, server._lock) = (Some(path.into()), Some(lock));
+        Ok(server)
+    }
+
+    /// Listens at `path` in a folder of this process alone, for its own user. The socket stays there at the end.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn start_control(path: &Path, table: Arc<dyn Table>) -> io::Result<UnixServer> {
+        UnixServer::spawn(bind(path)?, Endpoint { table, access: Access::Owner })
+    }
+
+    fn spawn(socket: Socket, endpoint: Endpoint) -> io::Result<UnixServer> {
         socket.set_nonblocking(true)?;
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(CONNECTIONS_MAX)
-            .thread_keep_alive(Duration::from_secs(1))
-            .build()?;
+        let runtime = runtime(CONNECTIONS_MAX)?;
         let (stop, stopped) = oneshot::channel();
         let thread = Builder::new().name("roadtrain-rpc".into()).spawn(move || {
-            let served = runtime.block_on(serve(socket, manager, stopped));
+            let served = runtime.block_on(serve(socket, endpoint, stopped));
             served.unwrap_or_else(|error| warn!("RPC: {error}"));
             runtime.shutdown_background();
         })?;
-        Ok(UnixServer { path: path.into(), stop: Some(stop), thread: Some(thread), _lock: lock })
+        Ok(UnixServer { path: None, stop: Some(stop), thread: Some(thread), _lock: None })
     }
+}
+
+fn runtime(blocking_threads: usize) -> io::Result<runtime::Runtime> {
+    runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()
+}
+
+/// Answers the requests of one stream, with the rights of the owner, until its end.
+///
+/// # Errors
+/// The stream cannot be used.
+pub fn serve_stream(
+    stream: std::os::unix::net::UnixStream,
+    table: Arc<dyn Table>,
+) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let endpoint = Endpoint { table, access: Access::Owner };
+    runtime(1)?.block_on(async {
+        let stream = UnixStream::from_std(stream)?;
+        let peer = peer_of(&stream);
+        connection(stream, &endpoint, peer).await;
+        Ok(())
+    })
 }
 
 impl Drop for UnixServer {
@@ -77,7 +120,9 @@ impl Drop for UnixServer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -107,10 +152,10 @@ fn bind(path: &Path) -> io::Result<Socket> {
     Ok(socket.into())
 }
 
-/// Until `stopped` is dropped or told.
+/// Answers until `stopped` is dropped.
 async fn serve(
     socket: Socket,
-    manager: Arc<Manager>,
+    endpoint: Endpoint,
     mut stopped: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket)?;
@@ -120,12 +165,12 @@ async fn serve(
             accepted = listener.accept() => accepted,
             _ = &mut stopped => return Ok(()),
         };
-        let caller = |peer| Caller { manager: &manager, peer };
+        let caller = |peer| endpoint.caller(peer);
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 let what = "a connection that cannot be accepted";
-                caller("the socket").tell(Weight::Warning, what, &error.to_string());
+                caller("the socket").log(Weight::Warning, what, &error.to_string());
                 tokio::time::sleep(PAUSE).await; // out of descriptors, perhaps
                 continue;
             }
@@ -133,12 +178,12 @@ async fn serve(
         let peer = peer_of(&stream);
         let Ok(place) = places.clone().try_acquire_owned() else {
             let detail = format!("{CONNECTIONS_MAX} are there");
-            caller(&peer).tell(Weight::Warning, "a connection too many", &detail);
+            caller(&peer).log(Weight::Warning, "a connection too many", &detail);
             continue;
         };
-        let manager = manager.clone();
+        let endpoint = endpoint.clone();
         tokio::spawn(async move {
-            connection(stream, &manager, peer).await;
+            connection(stream, &endpoint, peer).await;
             drop(place);
         });
     }
@@ -154,9 +199,9 @@ fn peer_of(stream: &UnixStream) -> Arc<str> {
 }
 
 /// One request after the other, until the end.
-async fn connection(mut stream: UnixStream, manager: &Arc<Manager>, peer: Arc<str>) {
-    let caller = Caller { manager, peer: &peer };
-    let tell = |what: &str, detail: String| caller.tell(Weight::Info, what, &detail);
+async fn connection(mut stream: UnixStream, endpoint: &Endpoint, peer: Arc<str>) {
+    let caller = endpoint.caller(&peer);
+    let log = |what: &str, detail: String| caller.log(Weight::Info, what, &detail);
     let mut framer = Framer::default();
     let mut piece = vec![0; 16 << 10];
     let mut until = None;
@@ -174,30 +219,32 @@ async fn connection(mut stream: UnixStream, manager: &Arc<Manager>, peer: Arc<st
                     Ok(Ok(count)) => framer.feed(&piece[..count]),
                     Err(_) => {
                         let seen = framer.seen().len();
-                        let detail = format!("{seen} octets of it came within {PATIENCE:?}");
-                        return tell("a request that does not end", detail);
+                        let detail = format!("{seen} bytes of it came within {PATIENCE:?}");
+                        return log("a request that does not end", detail);
                     }
                 }
                 continue;
             }
             Ok(Some(request)) => {
                 until = None;
-                let (manager, peer) = (manager.clone(), peer.clone());
-                let answer =
-                    move || message::answer(&request, &Caller { manager: &manager, peer: &peer });
+                let (endpoint, peer) = (endpoint.clone(), peer.clone());
+                let answer = move || message::answer(&request, &endpoint.caller(&peer));
                 let Ok(answered) = spawn_blocking(answer).await else { return };
                 answered
             }
             Err(unframed) => message::broken(unframed, framer.seen(), &caller),
         };
-        let Answered { text, is_broken } = answered;
+        let Answered { text, is_broken, kept } = answered;
+        if let Some(request) = kept {
+            return keep(stream, endpoint, request);
+        }
         if let Some(text) = text {
             match timeout(PATIENCE, stream.write_all(text.as_bytes())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
                 Err(_) => {
-                    let detail = format!("{} octets of it in {PATIENCE:?}", text.len());
-                    return tell("an answer that is not read", detail);
+                    let detail = format!("{} bytes of it in {PATIENCE:?}", text.len());
+                    return log("an answer that is not read", detail);
                 }
             }
         }
@@ -205,6 +252,21 @@ async fn connection(mut stream: UnixStream, manager: &Arc<Manager>, peer: Arc<st
             let _ = stream.shutdown().await;
             return;
         }
+    }
+}
+
+/// Gives the stream to a method that replies later.
+fn keep(stream: UnixStream, endpoint: &Endpoint, request: KeptRequest) {
+    let stream = stream.into_std();
+    match stream.and_then(|stream| stream.set_nonblocking(false).map(|()| stream)) {
+        Ok(stream) => endpoint.table.keep(request, stream),
+        Err(error) => warn!("RPC: {}: {error}", request.method),
+    }
+}
+
+impl Endpoint {
+    fn caller<'a>(&'a self, peer: &'a str) -> Caller<'a> {
+        Caller { table: &*self.table, access: self.access, peer }
     }
 }
 

@@ -1,8 +1,7 @@
 //! JSON-RPC over HTTP: POST with Basic authentication.
 
-use super::caller::Caller;
+use super::caller::{Access, Caller, Table};
 use super::framing::{Framer, REQUEST_BYTES_MAX};
-use super::manager::Manager;
 use super::message::{self, Answered};
 use crate::bursts::Weight;
 use crate::http::Connection;
@@ -93,33 +92,39 @@ impl Burst {
     }
 }
 
-struct Desk {
-    manager: Arc<Manager>,
+struct WebState {
+    table: Arc<dyn Table>,
     credentials: Credentials,
     burst: Mutex<Burst>,
 }
 
+impl WebState {
+    fn caller<'a>(&'a self, peer: &'a str) -> Caller<'a> {
+        Caller { table: &*self.table, access: Access::Client, peer }
+    }
+}
+
 /// Answers at any path.
-pub fn router(manager: Arc<Manager>, credentials: Credentials) -> Router {
-    let desk = Desk { manager, credentials, burst: Mutex::default() };
-    Router::new().fallback(answer).with_state(Arc::new(desk))
+pub fn router(table: Arc<dyn Table>, credentials: Credentials) -> Router {
+    let state = WebState { table, credentials, burst: Mutex::default() };
+    Router::new().fallback(answer).with_state(Arc::new(state))
 }
 
 async fn answer(
-    State(desk): State<Arc<Desk>>,
+    State(state): State<Arc<WebState>>,
     Extension(connection): Extension<Connection>,
     request: Request,
 ) -> Response {
     let peer = format!("{} over HTTP", connection.peer);
-    let caller = Caller { manager: &desk.manager, peer: &peer };
-    if !desk.credentials.has(request.headers()) {
+    let caller = state.caller(&peer);
+    if !state.credentials.has(request.headers()) {
         connection.refuse();
-        return refuse(&desk, caller, request.headers()).await;
+        return refuse(&state, caller, request.headers()).await;
     }
     connection.prove();
     if request.method() != Method::POST {
         let detail = format!("the method is {}, and POST is expected", request.method());
-        caller.tell(Weight::Info, "HTTP 405", &detail);
+        caller.log(Weight::Info, "HTTP 405", &detail);
         return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response();
     }
     let length = request.headers().get(header::CONTENT_LENGTH).cloned();
@@ -127,18 +132,18 @@ async fn answer(
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             let detail = format!("Content-Length {length:?}, at most {REQUEST_BYTES_MAX}: {error}");
-            caller.tell(Weight::Info, "HTTP 413", &detail);
+            caller.log(Weight::Info, "HTTP 413", &detail);
             return StatusCode::PAYLOAD_TOO_LARGE.into_response();
         }
         Err(_) => {
             let detail = format!("Content-Length {length:?} did not come within {BODY_WITHIN:?}");
-            caller.tell(Weight::Info, "HTTP 408", &detail);
+            caller.log(Weight::Info, "HTTP 408", &detail);
             return StatusCode::REQUEST_TIMEOUT.into_response();
         }
     };
-    let (desk, own) = (desk.clone(), peer.clone());
-    let called = spawn_blocking(move || call(&body, Caller { manager: &desk.manager, peer: &own }));
-    let Ok(Answered { text, is_broken }) = called.await else {
+    let (state, own) = (state.clone(), peer.clone());
+    let called = spawn_blocking(move || call(&body, state.caller(&own)));
+    let Ok(Answered { text, is_broken, .. }) = called.await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let status = if is_broken { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -162,9 +167,9 @@ fn call(body: &Bytes, caller: Caller<'_>) -> Answered {
 }
 
 /// Somebody without credentials, or with wrong ones.
-async fn refuse(desk: &Desk, caller: Caller<'_>, headers: &HeaderMap) -> Response {
+async fn refuse(state: &WebState, caller: Caller<'_>, headers: &HeaderMap) -> Response {
     let penalty = {
-        let mut burst = desk.burst.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut burst = state.burst.lock().unwrap_or_else(PoisonError::into_inner);
         burst.add(Instant::now())
     };
     // Never what it says: it may be the password of something else.
@@ -172,7 +177,7 @@ async fn refuse(desk: &Desk, caller: Caller<'_>, headers: &HeaderMap) -> Respons
         true => "Authorization is none of rpc_credentials",
         false => "there is no Authorization",
     };
-    caller.tell(Weight::Warning, "wrong credentials", detail);
+    caller.log(Weight::Warning, "wrong credentials", detail);
     sleep(penalty).await;
     let realm = [(header::WWW_AUTHENTICATE, "Basic realm=\"roadtrain\"")];
     (StatusCode::UNAUTHORIZED, realm).into_response()

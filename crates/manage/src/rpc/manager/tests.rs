@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::DeviceKind;
-use crate::rpc::Caller;
 use crate::rpc::message;
+use crate::rpc::{Access, Caller};
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_target_engine::ServerConfig;
 use serde_json::{Value, json};
@@ -15,18 +15,14 @@ impl Plane for Alone {
         &self,
         operations: &[Operation<Export>],
         psks: Option<Psks>,
-    ) -> Result<(), Option<ConfigError>> {
-        self.0.apply(operations).map_err(Some)?;
+    ) -> Result<Vec<Operation>, Option<ConfigError>> {
+        let changes = self.0.apply(operations).map_err(Some)?;
         psks.into_iter().for_each(|psks| self.0.set_tls_keys_at(psks));
-        Ok(())
+        Ok(changes)
     }
 
     fn server(&self) -> Arc<Server> {
         self.0.clone()
-    }
-
-    fn owner(&self) -> String {
-        "the test: change it there".into()
     }
 
     fn stop(&self) {}
@@ -46,7 +42,7 @@ fn manager(folder: &Path) -> Manager {
 
 fn ask(manager: &Manager, method: &str, params: Value) -> Value {
     let request = serde_json::json!({"method": method, "params": params, "id": 1});
-    let caller = Caller { manager, peer: "a test" };
+    let caller = Caller { table: manager, access: Access::Client, peer: "a test" };
     let answered = message::answer(request.to_string().as_bytes(), &caller);
     serde_json::from_str(&answered.text.unwrap()).unwrap()
 }

@@ -1,12 +1,12 @@
 //! Devices.
 
 use super::devices::{
-    Named, add, block_size_of, delete, files_devices, find, is_called, refused, resize,
-    show_limits, uuid_of, view,
+    Named, add, block_size_of, delete, file_namespace, files_devices, find, is_called, refused,
+    resize, resize_of_file, show_limits, uuid_of, view,
 };
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(super) const METHODS: &[Method] = &[
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -56,7 +56,7 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Devices as they are shown: the configuration file's first.
-fn views(manager: &Manager, name: Option<&str>) -> Vec<Value> {
+fn views(manager: &Session<'_>, name: Option<&str>) -> Vec<Value> {
     let model = manager.model();
     let is_meant = |device: &&Arc<Device>| {
         name.is_none_or(|name| device.name == name || device.is_called(name))
@@ -149,12 +149,12 @@ impl New {
     }
 }
 
-fn malloc(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn malloc(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: New = device_params(&params)?;
     create(manager, new, DeviceKind::Malloc)
 }
 
-fn null(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn null(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: New = device_params(&params)?;
     match new.name {
         Some(_) => create(manager, new, DeviceKind::Null),
@@ -162,7 +162,7 @@ fn null(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-fn create(manager: &Manager, new: New, kind: DeviceKind) -> Rpc<Value> {
+fn create(manager: &Session<'_>, new: New, kind: DeviceKind) -> Rpc<Value> {
     new.check()?;
     let (uuid, bytes) = (uuid_of(new.uuid.as_deref())?, new.num_blocks * u64::from(new.block_size));
     add(manager, new.name, uuid, |name| {
@@ -185,7 +185,7 @@ struct Aio {
     uuid: Option<String>,
 }
 
-fn aio(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn aio(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Aio { name, filename, block_size, readonly, uuid, .. } = device_params(&params)?;
     let (path, uuid) = (manager.allowed(&filename)?, uuid_of(uuid.as_deref())?);
     let (lba, read_only) = (block_size_of(block_size)?, readonly.unwrap_or(false));
@@ -195,7 +195,7 @@ fn aio(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn uring(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn uring(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Uring {
@@ -217,23 +217,23 @@ fn uring(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         .map_err(|error| if error.code == -5 { error } else { unable(error) })
 }
 
-fn malloc_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn malloc_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| *kind == DeviceKind::Malloc)
 }
 
-fn null_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn null_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| *kind == DeviceKind::Null)
 }
 
-fn aio_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn aio_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| matches!(kind, DeviceKind::Aio(_)))
 }
 
-fn uring_delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn uring_delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, |kind| matches!(kind, DeviceKind::Uring(_)))
 }
 
-fn null_resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn null_resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -241,19 +241,25 @@ fn null_resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         new_size: u64,
     }
     let Asked { name, new_size } = device_params(&params)?;
-    let device = find(manager, &name, |kind| *kind == DeviceKind::Null)?;
     let bytes = new_size.checked_mul(1 << 20).filter(|bytes| *bytes > 0);
     let bytes = bytes.ok_or_else(|| RpcError::invalid(format!("new_size {new_size}")))?;
+    if let Some(namespace) = file_namespace(manager, &name) {
+        return resize_of_file(manager, namespace, Some(bytes));
+    }
+    let device = find(manager, &name, |kind| *kind == DeviceKind::Null)?;
     resize(manager, &device, Some(bytes))
 }
 
-fn aio_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn aio_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
+    if let Some(namespace) = file_namespace(manager, &name) {
+        return resize_of_file(manager, namespace, None);
+    }
     let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Aio(_)))?;
     resize(manager, &device, None)
 }
 
-fn uring_rescan(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn uring_rescan(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let device = find(manager, &name, |kind| matches!(kind, DeviceKind::Uring(_)))?;
     resize(manager, &device, None)

@@ -6,7 +6,7 @@ use crate::model::{
     show_uuid,
 };
 use crate::rpc::methods::{devices, place, qos, rbd};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) const METHODS: &[Method] =
     &[look("framework_get_config", "The calls that make again what RPC has made.", get)];
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {

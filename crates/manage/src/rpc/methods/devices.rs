@@ -2,9 +2,10 @@
 
 use super::{Params, device_params};
 use crate::model::{Device, DeviceKind, Limits, MIB, new_uuid, parse_uuid, show_uuid};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_store::{BlockLimits, OpenError};
+use roadtrain_store::{BlockLimits, OpenError, StoreKind};
+use roadtrain_target_engine::{Blocks, ConfigError, Export, Operation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -19,11 +20,14 @@ pub(super) fn is_called(view: &Value, name: &str) -> bool {
 }
 
 /// Devices of the configuration file, as they are shown.
-pub(super) fn files_devices(manager: &Manager) -> Vec<Value> {
-    let (seen, _) = manager.server().view();
-    let own = seen.subsystems.iter().filter(|subsystem| subsystem.listeners.is_none());
+pub(super) fn files_devices(manager: &Session<'_>) -> Vec<Value> {
+    let ((seen, _), model) = (manager.server().view(), manager.model());
+    let own = seen.subsystems.iter().filter(|subsystem| !model.serves(&subsystem.nqn));
     let all =
         own.flat_map(|subsystem| subsystem.namespaces.iter().map(|one| (&subsystem.nqn, one)));
+    let is_lent =
+        |nqn: &str, nsid| model.lent.values().any(|at| (at.0.as_str(), at.1) == (nqn, nsid));
+    let all = all.filter(|(nqn, one)| !is_lent(nqn, one.nsid));
     all.map(|(nqn, namespace)| {
         let uuid = namespace.id.map(|id| id.uuid).unwrap_or_default();
         let shape = (1 << namespace.lba_shift, namespace.blocks, namespace.read_only);
@@ -44,7 +48,7 @@ pub(super) fn uuid_of(given: Option<&str>) -> Rpc<[u8; 16]> {
 
 /// Adds a device; one without a name gets one.
 pub(super) fn add(
-    manager: &Manager,
+    manager: &Session<'_>,
     name: Option<String>,
     uuid: [u8; 16],
     open: impl FnOnce(String) -> Rpc<Device>,
@@ -105,7 +109,7 @@ pub(super) struct Named {
 }
 
 /// The name of the device with that name, alias or UUID, of the configuration file or made by RPC.
-pub(super) fn find_any(manager: &Manager, name: &str) -> Rpc<String> {
+pub(super) fn find_any(manager: &Session<'_>, name: &str) -> Rpc<String> {
     let views = files_devices(manager).into_iter().filter(|view| is_called(view, name));
     let of_file = views.filter_map(|view| view["name"].as_str().map(str::to_owned)).next();
     let own = || Some(manager.model().device(name)?.name.clone());
@@ -114,12 +118,15 @@ pub(super) fn find_any(manager: &Manager, name: &str) -> Rpc<String> {
 
 /// The device of that name, if it is of that kind.
 pub(super) fn find(
-    manager: &Manager,
+    manager: &Session<'_>,
     name: &str,
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Arc<Device>> {
-    if files_devices(manager).iter().any(|view| is_called(view, name)) {
-        return Err(manager.not_owned(name));
+    if let Some((nqn, nsid)) = file_namespace(manager, name) {
+        return Err(RpcError::not_permitted(format!(
+            "{name} is namespace {nsid} of {nqn}, which the configuration file has: nvmf_subsystem_remove_ns removes \
+             it until the next reload"
+        )));
     }
     let model = manager.model();
     let found = model.device(name).filter(|device| is_it(&device.kind));
@@ -128,7 +135,7 @@ pub(super) fn find(
 
 /// Removes the device of that name, if it is of that kind.
 pub(super) fn delete(
-    manager: &Manager,
+    manager: &Session<'_>,
     params: Params<'_>,
     is_it: fn(&DeviceKind) -> bool,
 ) -> Rpc<Value> {
@@ -148,8 +155,61 @@ pub(super) fn delete(
     })
 }
 
-/// Gives a device a size, or that of its file, and tells hosts.
-pub(super) fn resize(manager: &Manager, device: &Device, bytes: Option<u64>) -> Rpc<Value> {
+/// The namespace of the configuration file that is a device of that name: NQN and NSID.
+pub(super) fn file_namespace(manager: &Session<'_>, name: &str) -> Option<(String, u32)> {
+    let views = files_devices(manager).into_iter().find(|view| is_called(view, name))?;
+    let (nqn, nsid) = views["name"].as_str()?.rsplit_once('/')?;
+    Some((nqn.to_owned(), nsid.parse().ok()?))
+}
+
+/// Gives a namespace of the configuration file a size, or that of its file, until the next reload.
+pub(super) fn resize_of_file(
+    manager: &Session<'_>,
+    (nqn, nsid): (String, u32),
+    bytes: Option<u64>,
+) -> Rpc<Value> {
+    let operation = match bytes {
+        Some(bytes) => Operation::ResizeNamespace { nqn, nsid, bytes },
+        None => {
+            let subsystem = manager.file_subsystem(&nqn);
+            let own = subsystem.into_iter().flat_map(|one| one.namespaces);
+            let namespace = own.into_iter().find(|one| one.nsid == nsid);
+            let namespace = namespace.ok_or_else(|| RpcError::no_device(&nqn))?;
+            Operation::ReplaceNamespace { nqn, namespace: as_large_as_it_is(namespace) }
+        }
+    };
+    of_file(manager, RpcError::invalid, vec![operation])
+}
+
+/// The same, with the size that its file or device has.
+fn as_large_as_it_is(mut export: Export) -> Export {
+    if let Blocks::Spec(spec) = &mut export.blocks
+        && let StoreKind::File { size, create, .. } = &mut spec.kind
+    {
+        (*size, *create) = (None, false);
+    }
+    export
+}
+
+/// Changes what the configuration file has, until the next reload.
+pub(super) fn of_file(
+    manager: &Session<'_>,
+    refused: impl Fn(ConfigError) -> RpcError,
+    operations: Vec<Operation<Export>>,
+) -> Rpc<Value> {
+    let done = manager.change_with(refused, |_, all| {
+        all.extend(operations);
+        Ok(json!(true))
+    });
+    done.map(|(result, _)| result)
+}
+
+/// Gives a device a size, or that of its file, and notifies hosts.
+pub(in crate::rpc) fn resize(
+    manager: &Session<'_>,
+    device: &Device,
+    bytes: Option<u64>,
+) -> Rpc<Value> {
     let store = &device.store;
     let mut resize = store.plan(bytes).map_err(|error| refused(&error))?;
     store.stage(&mut resize).map_err(|error| refused(&error))?;

@@ -3,7 +3,8 @@
 use super::subsystem::edit;
 use super::{Method, Params, change, params_of};
 use crate::model::HostKeys;
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
+use roadtrain_target_engine::{Operation, Subsystem};
 use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ struct Add {
 }
 
 /// What keys a host is to have. `odd` says what is wrong with keys that do not go together.
-fn check(manager: &Manager, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
+fn check(manager: &Session<'_>, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<()> {
     manager.model().check_host_keys(keys).map_err(RpcError::params)?;
     match (&keys.dhchap_key, &keys.dhchap_ctrlr_key) {
         (None, Some(_)) => Err(odd("dhchap_ctrlr_key needs a dhchap_key")),
@@ -39,26 +40,41 @@ fn check(manager: &Manager, keys: &HostKeys, odd: fn(&str) -> RpcError) -> Rpc<(
     }
 }
 
-fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Add { nqn, host, tgt_name, psk, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
     if !is_nqn(&host) {
         return Err(RpcError::internal(format!("host {host:?} is no NQN")));
     }
     let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, psk };
     check(manager, &keys, |what| RpcError::internal(what))?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::internal, |subsystem| {
+    let of_file = |subsystem: &Subsystem| match (&subsystem.allowed_hosts, keys.is_empty()) {
+        (_, false) => Err(keys_of_file(&nqn)),
+        (Some(hosts), _) if hosts.contains(&host) => {
+            Err(RpcError::internal(format!("{host} is allowed already")))
+        }
+        (Some(_), _) => Ok(vec![Operation::AllowHost { nqn: nqn.clone(), host: host.clone() }]),
+        (None, _) => Ok(Vec::new()), // as any
+    };
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::internal, of_file), |subsystem| {
         // While any host may, those that are named are kept for later.
         if !subsystem.hosts.insert(host.clone()) {
             return Err(RpcError::internal(format!("{host} is allowed already")));
         }
         if !keys.is_empty() {
-            subsystem.host_keys.insert(host, keys);
+            subsystem.host_keys.insert(host.clone(), keys.clone());
         }
         Ok(json!(true))
     })
 }
 
-fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+/// Refuses keys for a host of a subsystem that the configuration file has.
+fn keys_of_file(nqn: &str) -> RpcError {
+    RpcError::not_permitted(format!(
+        "{nqn} is of the configuration file, which has the keys of its hosts: change them there, and reload"
+    ))
+}
+
+fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -69,7 +85,13 @@ fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         timeout_ms: Option<u64>,
     }
     let Asked { nqn, host, tgt_name, .. } = params_of(&params)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let of_file = |subsystem: &Subsystem| match &subsystem.allowed_hosts {
+        Some(hosts) if hosts.contains(&host) => {
+            Ok(vec![Operation::DisallowHost { nqn: nqn.clone(), host: host.clone() }])
+        }
+        _ => Err(RpcError::params(format!("{host} is not among the hosts"))),
+    };
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         subsystem.host_keys.remove(&host);
         match subsystem.hosts.remove(&host) {
             true => Ok(json!(true)),
@@ -78,7 +100,7 @@ fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -91,7 +113,8 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let Asked { nqn, host, tgt_name, dhchap_key, dhchap_ctrlr_key } = params_of(&params)?;
     let keys = HostKeys { dhchap_key, dhchap_ctrlr_key, psk: None };
     check(manager, &keys, |what| RpcError::params(what))?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let of_file = |_: &Subsystem| Err(keys_of_file(&nqn));
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         if !subsystem.hosts.contains(&host) {
             return Err(RpcError::params(format!("{host} is not among the hosts")));
         }
@@ -104,7 +127,7 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn allow_any_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn allow_any_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -113,7 +136,12 @@ fn allow_any_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         tgt_name: Option<String>,
     }
     let Asked { nqn, allow_any_host, tgt_name } = params_of(&params)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let of_file = |subsystem: &Subsystem| {
+        let is_so = subsystem.allowed_hosts.is_none() == allow_any_host;
+        let change = Operation::AllowAnyHost { nqn: nqn.clone(), allow: allow_any_host };
+        Ok(if is_so { Vec::new() } else { vec![change] })
+    };
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         subsystem.allow_any_host = allow_any_host;
         Ok(json!(true))
     })

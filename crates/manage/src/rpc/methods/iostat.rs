@@ -6,7 +6,7 @@ use super::{Method, Params, change, device_params, look};
 use crate::model::Model;
 use crate::rpc::baselines::{Baselines, ResetMode, Since};
 use crate::rpc::histogram::{Operations, Shape};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::{Io, Latency, NamespaceSample, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn wanted(
     names.iter().map(find).collect()
 }
 
-fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn iostat(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetIostatParams {
@@ -83,7 +83,7 @@ fn iostat(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "ticks": ticks(seen.unix_seconds), "bdevs": shown}))
 }
 
-fn reset(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn reset(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct ResetIostatParams {
@@ -134,7 +134,7 @@ fn ends(latency: &Latency, bounds: &[f64]) -> (u64, u64) {
 }
 
 /// A device with its counters.
-fn one(manager: &Manager, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
+fn one(manager: &Session<'_>, baselines: &mut Baselines, name: &str) -> Rpc<(String, Io)> {
     let (model, seen) = (manager.model(), manager.server().snapshot());
     let name = find_any(manager, name)?;
     let found =
@@ -142,7 +142,7 @@ fn one(manager: &Manager, baselines: &mut Baselines, name: &str) -> Rpc<(String,
     found.into_iter().next().ok_or_else(|| RpcError::no_device(name))
 }
 
-fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn enable_histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct EnableHistogramParams {
@@ -174,7 +174,7 @@ fn enable_histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(true))
 }
 
-fn histogram(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn histogram(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct GetHistogramParams {

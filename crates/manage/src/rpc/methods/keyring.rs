@@ -2,7 +2,7 @@
 
 use super::{Method, Params, change, look, none, params_of};
 use crate::model::{Key, KeyFileError, KeySpec};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ pub(super) const METHODS: &[Method] = &[
 /// Longest name.
 const NAME_BYTES_MAX: usize = 255;
 
-fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -57,7 +57,7 @@ fn refused(path: &str, error: &KeyFileError) -> RpcError {
     }
 }
 
-fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -77,7 +77,7 @@ fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let model = manager.model();
     let shown = model.keys.iter().map(|key| {

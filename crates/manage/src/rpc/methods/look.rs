@@ -1,15 +1,13 @@
 //! What the target is, and what it can do.
 
 use super::devices::{Named, find_any};
-use super::{Method, all, device_params, look, none, params_of};
-use crate::rpc::{Manager, Rpc};
+use super::{Method, device_params, look, none};
+use crate::rpc::{Rpc, Session};
 use roadtrain_reactor::metrics::ReactorSample;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const METHODS: &[Method] = &[
     look("spdk_get_version", "The version of SPDK whose methods these are.", version),
-    look("rpc_get_methods", "The names of all methods.", methods),
     look("framework_get_subsystems", "What framework_get_config can be asked for.", subsystems),
     look("framework_wait_init", "Nothing: everything is there when the socket is.", nothing),
     look("bdev_wait_for_examine", "Nothing: a device is there when it is made.", nothing),
@@ -30,27 +28,13 @@ pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICK_RATE as f64) as u64
 }
 
-fn version(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn version(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let fields = json!({"major": 26, "minor": 5, "patch": 0, "suffix": ""});
     Ok(json!({"version": "SPDK v26.05", "fields": fields}))
 }
 
-fn methods(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "every method can be called now, and none has another name")]
-    struct Asked {
-        current: Option<bool>,
-        include_aliases: Option<bool>,
-    }
-    params_of::<Asked>(&params)?;
-    let mut names: Vec<&str> = all().map(|method| method.name).collect();
-    names.sort_unstable();
-    Ok(json!(names))
-}
-
-fn subsystems(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn subsystems(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!([
         {"subsystem": "keyring", "depends_on": []},
@@ -59,18 +43,18 @@ fn subsystems(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     ]))
 }
 
-fn nothing(_: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn nothing(_: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     Ok(json!(true))
 }
 
-fn examine(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn examine(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     find_any(manager, &name)?;
     Ok(json!(true))
 }
 
-fn scheduler(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn scheduler(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let core = seen.reactors.first().map_or(0, |one| one.core.unwrap_or(one.reactor));
@@ -89,7 +73,7 @@ fn mask(core: usize) -> String {
     format!("{:x}", 1_u128.checked_shl(u32::try_from(core).unwrap_or(127)).unwrap_or(0))
 }
 
-fn reactors(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn reactors(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let reactors = seen.reactors.iter().map(|one| {
@@ -114,7 +98,7 @@ fn times(reactor: &ReactorSample) -> (u64, u64) {
     (ticks(reactor.busy_seconds), ticks(reactor.idle_seconds + reactor.spin_seconds))
 }
 
-fn threads(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn threads(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let threads = seen.reactors.iter().map(|one| {
@@ -129,7 +113,7 @@ fn threads(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
 }
 
-fn pollers(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn pollers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let threads = seen.reactors.iter().map(|one| {
@@ -147,7 +131,7 @@ fn pollers(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
     Ok(json!({"tick_rate": TICK_RATE, "threads": threads}))
 }
 
-fn buffers(manager: &Manager, params: super::Params<'_>) -> Rpc<Value> {
+fn buffers(manager: &Session<'_>, params: super::Params<'_>) -> Rpc<Value> {
     none(&params)?;
     let seen = manager.server().snapshot();
     let waits: u64 = seen.reactors.iter().map(|one| one.buffer_waits).sum();

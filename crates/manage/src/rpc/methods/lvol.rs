@@ -3,7 +3,7 @@
 use super::lvstore::{self, ClearMethod, in_use, refused, used_at};
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind, LvStore, Model};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use crate::volumes::{Uuid, VolumeError, VolumeInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -50,7 +50,7 @@ struct Found {
 }
 
 /// By its UUID, or by the names of its store and its own.
-fn find(manager: &Manager, name: &str) -> Rpc<Found> {
+fn find(manager: &Session<'_>, name: &str) -> Rpc<Found> {
     let model = manager.model();
     let found = model.device(name).and_then(|device| match &device.kind {
         DeviceKind::Volume(volume) => {
@@ -69,7 +69,7 @@ struct Listed {
     lvs_name: Option<String>,
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Listed { lvs_uuid, lvs_name } = device_params(&params)?;
     let stores = match (&lvs_uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
@@ -153,7 +153,7 @@ struct New {
     clear_method: Option<ClearMethod>,
 }
 
-fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: New = device_params(&params)?;
     let bytes = octets(new.size_in_mib, new.size)?;
     let lvstore = lvstore::find(manager, new.uuid.as_deref(), new.lvs_name.as_deref())?;
@@ -167,7 +167,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Makes a device of a new volume, which goes if that fails.
-fn show(manager: &Manager, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
+fn show(manager: &Session<'_>, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     let gone = || RpcError::no_device(format!("no volume {uuid}"));
     let shown = lvstore.store.volume(uuid).ok_or_else(gone).and_then(|volume| {
         let device = lvstore.device(&volume).map_err(RpcError::internal)?;
@@ -187,7 +187,7 @@ fn show(manager: &Manager, lvstore: &Arc<LvStore>, uuid: Uuid) -> Rpc<Value> {
     Ok(json!(uuid))
 }
 
-fn snapshot(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn snapshot(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -201,7 +201,7 @@ fn snapshot(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
-fn clone(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn clone(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -220,14 +220,14 @@ struct Named {
     name: String,
 }
 
-fn inflate(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn inflate(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let Found { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.inflate(uuid).map_err(|error| refused(&error))?;
     Ok(json!(true))
 }
 
-fn resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn resize(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -245,7 +245,7 @@ fn resize(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     super::devices::resize(manager, &device, None)
 }
 
-fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -262,7 +262,7 @@ fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn decouple(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn decouple(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let Found { lvstore, uuid, .. } = find(manager, &name)?;
     lvstore.store.decouple(uuid).map_err(|error| refused(&error))?;
@@ -270,7 +270,7 @@ fn decouple(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Hosts cannot write it any more before it is written down that it stays so.
-fn set_read_only(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_read_only(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { name } = device_params(&params)?;
     let Found { device, lvstore, uuid } = find(manager, &name)?;
     let put = |new: &Arc<Device>| {
@@ -292,7 +292,7 @@ fn set_read_only(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// A volume that begins as a device. What is in memory, or in a Ceph cluster, has no file to copy.
-fn clone_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn clone_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct CloneDeviceParams {
@@ -326,7 +326,7 @@ fn clone_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     show(manager, &lvstore, made.map_err(|error| refused(&error))?)
 }
 
-fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {

@@ -2,7 +2,7 @@
 
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Base, Device, DeviceKind, LvStore, Model, Removed};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use crate::volumes::{CLUSTER_BYTES, Progress, Store, VolumeError};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ struct Named {
 }
 
 /// The store with that UUID or name; one of both has to be given.
-pub(super) fn find(manager: &Manager, uuid: Option<&str>, name: Option<&str>) -> Rpc<Arc<LvStore>> {
+pub(super) fn find(
+    manager: &Session<'_>,
+    uuid: Option<&str>,
+    name: Option<&str>,
+) -> Rpc<Arc<LvStore>> {
     let model = manager.model();
     let found = match (uuid, name) {
         (Some(uuid), None) => model.lvstores.iter().find(|one| one.uuid.to_string() == uuid),
@@ -61,7 +65,7 @@ pub(super) fn refused(error: &VolumeError) -> RpcError {
     }
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { uuid, lvs_name } = device_params(&params)?;
     let stores = match (&uuid, &lvs_name) {
         (None, None) => manager.model().lvstores.clone(),
@@ -125,7 +129,7 @@ pub(super) enum ClearMethod {
     WriteZeroes,
 }
 
-fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let New { bdev_name, lvs_name, cluster_sz, .. } = device_params(&params)?;
     if cluster_sz.is_some_and(|bytes| bytes != 0 && bytes != CLUSTER_BYTES) {
         return Err(RpcError::invalid(format!(
@@ -156,7 +160,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// The folder has to be there.
-fn in_folder(manager: &Manager, path: &str, name: &str) -> Rpc<LvStore> {
+fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     let missing = |error: RpcError| match error.code {
         -2 => RpcError::no_device(error.message),
         _ => error,
@@ -169,7 +173,7 @@ fn in_folder(manager: &Manager, path: &str, name: &str) -> Rpc<LvStore> {
     Ok(LvStore::new(store, Base::Folder(path), false))
 }
 
-fn in_memory(manager: &Manager, name: &str, lvs_name: &str) -> Rpc<LvStore> {
+fn in_memory(manager: &Session<'_>, name: &str, lvs_name: &str) -> Rpc<LvStore> {
     let model = manager.model();
     let device = model.device(name).ok_or_else(|| RpcError::no_device(name))?;
     if device.kind != DeviceKind::Malloc {
@@ -183,7 +187,7 @@ fn in_memory(manager: &Manager, name: &str, lvs_name: &str) -> Rpc<LvStore> {
 }
 
 /// No host uses a volume of it.
-fn check_unused(manager: &Manager, lvstore: &LvStore) -> Rpc<()> {
+fn check_unused(manager: &Session<'_>, lvstore: &LvStore) -> Rpc<()> {
     let model = manager.model();
     let own = lvstore.store.list().into_iter();
     let mut used = own.filter_map(|volume| {
@@ -198,7 +202,7 @@ fn check_unused(manager: &Manager, lvstore: &LvStore) -> Rpc<()> {
 }
 
 /// The subsystem at which a host is connected to it, if one is.
-pub(super) fn in_use(manager: &Manager, device: &Device) -> Option<String> {
+pub(super) fn in_use(manager: &Session<'_>, device: &Device) -> Option<String> {
     let model = manager.model();
     let (nqn, _) = model.claim(&device.name)?;
     let (_, controllers) = manager.server().view();
@@ -211,7 +215,7 @@ pub(super) fn used_at(nqn: &str, what: &str) -> RpcError {
     RpcError::busy(format!("{what} at {nqn}: disconnect it, or use force (ctl: --force)"))
 }
 
-fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn rename(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RenameParams {
@@ -240,7 +244,7 @@ fn rename(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     renamed.inspect_err(|_| drop(lvstore.store.rename_store(&old_name)))
 }
 
-fn grow(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { uuid, lvs_name } = device_params(&params)?;
     let lvstore = find(manager, uuid.as_deref(), lvs_name.as_deref())?;
     lvstore.store.grow().map_err(|error| late(&error))?;
@@ -258,7 +262,7 @@ fn check_owner(lvstore: &LvStore) -> Rpc<()> {
     }
 }
 
-fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {

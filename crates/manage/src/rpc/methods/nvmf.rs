@@ -1,12 +1,13 @@
 //! Subsystems.
 
+use super::devices::of_file;
 use super::place;
 use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{Limits, ListenerSpec, Model, SubsystemSpec, show_uuid};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::name_in_file;
-use roadtrain_target_engine::Subsystem;
+use roadtrain_target_engine::{Operation, Subsystem};
 use roadtrain_target_proto::{
     self as target_proto, Listener, NAMESPACES_MAX, NamespaceConfig, SubsystemConfig, TargetConfig,
 };
@@ -49,7 +50,7 @@ struct New {
 }
 
 impl New {
-    fn check(&self, manager: &Manager) -> Rpc<()> {
+    fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let bad = |what: &str| Err(RpcError::params(what));
         let is_long =
@@ -119,13 +120,12 @@ fn cntlids(min: Option<u16>, max: Option<u16>) -> RangeInclusive<u16> {
     min.unwrap_or(1)..=max.unwrap_or(target_proto::Limits::CNTLID_MAX)
 }
 
-fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: New = params_of(&params)?;
     new.check(manager)?;
     let unable =
         |why: &str| RpcError::new(-32603, &format!("Unable to create subsystem {}", new.nqn), why);
-    let is_of_file = manager.files_own().iter().any(|subsystem| subsystem.nqn == new.nqn);
-    if is_of_file || new.nqn == DISCOVERY {
+    if manager.file_subsystem(&new.nqn).is_some() || new.nqn == DISCOVERY {
         return Err(unable("it is there"));
     }
     let subsystem = SubsystemSpec {
@@ -146,10 +146,11 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         dmrsl: new.dmrsl()?,
         wzsl: new.wzsl()?,
         namespaces: Vec::new(),
+        all_listeners: false,
         listeners: Vec::new(),
     };
     manager.change(
-        |error| unable(&error),
+        |error| unable(&error.to_string()),
         |model| {
             if model.subsystem(&new.nqn).is_some() {
                 return Err(unable("it is there"));
@@ -167,14 +168,16 @@ struct Named {
     tgt_name: Option<String>,
 }
 
-fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn delete(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     if nqn == DISCOVERY {
         warn!("nvmf_delete_subsystem: the discovery service stays");
         return Ok(json!(true));
     }
-    manager.check_owner(&nqn)?;
+    if manager.file_subsystem(&nqn).is_some() {
+        return of_file(manager, RpcError::internal, vec![Operation::RemoveSubsystem { nqn }]);
+    }
     manager.change(RpcError::internal, |model| {
         let at = model.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
         model.subsystems.remove(at.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?);
@@ -182,7 +185,7 @@ fn delete(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -199,7 +202,15 @@ fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     let discovery = wanted(DISCOVERY).then(|| discovery(&seen.listeners));
     let exports = manager.server().exports().subsystems;
     let rates = |nqn: &str| exports.iter().find(|one| one.nqn == nqn);
-    let shown = subsystems.iter().map(|one| show(&model, &seen, (one, rates(&one.nqn))));
+    let owner = |nqn: &str| match model.serves(nqn) {
+        true => "state",
+        false => manager.plane().file_owner(),
+    };
+    let shown = subsystems.iter().map(|one| {
+        let mut shown = show(&model, &seen, (one, rates(&one.nqn)));
+        shown["owner"] = owner(&one.nqn).into();
+        shown
+    });
     let shown: Vec<Value> = discovery.into_iter().chain(shown).collect();
     match (shown.is_empty(), nqn) {
         (true, Some(nqn)) => Err(RpcError::no_device(nqn)),
@@ -222,7 +233,7 @@ fn show(
     (subsystem, export): (&SubsystemConfig, Option<&Subsystem>),
 ) -> Value {
     let nqn = &subsystem.nqn;
-    let spec = model.subsystem(nqn);
+    let spec = model.served().find(|spec| spec.nqn == *nqn);
     let hosts = spec.map(|spec| &spec.hosts).or(subsystem.allowed_hosts.as_ref());
     let hosts = hosts.into_iter().flatten().map(|nqn| host(spec, nqn));
     let mut by_nsid: Vec<&NamespaceConfig> = subsystem.namespaces.iter().collect();
@@ -231,7 +242,14 @@ fn show(
         let own = export.and_then(|export| export.namespaces.iter().find(|one| one.nsid == nsid));
         own.map(|one| Limits::from(&one.rates)).unwrap_or_default()
     };
-    let namespaces = by_nsid.into_iter().map(|one| namespace((nqn, rates(one.nsid)), spec, one));
+    let lent = |nsid: u32| {
+        let mut lent = model.lent.iter();
+        lent.find(|(_, place)| **place == (nqn.clone(), nsid)).map(|(device, _)| device.clone())
+    };
+    let namespaces = by_nsid.into_iter().map(|one| {
+        let device = lent(one.nsid).unwrap_or_else(|| name_in_file(nqn, one.nsid));
+        namespace((device, rates(one.nsid)), spec, one)
+    });
     let cntlids = subsystem.cntlid_range(&seen.limits);
     let mut shown = json!({
         "nqn": nqn, "subtype": "NVMe", "listen_addresses": addresses(spec, &seen.listeners),
@@ -268,8 +286,10 @@ fn host(spec: Option<&SubsystemSpec>, nqn: &str) -> Value {
 /// Where a subsystem can be reached.
 pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) -> Vec<Value> {
     match spec {
-        Some(spec) => spec.listeners.iter().map(place::show_listener).collect(),
-        None => {
+        Some(spec) if !(spec.all_listeners && spec.listeners.is_empty()) => {
+            spec.listeners.iter().map(place::show_listener).collect()
+        }
+        _ => {
             let shared = listeners.iter().filter(|listener| !listener.named_only);
             shared.map(|listener| place::show(listener.address)).collect()
         }
@@ -277,12 +297,12 @@ pub(super) fn addresses(spec: Option<&SubsystemSpec>, listeners: &[Listener]) ->
 }
 
 fn namespace(
-    (nqn, limits): (&str, Limits),
+    (device, limits): (String, Limits),
     spec: Option<&SubsystemSpec>,
     one: &NamespaceConfig,
 ) -> Value {
     let known = spec.and_then(|spec| spec.namespaces.iter().find(|known| known.nsid == one.nsid));
-    let name = known.map_or_else(|| name_in_file(nqn, one.nsid), |known| known.device.clone());
+    let name = known.map_or(device, |known| known.device.clone());
     let id = one.id.unwrap_or_else(|| roadtrain_target_proto::NamespaceId::of_store(0));
     let mut shown = json!({
         "nsid": one.nsid, "bdev_name": name, "name": name,

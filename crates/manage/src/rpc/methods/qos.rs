@@ -1,10 +1,11 @@
 //! Limits on what a device, or a host, may do in a second: in SPDK's words, and with all that there is in our own.
 
-use super::devices::find;
+use super::devices::{file_namespace, find, of_file};
 use super::subsystem::edit;
 use super::{Method, Params, change, device_params, params_of};
 use crate::model::{Limits, MIB};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
+use roadtrain_target_engine::{Operation, Subsystem};
 use roadtrain_wire::fabrics::is_nqn;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ pub(super) const METHODS: &[Method] = &[
     ),
 ];
 
-fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -39,7 +40,6 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         w_mbytes_per_sec: Option<u64>,
     }
     let asked: Asked = device_params(&params)?;
-    let device = find(manager, &asked.name, |_| true)?;
     let mbytes = [asked.rw_mbytes_per_sec, asked.r_mbytes_per_sec, asked.w_mbytes_per_sec];
     if asked.rw_ios_per_sec.is_none() && mbytes.iter().all(Option::is_none) {
         return Err(RpcError::invalid("no limit was given"));
@@ -50,7 +50,7 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     };
     let [both, read, write] = mbytes.map(|mbytes| mbytes.map(octets).transpose());
     let given = [asked.rw_ios_per_sec, both?, read?, write?];
-    change_device(manager, &device.name, |limits| {
+    change_device(manager, &asked.name, |limits| {
         // What is not named stays.
         let Limits { iops, bandwidth, read_bandwidth, write_bandwidth, .. } = limits;
         let places = [iops, bandwidth, read_bandwidth, write_bandwidth];
@@ -60,8 +60,19 @@ fn set(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-/// A limit that is none is not kept.
-fn change_device(manager: &Manager, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
+/// Changes the limits of a device. One that limits nothing is not kept.
+fn change_device(manager: &Session<'_>, name: &str, edit: impl FnOnce(&mut Limits)) -> Rpc<Value> {
+    if let Some((nqn, nsid)) = file_namespace(manager, name) {
+        let subsystem = manager.file_subsystem(&nqn);
+        let own = subsystem.iter().flat_map(|one| &one.namespaces).find(|one| one.nsid == nsid);
+        let mut limits = own.map(|one| Limits::from(&one.rates)).unwrap_or_default();
+        edit(&mut limits);
+        limits.check().map_err(RpcError::invalid)?;
+        let rates = limits.rates();
+        let limited = Operation::LimitNamespace { nqn, nsid, rates };
+        return of_file(manager, RpcError::internal, vec![limited]);
+    }
+    let name = &*find(manager, name, |_| true)?.name;
     manager.change(RpcError::internal, |model| {
         if model.device(name).is_none() {
             return Err(RpcError::no_device(name));
@@ -74,7 +85,7 @@ fn change_device(manager: &Manager, name: &str, edit: impl FnOnce(&mut Limits)) 
     })
 }
 
-fn set_of_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_of_device(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -82,11 +93,10 @@ fn set_of_device(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         limits: Limits,
     }
     let Asked { name, limits } = params_of(&params)?;
-    let device = find(manager, &name, |_| true)?;
-    change_device(manager, &device.name, |place| *place = limits)
+    change_device(manager, &name, |place| *place = limits)
 }
 
-fn set_of_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_of_host(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -100,7 +110,10 @@ fn set_of_host(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         return Err(RpcError::params(format!("host {host:?} is no NQN")));
     }
     limits.check().map_err(RpcError::invalid)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let rates = limits.rates();
+    let limited = Operation::LimitHost { nqn: nqn.clone(), host: host.clone(), rates };
+    let of_file = |_: &Subsystem| Ok(vec![limited]);
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         subsystem.host_limits.insert(host, limits);
         subsystem.host_limits.retain(|_, limits| limits.is_limited());
         Ok(json!(true))

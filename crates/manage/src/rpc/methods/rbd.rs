@@ -3,7 +3,7 @@
 use super::devices::{add, block_size_of, delete, find, refused, resize, uuid_of};
 use super::{Method, Params, change, device_params, look};
 use crate::model::{Device, DeviceKind, Model, RbdAccess, RbdCluster, RbdOf};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) const METHODS: &[Method] = &[
 ];
 
 /// A file that RPC may have opened, if one is named.
-fn file(manager: &Manager, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
+fn file(manager: &Session<'_>, path: Option<&Path>) -> Rpc<Option<PathBuf>> {
     path.map(|path| manager.allowed(path)).transpose()
 }
 
@@ -33,7 +33,7 @@ fn no_options(given: Option<&Map<String, Value>>) -> Rpc<()> {
     }
 }
 
-fn register(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn register(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -65,7 +65,7 @@ fn register(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn unregister(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn unregister(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -86,7 +86,7 @@ fn cluster<'a>(model: &'a Model, name: &str) -> Rpc<&'a RbdCluster> {
     model.rbd_cluster(name).ok_or_else(|| RpcError::no_file(format!("no cluster {name}")))
 }
 
-fn clusters(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn clusters(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -140,7 +140,7 @@ impl New {
     }
 }
 
-fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let new: New = device_params(&params)?;
     let (model, uuid) = (manager.model(), uuid_of(new.uuid.as_deref())?);
     let image = new.image(&model)?;
@@ -168,11 +168,11 @@ fn is_image(kind: &DeviceKind) -> bool {
     matches!(kind, DeviceKind::Rbd(_))
 }
 
-fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     delete(manager, params, is_image)
 }
 
-fn grow(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn grow(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {

@@ -4,7 +4,8 @@ use super::nvmf::DISCOVERY;
 use super::place::{self, Address};
 use super::transport::check_target;
 use super::{Method, Params, change, look, none, params_of};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
+use roadtrain_target_engine::Operation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -37,7 +38,7 @@ impl Referral {
     }
 }
 
-fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let address = params_of::<Referral>(&params)?.check()?;
     manager.change(RpcError::internal, |model| {
         // Also one of the configuration file.
@@ -49,22 +50,24 @@ fn add(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn remove(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn remove(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let address = params_of::<Referral>(&params)?.check()?;
-    manager.change(RpcError::internal, |model| {
+    let done = manager.change_with(RpcError::internal, |model, operations| {
         let at = model.referrals.iter().position(|one| SocketAddr::from(one) == address);
         match at {
-            Some(at) => model.referrals.remove(at),
+            Some(at) => drop(model.referrals.remove(at)),
+            // One of the configuration file.
             None if manager.server().exports().referrals.contains(&address) => {
-                return Err(manager.not_owned(address));
+                operations.push(Operation::RemoveReferral(address));
             }
             None => return Err(RpcError::new(-32603, "Unable to remove a referral.", address)),
         };
         Ok(json!(true))
-    })
+    });
+    done.map(|(result, _)| result)
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if none(&params).is_err() {
         let Target { tgt_name } = params_of(&params)?;
         check_target(tgt_name.as_deref())?;

@@ -5,7 +5,7 @@ use super::nvmf::DISCOVERY;
 use super::place;
 use super::transport::check_target;
 use super::{Method, Params, look, params_of};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_reactor::metrics::AuthSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ struct Target {
     tgt_name: Option<String>,
 }
 
-fn stats(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn stats(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Target { tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();
@@ -49,7 +49,7 @@ struct Named {
     tgt_name: Option<String>,
 }
 
-fn qpairs(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn qpairs(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let Named { nqn, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
     let server = manager.server();

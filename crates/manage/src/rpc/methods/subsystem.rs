@@ -1,15 +1,20 @@
 //! What a subsystem has: namespaces, listeners, controllers.
 
+use super::devices::of_file;
 use super::nvmf::{DISCOVERY, addresses, is_same};
 use super::place::{self, Address};
 use super::transport::check_target;
 use super::{Method, Params, change, look, params_of};
 use crate::model::{AnaWord, ListenerSpec, NamespaceSpec, SubsystemSpec, parse_uuid, show_uuid};
-use crate::rpc::{Manager, Rpc, RpcError};
-use roadtrain_target_engine::TlsUse;
+use crate::rpc::{Rpc, RpcError, Session};
+use roadtrain_target_engine::{
+    AnaState, ConfigError, Export, Listener, Operation, Subsystem, TlsUse,
+};
 use roadtrain_target_proto::ControllerKind;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing::warn;
 
@@ -40,15 +45,21 @@ pub(super) const METHODS: &[Method] = &[
     look("nvmf_subsystem_get_controllers", "Controllers of a subsystem.", get_controllers),
 ];
 
-/// Does `edit` with a subsystem that RPC has made. `refused` is for what the target cannot do.
-pub(super) fn edit<T>(
-    manager: &Manager,
+/// Edits a subsystem of the state; one of the configuration file is changed by the operations of `file` until the next
+/// reload. `refused` makes the reply when the target cannot do it.
+pub(super) fn edit(
+    manager: &Session<'_>,
     (nqn, tgt_name): (&str, Option<&str>),
-    refused: impl Fn(String) -> RpcError,
-    edit: impl FnOnce(&mut SubsystemSpec) -> Rpc<T>,
-) -> Rpc<T> {
+    (refused, file): (
+        impl Fn(ConfigError) -> RpcError,
+        impl FnOnce(&Subsystem) -> Rpc<Vec<Operation<Export>>>,
+    ),
+    edit: impl FnOnce(&mut SubsystemSpec) -> Rpc<Value>,
+) -> Rpc<Value> {
     check_target(tgt_name)?;
-    manager.check_owner(nqn)?;
+    if let Some(subsystem) = manager.file_subsystem(nqn) {
+        return of_file(manager, refused, file(&subsystem)?);
+    }
     manager.change(refused, |model| {
         let subsystem = model.subsystem_mut(nqn);
         edit(subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?)
@@ -77,10 +88,9 @@ struct NewNamespace {
     ptpl_file: Option<PathBuf>,
 }
 
-fn add_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn add_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let AddNamespace { nqn, namespace: new, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
-    manager.check_owner(&nqn)?;
     let bad = |what: &str| Err(RpcError::params(what));
     let is_none = |id: &Option<String>| id.as_deref().is_some_and(|id| parse_uuid(id).is_none());
     if is_none(&new.uuid) || is_none(&new.nguid) {
@@ -91,7 +101,8 @@ fn add_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let reservations =
         new.ptpl_file.as_deref().map(|path| reservation_file(manager, path)).transpose()?;
-    manager.change(RpcError::params, |model| {
+    let file = manager.file_subsystem(&nqn);
+    let done = manager.change_with(RpcError::params, |model, operations| {
         let device = model.device(&new.bdev_name).map(|device| device.name.clone());
         let Some(device) = device else {
             return Err(RpcError::params(format!("no device {}", new.bdev_name)));
@@ -101,6 +112,18 @@ fn add_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         }
         if let Some(lvstore) = model.lvstore_on(&device) {
             return Err(RpcError::params(format!("{device} has the store {}", lvstore.name)));
+        }
+        if let Some(subsystem) = &file {
+            let is_free = |nsid: &u32| subsystem.namespaces.iter().all(|one| one.nsid != *nsid);
+            let nsid = new.nsid.filter(|nsid| *nsid != 0).or_else(|| (1..).find(is_free));
+            let nsid = nsid.unwrap_or_default();
+            let (uuid, nguid) = (new.uuid.clone(), new.nguid.clone());
+            let spec = NamespaceSpec { nsid, device: device.clone(), uuid, nguid, reservations };
+            let namespace = spec.export(model);
+            let namespace = namespace.ok_or_else(|| RpcError::params("it has no device"))?;
+            operations.push(Operation::AddNamespace { nqn: nqn.clone(), namespace });
+            model.lent.insert(device, (nqn.clone(), nsid));
+            return Ok(json!(nsid));
         }
         let subsystem = model.subsystem_mut(&nqn);
         let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
@@ -120,11 +143,12 @@ fn add_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         subsystem.namespaces.push(NamespaceSpec { nsid, device, uuid, nguid, reservations });
         subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
         Ok(json!(nsid))
-    })
+    });
+    done.map(|(result, _)| result)
 }
 
 /// The folder of a file that may be new has to be one that RPC may use.
-fn reservation_file(manager: &Manager, path: &std::path::Path) -> Rpc<PathBuf> {
+fn reservation_file(manager: &Session<'_>, path: &std::path::Path) -> Rpc<PathBuf> {
     let (folder, name) = (path.parent(), path.file_name());
     let (Some(folder), Some(name)) = (folder, name) else {
         return Err(RpcError::params(format!("ptpl_file {}", path.display())));
@@ -132,7 +156,7 @@ fn reservation_file(manager: &Manager, path: &std::path::Path) -> Rpc<PathBuf> {
     Ok(manager.allowed(folder)?.join(name))
 }
 
-fn remove_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn remove_ns(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -141,11 +165,21 @@ fn remove_ns(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
         tgt_name: Option<String>,
     }
     let Asked { nqn, nsid, tgt_name } = params_of(&params)?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    check_target(tgt_name.as_deref())?;
+    let is_of_file = manager.file_subsystem(&nqn).is_some();
+    let done = manager.change_with(RpcError::params, |model, operations| {
+        if is_of_file {
+            model.lent.retain(|_, place| *place != (nqn.clone(), nsid));
+            operations.push(Operation::RemoveNamespace { nqn, nsid });
+            return Ok(json!(true));
+        }
+        let subsystem = model.subsystem_mut(&nqn);
+        let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
         let at = subsystem.namespaces.iter().position(|namespace| namespace.nsid == nsid);
         subsystem.namespaces.remove(at.ok_or_else(|| RpcError::params(format!("no nsid {nsid}")))?);
         Ok(json!(true))
-    })
+    });
+    done.map(|(result, _)| result)
 }
 
 #[derive(Deserialize)]
@@ -159,7 +193,7 @@ struct AddListener {
     sock_impl: Option<String>,
 }
 
-fn add_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn add_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let asked: AddListener = params_of(&params)?;
     let secure = asked.secure_channel == Some(true);
     let listener = ListenerSpec { secure, ..asked.listen_address.listener()? };
@@ -169,22 +203,60 @@ fn add_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     if asked.nqn == DISCOVERY {
         return discovery_listener(manager, &listener);
     }
-    edit(manager, (&asked.nqn, asked.tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let ana = asked.ana_state.unwrap_or_default();
+    let of_file = |subsystem: &Subsystem| {
+        let (mut all, address) = (listeners_of_file(manager, subsystem), socket(&listener)?);
+        if all.contains_key(&address) {
+            return Err(RpcError::params("it listens there already"));
+        }
+        check_security(manager, &listener)?;
+        all.insert(address, ana.into());
+        let nqn = subsystem.nqn.clone();
+        let mut operations = listen(manager, (address, listener.tls()));
+        operations.push(Operation::SetListeners { nqn, listeners: Some(all) });
+        Ok(operations)
+    };
+    let whole = (&*asked.nqn, asked.tgt_name.as_deref());
+    edit(manager, whole, (RpcError::params, of_file), |subsystem| {
         check_security(manager, &listener)?;
         if subsystem.listeners.iter().any(|other| is_same(other, &listener)) {
             return Err(RpcError::params("it listens there already"));
         }
-        let ana = asked.ana_state.unwrap_or_default();
         if ana != AnaWord::Optimized && !subsystem.ana_reporting {
             return Err(RpcError::params("ana_state needs a subsystem with ana_reporting"));
         }
-        subsystem.listeners.push(ListenerSpec { ana, ..listener });
+        subsystem.listeners.push(ListenerSpec { ana, ..listener.clone() });
         Ok(json!(true))
     })
 }
 
-/// An address asks the same of all subsystems that are there.
-fn check_security(manager: &Manager, listener: &ListenerSpec) -> Rpc<()> {
+fn socket(listener: &ListenerSpec) -> Rpc<SocketAddr> {
+    listener.address().ok_or_else(|| RpcError::params("traddr"))
+}
+
+/// Where a subsystem of the configuration file is reached: at all addresses of the file, or at those that it has by now.
+fn listeners_of_file(
+    manager: &Session<'_>,
+    subsystem: &Subsystem,
+) -> BTreeMap<SocketAddr, AnaState> {
+    let (seen, _) = manager.server().view();
+    let shared = seen.listeners.iter().filter(|one| !one.named_only);
+    let shared = shared.map(|one| (one.address, AnaState::Optimized));
+    subsystem.listeners.clone().unwrap_or_else(|| shared.collect())
+}
+
+/// What listens at an address, if nothing does yet.
+fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Operation<Export>> {
+    let exports = manager.server().exports();
+    let is_there = manager.server().addresses().contains(&address);
+    let is_free = |id: &u16| exports.listeners.iter().all(|listener| listener.portid != *id);
+    let portid = (1..=u16::MAX).find(is_free).filter(|_| !is_there);
+    let listener = |portid| Listener { portid, address, tls, named_only: true };
+    portid.map(|portid| Operation::Listen(listener(portid))).into_iter().collect()
+}
+
+/// An address has one kind of security for all its subsystems.
+fn check_security(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<()> {
     let (address, model) = (listener.address(), manager.model());
     let there = model.addresses().into_iter().find(|(one, _)| Some(*one) == address);
     if there.is_some_and(|(_, tls)| tls != listener.tls()) {
@@ -204,7 +276,7 @@ fn check_security(manager: &Manager, listener: &ListenerSpec) -> Rpc<()> {
 }
 
 /// The discovery service is at every listener.
-fn discovery_listener(manager: &Manager, listener: &ListenerSpec) -> Rpc<Value> {
+fn discovery_listener(manager: &Session<'_>, listener: &ListenerSpec) -> Rpc<Value> {
     let is_there =
         manager.server().addresses().into_iter().any(|one| Some(one) == listener.address());
     match is_there {
@@ -226,10 +298,17 @@ struct RemoveListener {
     tgt_name: Option<String>,
 }
 
-fn remove_listener(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn remove_listener(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let RemoveListener { nqn, listen_address, tgt_name } = params_of(&params)?;
     let listener = listen_address.listener()?;
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let of_file = |subsystem: &Subsystem| {
+        let mut all = listeners_of_file(manager, subsystem);
+        let removed = all.remove(&socket(&listener)?);
+        removed.ok_or_else(|| RpcError::params("it does not listen there"))?;
+        let nqn = subsystem.nqn.clone();
+        Ok(vec![Operation::SetListeners { nqn, listeners: Some(all) }])
+    };
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         let at = subsystem.listeners.iter().position(|other| is_same(other, &listener));
         subsystem.listeners.remove(at.ok_or_else(|| RpcError::params("it does not listen there"))?);
         Ok(json!(true))
@@ -245,7 +324,7 @@ struct Named {
 
 impl Named {
     /// Whether there is such a subsystem.
-    fn check(&self, manager: &Manager) -> Rpc<()> {
+    fn check(&self, manager: &Session<'_>) -> Rpc<()> {
         check_target(self.tgt_name.as_deref())?;
         let exports = manager.server().exports();
         let is_there = exports.subsystems.iter().any(|subsystem| subsystem.nqn == self.nqn);
@@ -256,7 +335,7 @@ impl Named {
     }
 }
 
-fn get_listeners(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get_listeners(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let named: Named = params_of(&params)?;
     named.check(manager)?;
     let model = manager.model();
@@ -281,7 +360,7 @@ fn get_listeners(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     Ok(Value::Array(shown.collect()))
 }
 
-fn set_ana(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_ana(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -298,7 +377,14 @@ fn set_ana(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
             "a listener has one state for all groups: leave anagrpid out",
         ));
     }
-    edit(manager, (&nqn, tgt_name.as_deref()), RpcError::params, |subsystem| {
+    let of_file = |subsystem: &Subsystem| {
+        let mut all = listeners_of_file(manager, subsystem);
+        let known = all.get_mut(&socket(&listener)?);
+        *known.ok_or_else(|| RpcError::params("it does not listen there"))? = ana_state.into();
+        let nqn = subsystem.nqn.clone();
+        Ok(vec![Operation::SetListeners { nqn, listeners: Some(all) }])
+    };
+    edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::params, of_file), |subsystem| {
         if !subsystem.ana_reporting {
             return Err(RpcError::new(-32603, "error setting ANA state: -22", "no ana_reporting"));
         }
@@ -309,7 +395,7 @@ fn set_ana(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
 }
 
 /// Each namespace is a group of its own, so that it can go elsewhere by itself.
-fn set_group(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn set_group(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
@@ -320,9 +406,8 @@ fn set_group(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
     let Asked { nqn, nsid, anagrpid, tgt_name } = params_of(&params)?;
     check_target(tgt_name.as_deref())?;
-    manager.check_owner(&nqn)?;
-    let model = manager.model();
-    let subsystem = model.subsystem(&nqn);
+    let exports = manager.server().exports().subsystems;
+    let subsystem = exports.iter().find(|subsystem| subsystem.nqn == nqn);
     let subsystem = subsystem.ok_or_else(|| RpcError::params(format!("no subsystem {nqn}")))?;
     if !subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid) {
         return Err(RpcError::params(format!("no nsid {nsid}")));
@@ -335,7 +420,7 @@ fn set_group(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     }
 }
 
-fn get_controllers(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get_controllers(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let named: Named = params_of(&params)?;
     named.check(manager)?;
     let (_, controllers) = manager.server().view();

@@ -1,7 +1,7 @@
 //! Transports: TCP is always there.
 
 use super::{Method, Params, change, look, params_of};
-use crate::rpc::{Manager, Rpc, RpcError};
+use crate::rpc::{Rpc, RpcError, Session};
 use roadtrain_target_proto::KEEP_ALIVE_GRANULARITY;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -57,7 +57,7 @@ pub(super) fn check_target(name: Option<&str>) -> Rpc<()> {
     }
 }
 
-fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     let asked: Map<String, Value> = params_of(&params)?;
     let text = |name: &str| match asked.get(name) {
         Some(Value::String(text)) => Ok(Some(text.as_str())),
@@ -86,7 +86,7 @@ fn create(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
     })
 }
 
-fn get(manager: &Manager, params: Params<'_>) -> Rpc<Value> {
+fn get(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {

@@ -1,6 +1,6 @@
 //! `roadtrain ctl volume`
 
-use super::known;
+use super::super::completion;
 use crate::units::parse_size;
 use clap::Subcommand;
 use clap_complete::ArgValueCandidates;
@@ -22,7 +22,7 @@ pub enum VolumeCommand {
     /// Make a read-only volume of what a volume has by now.
     Snapshot {
         /// STORE/NAME.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
         /// Name of the snapshot.
         name: String,
@@ -30,7 +30,7 @@ pub enum VolumeCommand {
     /// Make a volume that begins as a snapshot.
     Clone {
         /// STORE/NAME of the snapshot.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         snapshot: String,
         /// Name of the volume.
         name: String,
@@ -38,13 +38,13 @@ pub enum VolumeCommand {
     /// Give a volume all its space, and cut it from its snapshot.
     Inflate {
         /// STORE/NAME.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
     },
     /// Make a volume larger; hosts are told.
     Resize {
         /// STORE/NAME.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
         /// Its new size, rounded up to 4 MiB.
         #[arg(value_parser = parse_size)]
@@ -53,7 +53,7 @@ pub enum VolumeCommand {
     /// Give a volume another name.
     Rename {
         /// STORE/NAME.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
         /// New name, without the store's.
         name: String,
@@ -61,35 +61,40 @@ pub enum VolumeCommand {
     /// Delete a volume, its namespace first; one that a host uses only by force.
     Delete {
         /// STORE/NAME.
-        #[arg(add = ArgValueCandidates::new(known::volumes))]
+        #[arg(add = ArgValueCandidates::new(completion::volumes))]
         volume: String,
-        /// Also while a host uses it.
+        /// Also while a host uses a volume.
         #[arg(long)]
         force: bool,
     },
-    /// Show volumes.
+    /// List volumes.
     List {
         /// Name of a store [default: all].
-        #[arg(add = ArgValueCandidates::new(known::stores))]
+        #[arg(add = ArgValueCandidates::new(completion::stores))]
         store: Option<String>,
     },
-    /// Show stores, and what is free.
-    Stores,
+}
+
+/// `roadtrain ctl store`
+#[derive(Clone, Debug, Subcommand)]
+pub enum StoreCommand {
     /// Make a store of volumes in a folder, or of a device of memory.
-    CreateStore {
+    Create {
         /// Its name.
         name: String,
-        /// A folder below file_roots, by its absolute path, or the name of a device of memory.
-        #[arg(value_name = "FOLDER|DEVICE", add = ArgValueCandidates::new(known::devices))]
+        /// A folder, by its absolute path, or the name of a device of memory.
+        #[arg(value_name = "FOLDER|DEVICE", add = ArgValueCandidates::new(completion::devices))]
         place: String,
     },
     /// Delete a store with all its volumes; one that a host uses only by force.
-    DeleteStore {
+    Delete {
         /// Its name.
-        #[arg(add = ArgValueCandidates::new(known::stores))]
+        #[arg(add = ArgValueCandidates::new(completion::stores))]
         name: String,
         /// Also while a host uses a volume.
         #[arg(long)]
         force: bool,
     },
+    /// List stores, and what is free.
+    List,
 }

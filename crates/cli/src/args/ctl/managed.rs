@@ -1,0 +1,152 @@
+//! What is not of one subsystem: devices, keys, Ceph clusters, referrals, gateways, the configuration as a whole.
+
+use super::super::completion;
+use crate::namespace::NamespaceSpec;
+use crate::units::parse_size;
+use clap::Subcommand;
+use clap_complete::ArgValueCandidates;
+use std::path::PathBuf;
+
+/// `roadtrain ctl device`
+#[derive(Clone, Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it lives as long as the program")]
+pub enum DeviceCommand {
+    /// Add a device; `ctl namespace add device:NAME` shows it to hosts.
+    Add {
+        /// Its name.
+        name: String,
+        /// Such as mem:1GiB, null:1TiB,lba=4096, file:/srv/disk.img, block:/dev/sdb or rbd:POOL/IMAGE (options: lba, ro,
+        /// uuid, and id of an image).
+        #[arg(value_name = "SPEC")]
+        spec: NamespaceSpec,
+        /// The Ceph cluster of an image, by the name of `ctl cluster add`.
+        #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::clusters))]
+        cluster: Option<String>,
+    },
+    /// Remove a device, its namespace first; its file stays.
+    Remove {
+        /// Its name.
+        #[arg(add = ArgValueCandidates::new(completion::devices))]
+        name: String,
+    },
+    /// Give a null device or an image another size, or read the size of a file or block device again.
+    Resize {
+        /// Its name.
+        #[arg(add = ArgValueCandidates::new(completion::devices))]
+        name: String,
+        /// New size of a null device or an image, which can only grow.
+        #[arg(value_parser = parse_size)]
+        size: Option<u64>,
+    },
+    /// List devices.
+    List,
+}
+
+/// `roadtrain ctl key`
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Read a key, and give it a name.
+    Add {
+        /// Its name.
+        name: String,
+        /// Its file, which no other user may read.
+        file: PathBuf,
+    },
+    /// Forget a key that no host has; its file stays.
+    Remove {
+        /// Its name.
+        #[arg(add = ArgValueCandidates::new(completion::keys))]
+        name: String,
+    },
+    /// List the names of keys.
+    List,
+}
+
+/// `roadtrain ctl cluster`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Give a Ceph cluster a name.
+    Add {
+        /// Its name.
+        name: String,
+        /// Ceph user whose rights are used, without `client.` [default: admin].
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+        /// The cluster's configuration file [default: Ceph's].
+        #[arg(long, value_name = "FILE")]
+        conf: Option<PathBuf>,
+        /// File with the user's key [default: as the configuration file says].
+        #[arg(long, value_name = "FILE")]
+        keyring: Option<PathBuf>,
+    },
+    /// Forget a Ceph cluster that no device uses.
+    Remove {
+        /// Its name.
+        #[arg(add = ArgValueCandidates::new(completion::clusters))]
+        name: String,
+    },
+    /// List Ceph clusters that have a name.
+    List,
+}
+
+/// `roadtrain ctl referral`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ReferralCommand {
+    /// Refer hosts to another discovery controller.
+    Add {
+        /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+        #[arg(short = 'a', long, value_name = "ADDRESS")]
+        traddr: String,
+        /// TCP port [default: 8009].
+        #[arg(short = 's', long, value_name = "PORT")]
+        trsvcid: Option<u16>,
+    },
+    /// Refer hosts to it no more.
+    Remove {
+        /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+        #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::referrals))]
+        traddr: String,
+        /// TCP port [default: 8009].
+        #[arg(short = 's', long, value_name = "PORT")]
+        trsvcid: Option<u16>,
+    },
+    /// List other discovery controllers.
+    List,
+}
+
+/// `roadtrain ctl gateway`
+#[derive(Clone, Debug, Subcommand)]
+pub enum GatewayCommand {
+    /// Show the gateways of a group, what they serve, and its configuration.
+    List,
+    /// Forget a gateway that is away, and does not come back.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// `roadtrain ctl config`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print what is served now, as a configuration file of `roadtrain serve`.
+    Show,
+    /// Show what a reload would change, and what is both in the file and in the state.
+    Diff,
+    /// Write what is served now to a file that `roadtrain serve --config` takes.
+    Save {
+        /// File [default: stdout].
+        #[arg(short = 'o', long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write the state instead, in the format of SPDK's save_config.
+        #[arg(long)]
+        spdk: bool,
+    },
+    /// Make the subsystems of a configuration file, or what SPDK's save_config has saved, beside what is there.
+    Load {
+        /// File; - is stdin.
+        file: PathBuf,
+    },
+    /// Read the configuration file again, as at SIGHUP.
+    Reload,
+}

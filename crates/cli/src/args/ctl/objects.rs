@@ -1,0 +1,361 @@
+//! What hosts see: subsystems, namespaces, listeners, hosts, connections. They are named as nvme-cli names them.
+
+use super::super::{AnaName, completion};
+use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
+use crate::units::parse_size;
+use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
+
+/// The subsystem that is meant.
+#[derive(Args, Clone, Debug)]
+pub struct SubsystemRef {
+    /// NQN of the subsystem [default: the only one].
+    #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
+    pub nqn: Option<String>,
+}
+
+/// The namespace that is meant.
+#[derive(Args, Clone, Debug)]
+pub struct NamespaceRef {
+    /// The subsystem.
+    #[command(flatten)]
+    pub subsystem: SubsystemRef,
+    /// Namespace ID.
+    #[arg(long, value_name = "NSID", add = ArgValueCandidates::new(completion::nsids))]
+    pub nsid: u32,
+}
+
+/// The listener that is meant.
+#[derive(Args, Clone, Debug)]
+pub struct ListenerAddress {
+    /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+    #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::listeners))]
+    pub traddr: String,
+    /// TCP port [default: 4420].
+    #[arg(short = 's', long, value_name = "PORT")]
+    pub trsvcid: Option<u16>,
+}
+
+/// The host that is meant.
+#[derive(Args, Clone, Debug)]
+pub struct HostRef {
+    /// NQN of the host.
+    #[arg(short = 'q', long, value_name = "NQN", add = ArgValueCandidates::new(completion::hosts))]
+    pub hostnqn: String,
+}
+
+/// `roadtrain ctl subsystem`
+#[derive(Clone, Debug, Subcommand)]
+pub enum SubsystemCommand {
+    /// Add a subsystem. It is reached where the target listens, until it gets a listener of its own.
+    Add(NewSubsystemArgs),
+    /// Change a subsystem; connected hosts see its numbers when they connect again.
+    Set {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// Serial number, at most 20 characters.
+        #[arg(long, value_name = "TEXT")]
+        serial: Option<String>,
+        /// Model number, at most 40 characters.
+        #[arg(long, value_name = "TEXT")]
+        model: Option<String>,
+        /// What hosts must do; of a group of gateways.
+        #[command(flatten)]
+        require: RequireArgs,
+    },
+    /// Remove a subsystem with its namespaces. Its connections end; its files, images and volumes stay.
+    Remove {
+        /// NQN of the subsystem.
+        #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
+        nqn: String,
+    },
+    /// List subsystems, each with its owner.
+    List {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+    },
+}
+
+/// A new subsystem.
+#[derive(Args, Clone, Debug)]
+pub struct NewSubsystemArgs {
+    /// NQN of the subsystem.
+    #[arg(short = 'n', long, value_name = "NQN")]
+    pub nqn: String,
+    /// Serial number, at most 20 characters.
+    #[arg(long, value_name = "TEXT")]
+    pub serial: Option<String>,
+    /// Model number, at most 40 characters.
+    #[arg(long, value_name = "TEXT")]
+    pub model: Option<String>,
+    /// NQN of a host that may connect [default: any host]. Repeatable.
+    #[arg(long = "allow-host", value_name = "NQN")]
+    pub allow_hosts: Vec<String>,
+    /// A namespace; `roadtrain serve --help` says what SPEC is. Repeatable.
+    #[arg(long = "namespace", value_name = "SPEC")]
+    pub namespaces: Vec<NamespaceSpec>,
+    /// What hosts must do; of a group of gateways.
+    #[command(flatten)]
+    pub require: RequireArgs,
+}
+
+/// What hosts of a subsystem must do. A target has it from its configuration file.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct RequireArgs {
+    /// With --group: refuse hosts without a key for authentication.
+    #[arg(long)]
+    pub require_auth: bool,
+    /// With --group: refuse connections without TLS; its gateways need --tls.
+    #[arg(long)]
+    pub require_tls: bool,
+}
+
+/// `roadtrain ctl namespace`
+#[derive(Clone, Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it lives as long as the program")]
+pub enum NamespaceCommand {
+    /// Add a namespace.
+    Add {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// Namespace ID [default: the first free one].
+        #[arg(long, value_name = "NSID")]
+        nsid: Option<u32>,
+        /// As for `roadtrain serve --namespace`, such as file:/srv/b.img,size=100GiB or mem:1GiB, or device:NAME for a
+        /// device or volume that is there.
+        #[arg(value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
+        namespace: NamespaceSpec,
+    },
+    /// Put another store under an NSID; hosts see one namespace go, and another come.
+    Replace {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// As for `ctl namespace add`.
+        #[arg(value_name = "SPEC", add = ArgValueCandidates::new(completion::specs))]
+        spec: NamespaceSpec,
+    },
+    /// Remove a namespace; its file, image or volume stays.
+    Remove {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+    },
+    /// Give a namespace another size, or that of its file or device.
+    Resize {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// New size [default: that of its file or device].
+        #[arg(value_parser = parse_size)]
+        size: Option<u64>,
+    },
+    /// Limit what a namespace does in a second, for all its hosts together; without an option it is not limited.
+    Limit {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+        /// Limits.
+        #[command(flatten)]
+        rates: RateArgs,
+    },
+    /// Serve a namespace that stands by: its blocks are taken away from the target that has them, which cannot write them
+    /// any more.
+    Claim {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+    },
+    /// List namespaces, each with its owner.
+    List {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+    },
+    /// Snapshots of a namespace, where its store has them: an image of a Ceph cluster.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+/// A snapshot of a namespace.
+#[derive(Args, Clone, Debug)]
+pub struct SnapshotRef {
+    /// The namespace.
+    #[command(flatten)]
+    pub namespace: NamespaceRef,
+    /// Name of the snapshot.
+    #[arg(add = ArgValueCandidates::new(completion::snapshots))]
+    pub name: String,
+}
+
+/// `roadtrain ctl namespace snapshot`
+#[derive(Clone, Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Make a snapshot of the namespace as it is, without what hosts keep in their caches.
+    Create(SnapshotRef),
+    /// List the namespace's snapshots.
+    List {
+        /// The namespace.
+        #[command(flatten)]
+        namespace: NamespaceRef,
+    },
+    /// Protect a snapshot from removal, so that clones of it can be made.
+    Protect(SnapshotRef),
+    /// Let a snapshot be removed; clones of it must be gone.
+    Unprotect(SnapshotRef),
+    /// Make a disk of its own that begins as the snapshot is.
+    Clone {
+        /// The snapshot.
+        #[command(flatten)]
+        from: SnapshotRef,
+        /// The new disk: for an image of a Ceph cluster POOL/IMAGE or IMAGE, of the same cluster.
+        to: String,
+    },
+    /// Make the namespace what it was. Refused while hosts are connected.
+    Rollback(SnapshotRef),
+    /// Remove a snapshot.
+    Remove(SnapshotRef),
+}
+
+/// `roadtrain ctl listener`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ListenerCommand {
+    /// Listen at one more address.
+    Add {
+        /// Only this subsystem is reached there, and at no address that it has not; without it all that have no listener
+        /// of their own.
+        #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
+        nqn: Option<String>,
+        /// The address; without -n it may be a name.
+        #[command(flatten)]
+        address: ListenerAddress,
+        /// Take only connections with TLS, for the subsystem of -n.
+        #[arg(long, requires = "nqn")]
+        tls: bool,
+        /// ANA state of its paths [default: optimized].
+        #[arg(long, value_name = "STATE")]
+        ana: Option<AnaName>,
+    },
+    /// Set the ANA state of the paths through a listener; for -a ether those over Ethernet.
+    Set {
+        /// Only for this subsystem, which has the listener for itself.
+        #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
+        nqn: Option<String>,
+        /// The address.
+        #[command(flatten)]
+        address: ListenerAddress,
+        /// ANA state of its paths.
+        #[arg(long, value_name = "STATE")]
+        ana: AnaName,
+    },
+    /// Listen no longer at an address; its connections stay.
+    Remove {
+        /// Only this subsystem is not reached there any more.
+        #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
+        nqn: Option<String>,
+        /// The address.
+        #[command(flatten)]
+        address: ListenerAddress,
+    },
+    /// List listeners of subsystems.
+    List {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+    },
+}
+
+/// `roadtrain ctl host`
+#[derive(Clone, Debug, Subcommand)]
+pub enum HostCommand {
+    /// Let a host, or any host, connect.
+    Allow {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// NQN of the host.
+        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any")]
+        hostnqn: Option<String>,
+        /// Any host.
+        #[arg(long, conflicts_with_all = ["hostnqn", "dhchap_key", "tls_key"])]
+        any: bool,
+        /// Its keys.
+        #[command(flatten)]
+        keys: HostKeyArgs,
+        /// Its key for TLS.
+        #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
+        tls_key: Option<String>,
+    },
+    /// Refuse a host, or all that are not named, and end their connections.
+    Deny {
+        /// The subsystem; with --group and without it the host's keys go as well.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// NQN of the host.
+        #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any",
+            add = ArgValueCandidates::new(completion::hosts))]
+        hostnqn: Option<String>,
+        /// All hosts but those that are named.
+        #[arg(long, conflicts_with = "hostnqn")]
+        any: bool,
+    },
+    /// Give a host other keys for authentication, or none; a connected host stays.
+    Keys {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// The host.
+        #[command(flatten)]
+        host: HostRef,
+        /// Its keys.
+        #[command(flatten)]
+        keys: HostKeyArgs,
+        /// Its key for TLS; of a group of gateways.
+        #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
+        tls_key: Option<String>,
+    },
+    /// Limit what a host does in a second with all namespaces of a subsystem; without an option it is not limited.
+    Limit {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+        /// The host.
+        #[command(flatten)]
+        host: HostRef,
+        /// Limits.
+        #[command(flatten)]
+        rates: RateArgs,
+    },
+    /// List hosts that are named or limited.
+    List {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+    },
+}
+
+/// Keys of a host for authentication: names of `ctl key add`; with --group files, which are read here.
+#[derive(Args, Clone, Debug, Default)]
+pub struct HostKeyArgs {
+    /// Key of the host for authentication (DH-HMAC-CHAP): the name of a key, with --group its file.
+    #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
+    pub dhchap_key: Option<String>,
+    /// Key of the target for authentication to this host: the name of a key, with --group its file.
+    #[arg(long, value_name = "KEY", requires = "dhchap_key", add = ArgValueCandidates::new(completion::keys))]
+    pub dhchap_ctrl_key: Option<String>,
+}
+
+/// `roadtrain ctl connection`
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConnectionCommand {
+    /// List hosts that are connected.
+    List {
+        /// The subsystem.
+        #[command(flatten)]
+        subsystem: SubsystemRef,
+    },
+}

@@ -1,0 +1,151 @@
+//! The configuration as a whole: shown, compared, saved, loaded, reloaded.
+
+use super::target::Target;
+use crate::args::ConfigCommand;
+use crate::config::{ServeConfig, SubsystemSpec};
+use crate::control::{Call, Change, ConfigDiff, ConfigText};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use serde_json::{Value, json};
+use std::fmt::Display;
+use std::io::Read;
+use std::path::Path;
+
+/// A method that can be called once, and may have been.
+const TRANSPORT: &str = "nvmf_create_transport";
+
+impl Target {
+    pub(super) fn config(&self, command: &ConfigCommand) -> Outcome {
+        match command {
+            ConfigCommand::Show => self.save(None),
+            ConfigCommand::Save { output, spdk: false } => self.save(output.as_deref()),
+            ConfigCommand::Save { output, spdk: true } => self.save_calls(output.as_deref()),
+            ConfigCommand::Diff => self.diff(),
+            ConfigCommand::Load { file } => self.load(file),
+            ConfigCommand::Reload => self.change_by(&Call::Reload),
+        }
+    }
+
+    fn save(&self, path: Option<&Path>) -> Outcome {
+        let config: ConfigText = self.call_as(&Call::Config)?;
+        match path {
+            None if self.json => output::json(&config),
+            None => output::line(config.toml.trim_end()),
+            Some(path) => self.write(path, &config.toml),
+        }
+    }
+
+    /// Writes the calls that make the state again, in the format of SPDK's save_config.
+    fn save_calls(&self, path: Option<&Path>) -> Outcome {
+        let all = self.call("framework_get_subsystems", &Value::Null)?;
+        let mut subsystems = Vec::new();
+        for one in all.as_array().into_iter().flatten() {
+            let name = &one["subsystem"];
+            let config = self.call("framework_get_config", &json!({"name": name}))?;
+            subsystems.push(json!({"subsystem": name, "config": config}));
+        }
+        let saved = json!({"subsystems": subsystems});
+        let Some(path) = path else { return output::json(&saved) };
+        let text = serde_json::to_string_pretty(&saved).map_err(std::io::Error::from)?;
+        self.write(path, &(text + "\n"))
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Outcome {
+        let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
+        std::fs::write(path, text).map_err(failed)?;
+        match self.json {
+            true => output::json(&json!(true)),
+            false => output::line(&format!("saved to {}", path.display())),
+        }
+    }
+
+    fn diff(&self) -> Outcome {
+        let diff: ConfigDiff = self.call_as(&Call::ConfigDiff)?;
+        if self.json {
+            return output::json(&diff);
+        }
+        let mut lines: Vec<String> =
+            diff.changes.iter().map(|change| format!("reload: {}", change.what)).collect();
+        lines.extend(diff.restart.iter().map(|key| format!("restart: {key}")));
+        lines.extend(diff.both.iter().map(|nqn| {
+            format!("both: subsystem {nqn} is in the file, which is served, and in the state, where it is kept")
+        }));
+        let same = || format!("{} is served as it is", diff.file.display());
+        output::line(&if lines.is_empty() { same() } else { lines.join("\n") })
+    }
+
+    fn load(&self, path: &Path) -> Outcome {
+        let unfit = |why: &dyn Display| Failure::usage(format!("{}: {why}", path.display()));
+        let mut text = String::new();
+        let read = match path == Path::new("-") {
+            true => std::io::stdin().read_to_string(&mut text).map(drop),
+            false => std::fs::read_to_string(path).map(|all| text = all),
+        };
+        read.map_err(|error| unfit(&error))?;
+        match text.trim_start().starts_with('{') {
+            true => {
+                let saved: Value = serde_json::from_str(&text).map_err(|error| unfit(&error))?;
+                let calls = calls(&saved);
+                self.make_calls(&calls.ok_or_else(|| unfit(&"it has no \"subsystems\""))?)
+            }
+            false => {
+                let config = ServeConfig::parse(&text).map_err(|error| unfit(&error))?;
+                self.make_subsystems(config.subsystems)
+            }
+        }
+    }
+
+    /// Makes the subsystems of a configuration file, all or none.
+    fn make_subsystems(&self, subsystems: Vec<SubsystemSpec>) -> Outcome {
+        let add = |subsystem| Change::AddSubsystem { subsystem }.with_absolute_paths();
+        let operations = subsystems.into_iter().map(add).collect();
+        self.change_by(&Call::Apply { operations })
+    }
+
+    /// Makes the calls that were saved; it stops where the target refuses.
+    fn make_calls(&self, calls: &[(&str, &Value)]) -> Outcome {
+        let there = self.call("framework_get_config", &json!({"name": "nvmf"}))?;
+        let there = there.as_array().into_iter().flatten();
+        let has_transport = there.into_iter().any(|call| call["method"] == TRANSPORT);
+        let is_new = |name: &str| !has_transport || name != TRANSPORT;
+        let calls: Vec<_> = calls.iter().filter(|(name, _)| is_new(name)).collect();
+        for (done, (method, params)) in calls.iter().enumerate() {
+            self.call(method, params).inspect_err(|_| {
+                tracing::warn!("{done} of {} calls were done before this one", calls.len());
+            })?;
+        }
+        match self.json {
+            true => output::json(&json!({"calls": calls.len()})),
+            false => output::line(&format!("{} calls done", calls.len())),
+        }
+    }
+}
+
+/// Calls that were saved, in their order; `None`: not in the format of save_config.
+fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
+    let mut calls = Vec::new();
+    for subsystem in saved["subsystems"].as_array()? {
+        // SPDK has null where there is nothing.
+        for call in subsystem["config"].as_array().into_iter().flatten() {
+            calls.push((call["method"].as_str()?, &call["params"]));
+        }
+    }
+    Some(calls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_calls_are_a_list() {
+        let saved = json!({"subsystems": [
+            {"subsystem": "keyring", "config": null},
+            {"subsystem": "bdev", "config": [{"method": "a", "params": {"b": 1}}, {"method": "c"}]},
+        ]});
+        assert_eq!(calls(&saved), Some(vec![("a", &json!({"b": 1})), ("c", &Value::Null)]));
+        for odd in [json!([]), json!({"subsystems": [{"config": [{"params": {}}]}]})] {
+            assert_eq!(calls(&odd), None, "{odd}");
+        }
+    }
+}

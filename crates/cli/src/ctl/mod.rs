@@ -1,0 +1,85 @@
+//! `roadtrain ctl`: changes what runs, by the JSON-RPC methods of its control socket.
+//!
+//! ```text
+//! target      the target that is meant, its methods, and how their results are shown
+//! subsystems  subsystems, namespaces, snapshots, connections
+//! hosts       listeners and hosts
+//! devices     devices
+//! volumes     volumes and their stores
+//! managed     keys, Ceph clusters, referrals
+//! config      the configuration as a whole
+//! group       the same of a group of gateways
+//! ```
+
+mod config;
+mod devices;
+#[cfg_attr(not(feature = "rbd"), path = "no_group.rs")]
+mod group;
+mod hosts;
+mod limits;
+mod managed;
+mod subsystems;
+mod target;
+mod volumes;
+
+#[cfg(all(test, feature = "rbd"))]
+pub(crate) use group::change as group_change;
+
+use crate::args::{CtlArgs, CtlCommand, GlobalArgs};
+use crate::control::Call;
+use crate::failure::{Failure, Outcome};
+use crate::{logs, output, running, slow};
+use serde_json::Value;
+use std::path::Path;
+use target::Target;
+
+/// `roadtrain ctl`
+pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
+    logs::start("warn", global.verbose);
+    match &args.command {
+        command if args.target.group.is_some() || args.target.pool.is_some() => {
+            group::run(&args.target, command, global)
+        }
+        CtlCommand::Gateway(_) => {
+            Err(Failure::usage("a gateway is of a group: name it with --group and --pool"))
+        }
+        CtlCommand::Trace { output } => trace(args.target.id.as_slice(), output.as_deref()),
+        command => run_at(&Target::choose(&args.target, command, global.json)?, command),
+    }
+}
+
+fn run_at(target: &Target, command: &CtlCommand) -> Outcome {
+    match command {
+        CtlCommand::Subsystem(command) => target.subsystem(command),
+        CtlCommand::Namespace(command) => target.namespace(command),
+        CtlCommand::Listener(command) => target.listener(command),
+        CtlCommand::Host(command) => target.host(command),
+        CtlCommand::Connection(command) => target.connection(command),
+        CtlCommand::Volume(command) => target.volume(command),
+        CtlCommand::Store(command) => target.store(command),
+        CtlCommand::Device(command) => target.device(command),
+        CtlCommand::Key(command) => target.key(command),
+        CtlCommand::Cluster(command) => target.cluster(command),
+        CtlCommand::Referral(command) => target.referral(command),
+        CtlCommand::Config(command) => target.config(command),
+        CtlCommand::Upgrade => target.change_by(&Call::Upgrade),
+        CtlCommand::Rpc { method, params } => rpc(target, method, params.as_deref()),
+        CtlCommand::Gateway(_) | CtlCommand::Trace { .. } => Ok(()), // of no target: done by the caller
+    }
+}
+
+/// One call of a method, as it is.
+fn rpc(target: &Target, method: &str, params: Option<&str>) -> Outcome {
+    let params = params.map(serde_json::from_str::<Value>).transpose();
+    let params = params.map_err(|error| Failure::usage(format!("JSON: {error}")))?;
+    output::json(&target.call(method, &params.unwrap_or_default())?)
+}
+
+/// Writes a trace of what the processes of these names have recorded; of all without names.
+fn trace(names: &[String], output: Option<&Path>) -> Outcome {
+    let (sources, failed) = slow::gather(running::processes(names, &[])?);
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    slow::trace::write(&sources, output)
+}

@@ -1,0 +1,228 @@
+//! Subsystems, namespaces, snapshots, connections.
+
+use super::target::Target;
+use crate::args::{
+    ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
+    SnapshotCommand, SnapshotRef, SubsystemCommand,
+};
+use crate::config::{SubsystemSpec, number};
+use crate::control::{Call, Change, SnapshotAction, SnapshotCall, SnapshotReply, SnapshotView};
+use crate::failure::{Failure, Outcome};
+use crate::namespace::NamespaceSpec;
+use crate::output;
+use serde_json::{Value, json};
+
+impl Target {
+    pub(super) fn subsystem(&self, command: &SubsystemCommand) -> Outcome {
+        match command.clone() {
+            SubsystemCommand::Add(new) => {
+                check_require(new.require)?;
+                self.apply(Change::AddSubsystem { subsystem: new.spec() })
+            }
+            SubsystemCommand::Set { subsystem, serial, model, require } => {
+                check_require(require)?;
+                self.apply(Change::SetSubsystem { nqn: subsystem.nqn, serial, model })
+            }
+            SubsystemCommand::Remove { nqn } => self.apply(Change::RemoveSubsystem { nqn }),
+            SubsystemCommand::List { subsystem } => self.list_subsystems(subsystem.nqn.as_deref()),
+        }
+    }
+
+    fn list_subsystems(&self, nqn: Option<&str>) -> Outcome {
+        let rows = self.subsystems(nqn)?.into_iter().map(|one| {
+            let count = |name: &str| one[name].as_array().map_or(0, Vec::len);
+            json!({
+                "nqn": one["nqn"], "owner": one["owner"], "serial": one["serial_number"],
+                "model": one["model_number"], "namespaces": count("namespaces"),
+                "listeners": count("listen_addresses"), "any_host": one["allow_any_host"],
+                "hosts": count("hosts"),
+            })
+        });
+        let names =
+            ["nqn", "owner", "serial", "model", "namespaces", "listeners", "any_host", "hosts"];
+        self.table(&names, rows.collect())
+    }
+
+    /// Subsystems but for discovery, as JSON-RPC shows them.
+    pub(super) fn subsystems(&self, nqn: Option<&str>) -> Outcome<Vec<Value>> {
+        let params = nqn.map_or(Value::Null, |nqn| json!({"nqn": nqn}));
+        let all = self.call("nvmf_get_subsystems", &params)?;
+        let all = all.as_array().into_iter().flatten();
+        Ok(all.filter(|one| one["subtype"] == "NVMe").cloned().collect())
+    }
+
+    /// NQN that is given, or that of the only subsystem.
+    pub(super) fn nqn_or_only(&self, nqn: Option<&str>) -> Outcome<String> {
+        if let Some(nqn) = nqn {
+            return Ok(nqn.to_owned());
+        }
+        let all = self.subsystems(None)?;
+        let nqns: Vec<&str> = all.iter().filter_map(|one| one["nqn"].as_str()).collect();
+        match &nqns[..] {
+            [only] => Ok((*only).to_owned()),
+            [] => Err(Failure::usage("there is no subsystem: add one first")),
+            several => {
+                let all = several.join(", ");
+                Err(Failure::usage(format!("which subsystem? There are {all}: say it with -n")))
+            }
+        }
+    }
+
+    pub(super) fn namespace(&self, command: &NamespaceCommand) -> Outcome {
+        match command.clone() {
+            NamespaceCommand::Add { subsystem, nsid, namespace } => {
+                let namespace = numbered(namespace, nsid)?;
+                self.apply(Change::AddNamespace { nqn: subsystem.nqn, namespace })
+            }
+            NamespaceCommand::Replace { namespace, spec } => {
+                let (nqn, nsid) = place(namespace);
+                let namespace = numbered(spec, Some(nsid))?;
+                self.apply(Change::ReplaceNamespace { nqn, namespace })
+            }
+            NamespaceCommand::Remove { namespace } => {
+                let (nqn, nsid) = place(namespace);
+                self.apply(Change::RemoveNamespace { nqn, nsid })
+            }
+            NamespaceCommand::Resize { namespace, size } => {
+                let (nqn, nsid) = place(namespace);
+                self.apply(Change::ResizeNamespace { nqn, nsid, size })
+            }
+            NamespaceCommand::Limit { namespace, rates } => {
+                let (nqn, nsid) = place(namespace);
+                self.apply(Change::LimitNamespace { nqn, nsid, rates })
+            }
+            NamespaceCommand::Claim { namespace } => {
+                let (nqn, nsid) = place(namespace);
+                self.change_by(&Call::Claim { nqn, nsid })
+            }
+            NamespaceCommand::List { subsystem } => self.list_namespaces(subsystem.nqn.as_deref()),
+            NamespaceCommand::Snapshot(command) => self.snapshot(command),
+        }
+    }
+
+    fn list_namespaces(&self, nqn: Option<&str>) -> Outcome {
+        let devices = self.call("bdev_get_bdevs", &Value::Null)?;
+        let device = |name: &Value| devices.as_array()?.iter().find(|one| one["name"] == *name);
+        let mut rows = Vec::new();
+        for one in self.subsystems(nqn)? {
+            for namespace in one["namespaces"].as_array().into_iter().flatten() {
+                let own = device(&namespace["bdev_name"]).cloned().unwrap_or_default();
+                let count = |name: &str| own[name].as_u64();
+                let bytes = count("block_size").zip(count("num_blocks")).map(|(size, n)| size * n);
+                rows.push(json!({
+                    "nqn": one["nqn"], "nsid": namespace["nsid"], "owner": one["owner"],
+                    "device": namespace["bdev_name"], "kind": own["product_name"],
+                    "capacity_bytes": bytes, "block_bytes": own["block_size"],
+                    "uuid": namespace["uuid"], "nguid": namespace["nguid"],
+                    "limits": namespace["limits"],
+                }));
+            }
+        }
+        let names = ["nqn", "nsid", "owner", "device", "capacity_bytes", "uuid", "limits"];
+        self.table(&names, self.with_limits(rows))
+    }
+
+    fn snapshot(&self, command: SnapshotCommand) -> Outcome {
+        let of = |SnapshotRef { namespace, name }: SnapshotRef| (namespace, name);
+        let (namespace, action) = match command {
+            SnapshotCommand::List { namespace } => (namespace, SnapshotAction::List),
+            SnapshotCommand::Create(one) => {
+                let (namespace, name) = of(one);
+                (namespace, SnapshotAction::Create { name })
+            }
+            SnapshotCommand::Remove(one) => {
+                let (namespace, name) = of(one);
+                (namespace, SnapshotAction::Remove { name })
+            }
+            SnapshotCommand::Protect(one) => {
+                let (namespace, name) = of(one);
+                (namespace, SnapshotAction::Protect { name })
+            }
+            SnapshotCommand::Unprotect(one) => {
+                let (namespace, name) = of(one);
+                (namespace, SnapshotAction::Unprotect { name })
+            }
+            SnapshotCommand::Clone { from, to } => {
+                let (namespace, name) = of(from);
+                (namespace, SnapshotAction::Clone { name, to })
+            }
+            SnapshotCommand::Rollback(one) => {
+                let (namespace, name) = of(one);
+                (namespace, SnapshotAction::Rollback { name })
+            }
+        };
+        let is_list = action == SnapshotAction::List;
+        let (nqn, nsid) = place(namespace);
+        let reply: SnapshotReply =
+            self.call_as(&Call::Snapshots(SnapshotCall { nqn, nsid, action }))?;
+        if self.json {
+            return output::json(&reply);
+        }
+        if !is_list {
+            return Ok(());
+        }
+        let row = |one: &SnapshotView| {
+            let protected = if one.protected { " protected" } else { "" };
+            format!("{} {} bytes{protected}", one.name, one.bytes)
+        };
+        let rows: Vec<String> = reply.snapshots.iter().map(row).collect();
+        output::line(&if rows.is_empty() { "no snapshots".into() } else { rows.join("\n") })
+    }
+
+    pub(super) fn connection(&self, command: &ConnectionCommand) -> Outcome {
+        let ConnectionCommand::List { subsystem } = command;
+        let mut rows = Vec::new();
+        for one in self.subsystems(subsystem.nqn.as_deref())? {
+            let controllers =
+                self.call("nvmf_subsystem_get_controllers", &json!({"nqn": one["nqn"]}))?;
+            for controller in controllers.as_array().into_iter().flatten() {
+                rows.push(json!({
+                    "nqn": one["nqn"], "host_nqn": controller["hostnqn"],
+                    "host_id": controller["hostid"], "cntlid": controller["cntlid"],
+                    "io_queues": controller["num_io_qpairs"],
+                }));
+            }
+        }
+        self.table(&["nqn", "host_nqn", "cntlid", "io_queues"], rows)
+    }
+}
+
+fn place(namespace: NamespaceRef) -> (Option<String>, u32) {
+    (namespace.subsystem.nqn, namespace.nsid)
+}
+
+/// The namespace with its number, which may be given once.
+fn numbered(spec: NamespaceSpec, nsid: Option<u32>) -> Outcome<NamespaceSpec> {
+    match (spec.nsid, nsid) {
+        (Some(own), Some(given)) if own != given => {
+            Err(Failure::usage(format!("--nsid {given} and nsid={own}: give one of them")))
+        }
+        (own, given) => Ok(NamespaceSpec { nsid: given.or(own), ..spec }),
+    }
+}
+
+fn check_require(require: RequireArgs) -> Outcome {
+    match require.require_auth || require.require_tls {
+        true => Err(Failure::usage(
+            "--require-auth and --require-tls are for a group of gateways; a target has them from its configuration file",
+        )),
+        false => Ok(()),
+    }
+}
+
+impl NewSubsystemArgs {
+    /// The table of the configuration that says the same.
+    pub(super) fn spec(self) -> SubsystemSpec {
+        let NewSubsystemArgs { nqn, serial, model, allow_hosts, namespaces, require } = self;
+        SubsystemSpec {
+            nqn,
+            serial,
+            model,
+            allow_hosts: (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect()),
+            require_auth: require.require_auth,
+            require_tls: require.require_tls,
+            host_rates: Default::default(),
+            namespaces: number(namespaces),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a target serves, as a configuration file, and what a reload of its own would change.
+
+use super::served::{Served, lock};
+use crate::addresses::Addresses;
+use crate::args::{AnaName, AnaPort, TlsMode};
+use crate::config::{ListenerSpec, ServeConfig, SubsystemSpec};
+use crate::control::{Changed, ConfigDiff, ConfigText, Refusal, Why};
+use crate::failure::{Failure, Outcome};
+use crate::namespace::NamespaceSpec;
+use crate::rates::RateArgs;
+use roadtrain_manage::model::Model;
+use roadtrain_target_engine::{AnaListener, AnaState, Export, Listener, Subsystem};
+use roadtrain_target_proto::TargetConfig;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+impl Served {
+    /// What is served now, as a configuration file.
+    pub(super) fn config_text(&self) -> Outcome<ConfigText> {
+        let manager = self.managed()?;
+        let (model, exports) = (manager.model(), self.server().exports());
+        let mut config = lock(self.config()).clone();
+        let mut missing = Vec::new();
+        let known = std::mem::take(&mut config.subsystems);
+        config.subsystems = exports
+            .subsystems
+            .iter()
+            .map(|subsystem| {
+                let known = known.iter().find(|spec| spec.nqn == subsystem.nqn);
+                saved_subsystem(subsystem, (known, &model), &mut missing)
+            })
+            .collect();
+        save_listeners(&mut config, &exports)?;
+        make_paths_absolute(&mut config);
+        let comments: String = missing.iter().map(|line| format!("# Not here: {line}\n")).collect();
+        Ok(ConfigText { toml: comments + &config.to_toml() })
+    }
+
+    /// What a reload would change.
+    pub(super) fn config_diff(&self) -> Outcome<ConfigDiff> {
+        let Some(file) = self.file() else {
+            let message = "the target was started without a configuration file";
+            return Err(Refusal::new(Why::Invalid, message).into());
+        };
+        let manager = self.managed()?;
+        let new = self.read_file(file)?;
+        let restart = lock(self.config()).needs_restart(&new);
+        let names: BTreeSet<String> = new.subsystems.iter().map(|one| one.nqn.clone()).collect();
+        let mut model = (*manager.model()).clone();
+        let both = model.subsystems.iter().filter(|one| names.contains(&one.nqn));
+        let both = both.map(|one| one.nqn.clone()).collect();
+        model.shadowed = names;
+        let wanted = self.wanted(&new, &model)?;
+        let operations = wanted.preview(&self.server()).map_err(Failure::failed)?;
+        let changes = operations.iter().map(Changed::from).collect();
+        Ok(ConfigDiff { file: file.to_owned(), changes, restart, both })
+    }
+}
+
+fn saved_subsystem(
+    subsystem: &Subsystem,
+    (known, model): (Option<&SubsystemSpec>, &Model),
+    missing: &mut Vec<String>,
+) -> SubsystemSpec {
+    let nqn = &subsystem.nqn;
+    let mut save = |export: &Export| {
+        let same = known.into_iter().flat_map(|known| &known.namespaces);
+        let same = same.into_iter().find(|spec| spec.export().is_ok_and(|own| own == *export));
+        let saved = same.cloned().or_else(|| NamespaceSpec::of_export(export)).or_else(|| {
+            let claims = model.claims().find(|(place, _)| *place == (nqn.as_str(), export.nsid));
+            let lent = model.lent.iter().find(|(_, place)| **place == (nqn.clone(), export.nsid));
+            let name = claims.map(|(_, device)| device).or(lent.map(|(device, _)| device.as_str()));
+            let device = model.device(name?)?;
+            NamespaceSpec::of_device((model, device), export)
+        });
+        if saved.is_none() {
+            missing.push(format!(
+                "namespace {} of {nqn}, whose volume only its store and the state have",
+                export.nsid
+            ));
+        }
+        saved
+    };
+    let namespaces = subsystem.namespaces.iter().filter_map(&mut save).collect();
+    let state = model.served().find(|one| one.nqn == *nqn);
+    if state.is_some_and(|state| !state.host_keys.is_empty()) {
+        missing.push(format!("keys of the hosts of {nqn}, which the state has"));
+    }
+    if state.is_some_and(|state| !state.listeners.is_empty()) {
+        missing.push(format!("the listeners that only {nqn} has"));
+    }
+    let rates = subsystem.host_rates.iter();
+    SubsystemSpec {
+        nqn: nqn.clone(),
+        serial: subsystem.serial.clone(),
+        model: Some(subsystem.model.clone()),
+        allow_hosts: subsystem.allowed_hosts.clone(),
+        require_auth: known.is_some_and(|known| known.require_auth),
+        require_tls: known.is_some_and(|known| known.require_tls),
+        host_rates: rates.map(|(host, rates)| (host.clone(), RateArgs::from(rates))).collect(),
+        namespaces,
+    }
+}
+
+/// Writes the listeners that there are now, if they are others than those of the file, and their ANA states.
+fn save_listeners(config: &mut ServeConfig, exports: &TargetConfig<Export>) -> Outcome {
+    let shared: Vec<&Listener> = exports.listeners.iter().filter(|one| !one.named_only).collect();
+    let addresses: BTreeSet<SocketAddr> = shared.iter().map(|one| one.address).collect();
+    if config.addresses()?.into_iter().collect::<BTreeSet<_>>() != addresses {
+        let mode = config.tls_mode();
+        config.address = Addresses::default();
+        config.listeners = shared.iter().map(|one| saved_listener(one, mode)).collect();
+    }
+    let state = |(listener, state)| Some((port_of(listener), name_of(state)?));
+    config.ana = exports.ana.iter().filter_map(state).collect();
+    Ok(())
+}
+
+fn saved_listener(listener: &Listener, all: TlsMode) -> ListenerSpec {
+    let modes = [TlsMode::Off, TlsMode::Allowed, TlsMode::Required].into_iter();
+    let tls = modes.into_iter().find(|mode| listener.tls == (*mode).into());
+    let (address, port) = (listener.address.ip().to_string(), Some(listener.address.port()));
+    ListenerSpec { address, port, tls: tls.filter(|tls| *tls != all) }
+}
+
+fn port_of(listener: AnaListener) -> AnaPort {
+    match listener {
+        AnaListener::Ether => AnaPort::Ether,
+        AnaListener::Tcp(at) => {
+            AnaPort::Tcp { address: at.ip().to_string(), port: Some(at.port()) }
+        }
+    }
+}
+
+/// The state's name, if a configuration file may have it.
+fn name_of(state: AnaState) -> Option<AnaName> {
+    let names = [AnaName::Optimized, AnaName::NonOptimized, AnaName::Inaccessible];
+    names.into_iter().find(|name| AnaState::from(*name) == state)
+}
+
+fn make_paths_absolute(config: &mut ServeConfig) {
+    let absolute = |path: &mut PathBuf| {
+        *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+    };
+    let ServeConfig { state, rpc, rpc_credentials, file_roots, lvstores, subsystems, .. } = config;
+    state.iter_mut().chain(rpc).chain(rpc_credentials).chain(file_roots).for_each(absolute);
+    lvstores.iter_mut().for_each(|store| absolute(&mut store.path));
+    let namespaces = subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
+    namespaces.for_each(NamespaceSpec::make_paths_absolute);
+}

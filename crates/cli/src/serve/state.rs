@@ -1,0 +1,251 @@
+//! Changes of subsystems that the state has: they are kept.
+
+use crate::config::SubsystemSpec as NewSubsystem;
+use crate::control::{Change, Refusal, Why};
+use crate::namespace::{Kind, NamespaceSpec as NewNamespace};
+use crate::rates::RateArgs;
+use roadtrain_manage::model::{
+    Device, DeviceKind, Limits, Model, NamespaceSpec, RbdAccess, RbdOf, SubsystemSpec, new_uuid,
+};
+use roadtrain_manage::rpc::Session;
+use roadtrain_reactor::metrics::name_in_file;
+use roadtrain_store::OpenError;
+use roadtrain_target_engine::Blocks;
+use roadtrain_target_proto::NAMESPACES_MAX;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn invalid(why: impl Display) -> Refusal {
+    Refusal::new(Why::Invalid, why)
+}
+
+/// Makes a change in the state, of the subsystem `nqn`.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) fn edit(
+    model: &mut Model,
+    (nqn, change): (&str, Change),
+    session: &Session<'_>,
+) -> Result<(), Refusal> {
+    match change {
+        Change::AddSubsystem { subsystem } => add_subsystem(model, subsystem, session),
+        Change::RemoveSubsystem { .. } => {
+            let all = subsystem(model, nqn)?.namespaces.iter().map(|one| one.nsid);
+            for nsid in all.collect::<Vec<_>>() {
+                remove_namespace(model, (nqn, nsid))?;
+            }
+            model.subsystems.retain(|one| one.nqn != nqn);
+            Ok(())
+        }
+        Change::SetSubsystem { serial, model: number, .. } => {
+            let subsystem = subsystem(model, nqn)?;
+            subsystem.serial = serial.or(subsystem.serial.take());
+            subsystem.model = number.or(subsystem.model.take());
+            Ok(())
+        }
+        Change::AddNamespace { namespace, .. } => add_namespace(model, (nqn, namespace), session),
+        Change::ReplaceNamespace { namespace, .. } => {
+            let nsid = namespace.nsid.ok_or_else(|| invalid("which namespace? Say its nsid"))?;
+            remove_namespace(model, (nqn, nsid))?;
+            add_namespace(model, (nqn, namespace), session)
+        }
+        Change::RemoveNamespace { nsid, .. } => remove_namespace(model, (nqn, nsid)),
+        Change::AllowHost { host, .. } => {
+            let is_new = subsystem(model, nqn)?.hosts.insert(host.clone());
+            is_new
+                .then_some(())
+                .ok_or_else(|| Refusal::new(Why::Exists, format!("{host} may use {nqn} already")))
+        }
+        Change::DisallowHost { host, .. } => {
+            let subsystem = subsystem(model, nqn)?;
+            subsystem.host_keys.remove(&host);
+            let was_there = subsystem.hosts.remove(&host);
+            was_there.then_some(()).ok_or_else(|| {
+                Refusal::new(Why::Unknown, format!("{host} is not among the hosts of {nqn}"))
+            })
+        }
+        Change::AllowAnyHost { allow, .. } => {
+            subsystem(model, nqn)?.allow_any_host = allow;
+            Ok(())
+        }
+        Change::LimitNamespace { nsid, rates, .. } => {
+            let limits = limits(&rates)?;
+            let device = subsystem(model, nqn)?.namespaces.iter().find(|one| one.nsid == nsid);
+            let device = device.map(|one| one.device.clone());
+            model.limits.insert(device.ok_or_else(|| unknown(nqn, nsid))?, limits);
+            model.limits.retain(|_, limits| limits.is_limited());
+            Ok(())
+        }
+        Change::LimitHost { host, rates, .. } => {
+            let limits = limits(&rates)?;
+            let subsystem = subsystem(model, nqn)?;
+            subsystem.host_limits.insert(host, limits);
+            subsystem.host_limits.retain(|_, limits| limits.is_limited());
+            Ok(())
+        }
+        Change::ResizeNamespace { .. } => {
+            Err(invalid("a size is changed by itself: make it a request of its own"))
+        }
+        Change::Listen { .. } | Change::Unlisten { .. } | Change::SetAna { .. } => {
+            Err(invalid("a listener is not of one subsystem"))
+        }
+    }
+}
+
+fn unknown(nqn: &str, nsid: u32) -> Refusal {
+    Refusal::new(Why::Unknown, format!("{nqn} has no namespace {nsid}"))
+}
+
+fn limits(rates: &RateArgs) -> Result<Limits, Refusal> {
+    let limits = rates.limits().map_err(invalid)?;
+    limits.check().map_err(invalid)?;
+    Ok(limits)
+}
+
+fn subsystem<'a>(model: &'a mut Model, nqn: &str) -> Result<&'a mut SubsystemSpec, Refusal> {
+    let known = model.subsystem_mut(nqn);
+    known.ok_or_else(|| Refusal::new(Why::Unknown, format!("there is no subsystem {nqn}")))
+}
+
+fn add_subsystem(
+    model: &mut Model,
+    new: NewSubsystem,
+    session: &Session<'_>,
+) -> Result<(), Refusal> {
+    let nqn = new.nqn.clone();
+    if new.require_auth || new.require_tls {
+        let hint = "what it requires is in the configuration file";
+        return Err(invalid(format!("subsystem {nqn}: {hint}")));
+    }
+    if model.subsystem(&nqn).is_some() {
+        return Err(Refusal::new(Why::Exists, format!("subsystem {nqn} is there already")));
+    }
+    let rates = new.host_rates.iter();
+    let host_limits = rates.map(|(host, rates)| Ok((host.clone(), limits(rates)?)));
+    let host_limits = host_limits.collect::<Result<_, Refusal>>()?;
+    model.subsystems.push(SubsystemSpec {
+        nqn: nqn.clone(),
+        serial: new.serial,
+        model: new.model,
+        max_namespaces: NAMESPACES_MAX,
+        allow_any_host: new.allow_hosts.is_none(),
+        hosts: new.allow_hosts.unwrap_or_default(),
+        ana_reporting: true,
+        host_limits,
+        all_listeners: true,
+        ..SubsystemSpec::default()
+    });
+    for namespace in new.namespaces {
+        add_namespace(model, (&nqn, namespace), session)?;
+    }
+    Ok(())
+}
+
+/// Shows the blocks of `new` to hosts; without an NSID it gets the first free one.
+fn add_namespace(
+    model: &mut Model,
+    (nqn, new): (&str, NewNamespace),
+    session: &Session<'_>,
+) -> Result<(), Refusal> {
+    let known = subsystem(model, nqn)?;
+    let most = known.max_namespaces;
+    let nsid = new.nsid.or_else(|| known.free_nsid()).filter(|nsid| (1..=most).contains(nsid));
+    let nsid = nsid.ok_or_else(|| invalid(format!("{nqn} has at most {most} namespaces")))?;
+    if known.namespaces.iter().any(|one| one.nsid == nsid) {
+        let message = format!("namespace {nsid} of {nqn} is there already");
+        return Err(Refusal::new(Why::Exists, message));
+    }
+    let device = device_for(model, (nqn, nsid), &new, session)?;
+    let limits = limits(&new.rates)?;
+    if limits.is_limited() {
+        model.limits.insert(device.clone(), limits);
+    }
+    let kept = new.reservations.as_deref().filter(|path| path.as_os_str() != "none");
+    let reservations = kept.map(|path| session.allowed_new(path)).transpose()?;
+    let (uuid, nguid) = (new.uuid, new.nguid);
+    let namespaces = &mut subsystem(model, nqn)?.namespaces;
+    namespaces.push(NamespaceSpec { nsid, device, uuid, nguid, reservations });
+    namespaces.sort_by_key(|one| one.nsid);
+    Ok(())
+}
+
+/// Name of the device that `new` means: one that is there, or a new one that has its namespace's name and ends with it.
+pub(super) fn device_for(
+    model: &mut Model,
+    (nqn, nsid): (&str, u32),
+    new: &NewNamespace,
+    session: &Session<'_>,
+) -> Result<String, Refusal> {
+    if new.class.is_some() || new.standby || new.uncorrectable.is_some() {
+        return Err(invalid("class, standby and uncorrectable are for the configuration file"));
+    }
+    let Some(name) = &new.device else {
+        let name = name_in_file(nqn, nsid);
+        let device = open(&name, new, session)?;
+        model.devices.push(Arc::new(device));
+        return Ok(name);
+    };
+    let device = model.device(name).map(|device| device.name.clone());
+    let device = device.ok_or_else(|| Refusal::new(Why::Unknown, format!("no device {name}")))?;
+    if let Some((other, nsid)) = model.claim(&device) {
+        return Err(Refusal::new(Why::Exists, format!("{name} is namespace {nsid} of {other}")));
+    }
+    match model.lvstore_on(&device) {
+        Some(store) => Err(invalid(format!("{name} has the store of volumes {}", store.name))),
+        None => Ok(device),
+    }
+}
+
+/// Opens the blocks of `new`; a file or image that is to be made is made.
+fn open(name: &str, new: &NewNamespace, session: &Session<'_>) -> Result<Device, Refusal> {
+    let failed = |error: OpenError| Refusal::new(Why::Store, error);
+    let kind = match new.kind {
+        Kind::Mem => DeviceKind::Malloc,
+        Kind::Null => DeviceKind::Null,
+        Kind::File | Kind::Block => {
+            let path = session.allowed_new(new.path.as_deref().unwrap_or(Path::new("")))?;
+            make(new, Some(path.clone()))?;
+            DeviceKind::Aio(path.canonicalize().unwrap_or(path))
+        }
+        Kind::Rbd => {
+            make(new, None)?;
+            let image = new.image.as_deref().and_then(|image| image.split_once('/'));
+            let (pool, image) = image.ok_or_else(|| invalid("write rbd:POOL/IMAGE"))?;
+            let allowed = |path: &Option<PathBuf>| {
+                path.as_deref().map(|path| session.allowed(path)).transpose()
+            };
+            let (conf, keyring) = (allowed(&new.conf)?, allowed(&new.keyring)?);
+            let access = RbdAccess { id: new.id.clone(), conf, keyring };
+            DeviceKind::Rbd(RbdOf { pool: pool.into(), image: image.into(), cluster: None, access })
+        }
+        Kind::Ssd | Kind::Device => return Err(invalid("ssd is for `serve`")),
+    };
+    let [uuid, nguid] = new.ids().map_err(invalid)?;
+    let uuid = uuid.or(nguid).map_or_else(new_uuid, Ok);
+    let uuid = uuid.map_err(|error| Refusal::new(Why::Failed, error))?;
+    let shape = (new.lba, new.size.unwrap_or(0), new.read_only);
+    Device::open((name.to_owned(), uuid), kind, shape).map_err(failed)
+}
+
+/// Makes a file or image that is not there, if its size is given.
+fn make(new: &NewNamespace, path: Option<PathBuf>) -> Result<(), Refusal> {
+    if new.size.is_none() && new.create.is_none() {
+        return Ok(());
+    }
+    let wanted = NewNamespace { nsid: Some(1), path, device: None, ..new.clone() };
+    let Blocks::Spec(spec) = wanted.export().map_err(invalid)?.blocks else { return Ok(()) };
+    let made = roadtrain_store::open(&spec);
+    made.map(drop).map_err(|error| Refusal::new(Why::Store, error))
+}
+
+fn remove_namespace(model: &mut Model, (nqn, nsid): (&str, u32)) -> Result<(), Refusal> {
+    let namespaces = &mut subsystem(model, nqn)?.namespaces;
+    let at = namespaces.iter().position(|one| one.nsid == nsid);
+    let removed = namespaces.remove(at.ok_or_else(|| unknown(nqn, nsid))?);
+    if removed.device == name_in_file(nqn, nsid) {
+        drop(model.remove_device(&removed.device));
+    }
+    Ok(())
+}
