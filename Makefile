@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS_EACH ?= 10
 
 .PHONY: help build demo demo-ceph check hooks test test-all soak instructions e2e ceph-test vm-test bench eval lint \
-    fuzz docs man install sbom deb clean
+    fuzz docs book man install sbom deb clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*\#\#' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,10 @@ fuzz: ## every fuzz target for SECONDS_EACH (10) seconds
 docs: ## API documentation, in target/doc
 	@scripts/setup.sh build
 	cargo doc --workspace --no-deps
+
+book: ## the documents as a book, in target/book, to be read offline; fails on broken links
+	@scripts/setup.sh book
+	scripts/book.sh
 
 man: build ## man pages and shell completions, in target/man and target/completions
 	target/release/roadtrain man target/man

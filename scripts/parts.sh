@@ -49,6 +49,8 @@ lab() {
 
 lint-all() { scripts/lint.sh all; }
 
+book() { scripts/book.sh; }
+
 # Hundreds of faults of paths and of a disk that two targets share, and 10^6 operations of each kind on files and devices.
 soak() {
     FAULTS=${FAULTS:-200} tests/e2e/run.sh faults_of_paths_are_pauses
@@ -57,7 +59,7 @@ soak() {
 }
 
 case ${1-} in
-release | instructions | seeds | fuzz | packages | lab | lint-all | soak) "$1" ;;
+release | instructions | seeds | fuzz | packages | lab | lint-all | book | soak) "$1" ;;
 *)
     echo "parts.sh: no part '${1-}'; scripts/test.sh lists them" >&2
     exit 2

@@ -4,6 +4,7 @@
 #   lint   shellcheck, cargo-deny   vm   QEMU and what goes into the guest
 #   ceph   a Ceph cluster of one machine, librbd
 #   fuzz   a C++ compiler            instructions valgrind
+#   book   what mdBook is installed by
 #   deb    what makes and checks Debian packages
 #   eval   perf, applications, and what our devices are compared with
 # Debian packages are installed when run as root; else, and for Rust, it says what to install.
@@ -17,6 +18,7 @@ declare -A packages=(
         dpkg-dev lintian systemd procps strace cbindgen g++ tmux pkg-config'
     [ceph]='ceph-mon ceph-osd ceph-common librbd1 uuid-runtime util-linux e2fsprogs qemu-utils python3-venv python3-dev'
     [lint]='shellcheck python3-venv'
+    [book]='python3-venv'
     [deb]='dpkg-dev lintian'
     [fuzz]='g++'
     [instructions]='valgrind'
