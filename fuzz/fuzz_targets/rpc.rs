@@ -87,7 +87,10 @@ fuzz_target!(|input: &[u8]| {
     let manager = manager();
     for request in &whole.0 {
         assert!(request.len() <= REQUEST_BYTES_MAX);
-        let answered = answer(request, &Idle(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }));
+        let answered = answer(
+            request,
+            &Idle(Caller { table: manager, access: Access::Client, peer: "a fuzzer" }),
+        );
         if let Some(text) = answered.text {
             assert_eq!(text.matches('\n').count(), 1);
             serde_json::from_str::<Value>(&text).expect("an answer is JSON");

@@ -97,7 +97,7 @@ now=$(pgrep -u roadtrain -x roadtrain) || end_with 'nobody serves'
 ! readlink /proc/"$now"/exe | grep deleted || end_with 'the old program serves'
 roadtrain discover -a 127.0.0.1 >/dev/null || end_with 'it does not answer'
 # What was made is there, at the same socket; and what a reload cannot change is named.
-roadtrain rpc nvmf_get_subsystems "{\"nqn\": \"$more\"}" | jq -e '.[0].namespaces[0].bdev_name == "more"' >/dev/null ||
+roadtrain ctl rpc nvmf_get_subsystems "{\"nqn\": \"$more\"}" | jq -e '.[0].namespaces[0].bdev_name == "more"' >/dev/null ||
     end_with 'what was made is gone'
 roadtrain list -a 127.0.0.1 -s 4421 -n $more >/tmp/list.log || end_with 'hosts do not see what was made'
 sed -i 's|^state = .*|state = "/var/lib/roadtrain/other.toml"|' /etc/roadtrain/serve.toml

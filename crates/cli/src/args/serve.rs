@@ -39,7 +39,7 @@ Namespaces: KIND:ARGUMENT[,OPTION]...
 
 Signals: SIGTERM and SIGINT stop it. SIGHUP reads the configuration file again: addresses and
 namespaces come, go and change, hosts are allowed and refused. A file with an error changes nothing.
-`roadtrain target` makes one change without the file.
+`roadtrain ctl` makes one change without the file.
 
 Examples:
   roadtrain serve -a 127.0.0.1 -s 4420 -n nqn.2025-01.io.example:disk \\
@@ -155,7 +155,7 @@ pub struct ServeArgs {
     /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = "Output")]
     pub slow_over: SlowOverName,
-    /// Name of the target here, for `roadtrain status` and `roadtrain target` [default: target0, target1, ...].
+    /// Name of the target here, for `roadtrain status` and `roadtrain ctl` [default: target0, target1, ...].
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub id: Option<String>,
     /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
@@ -237,7 +237,7 @@ pub struct ExportArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Management")]
 pub struct RpcServeArgs {
-    /// Answer JSON-RPC requests at a Unix socket that only this user can use: `roadtrain rpc`, `roadtrain ctl` and the
+    /// Answer JSON-RPC requests at one more Unix socket that only this user can use: `roadtrain ctl --rpc` and the
     /// clients of SPDK (theirs is /var/tmp/spdk.sock).
     #[arg(long = "rpc", value_name = "PATH")]
     pub rpc: Option<PathBuf>,

@@ -230,8 +230,8 @@ impl Group {
             }
         }
         Err(Failure::failed(format!(
-            "gateway group {}: all {SLOTS_MAX} slots are taken: `roadtrain gateway show` has the gateways; remove one \
-             that does not come back: `roadtrain gateway remove --gateway NAME`",
+            "gateway group {}: all {SLOTS_MAX} slots are taken: `roadtrain ctl --group` with `gateway list` has the gateways; \
+             `gateway remove NAME` forgets one that does not come back",
             self.name
         )))
     }

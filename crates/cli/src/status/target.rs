@@ -73,7 +73,7 @@ pub(crate) struct TargetReport {
 pub(crate) struct AnaReport {
     /// Where hosts come in; `ether` over Ethernet.
     pub listener: String,
-    /// The state, as `roadtrain ctl ana` says it.
+    /// The state, in the words of `roadtrain ctl listener set`.
     pub state: String,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct NamespaceReport {
     pub nguid: Option<String>,
     /// Where its blocks are.
     pub store: String,
-    /// How it is in reach of this target at best, as `roadtrain ctl ana` says it.
+    /// How it is in reach of this target at best, in the words of `roadtrain ctl listener set`.
     #[serde(default)]
     pub ana: String,
     /// What it may do in a second.
