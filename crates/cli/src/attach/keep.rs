@@ -136,15 +136,13 @@ impl Kept {
         resources.map_or(Ok(()), |resources| place.update(devices, &resources))
     }
 
-    /// Answers at `socket` from now on.
+    /// Answers at `socket` until the result is dropped.
     ///
     /// # Errors
     /// The socket cannot be made.
-    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome {
+    pub(super) fn answer(self: &Arc<Self>, socket: &Path) -> Outcome<UnixServer> {
         let server = UnixServer::start_control(socket, self.clone());
-        let server = server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))?;
-        std::mem::forget(server); // until the process ends
-        Ok(())
+        server.map_err(|e| Failure::failed(format!("{}: {e}", socket.display())))
     }
 
     /// Keeps what answers HTTP until the attachment ends.

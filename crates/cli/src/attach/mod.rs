@@ -21,6 +21,7 @@ use keep::{Facts, Kept};
 use roadtrain_front::spec::FrontSpec;
 use roadtrain_front::system_resource::SystemResource;
 use roadtrain_host_engine::HostConfig;
+use roadtrain_manage::rpc::UnixServer;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,7 +68,8 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     };
     let pulse = attachment.controller().pulse();
     let kept = Arc::new(Kept::new(facts, attachment));
-    let end = announce(&kept, args, global, &mut place, log).and_then(|()| {
+    let control = announce(&kept, args, global, &mut place, log);
+    let end = control.as_ref().map_err(Clone::clone).and_then(|_| {
         let _watchdog = notify::watch(pulse)?;
         kept.until_stopped(&signals, &mut place)
     });
@@ -79,15 +81,15 @@ pub(crate) fn run(args: &AttachArgs, global: &GlobalArgs) -> Outcome {
     end.and(stopped).and(noted)
 }
 
-/// It can be used: tells everybody.
+/// Reports that it can be used. Answers at the control socket until the result is dropped.
 fn announce(
     kept: &Arc<Kept>,
     args: &AttachArgs,
     global: &GlobalArgs,
     place: &mut Registration,
     log: Option<File>,
-) -> Outcome {
-    kept.answer(&place.control_socket())?;
+) -> Outcome<UnixServer> {
+    let control = kept.answer(&place.control_socket())?;
     kept.write_down(place)?;
     if let Some(address) = args.metrics {
         kept.show_at(address)?;
@@ -97,7 +99,7 @@ fn announce(
         background::let_go(log)?;
     }
     notify::tell(notify::NotifyState::Ready);
-    Ok(())
+    Ok(control)
 }
 
 fn claim(args: &AttachArgs, spec: &FrontSpec, config: &HostConfig) -> Outcome<Registration> {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 use tracing::warn;
 
@@ -62,10 +62,15 @@ impl Table for TargetMethods {
         let Some(method) = TARGET_METHODS.iter().find(|method| method.name == name) else {
             return self.served.manager()?.run(name, params, access);
         };
+        let began = Instant::now();
         let result = match method.keeps_stream {
             true => Err(RpcError::method("only at the control socket, in a request of its own")),
             false => self.served.run(name, params, access).map_err(RpcError::from),
         };
+        if let Some(manager) = self.served.manager() {
+            let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
+            manager.count(method.name, code, began.elapsed());
+        }
         Some(Called { name: method.name, changes: method.changes, result })
     }
 

@@ -1,6 +1,6 @@
 //! Keys that RPC has named. Each is in a file: what is written down is where, never the key.
 
-use super::{Model, SubsystemSpec};
+use super::Model;
 use roadtrain_proto::security::dhchap::Keys;
 use roadtrain_proto::security::{DhchapKey, TlsKey};
 use roadtrain_system::memory;
@@ -151,7 +151,14 @@ impl Model {
     }
 
     fn hosts_with_keys(&self) -> impl Iterator<Item = (&SubsystemName, &HostName, &HostKeys)> {
-        keyed(self.subsystems.iter())
+        keyed(self.subsystems.iter().map(|one| (&one.nqn, &one.host_keys)))
+    }
+
+    /// The same of subsystems that are served.
+    fn served_hosts_with_keys(
+        &self,
+    ) -> impl Iterator<Item = (&SubsystemName, &HostName, &HostKeys)> {
+        keyed(self.served().map(|one| (&one.nqn, &one.host_keys)))
     }
 
     /// How many hosts of subsystems use a key, and the first of them.
@@ -202,7 +209,7 @@ impl Model {
     #[must_use]
     pub fn keys_at(&self) -> BTreeMap<String, BTreeMap<String, Keys>> {
         let mut all = BTreeMap::<String, BTreeMap<String, Keys>>::new();
-        for (nqn, host, names) in keyed(self.served()) {
+        for (nqn, host, names) in self.served_hosts_with_keys() {
             let key = |name: &Option<String>| self.dhchap_key(name.as_deref()?).cloned();
             let keys =
                 Keys { host: key(&names.dhchap_key), controller: key(&names.dhchap_ctrlr_key) };
@@ -220,18 +227,15 @@ impl Model {
             let key = self.tls_key(names.psk.as_deref()?)?.clone();
             Some(((host.clone(), nqn.clone()), key))
         };
-        keyed(self.served()).filter_map(psk).collect()
+        self.served_hosts_with_keys().filter_map(psk).collect()
     }
 }
 
-/// Hosts of these subsystems that have keys.
+/// Hosts that have keys, of subsystems with all their hosts' keys.
 fn keyed<'a>(
-    subsystems: impl Iterator<Item = &'a SubsystemSpec>,
+    subsystems: impl Iterator<Item = (&'a SubsystemName, &'a BTreeMap<HostName, HostKeys>)>,
 ) -> impl Iterator<Item = (&'a SubsystemName, &'a HostName, &'a HostKeys)> {
-    subsystems.flat_map(|subsystem| {
-        let hosts = subsystem.host_keys.iter();
-        hosts.map(|(host, keys)| (&subsystem.nqn, host, keys))
-    })
+    subsystems.flat_map(|(nqn, keys)| keys.iter().map(move |(host, keys)| (nqn, host, keys)))
 }
 
 /// NQNs.

@@ -1,14 +1,12 @@
 //! Who changes what RPC has made, and who knows it.
 
 use super::baselines::Baselines;
-use super::caller::{Access, Called, Table};
+use super::caller::Access;
 use super::calls::CallCounts;
 use super::error::{Rpc, RpcError};
-use super::message::Params;
-use super::methods;
 use crate::bursts::Bursts;
 use crate::metrics::{Managed, StoreSample};
-use crate::model::{self, Device, DeviceKind, Model, State};
+use crate::model::{self, Device, Model, State};
 use crate::volumes::{CLUSTER_BYTES, Store};
 use roadtrain_proto::security::TlsKey;
 use roadtrain_proto::security::dhchap::Keys;
@@ -78,7 +76,7 @@ pub struct Manager {
     /// Changes take turns.
     turn: Mutex<()>,
     log: Mutex<LogState>,
-    calls: CallCounts,
+    pub(super) calls: CallCounts,
     /// Counters of devices when they were reset.
     baselines: Mutex<Baselines>,
     /// Stores as metrics show them, and when they were looked at.
@@ -89,7 +87,7 @@ pub struct Manager {
     /// Another process has taken over.
     is_released: AtomicBool,
     /// What callers may cause often, in the log.
-    bursts: Bursts,
+    pub(super) bursts: Bursts,
 }
 
 /// The log as RPC has set it last.
@@ -211,22 +209,9 @@ impl Manager {
         self.files.state.is_some()
     }
 
-    /// Gives the device of a namespace another size, or that of its file.
-    ///
-    /// # Errors
-    /// It has no such namespace, or cannot have that size.
-    pub fn resize_namespace(&self, (nqn, nsid): (&str, u32), bytes: Option<u64>) -> Rpc<()> {
-        let model = self.model();
-        let device = model.claims().find(|(place, _)| *place == (nqn, nsid)).map(|(_, name)| name);
-        let device = device.and_then(|name| model.device(name)).cloned();
-        let device =
-            device.ok_or_else(|| RpcError::params(format!("{nqn} has no namespace {nsid}")))?;
-        if matches!(device.kind, DeviceKind::Volume(_)) {
-            let volume = device.place();
-            let hint = format!("it is the volume {volume}: `ctl volume resize {volume} SIZE`");
-            return Err(RpcError::invalid(hint));
-        }
-        methods::resize(&self.session(Access::Owner), &device, bytes).map(drop)
+    /// Counts a call of a method of another table, as its own are counted.
+    pub fn count(&self, method: &'static str, code: i32, took: Duration) {
+        self.calls.count(method, code, took);
     }
 
     /// The control plane.
@@ -465,25 +450,6 @@ impl Session<'_> {
             (Some(folder), Some(name)) => Ok(self.allowed(folder)?.join(name)),
             _ => Err(RpcError::no_file(path.display())),
         }
-    }
-}
-
-impl Table for Manager {
-    fn names(&self) -> Vec<&'static str> {
-        methods::all().map(|method| method.name).chain(["rpc_get_methods"]).collect()
-    }
-
-    fn run(&self, name: &str, params: Params<'_>, access: Access) -> Option<Called> {
-        let method = methods::find(name)?;
-        let began = Instant::now();
-        let result = (method.run)(&self.session(access), params);
-        let code = result.as_ref().map_or_else(|error| error.code, |_| 0);
-        self.calls.count(method.name, code, began.elapsed());
-        Some(Called { name: method.name, changes: method.changes, result })
-    }
-
-    fn bursts(&self) -> &Bursts {
-        &self.bursts
     }
 }
 
