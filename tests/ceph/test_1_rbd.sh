@@ -218,8 +218,8 @@ test_rbd_snapshots() {
     [ "$(rbd_tool snap ls rbd/disk --format json | jq -c '[.[].name]')" = '["one","two"]' ]
     denied 2 'snapshot one is there already' create --nsid 1 one
     denied 2 'there is no snapshot none' remove --nsid 1 none
-    denied 1 'has no snapshots' list 2
-    denied 2 'namespace 7 of .* is not served here' list 7
+    denied 1 'has no snapshots' list --nsid 2
+    denied 2 'namespace 7 of .* is not served here' list --nsid 7
     # A clone is a disk of its own; what it is made of stays.
     snapshot protect --nsid 1 one
     denied 1 'is protected' remove --nsid 1 one
