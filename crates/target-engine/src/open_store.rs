@@ -91,6 +91,9 @@ impl OpenStore {
     /// # Errors
     /// What was written may be lost, now or earlier without its host being told.
     pub(crate) fn close(&self) -> io::Result<()> {
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(()); // its lock may be another target's by now
+        }
         let flushed = self.flush_last();
         self.store.give_up();
         flushed
@@ -99,7 +102,7 @@ impl OpenStore {
     fn flush_last(&self) -> io::Result<()> {
         let Some(flushes) = &self.flushes else { return Ok(()) };
         let is_read_only = self.store.geometry().read_only;
-        if is_read_only || self.closed.swap(true, Ordering::Relaxed) {
+        if is_read_only {
             return Ok(());
         }
         self.store.sync()?;
