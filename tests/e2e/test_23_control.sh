@@ -4,9 +4,9 @@
 # shellcheck source=tests/lib/rpc.sh
 . "$top/tests/lib/rpc.sh"
 
-# from_file [OPTIONS]: a target with target.toml and state.toml; process in $target
+# from_file: a target with target.toml and state.toml; process in $target
 from_file() {
-    background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --config target.toml --state state.toml "$@"
+    background target.log env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" serve --config target.toml --state state.toml
     target=$pid
     until_line target.log '^ready' "$target"
 }

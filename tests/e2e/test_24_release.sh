@@ -24,6 +24,6 @@ test_release_is_prepared() {
     grep -qx 'version = "9.8.7"' Cargo.toml || fail 'Cargo.toml'
     [ "$(dpkg-parsechangelog -l packaging/deb/changelog -S Version)" = 9.8.7-1 ] || fail "$(head packaging/deb/changelog)"
     grep -q '9.8.7' SECURITY.md || fail "$(cat SECURITY.md)"
-    cd "$work"
+    cd "$work" || fail "no $work"
     refused_with 1 'is there already' "$script" prepare 9.8.7
 }
