@@ -150,3 +150,15 @@ assert one["result"]["state"] == "serving", one
 assert two["error"]["code"] == -32601 and three["error"]["code"] == -32601, (two, three)
 PY
 }
+
+# An image that another program truncates is a problem before a host notices it.
+test_control_truncated_image_is_a_problem() {
+    serve --namespace "file:$work/disk.img,size=8MiB"
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" ctl namespace add "file:$work/two.img,size=4MiB" >add.txt
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status >status.txt || fail "$(cat status.txt)"
+    truncate -s 1M disk.img
+    refused_with 1 '' env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status
+    grep -q "namespace 1 of $nqn has 8388608 bytes, but its file .*/disk.img has 1048576" refused.out || fail "$(cat refused.out)"
+    truncate -s 8M disk.img
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status >status.txt || fail "$(cat status.txt)"
+}

@@ -8,6 +8,7 @@ mod group;
 mod handover;
 mod management;
 mod observed;
+mod problems;
 mod saved;
 mod served;
 mod snapshots;

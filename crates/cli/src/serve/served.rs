@@ -4,6 +4,7 @@ use super::changes::{Batch, subsystem_of};
 use super::group::Member;
 #[cfg(feature = "rbd")]
 use super::group::{Follower, Serves};
+use super::problems;
 use super::successor::Successor;
 use crate::addresses::Addresses;
 use crate::args::{AnaPort, RpcServeArgs};
@@ -460,7 +461,9 @@ impl Served {
         report.problems = server.failure().into_iter().collect();
         report.set_connections(&server.queues());
         if let Some(manager) = self.manager() {
-            report.name_devices((&manager.model(), self.file_owner()));
+            let model = manager.model();
+            report.name_devices((&model, self.file_owner()));
+            report.problems.extend(problems::truncated(&exports, &config, &model));
         }
         report
     }
