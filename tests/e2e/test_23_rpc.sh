@@ -316,7 +316,7 @@ test_rpc_hostile() {
     done
     is_logged 'RPC: what is no request (-32700) from process [0-9]* of user [0-9]*: Parse error: .*: GET . HTTP'
     is_logged 'RPC: what is no request (-32600) from process [0-9]* of user [0-9]*: Invalid request: .*: {}'
-    is_logged 'RPC: a request that does not end from process .*: [0-9]* octets of it came within 30s; more of that are counted'
+    is_logged 'RPC: a request that does not end from process .*: [0-9]* bytes of it came within 30s; more of that are counted'
     is_logged 'RPC: a connection too many from process .*: 64 are there'
     is_logged 'RPC: bdev_get_bdevs refused (-19) from process .*: No such device: none; more'
     until_line target.log 'RPC: bdev_get_bdevs refused \(-19\): [0-9]* more in [0-9]* s, the last from process' "$target"
