@@ -8,22 +8,33 @@ use crate::failure::{Failure, Outcome};
 use crate::output;
 use serde_json::{Value, json};
 use std::fmt::Display;
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// Beginnings of keys for authentication and TLS.
+const KEYS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
 /// A method that can be called once, and may have been.
 const TRANSPORT: &str = "nvmf_create_transport";
 
 impl Target {
     pub(super) fn config(&self, command: &ConfigCommand) -> Outcome {
         match command {
-            ConfigCommand::Show => self.save(None),
+            ConfigCommand::Show => self.show(),
             ConfigCommand::Save { output, spdk: false } => self.save(output.as_deref()),
             ConfigCommand::Save { output, spdk: true } => self.save_calls(output.as_deref()),
             ConfigCommand::Diff => self.diff(),
             ConfigCommand::Load { file } => self.load(file),
             ConfigCommand::Reload => self.change_by(&Call::Reload),
         }
+    }
+
+    /// Prints the configuration without its keys.
+    fn show(&self) -> Outcome {
+        let ConfigText { toml } = self.call_as(&Call::Config)?;
+        let config = ConfigText { toml: without_keys(&toml) };
+        if self.json { output::json(&config) } else { output::line(config.toml.trim_end()) }
     }
 
     fn save(&self, path: Option<&Path>) -> Outcome {
@@ -50,9 +61,13 @@ impl Target {
         self.write(path, &(text + "\n"))
     }
 
+    /// Writes a file that only this user can read: keys may be in it.
     fn write(&self, path: &Path, text: &str) -> Outcome {
         let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
-        std::fs::write(path, text).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(failed)?;
         match self.json {
             true => output::json(&json!(true)),
             false => output::line(&format!("saved to {}", path.display())),
@@ -121,6 +136,18 @@ impl Target {
     }
 }
 
+/// The same text with dots in the place of keys.
+fn without_keys(text: &str) -> String {
+    let line = |line: &str| {
+        let key = KEYS.iter().find_map(|begin| Some((line.find(begin)?, *begin)));
+        match key {
+            Some((at, begin)) => format!("{}{begin}...\"\n", &line[..at]),
+            None => format!("{line}\n"),
+        }
+    };
+    text.lines().map(line).collect()
+}
+
 /// Calls that were saved, in their order; `None`: not in the format of save_config.
 fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
     let mut calls = Vec::new();
@@ -136,6 +163,17 @@ fn calls(saved: &Value) -> Option<Vec<(&str, &Value)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_key_is_shown() {
+        let text = "nqn = \"n\"\ndhchap_key = \"DHHC-1:00:c2VjcmV0:\"\n\"n\" = \"NVMeTLSkey-1:01:c2VjcmV0:\"\n";
+        let shown = without_keys(text);
+        assert!(
+            !shown.contains("c2VjcmV0") && shown.contains("dhchap_key = \"DHHC-1:...\""),
+            "{shown}"
+        );
+        assert!(shown.parse::<toml::Table>().is_ok(), "{shown}");
+    }
 
     #[test]
     fn saved_calls_are_a_list() {

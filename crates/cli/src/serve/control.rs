@@ -100,6 +100,10 @@ impl Served {
             Call::Status => Ok(json!(self.report())),
             Call::Snapshot => Ok(json!(self.snapshot())),
             Call::Recorded => Ok(json!(self.server().recorded())),
+            Call::Config if access != Access::Owner => {
+                let hint = "only at the control socket: keys may be in it";
+                Err(Refusal::new(Why::Invalid, format!("{name}: {hint}")))
+            }
             Call::Config => Ok(json!(self.config_text()?)),
             Call::ConfigDiff => Ok(json!(self.config_diff()?)),
             Call::Reload => Ok(json!(self.reload()?)),

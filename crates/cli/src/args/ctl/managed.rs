@@ -129,11 +129,11 @@ pub enum GatewayCommand {
 /// `roadtrain ctl config`
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print what is served now, as a configuration file of `roadtrain serve`.
+    /// Print what is served now, as a configuration file of `roadtrain serve`, without keys.
     Show,
     /// Show what a reload would change, and what is both in the file and in the state.
     Diff,
-    /// Write what is served now to a file that `roadtrain serve --config` takes.
+    /// Write what is served now, with keys, to a file that `roadtrain serve --config` takes.
     Save {
         /// File [default: stdout].
         #[arg(short = 'o', long, value_name = "FILE")]
