@@ -1,5 +1,6 @@
 //! Listeners, and hosts of subsystems.
 
+use super::limits;
 use super::target::Target;
 use crate::args::{
     AnaName, AnaPort, HostCommand, HostKeyArgs, ListenerAddress, ListenerCommand, word,
@@ -119,6 +120,7 @@ impl Target {
                 self.change("nvmf_subsystem_set_keys", &params, &done)
             }
             HostCommand::Limit { subsystem, host, rates } => {
+                limits::check(&rates)?;
                 self.apply(Change::LimitHost { nqn: subsystem.nqn, host: host.hostnqn, rates })
             }
             HostCommand::Deny { subsystem, hostnqn: Some(host), .. } => {

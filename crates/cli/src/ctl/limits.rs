@@ -1,8 +1,22 @@
 //! Limits of namespaces and hosts, for people.
 
 use super::target::Target;
+use crate::failure::{Failure, Outcome};
+use crate::rates::RateArgs;
 use crate::units::{show_bytes, show_us};
 use serde_json::Value;
+
+/// Checks limits before they are sent.
+///
+/// # Errors
+/// A limit that lets nothing through, or a burst of no limit.
+pub(super) fn check(rates: &RateArgs) -> Outcome {
+    let limited = rates.rates().map_err(Failure::usage)?;
+    match rates.burst.is_some() && !limited.is_limited() {
+        true => Err(Failure::usage("--burst: of which limit? Say that, too")),
+        false => Ok(()),
+    }
+}
 
 impl Target {
     /// Limits in `rows` as people read them; programs get what the target has sent.
@@ -31,6 +45,15 @@ fn show(limits: &Value) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_burst_is_of_a_limit() {
+        let burst = Some(std::time::Duration::from_secs(1));
+        assert!(check(&RateArgs { burst, ..RateArgs::default() }).is_err());
+        assert!(check(&RateArgs { burst, read_iops: Some(7), ..RateArgs::default() }).is_ok());
+        assert!(check(&RateArgs { iops: Some(0), ..RateArgs::default() }).is_err());
+        assert!(check(&RateArgs::default()).is_ok());
+    }
 
     #[test]
     fn limits_are_shown_in_one_line() {

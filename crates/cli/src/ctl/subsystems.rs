@@ -1,5 +1,6 @@
 //! Subsystems, namespaces, snapshots, connections.
 
+use super::limits;
 use super::target::Target;
 use crate::args::{
     ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
@@ -88,6 +89,7 @@ impl Target {
                 self.apply(Change::ResizeNamespace { nqn, nsid, size })
             }
             NamespaceCommand::Limit { namespace, rates } => {
+                limits::check(&rates)?;
                 let (nqn, nsid) = place(namespace);
                 self.apply(Change::LimitNamespace { nqn, nsid, rates })
             }
