@@ -256,9 +256,9 @@ nqn.2025-01.io.example:state 2'
     # As it stands the file is a copy, which has an identity of its own.
     documents_serve "${options[@]}" --namespace "$file"
     ! (documents_run blocks/01.sh) >compare.out || fail 'a copy has the identity of the original'
-    [ "$(grep -c '^[<>]' said.log)" = 2 ] || fail "not one disk: $(cat said.log)"
+    [ "$(grep -c '^[<>] *"\(nguid\|uuid\)"' said.log)" = 4 ] || fail "not one disk: $(cat said.log)"
     documents_stop
-    identity=$(awk '$2 == "nqn.2025-01.io.example:disk" {print "uuid=" $NF ",nguid=" $(NF - 1)}' home/roadtrain/disks.txt)
+    identity=$(jq -r '.[] | select(.subnqn == "nqn.2025-01.io.example:disk") | "uuid=\(.uuid),nguid=\(.nguid)"' home/roadtrain/disks.json)
     documents_serve "${options[@]}" --namespace "$file,$identity"
     documents_run blocks/01.sh
     documents_disks read
