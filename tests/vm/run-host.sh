@@ -4,7 +4,7 @@
 thorough+=(kernel_host_without_sq_flow_control kernel_host_keep_alive_by_any_command kernel_host_commands
     kernel_host_reservations kernel_nbd_client kernel_host_persistent_discovery)
 for name in kernel_host_{memory_two_queues,file_digests_4kn,without_sq_flow_control,keep_alive_by_any_command} \
-    kernel_host_{survives_target_restart,sees_namespaces_change,commands,reservations,persistent_discovery} \
+    kernel_host_{survives_target_restart,sees_namespaces_change,commands,reservations,persistent_discovery,first_hour} \
     kernel_nbd_client; do
     group_of[$name]=${RT_VM_KERNEL:-stable}
 done
@@ -145,4 +145,18 @@ test_kernel_host_persistent_discovery() {
     subsystems one two >target.toml
     kill -HUP "$target"
     guest_ends "$vm"
+}
+
+# The commands of docs/guide/first-hour.md that Linux's host needs, as they stand there, in a guest that has both ends.
+test_kernel_host_first_hour() {
+    share
+    share_program
+    mkdir share/blocks
+    # The target with its volume, the part for Linux, and the end.
+    awk '/^## / {title = $0} /^```/ {inside = !inside; n += inside; next}
+        inside && title ~ /^## (A target|A Linux host|The end)$/ {print >sprintf("share/blocks/%02d.sh", n)}' \
+        "$top/docs/guide/first-hour.md"
+    [ "$(find share/blocks -name '*.sh' | wc -l)" = 4 ] || fail "blocks: $(ls share/blocks)"
+    grep -q '^nvme connect' share/blocks/*.sh
+    guest "$here/guest-first-hour.sh"
 }

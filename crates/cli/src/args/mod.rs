@@ -22,6 +22,8 @@ mod completion;
 mod connect;
 mod ctl;
 mod doctor;
+#[cfg(all(test, feature = "ether", feature = "rbd"))]
+mod documents_tests;
 mod ether;
 mod gateway;
 mod generate;
