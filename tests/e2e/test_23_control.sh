@@ -45,6 +45,9 @@ test_control_each_object_has_one_owner() {
     o config reload && is '.changes | length == 3'
     o namespace list -n $nqn && is 'length == 1 and .[0].capacity_bytes == 8388608'
     o config diff && is '.changes == []'
+    # Reservations persist in the same place as for a file of the configuration.
+    "$ROADTRAIN" resv register -t tcp -a 127.0.0.1 -s "$port" -n $other --nsid 1 --nrkey 7 --cptpl 3 >resv.txt || fail "$(cat resv.txt)"
+    [ -s kept.img.reservations ] || fail 'no reservations'
     # The state is there again, and what the file has is as the file says.
     o namespace limit -n $other --nsid 1 --iops 1000
     o namespace remove -n $nqn --nsid 1
@@ -88,16 +91,21 @@ test_control_configuration_is_saved_and_loaded() {
     o subsystem add -n $more --serial S7 --namespace "file:$work/more.img,size=4MiB" --allow-host nqn.2026-11.test:a
     o listener add -a 127.0.0.1 -s "$second" --ana non-optimized
     o host limit -n $more -q nqn.2026-11.test:a --iops 100
+    o subsystem add -n nqn.2026-11.test:private --namespace null:1MiB
+    o listener add -n nqn.2026-11.test:private -a 127.0.0.1:"$second"
     o config save -o saved.toml && is '. == true'
+    grep -q 'Not here: the own listeners of nqn.2026-11.test:private' saved.toml || fail "$(cat saved.toml)"
+    [ "$(stat -c %a saved.toml)" = 600 ]
+    o subsystem remove -n nqn.2026-11.test:private
     o config show && is '.toml | contains("S7")'
-    o subsystem list && jq -S '[.[] | del(.owner)]' r.json >before.json
+    o subsystem list && jq -S '[.[] | select(.nqn | endswith(":private") | not) | del(.owner)]' r.json >before.json
     kill -TERM "$target" && ended "$target" 20
     rm state.toml
     cp saved.toml target.toml
     "$ROADTRAIN" serve --config target.toml --check-config || fail "$(cat saved.toml)"
     from_file
     o subsystem list && is 'all(.owner == "file")'
-    cmp <(jq -S '[.[] | del(.owner)]' r.json) before.json || fail "$(cat r.json before.json)"
+    cmp <(jq -S '[.[] | select(.nqn | endswith(":private") | not) | del(.owner)]' r.json) before.json || fail "$(cat r.json before.json)"
     o host list -n $more && is '.[0].limits.iops == 100'
     o listener list -n $more && is 'length == 2'
     kill -TERM "$target" && ended "$target" 20
@@ -107,7 +115,7 @@ test_control_configuration_is_saved_and_loaded() {
     not 2 'is there already' config load saved.toml
     sed -i "s/$nqn/nqn.2026-11.test:again/" saved.toml
     o config load saved.toml
-    o subsystem list && is '[.[].nqn] == [$a, $f, $m]' --arg f $nqn --arg a nqn.2026-11.test:again --arg m $more
+    o subsystem list && is '[.[].nqn] == [$a, $f, $m, "nqn.2026-11.test:private"]' --arg f $nqn --arg a nqn.2026-11.test:again --arg m $more
     not 2 'No such file' config load nowhere.toml
 }
 

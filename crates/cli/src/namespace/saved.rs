@@ -49,6 +49,11 @@ impl NamespaceSpec {
         Some(spec.shown_as(&Export { uncorrectable: kept, ..export.clone() }))
     }
 
+    /// True for blocks that are there after the process, in a file or on a device.
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Block)
+    }
+
     fn of_store(kind: &StoreKind) -> NamespaceSpec {
         let new = NamespaceSpec::new;
         match kind.clone() {

@@ -8,7 +8,7 @@ use crate::control::{Changed, ConfigDiff, ConfigText, Refusal, Why};
 use crate::failure::{Failure, Outcome};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
-use roadtrain_manage::model::Model;
+use roadtrain_manage::model::{Model, show_uuid};
 use roadtrain_target_engine::{AnaListener, AnaState, Export, Listener, Subsystem};
 use roadtrain_target_proto::TargetConfig;
 use std::collections::BTreeSet;
@@ -19,18 +19,18 @@ impl Served {
     /// What is served now, as a configuration file.
     pub(super) fn config_text(&self) -> Outcome<ConfigText> {
         let manager = self.managed()?;
-        let (model, exports) = (manager.model(), self.server().exports());
+        let (model, server) = (manager.model(), self.server());
+        let (exports, (seen, _)) = (server.exports(), server.view());
         let mut config = lock(self.config()).clone();
         let mut missing = Vec::new();
         let known = std::mem::take(&mut config.subsystems);
-        config.subsystems = exports
-            .subsystems
-            .iter()
-            .map(|subsystem| {
-                let known = known.iter().find(|spec| spec.nqn == subsystem.nqn);
-                saved_subsystem(subsystem, (known, &model), &mut missing)
-            })
-            .collect();
+        for subsystem in &exports.subsystems {
+            let known = known.iter().find(|spec| spec.nqn == subsystem.nqn);
+            let mut saved = saved_subsystem(subsystem, (known, &model), &mut missing);
+            add_identity(&mut saved, &seen);
+            close_if_narrower(&mut saved, &model, &mut missing);
+            config.subsystems.push(saved);
+        }
         save_listeners(&mut config, &exports)?;
         make_paths_absolute(&mut config);
         let comments: String = missing.iter().map(|line| format!("# Not here: {line}\n")).collect();
@@ -55,6 +55,32 @@ impl Served {
         let operations = wanted.preview(&self.server()).map_err(Failure::failed)?;
         let changes = operations.iter().map(Changed::from).collect();
         Ok(ConfigDiff { file: file.to_owned(), changes, restart, both })
+    }
+}
+
+/// Lets no host use a subsystem that the file would make open to more hosts than it is: only the state has that.
+fn close_if_narrower(saved: &mut SubsystemSpec, model: &Model, missing: &mut Vec<String>) {
+    let nqn = &saved.nqn;
+    let what = match model.served().find(|one| one.nqn == *nqn) {
+        Some(state) if !state.host_keys.is_empty() => "keys of the hosts",
+        Some(state) if !state.listeners.is_empty() => "own listeners",
+        _ => return,
+    };
+    missing.push(format!("the {what} of {nqn}, which the state has: so allow_hosts is empty here"));
+    saved.allow_hosts = Some(Default::default());
+}
+
+/// Adds what hosts know the subsystem and its disks by, so that copies on another machine are the same for them.
+fn add_identity(saved: &mut SubsystemSpec, seen: &TargetConfig) {
+    let Some(shown) = seen.subsystems.iter().find(|one| one.nqn == saved.nqn) else { return };
+    saved.serial = Some(seen.serial(shown));
+    for spec in &mut saved.namespaces {
+        let own = shown.namespaces.iter().find(|one| Some(one.nsid) == spec.nsid);
+        // The blocks of memory are others at each start.
+        if let Some(id) = own.and_then(|one| one.id).filter(|_| spec.is_stored()) {
+            spec.uuid = Some(show_uuid(&id.uuid));
+            spec.nguid = Some(format!("{:032x}", u128::from_be_bytes(id.nguid)));
+        }
     }
 }
 
@@ -83,13 +109,6 @@ fn saved_subsystem(
         saved
     };
     let namespaces = subsystem.namespaces.iter().filter_map(&mut save).collect();
-    let state = model.served().find(|one| one.nqn == *nqn);
-    if state.is_some_and(|state| !state.host_keys.is_empty()) {
-        missing.push(format!("keys of the hosts of {nqn}, which the state has"));
-    }
-    if state.is_some_and(|state| !state.listeners.is_empty()) {
-        missing.push(format!("the listeners that only {nqn} has"));
-    }
     let rates = subsystem.host_rates.iter();
     SubsystemSpec {
         nqn: nqn.clone(),

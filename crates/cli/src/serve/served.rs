@@ -338,6 +338,9 @@ impl Served {
             Ok(batch)
         })?;
         let hint = match (batch.touches_file, batch.touches_state) {
+            (_, true) if changes.is_empty() => {
+                Some("the state has it; for hosts nothing changes now".to_owned())
+            }
             _ if changes.is_empty() => None,
             (true, _) => Some(self.file_hint()),
             (false, true) => self.state_hint(&manager),

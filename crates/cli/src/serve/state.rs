@@ -16,6 +16,9 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Behind the name of a file, as for one of the configuration file.
+const RESERVATIONS_SUFFIX: &str = ".reservations";
+
 fn invalid(why: impl Display) -> Refusal {
     Refusal::new(Why::Invalid, why)
 }
@@ -162,13 +165,27 @@ fn add_namespace(
     if limits.is_limited() {
         model.limits.insert(device.clone(), limits);
     }
-    let kept = new.reservations.as_deref().filter(|path| path.as_os_str() != "none");
-    let reservations = kept.map(|path| session.allowed_new(path)).transpose()?;
+    let reservations = reservation_file(&new, session)?;
     let (uuid, nguid) = (new.uuid, new.nguid);
     let namespaces = &mut subsystem(model, nqn)?.namespaces;
     namespaces.push(NamespaceSpec { nsid, device, uuid, nguid, reservations });
     namespaces.sort_by_key(|one| one.nsid);
     Ok(())
+}
+
+/// Where reservations that persist are kept: in the file that is named, or beside the file of the blocks.
+fn reservation_file(new: &NewNamespace, session: &Session<'_>) -> Result<Option<PathBuf>, Refusal> {
+    let file = match (&new.reservations, &new.path) {
+        (Some(file), _) if file.as_os_str() == "none" => return Ok(None),
+        (Some(file), _) => file.clone(),
+        (None, Some(path)) if new.kind == Kind::File && !new.read_only => {
+            let mut file = path.clone().into_os_string();
+            file.push(RESERVATIONS_SUFFIX);
+            file.into()
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(session.allowed_new(&file)?))
 }
 
 /// Name of the device that `new` means: one that is there, or a new one that has its namespace's name and ends with it.

@@ -58,7 +58,8 @@ fn add(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     edit(manager, (&nqn, tgt_name.as_deref()), (RpcError::internal, of_file), |subsystem| {
         // While any host may, those that are named are kept for later.
         if !subsystem.hosts.insert(host.clone()) {
-            return Err(RpcError::internal(format!("{host} is allowed already")));
+            let hint = "nvmf_subsystem_set_keys (`ctl host keys`) gives it other keys";
+            return Err(RpcError::internal(format!("{host} is allowed already: {hint}")));
         }
         if !keys.is_empty() {
             subsystem.host_keys.insert(host.clone(), keys.clone());

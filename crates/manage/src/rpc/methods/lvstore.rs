@@ -159,14 +159,14 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     Ok(json!(uuid))
 }
 
-/// The folder has to be there.
+/// Opens or makes a store in a folder, which is made if it is not there.
 fn in_folder(manager: &Session<'_>, path: &str, name: &str) -> Rpc<LvStore> {
     let missing = |error: RpcError| match error.code {
         -2 => RpcError::no_device(error.message),
         _ => error,
     };
-    let path = manager.allowed(Path::new(path)).map_err(missing)?;
-    if !path.is_dir() {
+    let path = manager.allowed_new(Path::new(path)).map_err(missing)?;
+    if path.exists() && !path.is_dir() {
         return Err(RpcError::invalid(format!("{}: is not a folder", path.display())));
     }
     let store = Store::open(&path, name, None, 512).map_err(RpcError::invalid)?;
