@@ -59,7 +59,7 @@ fn with<T>(
 ) -> Outcome<T> {
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let mut reservations = Reservations::connect(&config)?;
-    let done = work(&mut reservations, args.namespace_id);
+    let done = work(&mut reservations, args.nsid);
     reservations.close();
     done.map_err(|error| match error {
         HostError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {

@@ -2,7 +2,7 @@
 
 use super::hosts::listen_address;
 use super::target::Target;
-use crate::args::{ClusterCommand, KeyCommand, ReferralCommand};
+use crate::args::{CephArgs, ClusterCommand, KeyCommand, ReferralCommand};
 use crate::failure::Outcome;
 use serde_json::{Value, json};
 
@@ -32,14 +32,15 @@ impl Target {
         }
     }
 
-    pub(super) fn cluster(&self, command: &ClusterCommand) -> Outcome {
+    pub(super) fn cluster(&self, command: &ClusterCommand, ceph: &CephArgs) -> Outcome {
         match command {
-            ClusterCommand::Add { name, user, conf, keyring } => {
+            ClusterCommand::Add { name } => {
+                let CephArgs { ceph_conf, ceph_id, ceph_keyring } = ceph;
                 let mut params = json!({"name": name});
-                if let Some(user) = user {
+                if let Some(user) = ceph_id {
                     params["user_id"] = user.as_str().into();
                 }
-                for (name, file) in [("config_file", conf), ("key_file", keyring)] {
+                for (name, file) in [("config_file", ceph_conf), ("key_file", ceph_keyring)] {
                     if let Some(file) = file {
                         params[name] = json!(std::path::absolute(file)?);
                     }
