@@ -99,7 +99,7 @@ struct ShownRegistrant {
     cntlid: u16,
     rcsts: u8,
     rkey: u64,
-    hostid: String,
+    host_id: String,
 }
 
 impl Shown {
@@ -108,7 +108,7 @@ impl Shown {
             cntlid: registrant.cntlid.unwrap_or(u16::MAX),
             rcsts: registrant.is_holder.into(),
             rkey: registrant.key,
-            hostid: show_uuid(&registrant.hostid),
+            host_id: show_uuid(&registrant.hostid),
         };
         Shown {
             r#gen: report.generation,

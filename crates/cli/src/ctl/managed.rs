@@ -25,9 +25,9 @@ impl Target {
                 let rows = keys.as_array().into_iter().flatten().map(|key| {
                     // The keyring itself counts as one.
                     let hosts = key["refcnt"].as_u64().unwrap_or(1).saturating_sub(1);
-                    json!({"name": key["name"], "file": key["path"], "hosts": hosts})
+                    json!({"name": key["name"], "file": key["path"], "host_count": hosts})
                 });
-                self.table(&["name", "file", "hosts"], rows.collect())
+                self.table(&["name", "file", "host_count"], rows.collect())
             }
         }
     }
@@ -55,11 +55,11 @@ impl Target {
                 let all = self.call("bdev_rbd_get_clusters_info", &Value::Null)?;
                 let rows = all.as_array().into_iter().flatten().map(|one| {
                     json!({
-                        "name": one["cluster_name"], "user": one["user_id"],
-                        "conf": one["config_file"], "keyring": one["key_file"],
+                        "name": one["cluster_name"], "ceph_id": one["user_id"],
+                        "ceph_conf": one["config_file"], "ceph_keyring": one["key_file"],
                     })
                 });
-                self.table(&["name", "user", "conf", "keyring"], rows.collect())
+                self.table(&["name", "ceph_id", "ceph_conf", "ceph_keyring"], rows.collect())
             }
         }
     }
@@ -80,7 +80,14 @@ impl Target {
             }
             ReferralCommand::List => {
                 let all = self.call("nvmf_discovery_get_referrals", &Value::Null)?;
-                let rows = all.as_array().into_iter().flatten().map(|one| one["address"].clone());
+                let rows = all.as_array().into_iter().flatten().map(|one| {
+                    let address = &one["address"];
+                    let lower = |name: &str| address[name].as_str().map(str::to_lowercase);
+                    json!({
+                        "transport": lower("trtype"), "adrfam": lower("adrfam"),
+                        "traddr": address["traddr"], "trsvcid": address["trsvcid"],
+                    })
+                });
                 self.table(&["traddr", "trsvcid"], rows.collect())
             }
         }
