@@ -108,7 +108,7 @@ measure() {
         --target-cores 1 --namespace mem:1GiB --json "$@" >"$work/bench.json"
     jq -r --arg name "$name" --arg depth "$depth" '
         def round_to($d): . * $d | round / $d;
-        [$name, $depth, (.iops | round), .latency_us.mean, .latency_us.p99, .requests_per_caravan, .sends_per_io,
+        [$name, $depth, (.iops | round), .latency.mean_us, .latency.p99_us, .requests_per_caravan, .sends_per_io,
          ((.host_cpu_seconds + .target_cpu_seconds) * 1e6 / (.iops * '"$SECONDS_EACH"'))]
         | [.[0], .[1], .[2], (.[3, 4, 5, 6, 7] | round_to(100))] | @tsv' "$work/bench.json" |
         awk -F'\t' '{printf "  %-22s %5d %10d %9.1f %9.1f %10.1f %9.2f %10.2f\n", $1, $2, $3, $4, $5, $6, $7, $8}'

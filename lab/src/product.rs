@@ -169,9 +169,9 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
     Ok(Measure {
         iops,
         bytes_per_second: need("/bytes_per_second")?,
-        latency_us_mean: need("/latency_us/mean")?,
-        latency_us_p50: need("/latency_us/p50")?,
-        latency_us_p99: need("/latency_us/p99")?,
+        latency_us_mean: need("/latency/mean_us")?,
+        latency_us_p50: need("/latency/p50_us")?,
+        latency_us_p99: need("/latency/p99_us")?,
         host_cpu_us_per_io: per_io("/host_cpu_seconds"),
         target_cpu_us_per_io: per_io("/target_cpu_seconds"),
         requests_per_caravan: number("/requests_per_caravan"),
@@ -186,8 +186,8 @@ pub(crate) fn measure(stdout: &[u8]) -> anyhow::Result<Measure> {
         beside: number("/streams/0/iops").map(|iops| Beside {
             iops,
             bytes_per_second: number("/streams/0/bytes_per_second").unwrap_or_default(),
-            latency_us_mean: number("/streams/0/latency_us/mean").unwrap_or_default(),
-            latency_us_p99: number("/streams/0/latency_us/p99").unwrap_or_default(),
+            latency_us_mean: number("/streams/0/latency/mean_us").unwrap_or_default(),
+            latency_us_p99: number("/streams/0/latency/p99_us").unwrap_or_default(),
         }),
         ..Measure::default()
     })
@@ -205,7 +205,7 @@ mod tests {
     fn output() -> Value {
         json!({
             "iops": 1000.0, "bytes_per_second": 4096000.0, "seconds": 2.0, "errors": 0,
-            "latency_us": { "mean": 10.0, "p50": 9.0, "p99": 20.0, "p999": 30.0 },
+            "latency": { "mean_us": 10.0, "p50_us": 9.0, "p99_us": 20.0, "p999_us": 30.0 },
             "host_cpu_seconds": 0.5, "target_cpu_seconds": 1.0,
             "requests_per_caravan": 16.0, "sends_per_io": 0.0625,
         })
@@ -230,7 +230,7 @@ mod tests {
         let mut json = output();
         json["requests_total"] = json!(4000);
         json["streams"] = json!([{ "iops": 1000.0, "bytes_per_second": 131072000.0,
-                                   "latency_us": { "mean": 5.0, "p99": 7.0 } }]);
+                                   "latency": { "mean_us": 5.0, "p99_us": 7.0 } }]);
         let m = read(&json).expect("complete");
         assert_eq!(m.cpu_us_per_io(), Some(375.0));
         assert_eq!(m.beside.as_ref().expect("there is one").latency_us_p99, 7.0);

@@ -18,7 +18,7 @@ test_rbd_carries_verified_load() {
     qemu-io -f raw -c 'write -P 5 0 1M' -c 'discard 0 512k' -c 'write -z 512k 512k' -c 'read -P 0 512k 512k' "$uri" >io.log
     # Hosts hear of another size.
     rbd_tool resize rbd/disk --size 128M >resize.log
-    eventually 30 prints '.[0].devices[0].bytes == 134217728' "$ROADTRAIN" status --json
+    eventually 30 prints '.[0].devices[0].capacity_bytes == 134217728' "$ROADTRAIN" status --json
     # Another target is refused, until this one has ended.
     local other_port rc=0
     other_port=$(free_port)
@@ -214,7 +214,7 @@ test_rbd_snapshots() {
     snapshot create --nsid 1 one
     qemu-io -f raw -c 'write -P 2 0 1M' "$uri" >io.log
     snapshot create --nsid 1 two --json >list.json
-    holds list.json '[.snapshots[] | .name] == ["one", "two"] and .snapshots[0].bytes == 67108864 and .snapshots[0].created > 0'
+    holds list.json '[.snapshots[] | .name] == ["one", "two"] and .snapshots[0].capacity_bytes == 67108864 and .snapshots[0].created_unix_seconds > 0'
     [ "$(rbd_tool snap ls rbd/disk --format json | jq -c '[.[].name]')" = '["one","two"]' ]
     denied 2 'snapshot one is there already' create --nsid 1 one
     denied 2 'there is no snapshot none' remove --nsid 1 none

@@ -226,7 +226,7 @@ claimed() {
 # resv_at ADDRESS HOST COMMAND...: roadtrain resv, on namespace 1
 resv_at() {
     "$ROADTRAIN" resv "$3" -t tcp -a "$1" -s "$port" -n "$nqn" -q "nqn.2026-11.test:$2" \
-        --namespace-id 1 "${@:4}"
+        --nsid 1 "${@:4}"
 }
 
 # Both have the file of reservations. Who gets the image back goes by what has happened at the other one.

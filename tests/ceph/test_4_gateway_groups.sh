@@ -18,7 +18,7 @@ member() {
     [ -n "${!port-}" ] || declare -g "port_$name=$(free_port)"
     [ ! -e "$name.log" ] || mv "$name.log" "$name.before.log"
     background "$name.log" env ROADTRAIN_RUNTIME_DIR="$work/$name.run" "$ROADTRAIN" serve -a 127.0.0.1 -s "${!port}" \
-        --gateway-group gates --pool rbd --gateway "$name" --ceph-conf "$ceph/ceph.conf" --ceph-id tenant "${@:2}"
+        --group gates --pool rbd --gateway "$name" --ceph-conf "$ceph/ceph.conf" --ceph-id tenant "${@:2}"
     declare -g "gateway_$name=$pid"
     until_line "$name.log" '^ready' "$pid" 60
 }
@@ -61,14 +61,14 @@ test_group_configuration_is_applied_by_all() {
     grep -q "^ready 127.0.0.1:$port_one $nqn\$" one.log
     # One that cannot serve takes no share: nobody has heard of it.
     rc=0
-    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --gateway-group gates --pool rbd --gateway three \
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$port_one" --group gates --pool rbd --gateway three \
         --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >three.log 2>&1 || rc=$?
     [ $rc = 1 ] || { cat three.log; fail "status $rc"; }
     group gateway list --json >show.json
     holds show.json '.gateways | map(.name) == ["one", "two"] or (.[] | select(.name == "three") | .state == "left")'
     ! grep -q three one.log two.log || fail 'others have heard of it'
     group gateway remove three >three.log
-    group_soon ".version == 1 and $shared and (.gateways | map([.name, .state, .slot]) == [[\"one\", \"there\", 0], [\"two\", \"there\", 1]])"
+    group_soon ".config_version == 1 and $shared and (.gateways | map([.name, .state, .slot]) == [[\"one\", \"there\", 0], [\"two\", \"there\", 1]])"
     # Both apply what is added and removed, before the command ends.
     group subsystem add -n "$nqn" --namespace rbd:rbd/c,create=16MiB --allow-host nqn.2026-11.test:host >add.log
     grep -q 'version 2 is served by one, two' add.log || { cat add.log; fail 'not applied'; }
@@ -87,7 +87,7 @@ test_group_configuration_is_applied_by_all() {
     [ "$(jq '.. | .cntlid? // empty' one.json | head -n 1)" -lt 2048 ]
     [ "$(jq '.. | .cntlid? // empty' two.json | head -n 1)" -ge 2048 ]
     group namespace remove -n "$nqn" --nsid 2 --json >remove.json
-    holds remove.json '.version == 3 and .applied == ["one", "two"] and (.refused | length == 0)'
+    holds remove.json '.config_version == 3 and .applied == ["one", "two"] and (.refusals | length == 0)'
     group_soon "($all | map(.nsid)) == [1, 3]"
     # A key is never shown, and asked for by all.
     "$ROADTRAIN" keys dhchap >host.key
@@ -111,7 +111,7 @@ test_group_configuration_is_applied_by_all() {
     [ $rc = 2 ] || fail "TLS without a key: status $rc"
     # Two of one name.
     rc=0
-    "$ROADTRAIN" serve -a 127.0.0.1 -s "$(free_port)" --gateway-group gates --pool rbd --gateway one \
+    "$ROADTRAIN" serve -a 127.0.0.1 -s "$(free_port)" --group gates --pool rbd --gateway one \
         --ceph-conf "$ceph/ceph.conf" --ceph-id tenant >again.log 2>&1 || rc=$?
     [ $rc = 1 ] && grep -q 'a gateway called one runs' again.log || { cat again.log; fail "status $rc"; }
 }
@@ -125,10 +125,10 @@ test_group_tries_again_what_was_refused() {
     member a
     group_soon "$shared"
     group subsystem add -n "$nqn" --namespace rbd:rbd/late >add.log 2>&1 || rc=$?
-    group_soon '.gateways[0].version == 1 and .version == 2'
+    group_soon '.gateways[0].config_version == 1 and .config_version == 2'
     until_line a.log 'version 2 is not applied' "$gateway_a"
     rbd_tool feature enable rbd/late exclusive-lock
-    group_soon ".gateways[0].version == 2 and $shared and ($all | length == 2)"
+    group_soon ".gateways[0].config_version == 2 and $shared and ($all | length == 2)"
     [ "$(grep -c 'version 2 is not applied' a.log)" = 1 ] || { cat a.log; fail 'told more than once'; }
 }
 

@@ -214,8 +214,8 @@ until_links() {
 until_used() {
     until_links 'length == 2 and all(.up)'
     local sent
-    sent=$(jq "[.. | .links? // empty | .[] | select($1) | .sent] | add + 1000" status.json)
-    until_links "length == 2 and all(.up) and any($1 and .sent > $sent)"
+    sent=$(jq "[.. | .links? // empty | .[] | select($1) | .sent_frames] | add + 1000" status.json)
+    until_links "length == 2 and all(.up) and any($1 and .sent_frames > $sent)"
 }
 
 # verified_load: keeps links busy, and checks what it reads, until verified_load_ends; its process is in $load
@@ -245,7 +245,7 @@ test_ether_port_of_the_target_comes_later() {
     links=lan0 attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
     verified_load
     local round first
-    until_links 'length == 1 and .[0].up and .[0].sent > 1000'
+    until_links 'length == 1 and .[0].up and .[0].sent_frames > 1000'
     first=$(jq '[.. | .links? // empty | .[].peer][0]' status.json)
     for round in 1 2 3; do
         away_port
@@ -268,7 +268,7 @@ test_ether_port_of_the_host_comes_later() {
         --seal required
     verified_load
     local round
-    until_links 'length == 1 and .[0].up and .[0].sent > 1000'
+    until_links 'length == 1 and .[0].up and .[0].sent_frames > 1000'
     for round in 1 2; do
         ip -n "rt-$lab-m" link add h1 mtu 9000 type veth peer name lan1 mtu 9000 netns "rt-$lab-h"
         ip -n "rt-$lab-m" link set h1 master bridge1 up

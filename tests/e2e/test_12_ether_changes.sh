@@ -43,8 +43,8 @@ goes_on() {
 # uses_both: each of two links carries more than is of use to find out whether it does
 uses_both() {
     local sent
-    sent=$(jq '[.. | .links? // empty | .[].sent] | max + 1000' status.json)
-    within 15 'both links are used' links_said "length == 2 and all(.up and .sent > $sent)"
+    sent=$(jq '[.. | .links? // empty | .[].sent_frames] | max + 1000' status.json)
+    within 15 'both links are used' links_said "length == 2 and all(.up and .sent_frames > $sent)"
 }
 
 # changing_lab LINKS: a lab through a switch, a target, a disk of it with two lanes, and a load that checks what it reads
@@ -53,7 +53,7 @@ changing_lab() {
     serve_ether --namespace mem:64MiB --cores 0,1
     attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
     verified_load
-    until_links "length == $1 and all(.up and .sent > 500)"
+    until_links "length == $1 and all(.up and .sent_frames > 500)"
 }
 
 # mtu END LINK OCTETS
@@ -86,7 +86,7 @@ test_ether_target_moves_to_another_interface() {
     serve_ether --namespace mem:64MiB --cores 0,1
     links=lan0 attach_ether "nbd:unix:$work/nbd.sock" --lanes 2 --keep-alive-tmo 30
     verified_load
-    until_links 'length == 1 and .[0].up and .[0].sent > 500'
+    until_links 'length == 1 and .[0].up and .[0].sent_frames > 500'
     ip -n "rt-$lab-t" link del lan0
     away_port
     goes_on 1

@@ -132,7 +132,7 @@ test_tls_openssl_handshake() {
         [ $key = host ] || { other=$suite suite=TLS_AES_256_GCM_SHA384 code=1302; }
         unset port
         serve --namespace mem:64MiB --tls required --tls-key "$hostnqn=$key.tls"
-        "$ROADTRAIN" keys show $key.tls --hostnqn "$hostnqn" --subnqn "$nqn" --reveal >shown
+        "$ROADTRAIN" keys show $key.tls --hostnqn "$hostnqn" --nqn "$nqn" --reveal >shown
         { read -r identity && read -r psk; } <shown
         client "$psk" "$identity" $suite "Reused, TLSv1.3, Cipher is $suite"
         text='alert number 51'

@@ -32,15 +32,15 @@ stands_still() {
 test_ana_states_follow_the_command() {
     local load before
     serve -a 127.0.0.2 --namespace mem:16MiB --ana 127.0.0.2=non-optimized
-    ways ".ana == [{listener: \"127.0.0.1:$port\", state: \"optimized\"},
-                   {listener: \"127.0.0.2:$port\", state: \"non-optimized\"}]"
+    ways ".ana_listeners == [{listener: \"127.0.0.1:$port\", ana: \"optimized\"},
+                   {listener: \"127.0.0.2:$port\", ana: \"non-optimized\"}]"
     background bench.log "$ROADTRAIN" bench --rw randrw --bs 4k --depth 8 --seconds 600 --verify --json \
         -t tcp -a 127.0.0.1 -s "$port" -n "$nqn"
     load=$pid
     eventually 20 ways_are '.data_bytes > 0 and .subsystems[0].controllers[0].ana == "optimized"'
     ctl -a "127.0.0.1:$port" --ana inaccessible >ctl.out
     grep -q "listener 127.0.0.1:$port: ANA inaccessible" ctl.out || fail "$(cat ctl.out)"
-    ways '.ana[0].state == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
+    ways '.ana_listeners[0].ana == "inaccessible" and .subsystems[0].controllers[0].ana == "inaccessible"'
     eventually 20 stands_still
     before=$(jq '.[0].data_bytes' status.json)
     sleep 0.5
@@ -65,13 +65,13 @@ test_ana_states_are_in_the_file() {
     } >with.toml
     mv with.toml target.toml
     serve_configured
-    ways '.ana[0].state == "non-optimized"'
+    ways '.ana_listeners[0].ana == "non-optimized"'
     ctl -a "127.0.0.1:$port" --ana change >ctl.out
     grep -q 'until the next reload or restart' ctl.out || fail "$(cat ctl.out)"
-    ways '.ana[0].state == "change"'
+    ways '.ana_listeners[0].ana == "change"'
     kill -HUP "$target"
     until_line "$work/target.log" 'ANA non-optimized' "$target"
-    ways '.ana[0].state == "non-optimized"'
+    ways '.ana_listeners[0].ana == "non-optimized"'
     sed -i "s/:$port\"/:9\"/" target.toml
     ! "$ROADTRAIN" serve --config target.toml --check-config 2>error.log || fail 'a stray state'
     grep -q 'there is no listener 127.0.0.1:9' error.log || fail "$(cat error.log)"
@@ -88,7 +88,7 @@ test_ana_two_targets_one_subsystem() {
     done
     holds first.json '.controller.cntlid < 100 and .controller.serial == "SHARED-1" and .controller.model == "A shared disk"'
     holds second.json '.controller.cntlid >= 100 and .controller.cntlid < 200'
-    local same='[.controller.serial, .controller.model, .controller.subnqn, (.namespaces[] | .uuid, .nguid)]'
+    local same='[.controller.serial, .controller.model, .controller.nqn, (.namespaces[] | .uuid, .nguid)]'
     [ "$(jq -c "$same" first.json)" = "$(jq -c "$same" second.json)" ] || { cat first.json second.json; fail 'not one'; }
     grep -q "$uuid" first.json
     ctl -a "127.0.0.1:$port" --ana non-optimized >ctl.out  # the target is found by its listener
@@ -116,7 +116,7 @@ test_ana_a_departure_is_no_pause() {
         wait "$load" || { cat bench.log; fail 'the load failed'; }
         sed -n '/^{/,$p' bench.log >bench.json
         holds bench.json '.errors == 0'
-        pauses+=("$(jq '.latency_us.max / 1000 | floor' bench.json)")
+        pauses+=("$(jq '.latency.max_us / 1000 | floor' bench.json)")
         kill -TERM "$stays"
         ended "$stays" 5
     done

@@ -4,7 +4,7 @@
 # as HOST COMMAND...: roadtrain resv, on namespace 1
 as() {
     "$ROADTRAIN" resv "$2" -t tcp -a 127.0.0.1 -s "$port" -n "$nqn" -q "nqn.2025-01.io.example:$1" \
-        --namespace-id 1 "${@:3}"
+        --nsid 1 "${@:3}"
 }
 
 # conflict HOST COMMAND...: ends with status 1 and a sentence

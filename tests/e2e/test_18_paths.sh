@@ -96,7 +96,7 @@ fall_under_load() {
     sed '/^{/,$d' "$name.json" >"$name.log"
     sed -n '/^{/,$p' "$name.json" >"$name.report"
     holds "$name.report" '.errors == 0 and .requests > 0'
-    pause=$(jq '.latency_us.max | floor' "$name.report")
+    pause=$(jq '.latency.max_us | floor' "$name.report")
     echo "$name: the longest pause was $pause us, the keep-alive timeout is 2 s"
 }
 

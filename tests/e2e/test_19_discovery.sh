@@ -157,7 +157,7 @@ test_discovery_by_mdns() {
         --namespace mem:16MiB --mdns
     target=$pid
     until_line target.log '^ready' "$target"
-    eventually 30 prints 'length == 1 and .[0].addresses == ["10.77.0.2"] and .[0].port == 4420' \
+    eventually 30 prints 'length == 1 and .[0].addresses == ["10.77.0.2"] and .[0].trsvcid == "4420"' \
         in_host "$lab" "$ROADTRAIN" discover --mdns --json
     holds printed.json '.[0].transport == "tcp" and .[0].nqn == "nqn.2014-08.org.nvmexpress.discovery"'
     background attach.log ip netns exec "rt-$lab-h" "$ROADTRAIN" attach --mdns -n "$nqn" --as "nbd:unix:$work/n.sock"

@@ -35,7 +35,7 @@ taken_over_soon() {
 has_decided() { grep -q '^ready' "$1" || ! alive "$new"; }
 
 # longest_pause FILE: the longest latency that `bench --json` has seen, in milliseconds
-longest_pause() { jq '.latency_us.max / 1000 | floor' "$1"; }
+longest_pause() { jq '.latency.max_us / 1000 | floor' "$1"; }
 
 # bench_at LOG [OPTIONS]: verified load over the network; leaves its process in $load
 bench_at() {

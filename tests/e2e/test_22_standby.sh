@@ -44,7 +44,7 @@ size_at() {
     local n size
     for ((n = 0; n < 100; n++)); do
         size=$(env ROADTRAIN_RUNTIME_DIR="$work/$1" "$ROADTRAIN" status --json |
-            jq '.[0].subsystems[0].namespaces[0].bytes')
+            jq '.[0].subsystems[0].namespaces[0].capacity_bytes')
         [ "$size" != "$2" ] || return 0
         sleep 0.05
     done
@@ -102,9 +102,9 @@ test_standby_takes_over_from_a_process_that_ends() {
     truncate -s 64M disk.img
     stand_at one "${ports[0]}" 1-1000
     local one=$target
-    "$ROADTRAIN" resv register -a 127.0.0.1 -s "${ports[0]}" -n "$nqn" --nrkey 7 --namespace-id 1 --cptpl set >resv.log
+    "$ROADTRAIN" resv register -a 127.0.0.1 -s "${ports[0]}" -n "$nqn" --nrkey 7 --nsid 1 --cptpl set >resv.log
     stand_at two "${ports[1]}" 1001-2000
-    ! timeout -s KILL 1 "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --namespace-id 1 >not.log 2>&1 ||
+    ! timeout -s KILL 1 "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --nsid 1 >not.log 2>&1 ||
         fail "it answers for what it does not have: $(cat not.log)"
     # The size that the other one gives it is seen.
     truncate -s 128M disk.img
@@ -112,6 +112,6 @@ test_standby_takes_over_from_a_process_that_ends() {
     kill "$one"
     ended "$one" 60
     serves two
-    "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --namespace-id 1 --json >report.json
+    "$ROADTRAIN" resv report -a 127.0.0.1 -s "${ports[1]}" -n "$nqn" --nsid 1 --json >report.json
     holds report.json '[.. | .rkey? // empty] == [7]'
 }

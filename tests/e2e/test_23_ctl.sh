@@ -99,7 +99,7 @@ test_ctl_limits_a_namespace() {
     local n host=nqn.2026-11.test:tenant
     limited_target
     c namespace limit -n $n --nsid 1 --read-iops 1000 --write-bandwidth 2000KiB
-    c namespace list && is '.[0].limits == {read_iops: 1000, write_bandwidth: 2048000}'
+    c namespace list && is '.[0].limits == {read_iops: 1000, written_bytes_per_second: 2048000}'
     gets 1000 $host randread
     gets 500 $host randwrite
     # SPDK's clients change what they know, and see the next larger number.
@@ -135,16 +135,16 @@ test_ctl_keys_and_listeners() {
     c namespace add -n $n --nsid 3 \
         device:m,uuid=5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab,nguid=00112233445566778899aabbccddeeff,reservations=files/m.resv &&
         is '.changes[0].nsid == 3'
-    c namespace list && is '.[0] | .uuid == "5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab" and .nguid == "00112233445566778899AABBCCDDEEFF"'
+    c namespace list && is '.[0] | .uuid == "5a1c5b0e-3f0f-4d0b-9d2c-0123456789ab" and .nguid == "00112233-4455-6677-8899-aabbccddeeff"'
     c listener add -n $n -a "127.0.0.1:$port"
     c listener add -n $n -a 127.0.0.1 -s "$tls" --tls --ana non-optimized
-    c listener list && is '[.[] | [.tls, .ana]] == [[false, "optimized"], [true, "non_optimized"]]'
+    c listener list && is '[.[] | [.tls, .ana]] == [["off", "optimized"], ["required", "non-optimized"]]'
     c listener set -n $n -a "127.0.0.1:$port" --ana inaccessible
     c listener list -n $n && is '.[0].ana == "inaccessible"'
     c listener set -n $n -a "127.0.0.1:$port" --ana optimized
     c host allow -n $n -q $host --dhchap-key host.key --dhchap-ctrl-key ctrl.key --tls-key host.tls
     c host list && is '.[] | select(.host_nqn == $h) | .dhchap_key == "host.key" and .dhchap_ctrl_key == "ctrl.key" and .named' --arg h $host
-    c key list && is '[.[] | [.name, .hosts]] == [["host.key", 1], ["ctrl.key", 1], ["host.tls", 1]]'
+    c key list && is '[.[] | [.name, .host_count]] == [["host.key", 1], ["ctrl.key", 1], ["host.tls", 1]]'
     no 1 'Device or resource busy' key remove host.key
     "$ROADTRAIN" identify -a 127.0.0.1 -s "$tls" -n $n -q $host --tls --tls-key files/host.tls \
         --dhchap-secret files/host.key --dhchap-ctrl-secret files/ctrl.key >identify.txt || fail "$(cat target.log)"
@@ -182,8 +182,8 @@ test_ctl_stores_clusters_and_everything() {
     no 1 'No such device' store delete vols
     # Ceph: the cluster has a name before it is reached; there is none here.
     printf '[global]\nmon_host = 127.0.0.1:1\nclient_mount_timeout = 1\nrados_mon_op_timeout = 1\n' >files/ceph.conf
-    c cluster add ceph --user tenant --conf files/ceph.conf && is '. == "ceph"'
-    c cluster list && is '.[0] | .name == "ceph" and .user == "tenant" and (.conf | endswith("files/ceph.conf"))'
+    c cluster add ceph --ceph-id tenant --ceph-conf files/ceph.conf && is '. == "ceph"'
+    c cluster list && is '.[0] | .name == "ceph" and .ceph_id == "tenant" and (.ceph_conf | endswith("files/ceph.conf"))'
     no 2 'ctl cluster add' device add image rbd:disks/one,conf=files/ceph.conf
     c referral add -a 192.0.2.1
     c referral list && is '.[0] | .traddr == "192.0.2.1" and .trsvcid == "8009"'
@@ -212,7 +212,7 @@ thorough+=(ctl_cluster_that_is_not_there)
 test_ctl_cluster_that_is_not_there() {
     managed
     printf '[global]\nmon_host = 127.0.0.1:1\nclient_mount_timeout = 1\nrados_mon_op_timeout = 1\n' >files/ceph.conf
-    c cluster add ceph --conf files/ceph.conf
+    c cluster add ceph --ceph-conf files/ceph.conf
     no 1 'bdev_rbd_create' device add image rbd:disks/one --cluster ceph
     c cluster remove ceph
 }

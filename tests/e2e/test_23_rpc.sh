@@ -562,7 +562,7 @@ test_rpc_ctl() {
     c device resize void 2MiB
     c device list && is '[.[] | [.name, .capacity_bytes, .used]] == [["disk", 4194304, false], ["void", 2097152, false]]'
     c subsystem add -n $n --serial S1 && is '.changes[0].nqn == $n' --arg n $n
-    c subsystem list && is '.[0] | .nqn == $n and .owner == "state" and .serial == "S1" and .any_host and .namespaces == 0' --arg n $n
+    c subsystem list && is '.[0] | .nqn == $n and .owner == "state" and .serial == "S1" and .any_host and .namespace_count == 0' --arg n $n
     c namespace add -n $n device:disk --nsid 5 && is '.changes[0].nsid == 5'
     truncate -s 8M files/disk.img
     c namespace resize -n $n --nsid 5

@@ -70,7 +70,7 @@ test_watch_top_once() {
     grep -q '^1\.1 ' top.log
     local rc=0
     # Of another machine, by the address of its metrics.
-    ROADTRAIN_RUNTIME_DIR="$work/empty" "$ROADTRAIN" top --once --json --interval 0.5 -a "127.0.0.1:$metrics" >far.json
+    ROADTRAIN_RUNTIME_DIR="$work/empty" "$ROADTRAIN" top --once --json --interval 0.5 --metrics "127.0.0.1:$metrics" >far.json
     holds far.json '.silent == [] and (.processes | length) == 1 and .processes[0].kind == "target"'
     ROADTRAIN_RUNTIME_DIR="$work/empty" "$ROADTRAIN" top --once 2>error.log || rc=$?
     [ "$rc" = 1 ] && grep -q 'nothing is attached or served here' error.log

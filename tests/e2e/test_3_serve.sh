@@ -97,7 +97,7 @@ test_serve_reloads_on_sighup() {
 has_namespaces() {
     local n sizes
     for n in $(seq 50); do
-        sizes=$("$ROADTRAIN" identify "${address[@]}" --json | jq -r '[.namespaces[].bytes] | map(tostring) | join(",")')
+        sizes=$("$ROADTRAIN" identify "${address[@]}" --json | jq -r '[.namespaces[].capacity_bytes] | map(tostring) | join(",")')
         [ "$sizes" != "$1" ] || return 0
         sleep 0.1
     done

@@ -7,7 +7,7 @@ bench_on_an_emulated_ssd() {
     "$ROADTRAIN" bench --namespace ssd:64MiB,service-us=500,parallel=4 --rw randrw --bs 4k --depth 16 \
         --seconds 1 --verify --json >bench.json
     holds bench.json '.errors == 0 and .blocks_checked > 0 and .iops > 0 and .iops < 8400'
-    holds bench.json '.latency_us.p50 > 450'
+    holds bench.json '.latency.p50_us > 450'
 }
 
 # Threads that drive a lane each, and threads that hand over.
@@ -17,7 +17,7 @@ test_command_bench_threads() {
         "$ROADTRAIN" bench --namespace mem:16MiB --mode $mode --threads 8 --rw randrw --bs 4k --ios 8000 --verify --json >bench.json
         holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 8'
         holds bench.json '.settings | .threads == 8 and .mode == $mode and .depth == 1' --arg mode $mode
-        holds bench.json '.settings.reactors | length == (if $mode == "inline" then 8 else 1 end)' --arg mode $mode
+        holds bench.json '.settings.reactor_places | length == (if $mode == "inline" then 8 else 1 end)' --arg mode $mode
         holds bench.json '.sends_per_io > 0 and .requests_per_caravan >= 1'
     done
     "$ROADTRAIN" bench --namespace mem:16MiB --mode queue --threads 4 --lanes 2 --cores 0,1 --ios 1000 >bench.log
@@ -32,9 +32,9 @@ bench_streams() {
         --stream rw=randwrite,bs=128k,depth=8,class=bulk,lane=own \
         --stream rw=rw,rwmixread=70,bs=8k,depth=4,rate=1000 >bench.json
     holds bench.json '.errors == 0 and .iops > 0 and .blocks_checked > 0 and (.lanes | length) == 3'
-    holds bench.json '[.streams[] | .rw, .bs, .depth, .class, .lane]
+    holds bench.json '[.streams[] | .rw, .bs, .depth, .class, .lane_choice]
         == ["randwrite", 131072, 8, "bulk", "own", "rw", 8192, 4, "normal", "shared"]'
-    holds bench.json '[.streams[] | .iops > 0 and .errors == 0 and .latency_us.p99 >= .latency_us.p50] | all'
+    holds bench.json '[.streams[] | .iops > 0 and .errors == 0 and .latency.p99_us >= .latency.p50_us] | all'
     holds bench.json '.requests_total == .requests + ([.streams[].requests] | add)'
     holds bench.json '.streams[1].iops < 1100'
 }

@@ -47,7 +47,7 @@ test_life_of_two() {
     nbdcopy data.raw "$uri"
     # A lane counts at the end of a turn.
     eventually 20 prints '.[1] | .data_bytes == 8388608 and .in_flight == 0' "$ROADTRAIN" status --json
-    holds printed.json 'all(.state == "connected") and .[0].devices[0].bytes == 67108864'
+    holds printed.json 'all(.state == "connected") and .[0].devices[0].capacity_bytes == 67108864'
     holds printed.json '.[1] | .errors == 0 and .recent.iops > 0 and .policy == "auto" and .devices[0].block_bytes == 4096'
     "$ROADTRAIN" status nbd1 | grep -q 'policy auto'
 
@@ -78,7 +78,7 @@ test_life_status_follows_the_namespace() {
     attach_as "nbd:unix:$work/a.sock" --background
     sed -i 's/^size = .*/size = "32MiB"/' target.toml
     kill -HUP "$pid"
-    eventually 30 prints '.[0].devices[0].bytes == 33554432' "$ROADTRAIN" status --json
+    eventually 30 prints '.[0].devices[0].capacity_bytes == 33554432' "$ROADTRAIN" status --json
 }
 
 test_life_background_says_why_it_fails() {
@@ -204,7 +204,7 @@ test_life_status_without_a_target() {
     serve --namespace "file:$work/disk.img,size=16MiB"
     for n in $(seq 100); do ! "$ROADTRAIN" status nbd0 >status.log 2>&1 || break; sleep 0.1; done
     "$ROADTRAIN" status --json >status.json
-    holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1 and .devices[0].bytes == 16777216'
+    holds status.json '.[0] | .state == "connected" and .lanes[0].reconnects == 1 and .devices[0].capacity_bytes == 16777216'
     # Another disk under its NSID is not shown as the one that was there.
     kill -KILL "$target"
     ended "$target" 60
@@ -216,7 +216,7 @@ test_life_status_without_a_target() {
     done
     [ $rc = 1 ] || fail "status $rc: $(cat status.log)"
     "$ROADTRAIN" status nbd0 --json >status.json 2>error.log || true
-    holds status.json '.[0] | .state == "connected" and .devices[0].bytes == null and (.problems | length) == 1'
+    holds status.json '.[0] | .state == "connected" and .devices[0].capacity_bytes == null and (.problems | length) == 1'
     kill -KILL "$target"
     "$ROADTRAIN" detach nbd0 --timeout 20
     nothing_left

@@ -20,10 +20,10 @@ auth_keys() {
     [ -e share ] || share
     for hash in sha256 sha384 sha512; do
         for whose in host target; do
-            (umask 077 && "$ROADTRAIN" keys dhchap --hash $hash >share/$hash.$whose)
+            (umask 077 && "$ROADTRAIN" keys dhchap --hmac $hash >share/$hash.$whose)
         done
     done
-    (umask 077 && "$ROADTRAIN" keys dhchap --hash sha256 >share/wrong.host)
+    (umask 077 && "$ROADTRAIN" keys dhchap --hmac sha256 >share/wrong.host)
 }
 
 # kernel_host_authenticates HASH:GROUP...: the kernel's host to a target of ours for each, which allows only that

@@ -11,7 +11,7 @@ test_kernel_target_bench_verifies() {
     local address=(-t tcp -a "$target_address" -s "$port" -n "$nqn")
     "$ROADTRAIN" discover -t tcp -a "$target_address" -s "$port" | grep -q "$nqn"
     "$ROADTRAIN" identify "${address[@]}" --json >identify.json
-    holds identify.json '.namespaces[0].bytes == 268435456'
+    holds identify.json '.namespaces[0].capacity_bytes == 268435456'
     local options
     for options in '--bs 4k --lanes 2 --policy i10' '--bs 64k --lanes 1' \
         '--bs 4k --lanes 1 --hdr-digest --data-digest'; do

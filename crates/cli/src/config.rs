@@ -607,7 +607,7 @@ fn take_listeners(addresses: &mut Vec<String>, own: &[TlsAt]) -> Result<Vec<List
 fn check_member(member: &MemberArgs) -> Result<(), String> {
     let says = member.pool.is_some() || member.gateway.is_some();
     match member.gateway_group.is_none() && says {
-        true => Err("--pool and --gateway go with --gateway-group".into()),
+        true => Err("--pool and --gateway go with --group".into()),
         false => Ok(()),
     }
 }

@@ -46,7 +46,7 @@ struct Detached {
     /// The first of its devices.
     name: String,
     /// All of them.
-    devices: Vec<String>,
+    names: Vec<String>,
     how: How,
     /// What its process says may be lost.
     lost: Vec<String>,
@@ -67,10 +67,10 @@ pub(crate) fn run(args: &DetachArgs, global: &GlobalArgs) -> Outcome {
     for (entry, (how, lost)) in entries.iter().zip(ends) {
         let is_there = matches!(how, How::Stuck | How::Left);
         let cleared = if is_there { Cleared::default() } else { registry.clear(entry)? };
-        let (id, name, devices) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
+        let (id, name, names) = (entry.id.clone(), entry.name().to_owned(), entry.device_names());
         let Cleared { removed, mut stuck } = cleared;
         stuck.extend(entry.resources().iter().filter(|one| one.is_in_use()).map(in_use));
-        detached.push(Detached { id, name, devices, how, lost, removed, stuck });
+        detached.push(Detached { id, name, names, how, lost, removed, stuck });
     }
     if global.json {
         output::json(&detached)?;
@@ -114,7 +114,7 @@ fn clear_targets(served: &[TargetEntry]) -> Outcome<Vec<Detached>> {
             cleared.push(Detached {
                 id: id.clone(),
                 name: id.clone(),
-                devices: listeners.clone(),
+                names: listeners.clone(),
                 how: How::Gone,
                 lost: Vec::new(),
                 removed: Vec::new(),
@@ -209,7 +209,7 @@ fn in_use(resource: &SystemResource) -> String {
 
 fn judge(detached: &[Detached]) -> Outcome {
     let bad = |one: &&Detached| one.how.is_bad() || !one.stuck.is_empty() || !one.lost.is_empty();
-    let bad = detached.iter().filter(bad).map(|one| called(&one.id, &one.devices));
+    let bad = detached.iter().filter(bad).map(|one| called(&one.id, &one.names));
     let bad: Vec<String> = bad.collect();
     if bad.is_empty() {
         return Ok(());
@@ -219,7 +219,7 @@ fn judge(detached: &[Detached]) -> Outcome {
 
 impl Detached {
     fn text(&self) -> String {
-        let devices = self.devices.join(", ");
+        let devices = self.names.join(", ");
         let mut text = match self.how {
             How::Clean => format!("{}: detached {devices}", self.id),
             How::Killed => format!("{}: killed, detached {devices}", self.id),
@@ -245,11 +245,11 @@ mod tests {
     use super::*;
 
     fn detached(how: How, lost: &[&str]) -> Detached {
-        let devices = ["/dev/loop0", "/dev/loop1"].map(String::from).to_vec();
+        let names = ["/dev/loop0", "/dev/loop1"].map(String::from).to_vec();
         Detached {
             id: "fuse0".into(),
-            name: devices[0].clone(),
-            devices,
+            name: names[0].clone(),
+            names,
             how,
             lost: lost.iter().map(ToString::to_string).collect(),
             removed: Vec::new(),

@@ -24,7 +24,7 @@ pub(crate) struct Discovery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Record {
     /// Transport.
-    pub trtype: String,
+    pub transport: String,
     /// Address family.
     pub adrfam: String,
     /// What it leads to.
@@ -38,7 +38,7 @@ pub(crate) struct Record {
     /// TCP port.
     pub trsvcid: String,
     /// Subsystem.
-    pub subnqn: String,
+    pub nqn: String,
     /// Address.
     pub traddr: String,
 }
@@ -57,7 +57,7 @@ impl Record {
             (subtype::CURRENT_DISCOVERY, "current discovery subsystem"),
         ];
         Record {
-            trtype: named(entry.trtype, &[(trtype::TCP, "tcp")]),
+            transport: named(entry.trtype, &[(trtype::TCP, "tcp")]),
             adrfam: named(entry.adrfam, &[(adrfam::IPV4, "ipv4"), (adrfam::IPV6, "ipv6")]),
             subtype: named(entry.subtype, &subtypes),
             sq_flow_control_optional: entry.treq & treq::DISABLE_SQ_FLOW_CONTROL != 0,
@@ -68,7 +68,7 @@ impl Record {
             },
             portid: entry.portid.get(),
             trsvcid: entry.trsvcid().to_owned(),
-            subnqn: entry.subnqn().unwrap_or_default().to_owned(),
+            nqn: entry.subnqn().unwrap_or_default().to_owned(),
             traddr: entry.traddr().to_owned(),
         }
     }
@@ -82,21 +82,21 @@ impl Record {
             "nvme subsystem"
         };
         Record {
-            trtype: word(&Transport::Ether),
+            transport: word(&Transport::Ether),
             adrfam: "ethernet".into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,
             tls: "off",
             portid: 0,
             trsvcid: offer.interface.clone(),
-            subnqn: offer.nqn.clone(),
+            nqn: offer.nqn.clone(),
             traddr: offer.address.to_string(),
         }
     }
 
     /// Whether it leads to a subsystem with namespaces, over a transport we speak.
     fn is_storage(&self) -> bool {
-        self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.trtype.as_str())
+        self.subtype == "nvme subsystem" && ["tcp", "ether"].contains(&self.transport.as_str())
     }
 }
 
@@ -111,7 +111,7 @@ impl Discovery {
     pub(crate) fn table(&self) -> String {
         let has_tls = self.records.iter().any(|record| record.tls != "off");
         let row = |r: &Record| {
-            let cells = [&r.trtype, &r.traddr, &r.trsvcid, &r.subtype, &r.subnqn].map(Clone::clone);
+            let cells = [&r.transport, &r.traddr, &r.trsvcid, &r.subtype, &r.nqn].map(Clone::clone);
             let tls = has_tls.then(|| r.tls.to_owned());
             cells.into_iter().chain(tls).collect()
         };
@@ -134,7 +134,7 @@ pub(crate) struct Identified {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Controller {
     /// Subsystem.
-    pub subnqn: String,
+    pub nqn: String,
     /// Controller identifier.
     pub cntlid: u16,
     /// Model number.
@@ -144,7 +144,7 @@ pub(crate) struct Controller {
     /// Firmware revision.
     pub firmware: String,
     /// NVMe version.
-    pub version: String,
+    pub nvme_version: String,
     /// Most octets of one command that we use.
     pub transfer_bytes_max: u32,
     /// Octets of data in a command capsule.
@@ -163,7 +163,7 @@ pub(crate) struct Namespace {
     /// Its number.
     pub nsid: u32,
     /// Its size.
-    pub bytes: u64,
+    pub capacity_bytes: u64,
     /// Its size in blocks.
     pub blocks: u64,
     /// Octets of a block.
@@ -182,7 +182,7 @@ impl Namespace {
     pub(crate) fn new(info: &NamespaceInfo) -> Namespace {
         Namespace {
             nsid: info.nsid,
-            bytes: info.blocks.saturating_mul(info.block_bytes.into()),
+            capacity_bytes: info.blocks.saturating_mul(info.block_bytes.into()),
             blocks: info.blocks,
             block_bytes: info.block_bytes,
             read_only: info.read_only,
@@ -194,7 +194,7 @@ impl Namespace {
     fn cells(&self) -> Vec<String> {
         vec![
             self.nsid.to_string(),
-            show_bytes(self.bytes),
+            show_bytes(self.capacity_bytes),
             self.block_bytes.to_string(),
             if self.read_only { "read-only" } else { "read-write" }.to_owned(),
             self.nguid.clone().unwrap_or_else(|| "-".to_owned()),
@@ -222,12 +222,12 @@ impl Identified {
             (oncs::RESERVATIONS, "reservations"),
         ];
         let controller = Controller {
-            subnqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
+            nqn: parse_nqn(&page.subnqn).unwrap_or_default().to_owned(),
             cntlid: info.cntlid,
             model: parse_ascii(&page.mn).to_owned(),
             serial: parse_ascii(&page.sn).to_owned(),
             firmware: parse_ascii(&page.fr).to_owned(),
-            version: format!("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff),
+            nvme_version: format!("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff),
             transfer_bytes_max: info.transfer_bytes_max,
             in_capsule_bytes: info.in_capsule_bytes,
             queue_entries_max: info.queue_entries_max,
@@ -249,12 +249,12 @@ impl Identified {
         let commands =
             if c.commands.is_empty() { "none".to_owned() } else { c.commands.join(", ") };
         let pairs = [
-            ("subsystem", c.subnqn.clone()),
+            ("subsystem", c.nqn.clone()),
             ("controller", c.cntlid.to_string()),
             ("model", c.model.clone()),
             ("serial", c.serial.clone()),
             ("firmware", c.firmware.clone()),
-            ("NVMe version", c.version.clone()),
+            ("NVMe version", c.nvme_version.clone()),
             ("largest transfer", show_bytes(c.transfer_bytes_max.into())),
             ("in-capsule data", show_bytes(c.in_capsule_bytes.into())),
             ("queue entries", c.queue_entries_max.to_string()),
@@ -280,7 +280,7 @@ pub(crate) struct Listed {
     /// TCP port.
     pub trsvcid: String,
     /// Subsystem.
-    pub subnqn: String,
+    pub nqn: String,
     /// Its model number.
     pub model: String,
     /// Its serial number.
@@ -299,7 +299,7 @@ pub(crate) fn list_table(rows: &[Listed]) -> String {
             (port, true) => format!("[{}]:{port}", row.traddr), // IPv6
             (port, false) => format!("{}:{port}", row.traddr),
         };
-        let mut cells = vec![address, row.subnqn.clone()];
+        let mut cells = vec![address, row.nqn.clone()];
         cells.extend(row.namespace.cells());
         cells
     };
@@ -310,6 +310,8 @@ pub(crate) fn list_table(rows: &[Listed]) -> String {
 /// A row of `list` for what is attached on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedHere {
+    /// `attachment`: targets are in the same list.
+    pub kind: &'static str,
     /// `starting`, `ready`, or `gone`: its process has ended without a word.
     pub state: &'static str,
     /// What is written about it.
@@ -326,7 +328,7 @@ impl ListedHere {
             Phase::Starting => "starting",
             Phase::Ready => "ready",
         };
-        ListedHere { state, entry }
+        ListedHere { kind: "attachment", state, entry }
     }
 }
 
@@ -367,7 +369,7 @@ pub(crate) fn served_table(rows: &[ServedHere]) -> String {
 #[must_use]
 pub(crate) fn here_table(rows: &[ListedHere]) -> String {
     let mut cells = Vec::new();
-    for ListedHere { state, entry } in rows {
+    for ListedHere { state, entry, .. } in rows {
         let row = |nsid: String, name: String| {
             let (id, pid) = (entry.id.clone(), entry.process.pid.to_string());
             let (address, nqn) = (entry.address.clone(), entry.nqn.clone());
@@ -405,10 +407,10 @@ mod tests {
         entry.set_address(adrfam::IPV4, "192.0.2.7", "4420");
         let record = Record::new(&entry);
         assert!(record.is_storage());
-        assert_eq!((record.trtype.as_str(), record.adrfam.as_str()), ("tcp", "ipv4"));
+        assert_eq!((record.transport.as_str(), record.adrfam.as_str()), ("tcp", "ipv4"));
         assert_eq!((record.traddr.as_str(), record.trsvcid.as_str()), ("192.0.2.7", "4420"));
         entry.trtype = 1;
-        assert_eq!(Record::new(&entry).trtype, "1");
+        assert_eq!(Record::new(&entry).transport, "1");
         let table = Discovery { genctr: 1, records: vec![record] }.table();
         assert!(table.lines().nth(1).unwrap().ends_with("nvme subsystem  nqn.x:y"), "{table}");
     }
@@ -418,13 +420,16 @@ mod tests {
         let row = Listed {
             traddr: "192.0.2.7".into(),
             trsvcid: "4420".into(),
-            subnqn: "nqn.x:y".into(),
+            nqn: "nqn.x:y".into(),
             model: "m".into(),
             serial: "s".into(),
             namespace: namespace(),
         };
         let json = serde_json::to_value(&row).unwrap();
-        assert_eq!((json["nsid"].as_u64(), json["bytes"].as_u64()), (Some(7), Some(1 << 20)));
+        assert_eq!(
+            (json["nsid"].as_u64(), json["capacity_bytes"].as_u64()),
+            (Some(7), Some(1 << 20))
+        );
         assert_eq!(json["nguid"], "11111111-1111-1111-1111-111111111111");
         assert!(json["uuid"].is_null(), "none told");
         assert!(list_table(&[row]).contains("1 MiB  512    read-only"));

@@ -33,8 +33,8 @@ pub(crate) struct Found {
     /// The same, with its port.
     #[serde(skip)]
     pub sockets: Vec<SocketAddr>,
-    /// Its port.
-    pub port: u16,
+    /// Its TCP port.
+    pub trsvcid: String,
     /// Its transport: `tcp` or `udp`, where that is said.
     pub transport: Option<String>,
     /// The NQN of the discovery subsystem, where that is said.
@@ -52,7 +52,7 @@ impl Found {
             name: name.trim_end_matches('.').chars().filter(|c| !c.is_control()).collect(),
             sockets: found.keys().copied().collect(),
             addresses: found.into_values().collect(),
-            port: service.port,
+            trsvcid: service.port.to_string(),
             transport: text("p"),
             nqn: text("nqn"),
         }
@@ -61,7 +61,7 @@ impl Found {
     /// Where it can be asked over TCP.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketAddr> {
         let is_tcp = self.transport.as_deref().is_none_or(|transport| transport == "tcp");
-        self.sockets.iter().copied().filter(move |_| is_tcp && self.port != 0)
+        self.sockets.iter().copied().filter(move |_| is_tcp && self.trsvcid != "0")
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn look() -> Outcome<Vec<Found>> {
         match event {
             ServiceEvent::ServiceResolved(service) if found.len() < SERVICES_MAX => {
                 let one = Found::new(&service);
-                debug!(name = one.name, port = one.port, "found");
+                debug!(name = one.name, port = one.trsvcid, "found");
                 found.insert(one.name.clone(), one);
             }
             ServiceEvent::ServiceRemoved(_, name) => {
@@ -233,7 +233,7 @@ mod tests {
                 .into_iter()
                 .filter_map(|ip| socket(&ip.parse::<IpAddr>().unwrap().into(), port))
                 .collect(),
-            port,
+            trsvcid: port.to_string(),
             transport: transport.map(str::to_owned),
             nqn: None,
         };

@@ -46,7 +46,7 @@ fn services_table(found: &[mdns::Found]) -> String {
     let row = |one: &mdns::Found| {
         let addresses = &one.addresses;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
-        let (port, nqn) = (one.port.to_string(), said(&one.nqn));
+        let (port, nqn) = (one.trsvcid.clone(), said(&one.nqn));
         vec![one.name.clone(), said(&one.transport), addresses.join(","), port, nqn]
     };
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
@@ -134,7 +134,7 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     let mut places: Vec<(Portal, String)> = Vec::new();
     if asked.transport.has_frames() {
         // All are reached by the same interfaces.
-        let mut nqns: Vec<&String> = found.storage().map(|record| &record.subnqn).collect();
+        let mut nqns: Vec<&String> = found.storage().map(|record| &record.nqn).collect();
         nqns.dedup();
         return nqns.into_iter().map(|nqn| (asked.clone(), nqn.clone())).collect();
     }
@@ -147,9 +147,9 @@ fn storage_of(found: &Discovery, asked: &Portal) -> Vec<(Portal, String)> {
     records.sort_by_key(|record| distance(record));
     for record in records {
         let Ok(trsvcid) = record.trsvcid.parse() else { continue };
-        if places.iter().all(|(_, nqn)| *nqn != record.subnqn) {
+        if places.iter().all(|(_, nqn)| *nqn != record.nqn) {
             let portal = Portal { traddr: record.traddr.clone(), trsvcid, ..asked.clone() };
-            places.push((portal, record.subnqn.clone()));
+            places.push((portal, record.nqn.clone()));
         }
     }
     places
@@ -163,7 +163,7 @@ fn rows_of(portal: &Portal, nqn: &str, args: &ConnectArgs) -> Outcome<Vec<Listed
             Transport::Tcp => portal.trsvcid.to_string(),
             Transport::Ether => String::new(),
         },
-        subnqn: nqn.to_owned(),
+        nqn: nqn.to_owned(),
         model: found.controller.model.clone(),
         serial: found.controller.serial.clone(),
         namespace,
@@ -202,16 +202,16 @@ mod tests {
     use super::*;
     use crate::args::EtherArgs;
 
-    fn record(subnqn: &str, traddr: &str, subtype: &str) -> Record {
+    fn record(nqn: &str, traddr: &str, subtype: &str) -> Record {
         Record {
             tls: "off",
-            trtype: "tcp".into(),
+            transport: "tcp".into(),
             adrfam: "ipv4".into(),
             subtype: subtype.into(),
             sq_flow_control_optional: true,
             portid: 1,
             trsvcid: "4420".into(),
-            subnqn: subnqn.into(),
+            nqn: nqn.into(),
             traddr: traddr.into(),
         }
     }

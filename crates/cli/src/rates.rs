@@ -115,6 +115,71 @@ impl From<&Rates> for RateArgs {
     }
 }
 
+/// What a namespace or a host may do in a second, for programs: numbers, and only those that are limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LimitReport {
+    /// Reads and writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_iops: Option<u64>,
+    /// Writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_iops: Option<u64>,
+    /// Bytes read or written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// Bytes read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bytes_per_second: Option<u64>,
+    /// Bytes written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_bytes_per_second: Option<u64>,
+    /// Time of the limits that may be caught up on at once, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_us: Option<f64>,
+}
+
+impl LimitReport {
+    /// True if nothing is limited.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == LimitReport::default()
+    }
+}
+
+impl From<&Rates> for LimitReport {
+    fn from(rates: &Rates) -> Self {
+        let number = |rate: Option<NonZeroU64>| rate.map(NonZeroU64::get);
+        LimitReport {
+            iops: number(rates.iops),
+            read_iops: number(rates.read_iops),
+            write_iops: number(rates.write_iops),
+            bytes_per_second: number(rates.bandwidth),
+            read_bytes_per_second: number(rates.read_bandwidth),
+            written_bytes_per_second: number(rates.write_bandwidth),
+            burst_us: rates.burst.map(|burst| burst.as_nanos() as f64 / 1e3),
+        }
+    }
+}
+
+/// As options of a namespace: `,iops=1000,burst=0.1`.
+impl fmt::Display for LimitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let burst = self.burst_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
+        let rates = RateArgs {
+            iops: self.iops,
+            read_iops: self.read_iops,
+            write_iops: self.write_iops,
+            bandwidth: self.bytes_per_second,
+            read_bandwidth: self.read_bytes_per_second,
+            write_bandwidth: self.written_bytes_per_second,
+            burst,
+        };
+        rates.fmt(f)
+    }
+}
+
 /// As options of a namespace: `,iops=1000,burst=0.1`.
 impl fmt::Display for RateArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -59,7 +59,7 @@ fn with<T>(
 ) -> Outcome<T> {
     let config = connect::config(&args.portal, &args.nqn, &args.connect)?;
     let mut reservations = Reservations::connect(&config)?;
-    let done = work(&mut reservations, args.namespace_id);
+    let done = work(&mut reservations, args.nsid);
     reservations.close();
     done.map_err(|error| match error {
         HostError::Command { what, status } if status.is(Status::RESERVATION_CONFLICT) => {
@@ -99,7 +99,7 @@ struct ShownRegistrant {
     cntlid: u16,
     rcsts: u8,
     rkey: u64,
-    hostid: String,
+    host_id: String,
 }
 
 impl Shown {
@@ -108,7 +108,7 @@ impl Shown {
             cntlid: registrant.cntlid.unwrap_or(u16::MAX),
             rcsts: registrant.is_holder.into(),
             rkey: registrant.key,
-            hostid: show_uuid(&registrant.hostid),
+            host_id: show_uuid(&registrant.hostid),
         };
         Shown {
             r#gen: report.generation,

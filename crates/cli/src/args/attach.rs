@@ -47,8 +47,8 @@ pub struct FrontArgs {
     /// [default: auto].
     #[arg(long, value_name = "WHEN", value_parser = str::parse::<Uring>)]
     pub fuse_uring: Option<Uring>,
-    /// nbd: most memory for data in flight, at least 36MiB for each reactor; when it is used up clients
-    /// wait [default: 128MiB for each reactor].
+    /// Most memory for data in flight. Of nbd, at least 36MiB for each reactor; when it is used up clients wait
+    /// [default: 128MiB for each reactor].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub buffers: Option<u64>,
     /// nbd over TCP: clients have to use TLS with a key of this file, which has lines USER:HEXKEY as psktool
@@ -81,7 +81,7 @@ pub struct AttachArgs {
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,
-    /// Namespace [default: 1; fuse and directories of vhost-user: all].
+    /// Namespace ID [default: 1; fuse and directories of vhost-user: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
@@ -92,10 +92,10 @@ pub struct AttachArgs {
     /// What only some front-ends have.
     #[command(flatten)]
     pub options: FrontArgs,
-    /// Its name here [default: the front-end's name with a number].
+    /// Name of a target or an attachment on this machine [default: the front-end's name with a number].
     #[arg(long, value_name = "ID", help_heading = NO_HEADING)]
     pub id: Option<String>,
-    /// Stay in the foreground; the default.
+    /// Stay in the foreground, as without --background.
     #[arg(long, conflicts_with = "background", help_heading = NO_HEADING)]
     pub foreground: bool,
     /// Return when it is ready; a process of its own keeps it until it is detached.
@@ -107,13 +107,14 @@ pub struct AttachArgs {
     /// Log to this file [default: stderr; in the background a file beside the attachment's entry].
     #[arg(long, value_name = "FILE", help_heading = NO_HEADING)]
     pub log: Option<PathBuf>,
-    /// Answer HTTP there: GET /metrics for Prometheus, / a page with live charts, /healthz. Read only, for whoever can connect.
+    /// HTTP address of metrics. It answers GET /metrics for Prometheus, / with a page of live charts, and /healthz; read only,
+    /// for any client that can connect.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = NO_HEADING)]
     pub metrics: Option<SocketAddr>,
     /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
     pub slow_over: SlowOverName,
-    /// How important its requests are beside others on the same target.
+    /// Importance of requests. Beside those of others on the same target.
     #[arg(long, value_name = "CLASS", default_value = "normal", help_heading = NO_HEADING)]
     pub class: ClassName,
     /// As whom to connect.

@@ -74,14 +74,15 @@ pub struct BenchArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target.
+    /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", requires = "nqn", help = concat!(
-        "Address or name of the target, ADDR or ADDR:PORT; repeated, each is a path to the same subsystem",
+        "Transport address. IP address or name of the target, with :PORT or without; repeated, each is a path to the \
+         same subsystem",
         ether!("; with -t ether interfaces that lead to it: IF[,IF..]"),
         " [default: start one here]"
     ))]
     pub traddr: Vec<String>,
-    /// TCP port of addresses without one.
+    /// TCP port. That of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
     /// -a names discovery controllers: all that they know of the subsystem are its paths.
@@ -94,7 +95,7 @@ pub struct BenchArgs {
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", requires = "traddr",
           help_heading = NO_HEADING)]
     pub nqn: Option<String>,
-    /// Namespace.
+    /// Namespace ID.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_HEADING)]
     pub nsid: u32,
@@ -116,7 +117,8 @@ pub struct BenchArgs {
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// Record requests that take longer, as attach and serve do: p99, a time, or off (a target started here does likewise).
+    /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
+    /// A target started here does likewise.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = NO_HEADING)]
     pub slow_over: SlowOverName,
 }
@@ -156,7 +158,7 @@ pub struct LoadArgs {
           value_parser = clap::value_parser!(u32).range(1..=1023))]
     pub depth: u32,
     /// How long to measure [default: 5, or without limit with --ios].
-    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub seconds: Option<Duration>,
     /// Threads that the load comes from, with one request each at a time [default: the load runs on the
     /// lanes' reactors].
@@ -170,13 +172,13 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub ios: Option<u64>,
     /// Load for so long before measuring.
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
     pub ramp: Duration,
     /// Requests a second over all lanes, at a fixed schedule; latency counts from the scheduled
     /// time [default: as many as --depth in flight allows].
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
-    /// How important its requests are.
+    /// Importance of requests. Those of the main load.
     #[arg(long, value_name = "CLASS", default_value = "normal")]
     pub class: ClassName,
     /// A load beside this one, such as rw=randwrite,bs=128k,depth=8 (repeatable; see below).
@@ -260,7 +262,7 @@ impl LoadArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Own target (without -a)")]
 pub struct OwnTargetArgs {
-    /// Its namespaces [default: mem:1GiB].
+    /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable) [default: mem:1GiB].
     #[arg(long = "namespace", value_name = "SPEC", conflicts_with = "traddr")]
     pub namespaces: Vec<NamespaceSpec>,
     /// Its cores [default: not pinned].

@@ -2,7 +2,7 @@
 
 use super::{EtherArgs, PlacementName};
 use crate::units::{CoreList, parse_cores, parse_seconds};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use roadtrain_host_engine::PathPolicy;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -32,9 +32,10 @@ pub struct Portal {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target, ADDR or ADDR:PORT.
+    /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
-        "Address or name of the target, ADDR or ADDR:PORT (a name is looked up for each connection, so it may move)",
+        "Transport address. IP address or name of the target, with :PORT or without; a name is resolved for each \
+         connection, so it may move",
         ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
     ))]
     pub traddr: String,
@@ -50,7 +51,7 @@ pub struct Portal {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectArgs {
-    /// This host's NQN [default: /etc/nvme/hostnqn, or derived from the machine's id].
+    /// NQN of the host [default: /etc/nvme/hostnqn, or derived from the machine's id].
     #[arg(short = 'q', long, value_name = "NQN", alias = "host-nqn")]
     pub hostnqn: Option<String>,
     /// This host's identifier, a UUID [default: the one in the host NQN].
@@ -74,18 +75,20 @@ pub struct ConnectArgs {
     /// Protect data with CRC32C.
     #[arg(short = 'G', long, visible_alias = "data-digest")]
     pub ddgst: bool,
-    /// Secure connections by TLS 1.3, over TCP; a target that does not do so is refused.
-    #[arg(long)]
+    /// TLS 1.3 for connections over TCP: off, allowed (targets only), or required, which is meant without a value.
+    /// A target that does not do so is refused.
+    #[arg(long, value_name = "WHEN", action = ArgAction::Set, num_args = 0..=1, default_value = "off",
+          default_missing_value = "required", value_parser = parse_required)]
     pub tls: bool,
     /// Secure connections by TLS with a key that authentication makes (secure channel concatenation), over TCP; needs
     /// --dhchap-secret. A target that does not do so is refused.
     #[arg(long, conflicts_with = "tls")]
     pub concat: bool,
-    /// File with the key of this host for TLS [default: the one in the keyring].
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    /// Key of the host for TLS. A file [default: the one in the keyring].
+    #[arg(long, value_name = "KEY", requires = "tls")]
     pub tls_key: Option<String>,
-    /// Where the key of this host for TLS is: a keyring of the kernel, by name or number, or a file with a slash in its
-    /// name as `nvme tls-key --export` writes it [default: .nvme].
+    /// Keyring with keys for TLS: one of the kernel, by name or number, or a file with a slash in its name as
+    /// `nvme tls-key --export` writes it [default: .nvme].
     #[arg(long, value_name = "KEYRING", requires = "tls", conflicts_with = "tls_key")]
     pub keyring: Option<String>,
     /// The key of the keyring, if several are for this host and subsystem. With --tls-key the version of its identity,
@@ -130,6 +133,15 @@ fn parse_loss_timeout(text: &str) -> Result<LossTimeout, String> {
     }
 }
 
+/// Reads WHEN where a target may not leave the choice to the other end: true if connections are secured.
+pub(super) fn parse_required(text: &str) -> Result<bool, String> {
+    match text {
+        "off" => Ok(false),
+        "required" => Ok(true),
+        _ => Err("write off or required".into()),
+    }
+}
+
 /// Lanes: one I/O queue each, with a TCP connection of its own or a part of every link.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Lanes")]
@@ -138,13 +150,13 @@ pub struct LaneArgs {
     #[arg(short = 'i', long, value_name = "N", visible_alias = "nr-io-queues",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub lanes: Option<u32>,
-    /// Cores to pin the lanes to, such as 0 or 0-3 or 0,2 [default: not pinned].
+    /// Cores to pin to, such as 0 or 0-3 or 0,2. Those of the lanes [default: not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
     /// What to keep on one NUMA node.
     #[arg(long, value_name = "WHAT", default_value = "full")]
     pub placement: PlacementName,
-    /// Entries of each I/O queue.
+    /// Entries of an I/O queue.
     #[arg(short = 'Q', long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u16).range(2..=1024))]
     pub queue_size: u16,

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default)]
 pub struct CephArgs {
     /// Configuration file of the Ceph cluster [default: $CEPH_CONF, or /etc/ceph/ceph.conf].
-    #[arg(long, value_name = "FILE", visible_alias = "conf")]
+    #[arg(long, value_name = "FILE", visible_alias = "conf", global = true)]
     pub ceph_conf: Option<PathBuf>,
     /// Ceph user, without `client.` [default: admin].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", alias = "user", global = true)]
     pub ceph_id: Option<String>,
     /// File with that user's key [default: as the configuration file says].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub ceph_keyring: Option<PathBuf>,
 }
 
@@ -21,9 +21,9 @@ pub struct CephArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Gateway group")]
 pub struct MemberArgs {
-    /// Take subsystems, namespaces, hosts and keys from this group's object in the pool of --pool, and share its images
-    /// with its other gateways; see `roadtrain ctl --group`.
-    #[arg(long, value_name = "NAME", requires = "pool", value_parser = group_name, conflicts_with_all = [
+    /// Group of gateways, whose configuration is in a Ceph cluster. Subsystems, namespaces, hosts and keys are those of
+    /// its object in --pool, and its images are shared with its other gateways; `roadtrain ctl --group` changes it.
+    #[arg(long = "group", alias = "gateway-group", value_name = "NAME", requires = "pool", value_parser = group_name, conflicts_with_all = [
         "config", "nqn", "namespaces", "serial", "model", "allow_hosts", "dhchap_key", "dhchap_ctrl_key",
         "require_auth", "tls_keys", "takeover", "print_config", "check_config", "rpc", "rpc_http", "state"])]
     pub gateway_group: Option<String>,

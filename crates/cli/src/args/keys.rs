@@ -12,7 +12,7 @@ Examples:
   (umask 077; roadtrain keys dhchap > host.key)
   roadtrain keys show host.key
   roadtrain keys show host.tls --hostnqn nqn.2025-01.io.example:host \\
-      --subnqn nqn.2025-01.io.example:disk";
+      --nqn nqn.2025-01.io.example:disk";
 
 /// `roadtrain keys`
 #[derive(Args, Clone, Debug)]
@@ -43,11 +43,10 @@ Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = TLS_EXAMPLES)]
 pub struct TlsKeyArgs {
-    /// Hash of the key: sha256 goes with AES-128-GCM, sha384 with AES-256-GCM.
+    /// Hash of the key. sha256 goes with AES-128-GCM, sha384 with AES-256-GCM.
     #[arg(short = 'm', long, value_name = "HASH", default_value = "sha256")]
     pub hmac: TlsHash,
-    /// Octets of the key in hexadecimal, as many as the hash has; others can see them on a command line [default:
-    /// random].
+    /// Bytes of the key in hexadecimal; others can see them on a command line. As many as the hash has [default: random].
     #[arg(short = 's', long, value_name = "HEX")]
     pub secret: Option<String>,
 }
@@ -77,21 +76,23 @@ impl TlsHash {
 const DHCHAP_EXAMPLES: &str = "\
 Examples:
   (umask 077; roadtrain keys dhchap > host.key)
-  roadtrain keys dhchap --hash sha512
-  roadtrain keys dhchap --hash sha256 --nqn nqn.2025-01.io.example:host";
+  roadtrain keys dhchap --hmac sha512
+  roadtrain keys dhchap --hmac sha256 --hostnqn nqn.2025-01.io.example:host";
 
 /// `roadtrain keys dhchap`
 #[derive(Args, Clone, Debug)]
 #[command(after_help = DHCHAP_EXAMPLES)]
 pub struct DhchapKeyArgs {
-    /// Hash by which both ends bind the key to its owner's NQN; none: they use it as it is.
-    #[arg(short = 'm', long, value_name = "HASH", default_value = "sha256", alias = "hmac")]
-    pub hash: DhchapHash,
-    /// Print the key transformed for this NQN, as nvme gen-dhchap-key does [default: not transformed].
-    #[arg(short = 'n', long, value_name = "NQN")]
+    /// Hash of the key. Both ends bind the key to its owner's NQN by it; none: they use it as it is.
+    #[arg(short = 'm', long, value_name = "HASH", default_value = "sha256", alias = "hash")]
+    pub hmac: DhchapHash,
+    /// NQN of the host. The key is printed transformed for it, as by nvme gen-dhchap-key [default: not transformed].
+    #[arg(short = 'q', long, value_name = "NQN", alias = "host-nqn", conflicts_with = "nqn")]
+    pub hostnqn: Option<String>,
+    /// NQN of the subsystem. The same for the key of a target [default: not transformed].
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
     pub nqn: Option<String>,
-    /// Octets of the key in hexadecimal, 32, 48 or 64 of them; others can see them on a command line [default:
-    /// random].
+    /// Bytes of the key in hexadecimal; others can see them on a command line. 32, 48 or 64 of them [default: random].
     #[arg(short = 's', long, value_name = "HEX")]
     pub secret: Option<String>,
 }
@@ -127,13 +128,13 @@ impl DhchapHash {
 }
 
 const SHOW_EXAMPLES: &str = "\
-A TLS key with --hostnqn and --subnqn shows the identity of its PSK, and with --reveal the PSK.
+A TLS key with --hostnqn and --nqn shows the identity of its PSK, and with --reveal the PSK.
 A key for authentication shows with --reveal what it is transformed to, for the NQNs given.
 
 Examples:
   roadtrain keys show host.key
   roadtrain keys show host.tls --hostnqn nqn.2025-01.io.example:host \\
-      --subnqn nqn.2025-01.io.example:disk --reveal";
+      --nqn nqn.2025-01.io.example:disk --reveal";
 
 /// `roadtrain keys show`
 #[derive(Args, Clone, Debug)]
@@ -143,11 +144,11 @@ pub struct ShowKeyArgs {
     #[arg(value_name = "FILE|KEY")]
     pub key: String,
     /// NQN of the host.
-    #[arg(long, value_name = "NQN", alias = "host-nqn")]
+    #[arg(short = 'q', long, value_name = "NQN", alias = "host-nqn")]
     pub hostnqn: Option<String>,
     /// NQN of the subsystem.
-    #[arg(long, value_name = "NQN", alias = "nqn")]
-    pub subnqn: Option<String>,
+    #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn")]
+    pub nqn: Option<String>,
     /// Version of the identity; 0 is obsolete.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub identity: u8,

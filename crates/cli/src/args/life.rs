@@ -67,7 +67,7 @@ pub struct StatusArgs {
     /// Only these: an ID, a path, a device, or the NQN of attachments [default: all].
     #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
-    /// Only attachments with a path to that address, and targets that listen there: ADDR or ADDR:PORT. Repeatable.
+    /// Transport address. Only attachments with a path to it and targets that listen there, with :PORT or without (repeatable).
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Vec<String>,
     /// As metrics for Prometheus, for node_exporter's textfile collector: all counters of all that run here.

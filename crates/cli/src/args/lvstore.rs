@@ -1,4 +1,4 @@
-//! `--lvstore NAME=DIR,size=SIZE,lba=N`, and `[[lvstore]]` of a configuration file: a store of volumes.
+//! `--lvstore NAME=DIRECTORY,size=SIZE,lba=N`, and `[[lvstore]]` of a configuration file: a store of volumes.
 
 use crate::units::{parse_size, size_field};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ impl FromStr for LvStoreArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<LvStoreArg, String> {
-        let hint = "write NAME=DIR,size=SIZE, such as vols=/srv/vols,size=1TiB";
+        let hint = "write NAME=DIRECTORY,size=SIZE, such as vols=/srv/vols,size=1TiB";
         let (name, rest) = text.split_once('=').ok_or(hint)?;
         let mut parts = rest.split(',');
         let path = parts.next().filter(|path| !path.is_empty() && !name.is_empty()).ok_or(hint)?;

@@ -27,6 +27,8 @@ mod documents_tests;
 mod ether;
 mod gateway;
 mod generate;
+#[cfg(test)]
+mod grammar;
 mod hostnqn;
 mod keys;
 mod life;
@@ -51,10 +53,10 @@ pub use class::ClassName;
 pub use connect::{ConnectArgs, KeyArgs, LaneArgs, LossTimeout, PathPolicyName, Portal, Transport};
 pub use ctl::{
     ClusterCommand, ConfigCommand, ConnectionCommand, CtlArgs, CtlCommand, CtlTarget,
-    DeviceCommand, GatewayCommand, GroupCephArgs, HostCommand, HostKeyArgs, HostRef, KeyCommand,
-    ListenerAddress, ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs,
-    ReferralCommand, RequireArgs, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand,
-    SubsystemRef, VolumeCommand,
+    DeviceCommand, GatewayCommand, HostCommand, HostKeyArgs, HostRef, KeyCommand, ListenerAddress,
+    ListenerCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, ReferralCommand,
+    RequireArgs, SnapshotCommand, SnapshotRef, StoreCommand, SubsystemCommand, SubsystemRef,
+    VolumeCommand,
 };
 pub use doctor::DoctorArgs;
 pub use ether::{EtherArgs, PortKindName};
@@ -295,13 +297,13 @@ mod tests {
             "ctl --group gates --pool disks host allow -n nqn.x:y -q nqn.x:h --dhchap-key f --tls-key g",
             "ctl namespace remove -n nqn.x:y --nsid 2 --group gates --pool disks",
             "ctl --group gates --pool disks --ceph-conf ceph.conf --ceph-id gate gateway list --json",
-            "serve -a ::1 -s 0 --gateway-group gates --pool disks --gateway one --conf ceph.conf --tls allowed",
+            "serve -a ::1 -s 0 --group gates --pool disks --gateway one --conf ceph.conf --tls allowed",
             "resv register -t tcp -a h -s 4420 -n nqn.x:y -q nqn.x:host --namespace-id 1 --crkey 1 --nrkey 0x2 --rrega 2 \
              --cptpl 3 --iekey",
             "resv acquire -a h -n nqn.x:y --namespace-id 1 --crkey 1 --prkey 2 --racqa 2 --rtype 6",
             "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rtype 1 --rrela 0",
             "resv release -a h -n nqn.x:y --namespace-id 1 --crkey 1 --rrela clear",
-            "resv report -a h -n nqn.x:y --namespace-id 1 --eds --numd 1024 --json",
+            "resv report -a h -n nqn.x:y --nsid 1 --eds --numd 1024 --json",
             "attach -t tcp -a 127.0.0.1:4420 -a [::1]:4421 -n nqn.x:y --as nbd:unix:/p --path-policy queue-depth",
             "bench -t tcp -a 127.0.0.1:4420 -a 127.0.0.1:4421 -n nqn.x:y --path-policy round-robin",
             "attach -t tcp -a 127.0.0.1:8009 --nqn nqn.x:y --discover --as nbd:unix:/p",
@@ -325,7 +327,7 @@ mod tests {
             "ctl config save -o file --spdk",
             "ctl --rpc /run/x.sock rpc nvmf_get_subsystems {}",
             "top --once --json",
-            "top target0 -a 192.0.2.7:9100 -i 0.5",
+            "top target0 --metrics 192.0.2.7:9100 --interval 0.5",
             "ctl trace -o slow.json --id target0",
             "slow target0 -a 127.0.0.1:4420 --count 5 --sampled --json",
             "serve -a 127.0.0.1 -n nqn.x:y --namespace mem:1GiB --slow-over 500us",
@@ -345,10 +347,10 @@ mod tests {
             "serve --config x.toml --namespace mem:1GiB",
             "serve --config x.toml --policy i10",
             "serve -a h -n nqn.x:y --namespace mem",
-            "serve -a h --gateway-group gates",
-            "serve -a h --gateway-group gates --pool disks -n nqn.x:y",
-            "serve --gateway-group gates --pool disks",
-            "serve -a h --gateway-group a/b --pool disks",
+            "serve -a h --group gates",
+            "serve -a h --group gates --pool disks -n nqn.x:y",
+            "serve --group gates --pool disks",
+            "serve -a h --group a/b --pool disks",
             "ctl --id a --rpc b config show",
             "target reload",
             "gateway show",

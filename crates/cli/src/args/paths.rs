@@ -9,20 +9,20 @@ pub struct Portals {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target, ADDR or ADDR:PORT. Repeated, each is a path to the same subsystem.
+    /// Transport address of the target. Repeated, each is a path to the same subsystem.
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
-        "Address or name of the target, ADDR or ADDR:PORT ([IPv6]:PORT); a name is looked up for each connection, so \
-         it may move. Repeated, each is a path to the same subsystem",
+        "Transport address. IP address or name of the target, with :PORT or without ([IPv6]:PORT); a name is resolved \
+         for each connection, so it may move. Repeated, each is a path to the same subsystem",
         ether!("; with -t ether, or written ether:IF[,IF..], this machine's interfaces that lead to it")
     ))]
     pub traddr: Vec<String>,
-    /// TCP port of addresses without one.
+    /// TCP port. That of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
     /// -a names discovery controllers: all that they know of the subsystem are its paths.
     #[arg(long)]
     pub discover: bool,
-    /// The same with the discovery services that answer on the local network (multicast DNS), instead of -a.
+    /// Multicast DNS on the local network. As --discover with the discovery services that answer, instead of -a.
     #[arg(long, conflicts_with = "traddr")]
     pub mdns: bool,
     /// How frames are.

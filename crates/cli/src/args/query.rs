@@ -19,16 +19,16 @@ pub struct DiscoverArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of the target.
+    /// Transport address of the target.
     #[arg(short = 'a', long, value_name = "ADDRESS", required_unless_present = "mdns", help = concat!(
-        "Address or name of the target",
+        "Transport address. IP address or name of the target",
         ether!("; with -t ether this machine's interfaces that lead to it: IF[,IF..]")
     ))]
     pub traddr: Option<String>,
     /// TCP port.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
-    /// List the discovery services that answer on the local network within 3 s (multicast DNS).
+    /// Multicast DNS on the local network. The discovery services that answer within 3 s are listed.
     #[arg(long, conflicts_with_all = ["traddr", "trsvcid"])]
     pub mdns: bool,
     /// How frames are.
@@ -64,7 +64,7 @@ pub struct IdentifyArgs {
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,
-    /// Only this namespace [default: all].
+    /// Namespace ID [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
     pub nsid: Option<u32>,
@@ -91,20 +91,20 @@ pub struct ListArgs {
     /// Transport.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name of a target.
+    /// Transport address of a target.
     #[arg(short = 'a', long, value_name = "ADDRESS", help = concat!(
-        "Address or name of a target, ADDR or ADDR:PORT; repeated, all of them",
+        "Transport address. IP address or name of a target, with :PORT or without; repeated, all of them",
         ether!("; with -t ether interfaces"),
         " [default: list what is attached and served here]"
     ))]
     pub traddr: Vec<String>,
-    /// TCP port of addresses without one.
+    /// TCP port. That of addresses without one.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420, requires = "traddr")]
     pub trsvcid: u16,
     /// How frames are.
     #[command(flatten)]
     pub ether: EtherArgs,
-    /// Only this subsystem [default: all].
+    /// NQN of the subsystem [default: all].
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: Option<String>,
     /// As whom to connect.

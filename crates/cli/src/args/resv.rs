@@ -16,14 +16,14 @@ Exit status: 0 when it is done, 1 when it failed (Reservation Conflict, too), 2 
 line is wrong, 3 when there is no connection.
 
 Examples:
-  roadtrain resv register -a 192.0.2.7 -n nqn.2025-01.io.example:disk --namespace-id 1 --nrkey 0x1
-  roadtrain resv acquire -a 192.0.2.7 -n nqn.2025-01.io.example:disk --namespace-id 1 \\
+  roadtrain resv register -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 1 --nrkey 0x1
+  roadtrain resv acquire -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 1 \\
       --crkey 0x1 --rtype write-exclusive
-  roadtrain resv acquire -a 192.0.2.7 -n nqn.2025-01.io.example:disk --namespace-id 1 \\
+  roadtrain resv acquire -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 1 \\
       --crkey 0x2 --prkey 0x1 --racqa preempt-and-abort --rtype write-exclusive
-  roadtrain resv release -a 192.0.2.7 -n nqn.2025-01.io.example:disk --namespace-id 1 \\
+  roadtrain resv release -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 1 \\
       --crkey 0x1 --rtype write-exclusive
-  roadtrain resv report -a 192.0.2.7 -n nqn.2025-01.io.example:disk --namespace-id 1 --json";
+  roadtrain resv report -a 192.0.2.7 -n nqn.2025-01.io.example:disk --nsid 1 --json";
 
 /// `roadtrain resv`
 #[derive(Args, Clone, Debug)]
@@ -57,9 +57,9 @@ pub struct ResvNamespaceArgs {
     #[arg(short = 'n', long, value_name = "NQN", alias = "subnqn", help_heading = NO_HEADING)]
     pub nqn: String,
     /// Namespace ID.
-    #[arg(long, value_name = "N", alias = "nsid", value_parser = clap::value_parser!(u32).range(1..),
+    #[arg(long, value_name = "N", alias = "namespace-id", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = NO_HEADING)]
-    pub namespace_id: u32,
+    pub nsid: u32,
     /// As whom to connect.
     #[command(flatten)]
     pub connect: ConnectArgs,
@@ -80,7 +80,7 @@ pub struct ResvRegisterArgs {
     /// The namespace.
     #[command(flatten)]
     pub namespace: ResvNamespaceArgs,
-    /// The key that the host has, to unregister or to replace it.
+    /// The key that the host has. To unregister or to replace it.
     #[arg(long, value_name = "KEY", default_value = "0", value_parser = parse_key, help_heading = NO_HEADING)]
     pub crkey: u64,
     /// The key that the host is to have.
@@ -129,7 +129,7 @@ pub struct ResvReleaseArgs {
     /// What to do.
     #[arg(long, value_name = "ACTION", default_value = "release", help_heading = NO_HEADING)]
     pub rrela: ReleaseName,
-    /// Type of the reservation that is held; not needed to clear.
+    /// Type of the reservation. The one that is held; not needed to clear.
     #[arg(long, value_name = "TYPE", help_heading = NO_HEADING)]
     pub rtype: Option<TypeName>,
 }

@@ -10,28 +10,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
-    /// Whether connections over TCP are secured by TLS 1.3 with pre-shared keys; needs --tls-key or --keyring, or --tls
-    /// allowed and --dhchap-key: such a host may make a key for TLS by authenticating.
-    #[arg(long, value_name = "WHEN", default_value = "off")]
+    /// TLS 1.3 for connections over TCP: off, allowed (targets only), or required, which is meant without a value.
+    /// Keys are pre-shared: it needs --tls-key or --keyring, or --tls allowed and --dhchap-key: such a host may make a
+    /// key for TLS by authenticating.
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, default_value = "off", default_missing_value = "required")]
     pub tls: TlsMode,
     /// The same for one of the addresses of --traddr (repeatable): ADDRESS=off, ADDRESS=allowed or ADDRESS=required.
     #[arg(long = "tls-at", value_name = "ADDRESS=WHEN")]
     pub tls_at: Vec<TlsAt>,
-    /// A host that is let in with TLS, and the file with its key (repeatable).
-    #[arg(long = "tls-key", value_name = "HOSTNQN=FILE")]
+    /// Key of the host for TLS. Written HOSTNQN=FILE (repeatable): the host is let in with that key.
+    #[arg(long = "tls-key", value_name = "KEY")]
     pub tls_keys: Vec<HostKey>,
-    /// Hosts that are let in with TLS: those that have keys in a keyring of the kernel (by name or number, as .nvme), or
-    /// in a file with a slash in its name as `nvme tls-key --export` writes it.
+    /// Keyring with keys for TLS: one of the kernel, by name or number, or a file with a slash in its name as
+    /// `nvme tls-key --export` writes it. Hosts with a key there are let in; the one of nvme-cli is .nvme.
     #[arg(long, value_name = "KEYRING")]
     pub keyring: Option<String>,
-    /// Key of a host for authentication (DH-HMAC-CHAP), a file with one line, or with two while the key is changed
-    /// (repeatable): the host is always asked for it.
-    #[arg(long, value_name = "HOSTNQN=FILE")]
+    /// Key of the host for authentication (DH-HMAC-CHAP). Written HOSTNQN=FILE (repeatable): a file with one line, or with
+    /// two while the key is changed. The host always has to authenticate.
+    #[arg(long, value_name = "KEY")]
     pub dhchap_key: Vec<String>,
-    /// Key by which the target proves who it is to a host that asks for that (repeatable).
-    #[arg(long, value_name = "HOSTNQN=FILE")]
+    /// Key of the target for authentication to the host. Written HOSTNQN=FILE (repeatable), for hosts that request it.
+    #[arg(long, value_name = "KEY")]
     pub dhchap_ctrl_key: Vec<String>,
-    /// Refuse hosts without a key; discovery asks for keys, too.
+    /// Refuse hosts without a key for authentication. Discovery needs keys, too.
     #[arg(long)]
     pub require_auth: bool,
     /// Hashes that may be used, the best first [default: all].

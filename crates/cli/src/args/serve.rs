@@ -56,7 +56,7 @@ Examples:
       --ana 127.0.0.2:4420=non-optimized --cntlid-range 1-1000
   roadtrain serve -a 127.0.0.1 -n nqn.2025-01.io.example:disk --namespace mem:1GiB \\
       --metrics 127.0.0.1:9420
-  roadtrain serve -a 192.0.2.7 --gateway-group gates --pool disks --ceph-id gate
+  roadtrain serve -a 192.0.2.7 --group gates --pool disks --ceph-id gate
   roadtrain serve --config serve.toml --check-config
   roadtrain serve --config serve.toml
   roadtrain serve --config serve.toml --takeover     # a new version goes on for the running one"
@@ -145,7 +145,8 @@ pub struct ServeArgs {
     /// How to wait.
     #[command(flatten)]
     pub wait: WaitArgs,
-    /// Answer HTTP there: GET /metrics for Prometheus, / a page with live charts, /healthz. Read only, for whoever can connect.
+    /// HTTP address of metrics. It answers GET /metrics for Prometheus, / with a page of live charts, and /healthz; read only,
+    /// for any client that can connect.
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
     pub metrics: Option<SocketAddr>,
     /// Log level: error, warn, info, debug, trace.
@@ -155,8 +156,8 @@ pub struct ServeArgs {
     /// Record requests that take longer than this, for `roadtrain slow`: p99 (longer than 99 of 100 of late), a time, or off.
     #[arg(long, value_name = "TIME", default_value = "p99", help_heading = "Output")]
     pub slow_over: SlowOverName,
-    /// Name of the target here, for `roadtrain status` and `roadtrain ctl` [default: target0, target1, ...].
-    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    /// Name of a target or an attachment on this machine [default: target0, target1, ...].
+    #[arg(long, value_name = "ID", help_heading = "Output")]
     pub id: Option<String>,
     /// Go on in the place of a target that runs with one of these listeners, with this configuration file, or with the name
     /// of --id: its sockets are taken over, so hosts see a pause and no refused connection.
@@ -174,23 +175,23 @@ pub struct ServeArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Export")]
 pub struct ExportArgs {
-    /// Transport of addresses that do not name theirs.
+    /// Transport. That of addresses that do not name theirs.
     #[arg(short = 't', long, default_value = "tcp")]
     pub transport: Transport,
-    /// Address or name to listen on.
+    /// Transport address to listen on.
     #[arg(
         short = 'a',
         long,
         value_name = "ADDRESS",
         help = concat!(
-            "Address or name to listen on, IPv4 or IPv6; :: is every IPv6 address and no IPv4 one, 0.0.0.0 every IPv4 one",
+            "Transport address. IP address or name to listen on; :: is every IPv6 address and no IPv4 one, 0.0.0.0 every IPv4 one",
             ether!("; with -t ether interfaces. Repeatable; tcp: and ether: before it name the transport")
         ),
         value_delimiter = ',',
         required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state"]
     )]
     pub traddr: Vec<String>,
-    /// TCP port; 0 lets the system choose one for each address.
+    /// TCP port. 0 lets the system choose one for each address.
     #[arg(short = 's', long, value_name = "PORT", default_value_t = 4420)]
     pub trsvcid: u16,
     /// NQN of the subsystem.
@@ -202,33 +203,33 @@ pub struct ExportArgs {
         required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state", "gateway_group"]
     )]
     pub nqn: Option<String>,
-    /// Serial number of the subsystem, 1 to 20 characters: the same for all targets that serve it
+    /// Serial number of the subsystem, at most 20 characters. The same for all targets that serve it
     /// [default: made of NQN and machine].
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
-    /// Model number of the subsystem, at most 40 characters; likewise [default: Roadtrain].
+    /// Model number of the subsystem, at most 40 characters. Likewise [default: Roadtrain].
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
-    /// A namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable; see below).
+    /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). See below.
     #[arg(long = "namespace", value_name = "SPEC", required_unless_present_any = ["config", "rpc", "rpc_http", "lvstores", "state", "gateway_group"])]
     pub namespaces: Vec<NamespaceSpec>,
-    /// Only hosts with this NQN may connect (repeatable) [default: any host].
+    /// NQN of a host that may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,
-    /// Announce the discovery service on the local network (multicast DNS).
+    /// Multicast DNS on the local network. The discovery service is announced there.
     #[arg(long)]
     pub mdns: bool,
-    /// How good the path is that a listener gives: optimized, non-optimized or inaccessible (repeatable)
-    /// [default: optimized]. ether stands for all interfaces.
-    #[arg(long, value_name = "ADDRESS:PORT=STATE")]
+    /// ANA state of the paths through a listener. Written ADDRESS:PORT=STATE (repeatable), STATE optimized, non-optimized or
+    /// inaccessible; ether=STATE stands for all interfaces [default: optimized].
+    #[arg(long, value_name = "STATE")]
     pub ana: Vec<AnaAt>,
     /// How long the end may take while hosts go elsewhere and what they have asked for is finished [default: 10].
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub drain_timeout: Option<Duration>,
-    /// Cores to pin reactors to, one for each [default: one reactor, not pinned].
+    /// Cores to pin to, such as 0 or 0-3 or 0,2. Each has a reactor [default: one reactor, not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
-    /// What to keep on one NUMA node: buffers, memory namespaces, reactors.
+    /// What to keep on one NUMA node. Of buffers, memory namespaces and reactors.
     #[arg(long, value_name = "WHAT", default_value = "full")]
     pub placement: PlacementName,
 }
@@ -237,12 +238,12 @@ pub struct ExportArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Management")]
 pub struct RpcServeArgs {
-    /// Answer JSON-RPC requests at one more Unix socket that only this user can use: `roadtrain ctl --rpc` and the
-    /// clients of SPDK (theirs is /var/tmp/spdk.sock).
-    #[arg(long = "rpc", value_name = "PATH")]
+    /// Unix socket for JSON-RPC requests. Only this user can use it, with `roadtrain ctl` and the clients of SPDK (theirs is
+    /// /var/tmp/spdk.sock).
+    #[arg(long = "rpc", value_name = "FILE")]
     pub rpc: Option<PathBuf>,
     /// Answer JSON-RPC requests by HTTP POST, too. Without TLS, so only at a loopback address.
-    #[arg(long = "rpc-http", value_name = "ADDR:PORT")]
+    #[arg(long = "rpc-http", value_name = "ADDRESS:PORT")]
     pub rpc_http: Option<SocketAddr>,
     /// File with lines user:password for --rpc-http, readable by its owner only.
     #[arg(long = "rpc-credentials", value_name = "FILE")]
@@ -253,13 +254,13 @@ pub struct RpcServeArgs {
     /// Keep what JSON-RPC requests make in a file, and make it again at the next start.
     #[arg(long = "state", value_name = "FILE")]
     pub state: Option<PathBuf>,
-    /// Folder below which JSON-RPC requests may open files and devices (repeatable) [default: none]; file_roots in a
-    /// configuration file.
-    #[arg(long = "file-root", value_name = "DIR", conflicts_with = "config")]
+    /// Folder below which JSON-RPC requests may open files and devices (repeatable); file_roots in a configuration file
+    /// [default: none].
+    #[arg(long = "file-root", value_name = "DIRECTORY", conflicts_with = "config")]
     pub file_roots: Vec<PathBuf>,
-    /// Store of volumes in a folder, which is made if it is not there: NAME=DIR,size=SIZE[,lba=512|4096] (repeatable). SIZE
-    /// is its quota [default: what the file system has free when it is made].
-    #[arg(long = "lvstore", value_name = "NAME=DIR[,..]")]
+    /// Store of volumes in a folder, which is made if it is not there: NAME=DIRECTORY,size=SIZE[,lba=512|4096]
+    /// (repeatable). SIZE is its quota [default: what the file system has free when it is made].
+    #[arg(long = "lvstore", value_name = "NAME=DIRECTORY[,..]")]
     pub lvstores: Vec<LvStoreArg>,
 }
 
@@ -271,8 +272,8 @@ pub struct LimitArgs {
     /// Most I/O queues of a controller [default: 128].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub max_queues: Option<u16>,
-    /// Most entries of a queue [default: 1024].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(32..=4096))]
+    /// Entries of an I/O queue. The most that a host may have [default: 1024].
+    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u16).range(32..=4096))]
     pub queue_size: Option<u16>,
     /// Most connections over TCP, as far as there are descriptors [default: 16384].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1048576))]
@@ -301,7 +302,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
     #[serde(with = "size_field")]
     pub max_h2c_data: Option<u32>,
-    /// Most memory for data in flight; when it is used up hosts wait [default: 128MiB].
+    /// Most memory for data in flight. When it is used up hosts wait [default: 128MiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[serde(with = "size_field")]
     pub buffers: Option<u64>,

@@ -29,11 +29,11 @@ pub struct SlowArgs {
     /// Only these: the ID of a target or an attachment, a path, a device, an NQN [default: all that run here].
     #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
-    /// Only targets that listen at that address, and attachments that lead there: ADDR or ADDR:PORT. Repeatable.
+    /// Transport address. Only attachments with a path to it and targets that listen there, with :PORT or without (repeatable).
     #[arg(short = 'a', long, value_name = "ADDRESS")]
     pub traddr: Vec<String>,
     /// How many to show.
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20)]
     pub count: usize,
     /// Show sampled requests, too, not only slow ones.
     #[arg(long)]

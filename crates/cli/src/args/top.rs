@@ -10,7 +10,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Shows what targets and attachments do, again and again: IOPS, bandwidth, latencies, what is in
 flight and how many requests a caravan has, by namespace, host and lane. What runs here is asked at
-its control socket, what runs elsewhere at its metrics address (--metrics ADDR:PORT).
+its control socket, what runs elsewhere at its metrics address (--metrics ADDRESS:PORT).
 
 Keys: Tab, left, right or 1 2 3 4 another view (processes, namespaces, hosts, lanes), up, down or
 j k select, Enter opens, Esc back, s the next column to sort by, r reverses, p pauses, + - the
@@ -21,7 +21,7 @@ Exit status: 0 when it ended, 1 when something is not here, 3 when nobody answer
 Examples:
   roadtrain top
   roadtrain top target0 --interval 2
-  roadtrain top -a 192.0.2.7:9100
+  roadtrain top --metrics 192.0.2.7:9100
   roadtrain top --once
   roadtrain top --once --json";
 
@@ -32,11 +32,11 @@ pub struct TopArgs {
     /// Only these of what runs here: the ID of a target or an attachment, a path, a device, an NQN [default: all].
     #[arg(value_name = "ID|PATH|DEVICE|NQN", add = ArgValueCandidates::new(completion::all_ids))]
     pub names: Vec<String>,
-    /// Metrics address of a target or an attachment elsewhere, ADDR:PORT. Repeatable; without names nothing else is shown.
-    #[arg(short = 'a', long, value_name = "ADDRESS")]
+    /// HTTP address of metrics. That of a target or an attachment elsewhere (repeatable); without names nothing else is shown.
+    #[arg(long = "metrics", short_alias = 'a', value_name = "ADDRESS:PORT")]
     pub traddr: Vec<String>,
     /// How often to look.
-    #[arg(short = 'i', long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval: Duration,
     /// Look twice, an interval apart, print what happened in between, and end.
     #[arg(long)]

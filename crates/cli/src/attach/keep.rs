@@ -230,6 +230,7 @@ impl Kept {
         };
         let facts = &self.facts;
         Report {
+            kind: "attachment".into(),
             id: facts.id.clone(),
             spec: facts.spec.clone(),
             pid: std::process::id(),
@@ -275,7 +276,7 @@ impl Kept {
         DeviceReport {
             nsid,
             names,
-            bytes: found.map(|n| n.blocks.saturating_mul(n.block_bytes.into())),
+            capacity_bytes: found.map(|n| n.blocks.saturating_mul(n.block_bytes.into())),
             block_bytes: found.map(|n| n.block_bytes),
             read_only: found.map(|n| n.read_only),
         }
@@ -357,7 +358,8 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
                 link.up &= !is_suspect;
                 link.sealed &= sealed;
                 link.rtt_us = link.rtt_us.max(rtt_us);
-                (link.sent, link.lost) = (link.sent + sent, link.lost + lost);
+                link.sent_frames += sent;
+                link.lost_frames += lost;
             }
             None => links.push(LinkReport {
                 interface: interface.clone(),
@@ -366,8 +368,8 @@ fn links(paths: &[PathReading]) -> Vec<LinkReport> {
                 up: !is_suspect,
                 sealed,
                 rtt_us,
-                sent: *sent,
-                lost: *lost,
+                sent_frames: *sent,
+                lost_frames: *lost,
             }),
         }
     }
@@ -411,7 +413,7 @@ mod tests {
         let paths = [path("a", false, 30, 10), path("b", true, 9, 20), path("a", false, 40, 30)];
         let got: Vec<_> = links(&paths)
             .into_iter()
-            .map(|l| (l.interface, l.up, l.rtt_us.round() as u32, l.sent, l.lost))
+            .map(|l| (l.interface, l.up, l.rtt_us.round() as u32, l.sent_frames, l.lost_frames))
             .collect();
         assert_eq!(got, [("a".into(), true, 40, 40, 2), ("b".into(), false, 9, 20, 1)]);
     }

@@ -99,7 +99,7 @@ fn attachment(
         connected: false,
         in_flight: inside.in_flight,
         waiting: readings.iter().map(|lane| u64::from(lane.waiting)).sum(),
-        size_bytes: devices.filter_map(|device| device.bytes).sum(),
+        size_bytes: devices.filter_map(|device| device.capacity_bytes).sum(),
         reconnects: readings.iter().map(|lane| lane.reconnects).sum(),
         io,
     }
@@ -114,7 +114,7 @@ fn namespaces(nqn: &str, inside: &Inside, io: &Io) -> Vec<NamespaceSample> {
         name: name_in_file(nqn, device.nsid),
         device: device.names.first().cloned().unwrap_or_default(),
         block_bytes: device.block_bytes.unwrap_or_default(),
-        capacity_bytes: device.bytes.unwrap_or_default(),
+        capacity_bytes: device.capacity_bytes.unwrap_or_default(),
         read_only: device.read_only.unwrap_or_default(),
         io: if is_alone { io.clone() } else { Io::default() },
         ..NamespaceSample::default()
@@ -141,8 +141,8 @@ fn link(link: &LinkReport) -> LinkSample {
         peer: link.peer.clone(),
         suspect: !link.up,
         rtt_seconds: link.rtt_us / 1e6,
-        sent: link.sent,
-        lost: link.lost,
+        sent: link.sent_frames,
+        lost: link.lost_frames,
     }
 }
 

@@ -38,40 +38,40 @@ impl Latencies {
 
     /// In microseconds.
     #[must_use]
-    pub(super) fn summary(&self) -> LatencyUs {
+    pub(super) fn summary(&self) -> LatencySummary {
         let us = |ns: u64| ns as f64 / 1e3;
         if self.0.is_empty() {
-            return LatencyUs::default();
+            return LatencySummary::default();
         }
         let at = |quantile: f64| us(self.0.value_at_quantile(quantile));
-        LatencyUs {
-            min: us(self.0.min()),
-            mean: self.0.mean() / 1e3,
-            stddev: self.0.stdev() / 1e3,
-            p50: at(0.5),
-            p90: at(0.9),
-            p95: at(0.95),
-            p99: at(0.99),
-            p999: at(0.999),
-            p9999: at(0.9999),
-            max: us(self.0.max()),
+        LatencySummary {
+            min_us: us(self.0.min()),
+            mean_us: self.0.mean() / 1e3,
+            stddev_us: self.0.stdev() / 1e3,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            p9999_us: at(0.9999),
+            max_us: us(self.0.max()),
         }
     }
 }
 
 /// Latency in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct LatencyUs {
-    pub min: f64,
-    pub mean: f64,
-    pub stddev: f64,
-    pub p50: f64,
-    pub p90: f64,
-    pub p95: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub p9999: f64,
-    pub max: f64,
+pub(super) struct LatencySummary {
+    pub min_us: f64,
+    pub mean_us: f64,
+    pub stddev_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub p9999_us: f64,
+    pub max_us: f64,
 }
 
 #[cfg(test)]
@@ -84,8 +84,14 @@ mod tests {
         (1..=10_000).for_each(|us| latencies.record(us * 1000));
         let s = latencies.summary();
         let near = |a: f64, b: f64| (a - b).abs() / b < 2e-3;
-        assert!(near(s.p50, 5000.0) && near(s.p99, 9900.0) && near(s.p999, 9990.0), "{s:?}");
-        assert!(near(s.mean, 5000.5) && near(s.max, 10_000.0) && near(s.min, 1.0), "{s:?}");
+        assert!(
+            near(s.p50_us, 5000.0) && near(s.p99_us, 9900.0) && near(s.p999_us, 9990.0),
+            "{s:?}"
+        );
+        assert!(
+            near(s.mean_us, 5000.5) && near(s.max_us, 10_000.0) && near(s.min_us, 1.0),
+            "{s:?}"
+        );
     }
 
     #[test]
@@ -97,6 +103,6 @@ mod tests {
         let mut sum = Latencies::new();
         sum.add(&latencies);
         assert_eq!(sum.count(), 2);
-        assert_eq!(Latencies::new().summary().p99, 0.0);
+        assert_eq!(Latencies::new().summary().p99_us, 0.0);
     }
 }

@@ -172,7 +172,7 @@ impl Host {
             mode: word(&args.load.mode),
             threads: args.load.threads,
             placement: args.lanes.placement.to_string(),
-            reactors: self.view().affinities().iter().map(ToString::to_string).collect(),
+            reactor_places: self.view().affinities().iter().map(ToString::to_string).collect(),
         }
     }
 

@@ -5,7 +5,7 @@ mod tests;
 mod text;
 
 use super::lane::LaneResult;
-use super::latency::{Latencies, LatencyUs};
+use super::latency::{Latencies, LatencySummary};
 use super::plan::Plan;
 use super::step::StepReport;
 use super::usage::Work;
@@ -38,7 +38,7 @@ pub(super) struct Report {
     /// Octets of data a second.
     pub bytes_per_second: f64,
     /// Of reads and writes together.
-    pub latency_us: LatencyUs,
+    pub latency: LatencySummary,
     /// Requests that succeeded in the measured time.
     pub requests: u64,
     /// The same with those of the streams.
@@ -101,7 +101,7 @@ pub(super) struct Direction {
     pub requests: u64,
     pub iops: f64,
     pub bytes_per_second: f64,
-    pub latency_us: LatencyUs,
+    pub latency: LatencySummary,
 }
 
 /// A load beside the main one.
@@ -113,12 +113,13 @@ pub(super) struct Stream {
     /// On each of its lanes.
     pub depth: u32,
     pub class: String,
-    pub lane: String,
+    /// `shared` or `own`.
+    pub lane_choice: String,
     pub rate: Option<f64>,
     pub requests: u64,
     pub iops: f64,
     pub bytes_per_second: f64,
-    pub latency_us: LatencyUs,
+    pub latency: LatencySummary,
     pub read: Direction,
     pub write: Direction,
     pub errors: u64,
@@ -161,7 +162,7 @@ pub(super) struct Settings {
     pub bs: usize,
     pub depth: u32,
     pub class: String,
-    pub lanes: u32,
+    pub lane_count: u32,
     pub rate: Option<f64>,
     pub verify: bool,
     pub seed: u64,
@@ -179,7 +180,7 @@ pub(super) struct Manner {
     pub threads: Option<u32>,
     pub placement: String,
     /// Where each reactor ran and had its memory.
-    pub reactors: Vec<String>,
+    pub reactor_places: Vec<String>,
 }
 
 /// One lane, with all that ran over it.
@@ -188,7 +189,7 @@ pub(super) struct LaneFigures {
     pub lane: u32,
     pub requests: u64,
     pub iops: f64,
-    pub latency_us: LatencyUs,
+    pub latency: LatencySummary,
     pub errors: u64,
     pub requests_per_caravan: f64,
     pub sends_per_io: f64,
@@ -243,7 +244,7 @@ impl Report {
         Report {
             iops: main.iops,
             bytes_per_second: main.bytes_per_second,
-            latency_us: main.latency_us,
+            latency: main.latency,
             requests: main.requests,
             requests_total,
             seconds,
@@ -305,12 +306,12 @@ impl Stream {
             bs: plan.slot_bytes(),
             depth: load.depth,
             class: load.class.to_string(),
-            lane: word(&load.lane),
+            lane_choice: word(&load.lane),
             rate: load.rate,
             requests: all.requests,
             iops: all.iops,
             bytes_per_second: all.bytes_per_second,
-            latency_us: all.latency_us,
+            latency: all.latency,
             read: Direction::new(plan, &sum.reads, seconds),
             write: Direction::new(plan, &sum.writes, seconds),
             errors: sum.errors,
@@ -326,7 +327,7 @@ impl Direction {
             requests,
             iops: ratio(requests as f64, seconds),
             bytes_per_second: ratio(requests as f64 * plan.slot_bytes() as f64, seconds),
-            latency_us: latencies.summary(),
+            latency: latencies.summary(),
         }
     }
 }
@@ -366,7 +367,7 @@ impl Settings {
             bs: plan.slot_bytes(),
             depth: plan.load.depth,
             class: plan.load.class.to_string(),
-            lanes: plan.lanes,
+            lane_count: plan.lanes,
             rate: plan.load.rate,
             verify: plan.verify,
             seed: plan.author.seed,
@@ -387,7 +388,7 @@ impl LaneFigures {
             lane,
             requests,
             iops: ratio(requests as f64, seconds),
-            latency_us: all.summary(),
+            latency: all.summary(),
             errors: sum.errors,
             requests_per_caravan: i.requests_per_caravan,
             sends_per_io: i.sends_per_io,

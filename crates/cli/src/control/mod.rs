@@ -121,9 +121,11 @@ pub(crate) enum SnapshotAction {
 pub(crate) struct SnapshotView {
     /// Its name.
     pub name: String,
-    /// Octets.
+    /// Size in bytes.
+    #[serde(rename = "capacity_bytes")]
     pub bytes: u64,
     /// When it was made, in seconds since 1970.
+    #[serde(rename = "created_unix_seconds")]
     pub created: Option<u64>,
     /// Whether it cannot be removed.
     pub protected: bool,
@@ -390,6 +392,7 @@ pub(crate) struct ConfigText {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConfigDiff {
     /// The configuration file.
+    #[serde(rename = "config")]
     pub file: PathBuf,
     /// What a reload would change for hosts.
     pub changes: Vec<Changed>,

@@ -31,12 +31,12 @@ impl Target {
                     let count = |name: &str| device[name].as_u64().unwrap_or(0);
                     let block = count("block_size");
                     json!({
-                        "name": device["name"], "kind": device["product_name"],
+                        "name": device["name"], "product": device["product_name"],
                         "capacity_bytes": block * count("num_blocks"), "block_bytes": block,
                         "uuid": device["uuid"], "used": device["claimed"],
                     })
                 });
-                let names = ["name", "kind", "capacity_bytes", "block_bytes", "uuid", "used"];
+                let names = ["name", "product", "capacity_bytes", "block_bytes", "uuid", "used"];
                 self.table(&names, rows.collect())
             }
         }

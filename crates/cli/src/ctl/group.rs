@@ -17,7 +17,7 @@ pub(super) fn run(target: &CtlTarget, command: &CtlCommand, global: &GlobalArgs)
             "--id and --rpc name a target, --group all gateways of a group",
         ));
     }
-    let (group, pool, ceph) = (group.clone(), pool.clone(), target.ceph.clone().into());
+    let (group, pool, ceph) = (group.clone(), pool.clone(), target.ceph.clone());
     let place = GroupPlace { group, pool, ceph };
     match change(command)? {
         Some(change) => gateway::change_group(&place, change, global),

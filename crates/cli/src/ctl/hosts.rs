@@ -1,6 +1,6 @@
 //! Listeners, and hosts of subsystems.
 
-use super::limits;
+use super::limits::{self, report};
 use super::target::Target;
 use crate::args::{
     AnaName, AnaPort, HostCommand, HostKeyArgs, ListenerAddress, ListenerCommand, word,
@@ -84,8 +84,8 @@ impl Target {
                 rows.push(json!({
                     "nqn": one["nqn"], "owner": one["owner"], "traddr": at["traddr"],
                     "trsvcid": at["trsvcid"],
-                    "tls": params.map(|params| params["secure_channel"] == true),
-                    "ana": params.map(|params| params["ana_state"].clone()),
+                    "tls": params.map(|params| tls_word(params["secure_channel"] == true)),
+                    "ana": params.and_then(|params| Some(params["ana_state"].as_str()?.replace('_', "-"))),
                 }));
             }
         }
@@ -145,7 +145,7 @@ impl Target {
                     "nqn": one["nqn"], "owner": one["owner"], "host_nqn": host["nqn"],
                     "named": is_named, "dhchap_key": host["dhchap_key"],
                     "dhchap_ctrl_key": host["dhchap_ctrlr_key"],
-                    "limits": host["nqn"].as_str().and_then(limits_of),
+                    "limits": host["nqn"].as_str().and_then(limits_of).as_ref().map(report),
                 })
             };
             rows.extend(named.clone().map(|host| row(host, true)));
@@ -226,6 +226,11 @@ fn with_keys(mut params: Value, keys: &HostKeyArgs) -> Value {
         }
     }
     params
+}
+
+/// As `--tls` takes it.
+fn tls_word(is_required: bool) -> &'static str {
+    if is_required { "required" } else { "off" }
 }
 
 /// In SPDK's words.

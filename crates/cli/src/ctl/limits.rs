@@ -28,12 +28,33 @@ impl Target {
     }
 }
 
+/// Limits as a method returns them, with the keys of all other output.
+pub(super) fn report(limits: &Value) -> Value {
+    const NAMES: [(&str, &str); 7] = [
+        ("iops", "iops"),
+        ("read_iops", "read_iops"),
+        ("write_iops", "write_iops"),
+        ("bandwidth", "bytes_per_second"),
+        ("read_bandwidth", "read_bytes_per_second"),
+        ("write_bandwidth", "written_bytes_per_second"),
+        ("burst_us", "burst_us"),
+    ];
+    let Some(limits) = limits.as_object() else { return Value::Null };
+    let own =
+        NAMES.iter().filter_map(|(of, name)| Some(((*name).to_owned(), limits.get(*of)?.clone())));
+    Value::Object(own.collect())
+}
+
 /// In one line; null is nothing.
 fn show(limits: &Value) -> Value {
     let number = |name: &str| limits[name].as_u64();
     let counts = [("iops", "IOPS"), ("read_iops", "read IOPS"), ("write_iops", "write IOPS")];
     let counts = counts.map(|(name, unit)| Some(format!("{} {unit}", number(name)?)));
-    let amounts = [("bandwidth", ""), ("read_bandwidth", " read"), ("write_bandwidth", " written")];
+    let amounts = [
+        ("bytes_per_second", ""),
+        ("read_bytes_per_second", " read"),
+        ("written_bytes_per_second", " written"),
+    ];
     let amounts =
         amounts.map(|(name, what)| Some(format!("{}/s{what}", show_bytes(number(name)?))));
     let burst = number("burst_us").map(|us| format!("burst {}", show_us(us as f64)));
@@ -58,7 +79,8 @@ mod tests {
     #[test]
     fn limits_are_shown_in_one_line() {
         let limits = json!({"iops": 1000, "write_bandwidth": 100 << 20, "burst_us": 5000});
+        let limits = report(&limits);
         assert_eq!(show(&limits), "1000 IOPS, 100 MiB/s written, burst 5.00 ms");
-        assert_eq!(show(&Value::Null), Value::Null);
+        assert_eq!(show(&report(&Value::Null)), Value::Null);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::hosts::listen_address;
 use super::target::Target;
-use crate::args::{ClusterCommand, KeyCommand, ReferralCommand};
+use crate::args::{CephArgs, ClusterCommand, KeyCommand, ReferralCommand};
 use crate::failure::Outcome;
 use serde_json::{Value, json};
 
@@ -25,21 +25,22 @@ impl Target {
                 let rows = keys.as_array().into_iter().flatten().map(|key| {
                     // The keyring itself counts as one.
                     let hosts = key["refcnt"].as_u64().unwrap_or(1).saturating_sub(1);
-                    json!({"name": key["name"], "file": key["path"], "hosts": hosts})
+                    json!({"name": key["name"], "file": key["path"], "host_count": hosts})
                 });
-                self.table(&["name", "file", "hosts"], rows.collect())
+                self.table(&["name", "file", "host_count"], rows.collect())
             }
         }
     }
 
-    pub(super) fn cluster(&self, command: &ClusterCommand) -> Outcome {
+    pub(super) fn cluster(&self, command: &ClusterCommand, ceph: &CephArgs) -> Outcome {
         match command {
-            ClusterCommand::Add { name, user, conf, keyring } => {
+            ClusterCommand::Add { name } => {
+                let CephArgs { ceph_conf, ceph_id, ceph_keyring } = ceph;
                 let mut params = json!({"name": name});
-                if let Some(user) = user {
+                if let Some(user) = ceph_id {
                     params["user_id"] = user.as_str().into();
                 }
-                for (name, file) in [("config_file", conf), ("key_file", keyring)] {
+                for (name, file) in [("config_file", ceph_conf), ("key_file", ceph_keyring)] {
                     if let Some(file) = file {
                         params[name] = json!(std::path::absolute(file)?);
                     }
@@ -54,11 +55,11 @@ impl Target {
                 let all = self.call("bdev_rbd_get_clusters_info", &Value::Null)?;
                 let rows = all.as_array().into_iter().flatten().map(|one| {
                     json!({
-                        "name": one["cluster_name"], "user": one["user_id"],
-                        "conf": one["config_file"], "keyring": one["key_file"],
+                        "name": one["cluster_name"], "ceph_id": one["user_id"],
+                        "ceph_conf": one["config_file"], "ceph_keyring": one["key_file"],
                     })
                 });
-                self.table(&["name", "user", "conf", "keyring"], rows.collect())
+                self.table(&["name", "ceph_id", "ceph_conf", "ceph_keyring"], rows.collect())
             }
         }
     }
@@ -79,7 +80,14 @@ impl Target {
             }
             ReferralCommand::List => {
                 let all = self.call("nvmf_discovery_get_referrals", &Value::Null)?;
-                let rows = all.as_array().into_iter().flatten().map(|one| one["address"].clone());
+                let rows = all.as_array().into_iter().flatten().map(|one| {
+                    let address = &one["address"];
+                    let lower = |name: &str| address[name].as_str().map(str::to_lowercase);
+                    json!({
+                        "transport": lower("trtype"), "adrfam": lower("adrfam"),
+                        "traddr": address["traddr"], "trsvcid": address["trsvcid"],
+                    })
+                });
                 self.table(&["traddr", "trsvcid"], rows.collect())
             }
         }

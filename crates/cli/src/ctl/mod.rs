@@ -44,6 +44,10 @@ pub(crate) fn run(args: &CtlArgs, global: &GlobalArgs) -> Outcome {
             Err(Failure::usage("a gateway is of a group: name it with --group and --pool"))
         }
         CtlCommand::Trace { output } => trace(args.target.id.as_slice(), output.as_deref()),
+        CtlCommand::Cluster(command) => {
+            let target = Target::choose(&args.target, &args.command, global.json)?;
+            target.cluster(command, &args.target.ceph)
+        }
         command => run_at(&Target::choose(&args.target, command, global.json)?, command),
     }
 }
@@ -59,12 +63,11 @@ fn run_at(target: &Target, command: &CtlCommand) -> Outcome {
         CtlCommand::Store(command) => target.store(command),
         CtlCommand::Device(command) => target.device(command),
         CtlCommand::Key(command) => target.key(command),
-        CtlCommand::Cluster(command) => target.cluster(command),
         CtlCommand::Referral(command) => target.referral(command),
         CtlCommand::Config(command) => target.config(command),
         CtlCommand::Upgrade => target.change_by(&Call::Upgrade),
         CtlCommand::Rpc { method, params } => rpc(target, method, params.as_deref()),
-        CtlCommand::Gateway(_) | CtlCommand::Trace { .. } => Ok(()), // of no target: done by the caller
+        CtlCommand::Cluster(_) | CtlCommand::Gateway(_) | CtlCommand::Trace { .. } => Ok(()), // done by the caller
     }
 }
 

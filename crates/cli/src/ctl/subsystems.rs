@@ -1,6 +1,6 @@
 //! Subsystems, namespaces, snapshots, connections.
 
-use super::limits;
+use super::limits::{self, report};
 use super::target::Target;
 use crate::args::{
     ConnectionCommand, NamespaceCommand, NamespaceRef, NewSubsystemArgs, RequireArgs,
@@ -34,13 +34,21 @@ impl Target {
             let count = |name: &str| one[name].as_array().map_or(0, Vec::len);
             json!({
                 "nqn": one["nqn"], "owner": one["owner"], "serial": one["serial_number"],
-                "model": one["model_number"], "namespaces": count("namespaces"),
-                "listeners": count("listen_addresses"), "any_host": one["allow_any_host"],
-                "hosts": count("hosts"),
+                "model": one["model_number"], "namespace_count": count("namespaces"),
+                "listener_count": count("listen_addresses"), "any_host": one["allow_any_host"],
+                "host_count": count("hosts"),
             })
         });
-        let names =
-            ["nqn", "owner", "serial", "model", "namespaces", "listeners", "any_host", "hosts"];
+        let names = [
+            "nqn",
+            "owner",
+            "serial",
+            "model",
+            "namespace_count",
+            "listener_count",
+            "any_host",
+            "host_count",
+        ];
         self.table(&names, rows.collect())
     }
 
@@ -113,10 +121,10 @@ impl Target {
                 let bytes = count("block_size").zip(count("num_blocks")).map(|(size, n)| size * n);
                 rows.push(json!({
                     "nqn": one["nqn"], "nsid": namespace["nsid"], "owner": one["owner"],
-                    "device": namespace["bdev_name"], "kind": own["product_name"],
+                    "device": namespace["bdev_name"], "product": own["product_name"],
                     "capacity_bytes": bytes, "block_bytes": own["block_size"],
-                    "uuid": namespace["uuid"], "nguid": namespace["nguid"],
-                    "limits": namespace["limits"],
+                    "uuid": namespace["uuid"], "nguid": nguid(&namespace["nguid"]),
+                    "limits": report(&namespace["limits"]),
                 }));
             }
         }
@@ -187,6 +195,15 @@ impl Target {
         }
         self.table(&["nqn", "host_nqn", "cntlid", "io_queues"], rows)
     }
+}
+
+/// A NGUID as a UUID, as all other output has it; methods return digits alone.
+fn nguid(digits: &Value) -> Value {
+    let digits = digits.as_str().unwrap_or_default().to_lowercase();
+    let part = |from: usize, to: usize| digits.get(from..to);
+    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)].map(|(from, to)| part(from, to));
+    let parts: Option<Vec<&str>> = parts.into_iter().collect();
+    parts.map(|parts| parts.join("-")).into()
 }
 
 fn place(namespace: NamespaceRef) -> (Option<String>, u32) {

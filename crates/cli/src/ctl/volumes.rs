@@ -112,12 +112,23 @@ impl Target {
                 "name": store["name"], "capacity_bytes": bytes("total_data_clusters"),
                 "free_bytes": bytes("free_clusters"), "place": store["base_bdev"], "uuid": store["uuid"],
                 // Numbers for programs, percent for people.
-                "copies": if self.json { store["copies"].clone() } else { copies(&store["copies"]) },
+                "copies": if self.json { copy_reports(&store["copies"]) } else { copies(&store["copies"]) },
             })
         });
         let names = ["name", "capacity_bytes", "free_bytes", "place", "uuid", "copies"];
         self.table(&names, rows.collect())
     }
+}
+
+/// Volumes that are being copied, for programs.
+fn copy_reports(told: &Value) -> Value {
+    let report = |one: &Value| {
+        json!({
+            "name": one["lvol_name"], "copied_bytes": one["copied_bytes"],
+            "total_bytes": one["total_bytes"],
+        })
+    };
+    told.as_array().map(|all| all.iter().map(report).collect::<Vec<_>>()).into()
 }
 
 /// Volumes that are being copied, each with how far that is.

@@ -196,14 +196,21 @@ fn change(
 /// What has become of a change.
 #[derive(Serialize)]
 struct Report {
-    version: u64,
-    changes: Changes,
+    config_version: u64,
+    changes: Vec<GroupChanged>,
     /// Gateways that serve it.
     applied: BTreeSet<String>,
     /// Those that cannot, and why.
-    refused: BTreeMap<String, String>,
+    refusals: BTreeMap<String, String>,
     /// Those that have not said in time.
     silent: BTreeSet<String>,
+}
+
+/// A change of a group.
+#[derive(Serialize)]
+struct GroupChanged {
+    /// For people.
+    what: String,
 }
 
 /// No gateways, as the cluster does not say which there are.
@@ -224,10 +231,10 @@ fn unread(failure: Failure) -> Option<GroupState> {
 fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
     let Changed { version, changes } = changed;
     let mut report = Report {
-        version,
-        changes,
+        config_version: version,
+        changes: changes.into_iter().map(|what| GroupChanged { what }).collect(),
         applied: BTreeSet::new(),
-        refused: BTreeMap::new(),
+        refusals: BTreeMap::new(),
         // It is changed: a failure from here on is none of the change.
         silent: group.who().unwrap_or_else(unknown).into_iter().collect(),
     };
@@ -238,7 +245,7 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
             let Some(said) = state.gateways.get(&gateway) else { continue };
             match &said.refused {
                 Some((of, why)) if *of >= version => {
-                    report.refused.insert(gateway.clone(), why.clone());
+                    report.refusals.insert(gateway.clone(), why.clone());
                 }
                 _ if said.version >= version => {
                     report.applied.insert(gateway.clone());
@@ -253,7 +260,7 @@ fn report(group: &Group, changed: Changed, global: &GlobalArgs) -> Outcome {
         thread::sleep(APPLY_LOOK);
     }
     say(&report, global)?;
-    match report.refused.is_empty() && report.silent.is_empty() {
+    match report.refusals.is_empty() && report.silent.is_empty() {
         true => Ok(()),
         false => Err(Failure::failed(format!(
             "gateway group {}: version {version} is not served by all: see above, and the logs of these gateways",
@@ -266,21 +273,21 @@ fn say(report: &Report, global: &GlobalArgs) -> Outcome {
     if global.json {
         return output::json(report);
     }
-    let mut lines = report.changes.clone();
+    let mut lines: Vec<String> = report.changes.iter().map(|one| one.what.clone()).collect();
     if lines.is_empty() {
         lines.push("nothing has changed".into());
     }
     let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
-    let version = report.version;
+    let version = report.config_version;
     match report.applied.is_empty() {
-        true if report.refused.is_empty() && report.silent.is_empty() => {
+        true if report.refusals.is_empty() && report.silent.is_empty() => {
             lines.push(format!("version {version}; no gateway is there to serve it"));
         }
         true => {}
         false => lines.push(format!("version {version} is served by {}", names(&report.applied))),
     }
     lines.extend(
-        report.refused.iter().map(|(gateway, why)| format!("{gateway} keeps what it has: {why}")),
+        report.refusals.iter().map(|(gateway, why)| format!("{gateway} keeps what it has: {why}")),
     );
     if !report.silent.is_empty() {
         lines.push(format!("no word of it from {}", names(&report.silent)));

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 struct GroupReport {
     group: String,
     pool: String,
-    version: u64,
+    config_version: u64,
     gateways: Vec<GatewayReport>,
     subsystems: Vec<SubsystemReport>,
     hosts: Vec<HostReport>,
@@ -29,7 +29,7 @@ struct GatewayReport {
     slot: Option<u16>,
     listeners: Vec<String>,
     /// The version of the configuration that it serves.
-    version: u64,
+    config_version: u64,
     /// Why it does not serve a newer one.
     refused: Option<String>,
     /// Images that hosts reach here.
@@ -62,10 +62,10 @@ struct NamespaceReport {
 
 #[derive(Serialize)]
 struct HostReport {
-    nqn: String,
-    dhchap_key: bool,
-    dhchap_ctrl_key: bool,
-    tls_key: bool,
+    host_nqn: String,
+    has_dhchap_key: bool,
+    has_dhchap_ctrl_key: bool,
+    has_tls_key: bool,
 }
 
 /// Shows a group.
@@ -101,7 +101,7 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
             state: state_of,
             slot: state.slots.iter().find(|(_, owner)| *owner == name).map(|(slot, _)| *slot),
             listeners: said.listeners,
-            version: said.version,
+            config_version: said.version,
             refused: said.refused.map(|(_, why)| why),
             serves: if is_there { said.serves.values().map(Vec::len).sum() } else { 0 },
         }
@@ -112,16 +112,16 @@ fn report(place: &GroupPlace, state: &GroupState, living: &BTreeSet<String>) -> 
     let host = |nqn: &String| {
         let known = state.config.hosts.iter().find(|host| host.nqn == *nqn);
         HostReport {
-            nqn: nqn.clone(),
-            dhchap_key: known.is_some_and(|host| host.dhchap_key.is_some()),
-            dhchap_ctrl_key: known.is_some_and(|host| host.dhchap_ctrl_key.is_some()),
-            tls_key: tls.contains_key(nqn),
+            host_nqn: nqn.clone(),
+            has_dhchap_key: known.is_some_and(|host| host.dhchap_key.is_some()),
+            has_dhchap_ctrl_key: known.is_some_and(|host| host.dhchap_ctrl_key.is_some()),
+            has_tls_key: tls.contains_key(nqn),
         }
     };
     GroupReport {
         group: place.group.clone(),
         pool: place.pool.clone(),
-        version: state.version,
+        config_version: state.version,
         gateways: names.into_iter().map(gateway).collect(),
         subsystems: state
             .config
@@ -166,14 +166,14 @@ fn subsystem(
 
 /// For people: a table of each kind.
 fn text(report: &GroupReport) -> String {
-    let GroupReport { group, pool, version, .. } = report;
+    let GroupReport { group, pool, config_version: version, .. } = report;
     let mut parts = vec![format!("group {group} in pool {pool}, version {version}")];
     let rows: Vec<Vec<String>> = report
         .gateways
         .iter()
         .map(|one| {
             let slot = one.slot.map_or_else(|| "-".into(), |slot| slot.to_string());
-            let (serves, version) = (one.serves.to_string(), one.version.to_string());
+            let (serves, version) = (one.serves.to_string(), one.config_version.to_string());
             vec![one.name.clone(), one.state.into(), slot, serves, version, one.listeners.join(" ")]
         })
         .collect();
@@ -211,10 +211,10 @@ fn text(report: &GroupReport) -> String {
         let yes = |is_there: bool| if is_there { "yes" } else { "-" }.to_owned();
         let row = |host: &HostReport| {
             vec![
-                host.nqn.clone(),
-                yes(host.dhchap_key),
-                yes(host.dhchap_ctrl_key),
-                yes(host.tls_key),
+                host.host_nqn.clone(),
+                yes(host.has_dhchap_key),
+                yes(host.has_dhchap_ctrl_key),
+                yes(host.has_tls_key),
             ]
         };
         let rows: Vec<Vec<String>> = report.hosts.iter().map(row).collect();

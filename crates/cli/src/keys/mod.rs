@@ -55,10 +55,10 @@ pub(crate) fn new_dhchap_key() -> Outcome<DhchapKey> {
 }
 
 fn dhchap(args: &DhchapKeyArgs, global: &GlobalArgs) -> Outcome {
-    let hash = args.hash.hash();
+    let hash = args.hmac.hash();
     let secret = octets(args.secret.as_deref(), hash.map_or(32, Hash::bytes))?;
     let mut key = DhchapKey::new(hash, &secret).map_err(wrong_secret)?;
-    if let Some(nqn) = &args.nqn {
+    if let Some(nqn) = args.hostnqn.as_ref().or(args.nqn.as_ref()) {
         check_nqn(nqn).map_err(Failure::usage)?;
         key = DhchapKey::new(hash, key.transform(nqn).reveal()).map_err(wrong_secret)?;
     }
@@ -142,7 +142,7 @@ impl Shown {
 }
 
 fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
-    for nqn in [&args.hostnqn, &args.subnqn].into_iter().flatten() {
+    for nqn in [&args.hostnqn, &args.nqn].into_iter().flatten() {
         check_nqn(nqn).map_err(Failure::usage)?;
     }
     let line = file::line("KEY", &args.key)?;
@@ -157,10 +157,10 @@ fn show(args: &ShowKeyArgs, global: &GlobalArgs) -> Outcome {
 
 fn show_tls(key: &TlsKey, args: &ShowKeyArgs) -> Outcome<Shown> {
     let mut shown = Shown::new("TLS", key.hash());
-    let (hostnqn, subnqn) = match (&args.hostnqn, &args.subnqn) {
+    let (hostnqn, subnqn) = match (&args.hostnqn, &args.nqn) {
         (Some(hostnqn), Some(subnqn)) => (hostnqn, subnqn),
         (None, None) if !args.reveal => return Ok(shown),
-        _ => return Err(Failure::usage("a PSK is derived for --hostnqn and --subnqn: give both")),
+        _ => return Err(Failure::usage("a PSK is derived for --hostnqn and --nqn: give both")),
     };
     let version = if args.identity == 0 { IdentityVersion::V0 } else { IdentityVersion::V1 };
     let psk = key.tls_psk_by(hostnqn, subnqn, Derivation { version, compat: args.compat });
@@ -179,7 +179,7 @@ fn show_dhchap(key: &DhchapKey, args: &ShowKeyArgs) -> Shown {
         Some(hex(&key.transform(nqn)))
     };
     let mut shown = Shown::new("authentication", key.hash());
-    (shown.host_secret, shown.controller_secret) = (secret(&args.hostnqn), secret(&args.subnqn));
+    (shown.host_secret, shown.controller_secret) = (secret(&args.hostnqn), secret(&args.nqn));
     shown
 }
 

@@ -37,6 +37,9 @@ impl fmt::Display for State {
 /// An attachment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
+    /// `attachment`: targets are in the same list.
+    #[serde(default = "attachment")]
+    pub kind: String,
     /// Its name.
     pub id: String,
     /// What it is shown as.
@@ -63,6 +66,10 @@ pub(crate) struct Report {
     /// What only its process knows; none when that does not answer.
     #[serde(flatten)]
     pub inside: Option<Inside>,
+}
+
+fn attachment() -> String {
+    "attachment".into()
 }
 
 /// What only the process knows.
@@ -153,7 +160,7 @@ pub(crate) struct DeviceReport {
     /// Where programs find it.
     pub names: Vec<String>,
     /// Its size now; none: the target has it no more.
-    pub bytes: Option<u64>,
+    pub capacity_bytes: Option<u64>,
     /// Octets of a block.
     pub block_bytes: Option<u32>,
     /// Refuses writes.
@@ -211,9 +218,9 @@ pub(crate) struct LinkReport {
     /// Round-trip time, microseconds: the longest of its lanes'.
     pub rtt_us: f64,
     /// Frames sent.
-    pub sent: u64,
+    pub sent_frames: u64,
     /// Of those, lost: what was in them was sent again.
-    pub lost: u64,
+    pub lost_frames: u64,
 }
 
 /// How fast it goes.
@@ -234,6 +241,7 @@ impl Report {
     /// Says what is known without its process, and why that does not answer.
     pub(crate) fn outside(entry: &Entry, state: State, error: Option<String>) -> Report {
         Report {
+            kind: attachment(),
             id: entry.id.clone(),
             spec: entry.spec.clone(),
             pid: entry.process.pid,
@@ -337,7 +345,7 @@ impl Inside {
         // Without any path it is the attachment that has the problem.
         let paths: &[PathLine] = if self.paths.iter().any(is_live) { &self.paths } else { &[] };
         let paths = paths.iter().filter(|path| !is_live(path)).map(PathLine::problem);
-        let removed = self.devices.iter().filter(|device| device.bytes.is_none());
+        let removed = self.devices.iter().filter(|device| device.capacity_bytes.is_none());
         let removed = removed.map(|device| {
             format!("namespace {} is removed, or another one has its place", device.nsid)
         });
@@ -388,7 +396,7 @@ impl DeviceReport {
         let access = |read_only| if read_only { "read-only" } else { "read-write" }.to_owned();
         vec![
             format!("  {}", self.nsid),
-            self.bytes.map_or_else(|| "removed".to_owned(), show_bytes),
+            self.capacity_bytes.map_or_else(|| "removed".to_owned(), show_bytes),
             self.block_bytes.map_or_else(dash, |bytes| bytes.to_string()),
             self.read_only.map_or_else(dash, access),
             self.names.join(" "),
@@ -420,7 +428,7 @@ impl PathLine {
 
 impl LinkReport {
     fn cells(&self) -> Vec<String> {
-        let percent = self.lost as f64 * 100.0 / (self.sent.max(1) as f64);
+        let percent = self.lost_frames as f64 * 100.0 / (self.sent_frames.max(1) as f64);
         vec![
             format!("  {}", self.interface),
             self.node.map_or_else(|| "-".to_owned(), |node| node.to_string()),
@@ -431,7 +439,7 @@ impl LinkReport {
                 if self.sealed { ", sealed" } else { "" }
             ),
             format!("{:.0} us", self.rtt_us),
-            self.sent.to_string(),
+            self.sent_frames.to_string(),
             format!("{percent:.2} %"),
         ]
     }
@@ -462,6 +470,7 @@ mod tests {
             express: ExpressReport { open: true, opened: 2, requests: 60, in_flight: 1 },
         };
         Report {
+            kind: attachment(),
             id: "nbd0".into(),
             spec: "nbd:unix:/a".into(),
             pid: 7,
@@ -479,10 +488,10 @@ mod tests {
                 devices: [Some(1 << 30), None]
                     .into_iter()
                     .zip(1..)
-                    .map(|(bytes, nsid)| DeviceReport {
+                    .map(|(capacity_bytes, nsid)| DeviceReport {
                         nsid,
                         names: vec!["/dev/x".into()],
-                        bytes,
+                        capacity_bytes,
                         block_bytes: Some(4096),
                         read_only: Some(false),
                     })
@@ -495,8 +504,8 @@ mod tests {
                     up: true,
                     sealed: true,
                     rtt_us: 31.4,
-                    sent: 1000,
-                    lost: 1,
+                    sent_frames: 1000,
+                    lost_frames: 1,
                 }],
                 paths: [
                     ("192.0.2.7:4420", PathState::Connecting),
@@ -547,13 +556,13 @@ mod tests {
     #[test]
     fn json_is_flat_and_read_back() {
         let json = serde_json::to_value(report()).unwrap();
-        assert_eq!(json["state"], "reconnecting");
+        assert_eq!((&json["kind"], &json["state"]), (&"attachment".into(), &"reconnecting".into()));
         assert_eq!(json["recent"]["iops"], 50.0);
         assert_eq!(json["waiting"][0]["spin_bound_us"], 24.0);
         assert_eq!(json["paths"][0]["state"], "connecting");
         assert_eq!(json["paths"][1]["iops"], 12.3);
         assert_eq!(json["lanes"][0]["express"]["open"], true);
-        assert_eq!(json["devices"][0]["bytes"], 1u64 << 30);
+        assert_eq!(json["devices"][0]["capacity_bytes"], 1u64 << 30);
         let back: Report = serde_json::from_value(json).unwrap();
         assert_eq!(back.inside.unwrap().lanes[0].in_flight, 3);
         let gone = Report { inside: None, ..report() };

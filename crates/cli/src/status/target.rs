@@ -3,7 +3,7 @@
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
-use crate::rates::RateArgs;
+use crate::rates::LimitReport;
 use crate::registry::TargetEntry;
 use crate::units::show_bytes;
 use roadtrain_manage::model::Model;
@@ -62,7 +62,7 @@ pub(crate) struct TargetReport {
     pub config: Option<PathBuf>,
     /// How good the paths are that they give, and addresses of them that have a state of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ana: Vec<AnaReport>,
+    pub ana_listeners: Vec<AnaReport>,
     /// What only its process knows; none when that does not answer.
     #[serde(flatten)]
     pub inside: Option<Inside>,
@@ -73,8 +73,8 @@ pub(crate) struct TargetReport {
 pub(crate) struct AnaReport {
     /// Where hosts come in; `ether` over Ethernet.
     pub listener: String,
-    /// The state, in the words of `roadtrain ctl listener set`.
-    pub state: String,
+    /// The state, as `roadtrain ctl listener set` takes it.
+    pub ana: String,
 }
 
 /// What only the process knows.
@@ -144,7 +144,7 @@ pub(crate) struct SubsystemReport {
     pub namespaces: Vec<NamespaceReport>,
     /// What hosts may do in a second, by their NQNs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_rates: BTreeMap<String, RateArgs>,
+    pub host_limits: BTreeMap<String, LimitReport>,
     /// Its controllers.
     pub controllers: Vec<ControllerReport>,
 }
@@ -155,7 +155,7 @@ pub(crate) struct NamespaceReport {
     /// Its number.
     pub nsid: u32,
     /// Its size.
-    pub bytes: u64,
+    pub capacity_bytes: u64,
     /// Octets of a block.
     pub block_bytes: u32,
     /// Refuses writes.
@@ -166,12 +166,12 @@ pub(crate) struct NamespaceReport {
     pub nguid: Option<String>,
     /// Where its blocks are.
     pub store: String,
-    /// How it is in reach of this target at best, in the words of `roadtrain ctl listener set`.
+    /// How it is in reach of this target at best, as `roadtrain ctl listener set` takes it.
     #[serde(default)]
     pub ana: String,
     /// What it may do in a second.
-    #[serde(default, skip_serializing_if = "RateArgs::is_empty")]
-    pub rates: RateArgs,
+    #[serde(default, skip_serializing_if = "LimitReport::is_empty")]
+    pub limits: LimitReport,
 }
 
 /// A controller.
@@ -199,7 +199,22 @@ pub(crate) struct ControllerReport {
     pub transport: String,
     /// How the host has proved its identity; none where nobody has asked for that.
     #[serde(default)]
-    pub auth: Option<AuthSample>,
+    pub auth: Option<AuthReport>,
+}
+
+/// Hash and Diffie-Hellman group of an authentication.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AuthReport {
+    /// `sha256`, `sha384` or `sha512`.
+    pub hash: String,
+    /// `null`, or `ffdhe2048` and so on.
+    pub dhgroup: String,
+}
+
+impl From<&AuthSample> for AuthReport {
+    fn from(sample: &AuthSample) -> AuthReport {
+        AuthReport { hash: sample.hash.clone(), dhgroup: sample.group.clone() }
+    }
 }
 
 impl TargetReport {
@@ -214,7 +229,7 @@ impl TargetReport {
                 let Some(queue) = queues.iter().find(is_own) else { continue };
                 controller.peer = Some(queue.peer.clone()).filter(|peer| !peer.is_empty());
                 controller.transport.clone_from(&queue.transport);
-                controller.auth.clone_from(&queue.auth);
+                controller.auth = queue.auth.as_ref().map(AuthReport::from);
             }
         }
     }
@@ -232,7 +247,7 @@ impl TargetReport {
             problems: Vec::new(),
             listeners,
             config,
-            ana: Vec::new(),
+            ana_listeners: Vec::new(),
             inside: None,
         }
     }
@@ -248,9 +263,10 @@ impl TargetReport {
             let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
             SubsystemReport::new(subsystem, asked, controllers)
         });
-        let ana = ways(seen, listeners.iter().any(|listener| listener.starts_with("ether:")));
+        let ana_listeners =
+            ways(seen, listeners.iter().any(|listener| listener.starts_with("ether:")));
         TargetReport {
-            ana,
+            ana_listeners,
             kind: "target".into(),
             id,
             pid: std::process::id(),
@@ -299,8 +315,8 @@ impl TargetReport {
         if let Some(config) = &self.config {
             line("file", config.display().to_string());
         }
-        let worse = self.ana.iter().filter(|way| way.state != AnaState::Optimized.name());
-        let worse: Vec<_> = worse.map(|way| format!("{} {}", way.listener, way.state)).collect();
+        let worse = self.ana_listeners.iter().filter(|way| way.ana != AnaState::Optimized.name());
+        let worse: Vec<_> = worse.map(|way| format!("{} {}", way.listener, way.ana)).collect();
         if !worse.is_empty() {
             line("ana", worse.join("  "));
         }
@@ -334,7 +350,7 @@ fn ways(seen: &TargetConfig, has_ether: bool) -> Vec<AnaReport> {
     all.extend(own);
     let report = |listener: AnaListener| {
         let state = seen.ana.get(listener).unwrap_or_default();
-        AnaReport { listener: listener.to_string(), state: state.name().to_owned() }
+        AnaReport { listener: listener.to_string(), ana: state.name().to_owned() }
     };
     all.into_iter().map(report).collect()
 }
@@ -386,14 +402,14 @@ impl SubsystemReport {
             let id = namespace.id;
             NamespaceReport {
                 nsid: namespace.nsid,
-                bytes: namespace.blocks << namespace.lba_shift,
+                capacity_bytes: namespace.blocks << namespace.lba_shift,
                 block_bytes: 1 << namespace.lba_shift,
                 read_only: namespace.read_only,
                 uuid: id.map(|id| show_uuid(&id.uuid)),
                 nguid: id.map(|id| show_uuid(&id.nguid)),
                 store: export.map_or_else(String::new, |export| store(&export.blocks)),
                 ana: namespace.ana.name().to_owned(),
-                rates: export.map(|export| RateArgs::from(&export.rates)).unwrap_or_default(),
+                limits: export.map(|export| LimitReport::from(&export.rates)).unwrap_or_default(),
             }
         };
         let controller = |controller: &ControllerView| ControllerReport {
@@ -413,7 +429,7 @@ impl SubsystemReport {
             owner: String::new(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
             namespaces: seen.namespaces.iter().map(namespace).collect(),
-            host_rates: seen.host_rates.iter().map(|(host, r)| (host.clone(), r.into())).collect(),
+            host_limits: seen.host_rates.iter().map(|(host, r)| (host.clone(), r.into())).collect(),
             controllers: attached.map(controller).collect(),
         }
     }
@@ -454,12 +470,12 @@ impl NamespaceReport {
     fn cells(&self) -> Vec<String> {
         vec![
             format!("    {}", self.nsid),
-            show_bytes(self.bytes),
+            show_bytes(self.capacity_bytes),
             self.block_bytes.to_string(),
             if self.read_only { "read-only" } else { "read-write" }.to_owned(),
             match self.ana == AnaState::Inaccessible.name() {
-                true => format!("{}{} (stands by)", self.store, self.rates),
-                false => format!("{}{}", self.store, self.rates),
+                true => format!("{}{} (stands by)", self.store, self.limits),
+                false => format!("{}{}", self.store, self.limits),
             },
         ]
     }

@@ -87,7 +87,12 @@ impl Target {
     /// Its namespaces' sizes.
     pub fn sizes(&self) -> Vec<u64> {
         let found = json(&self.ask("list", "--json"));
-        found.as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).collect()
+        found
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["capacity_bytes"].as_u64().unwrap())
+            .collect()
     }
 
     /// Waits until its namespaces have these sizes.

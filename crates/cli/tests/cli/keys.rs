@@ -22,7 +22,7 @@ fn text(output: &Output) -> String {
 fn keys_of_known_secrets_are_those_that_others_print() {
     let tls = roadtrain(&format!("keys tls --hmac sha256 --secret {COUNTING}"));
     assert_eq!(text(&tls), format!("{TLS}\n"));
-    let plain = format!("keys dhchap --hash none --secret {COUNTING}");
+    let plain = format!("keys dhchap --hmac none --secret {COUNTING}");
     let line = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
     assert_eq!(text(&roadtrain(&plain)), format!("{line}\n"));
     assert_eq!(json(&roadtrain(&format!("{plain} --json")))["key"], line);
@@ -39,8 +39,8 @@ fn new_keys_differ_and_are_valid() {
         ("tls", "TLS"),
         ("tls --hmac sha384", "TLS"),
         ("dhchap", "authentication"),
-        ("dhchap --hash none", "authentication"),
-        ("dhchap --hash sha512", "authentication"),
+        ("dhchap --hmac none", "authentication"),
+        ("dhchap --hmac sha512", "authentication"),
     ] {
         let keys = [0, 1].map(|_| text(&roadtrain(&format!("keys {what}"))));
         assert_ne!(keys[0], keys[1]);
@@ -55,7 +55,7 @@ fn new_keys_differ_and_are_valid() {
 
 #[test]
 fn what_is_derived_is_shown_and_secrets_only_when_asked_for() {
-    let show = format!("keys show {TLS} --hostnqn {HOST} --subnqn {SUBSYSTEM}");
+    let show = format!("keys show {TLS} --hostnqn {HOST} --nqn {SUBSYSTEM}");
     let shown = roadtrain(&show);
     assert_eq!(text(&shown), format!("{IDENTITY}\n"));
     assert!(stderr(&shown).contains("others can see a key"), "{}", stderr(&shown));
@@ -87,8 +87,8 @@ fn what_is_no_key_is_refused_and_not_repeated() {
         (format!("keys show {}", file(&format!("{TLS}\n{TLS}\n"))), 2, "one key, in one line"),
         (format!("keys show {}", file("hunter2")), 2, "does not have the form"),
         ("keys show /nonexistent/key".into(), 2, "/nonexistent/key"),
-        (format!("keys show {TLS} --hostnqn {HOST}"), 2, "--subnqn"),
-        (format!("keys show {TLS} --hostnqn x --subnqn {SUBSYSTEM}"), 2, "is not an NQN"),
+        (format!("keys show {TLS} --hostnqn {HOST}"), 2, "--nqn"),
+        (format!("keys show {TLS} --hostnqn x --nqn {SUBSYSTEM}"), 2, "is not an NQN"),
         ("keys tls --secret 00".into(), 2, "octets"),
         ("keys tls --secret 0g".into(), 2, "hexadecimal"),
         (format!("keys dhchap --secret {COUNTING}00"), 2, "32, 48 or 64"),

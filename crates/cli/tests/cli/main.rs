@@ -4,6 +4,8 @@
 mod authentication;
 mod configuration_page;
 mod harness;
+mod json_output;
+mod json_schema;
 mod keyring;
 mod keys;
 mod killed;

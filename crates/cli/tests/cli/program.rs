@@ -26,11 +26,11 @@ fn serve_stops_cleanly() {
 fn commands_see_what_is_exported() {
     let target = Target::memory();
     let discovered = json(&target.ask("discover", "--json"));
-    let names = discovered["records"].as_array().unwrap().iter().map(|r| r["subnqn"].as_str());
+    let names = discovered["records"].as_array().unwrap().iter().map(|r| r["nqn"].as_str());
     assert!(names.flatten().any(|name| name == NQN), "{discovered}");
     let identified = json(&target.ask("identify", &format!("-n {NQN} --json")));
-    assert_eq!(identified["controller"]["subnqn"], NQN);
-    assert_eq!(identified["namespaces"][0]["bytes"], 8 << 20);
+    assert_eq!(identified["controller"]["nqn"], NQN);
+    assert_eq!(identified["namespaces"][0]["capacity_bytes"], 8 << 20);
     assert_eq!(target.sizes(), [8 << 20]);
     let text =
         String::from_utf8(target.ask("identify", &format!("-n {NQN} --nsid 1")).stdout).unwrap();
@@ -53,7 +53,7 @@ fn several_addresses_are_served_and_discovered() {
     let discovered = json(&target.ask("discover", "--json"));
     let records = discovered["records"].as_array().unwrap().iter();
     let places: Vec<_> = records
-        .filter(|record| record["subnqn"] == NQN)
+        .filter(|record| record["nqn"] == NQN)
         .map(|record| (record["traddr"].as_str().unwrap(), record["trsvcid"].as_str().unwrap()))
         .collect();
     assert_eq!(places.len(), count, "{discovered}");

@@ -293,7 +293,10 @@ fn status_and_list_show_what_is_served() {
         (&value!("serving"), &value!(served.target.child.id()))
     );
     let namespace = &status["subsystems"][0]["namespaces"][0];
-    assert_eq!((&namespace["bytes"], &namespace["store"]), (&value!(8 * MIB), &value!("mem")));
+    assert_eq!(
+        (&namespace["capacity_bytes"], &namespace["store"]),
+        (&value!(8 * MIB), &value!("mem"))
+    );
     let text = served.run("status target0");
     assert!(text.status.success());
     let text = String::from_utf8(text.stdout).unwrap();

@@ -67,17 +67,8 @@ pub enum KeyCommand {
 pub enum ClusterCommand {
     /// Give a Ceph cluster a name.
     Add {
-        /// Its name.
+        /// Its name; --ceph-conf, --ceph-id and --ceph-keyring say what it stands for.
         name: String,
-        /// Ceph user whose rights are used, without `client.` [default: admin].
-        #[arg(long, value_name = "NAME")]
-        user: Option<String>,
-        /// The cluster's configuration file [default: Ceph's].
-        #[arg(long, value_name = "FILE")]
-        conf: Option<PathBuf>,
-        /// File with the user's key [default: as the configuration file says].
-        #[arg(long, value_name = "FILE")]
-        keyring: Option<PathBuf>,
     },
     /// Forget a Ceph cluster that no device uses.
     Remove {
@@ -94,7 +85,7 @@ pub enum ClusterCommand {
 pub enum ReferralCommand {
     /// Refer hosts to another discovery controller.
     Add {
-        /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+        /// Transport address. With :PORT or without ([IPv6]:PORT).
         #[arg(short = 'a', long, value_name = "ADDRESS")]
         traddr: String,
         /// TCP port [default: 8009].
@@ -103,7 +94,7 @@ pub enum ReferralCommand {
     },
     /// Refer hosts to it no more.
     Remove {
-        /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+        /// Transport address. With :PORT or without ([IPv6]:PORT).
         #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::referrals))]
         traddr: String,
         /// TCP port [default: 8009].

@@ -66,13 +66,13 @@ pub struct CtlArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which target")]
 pub struct CtlTarget {
-    /// Name of a target, as `roadtrain status` shows it [default: the only one].
-    #[arg(long, value_name = "NAME", global = true, add = ArgValueCandidates::new(completion::ids))]
+    /// Name of a target or an attachment on this machine [default: the only target].
+    #[arg(long, value_name = "ID", global = true, add = ArgValueCandidates::new(completion::ids))]
     pub id: Option<String>,
-    /// Unix socket at which the target answers, as its `serve --rpc PATH` says.
-    #[arg(long = "rpc", value_name = "PATH", global = true, conflicts_with = "id")]
+    /// Unix socket for JSON-RPC requests. Named instead of the target, as its `serve --rpc` has it.
+    #[arg(long = "rpc", value_name = "FILE", global = true, conflicts_with = "id")]
     pub socket: Option<PathBuf>,
-    /// Group of gateways, whose configuration is in a Ceph cluster: all its gateways follow it.
+    /// Group of gateways, whose configuration is in a Ceph cluster. All its gateways follow what is changed.
     #[arg(long, value_name = "NAME", global = true, value_parser = group_name)]
     pub group: Option<String>,
     /// Pool with the group's object.
@@ -80,28 +80,7 @@ pub struct CtlTarget {
     pub pool: Option<String>,
     /// The cluster.
     #[command(flatten)]
-    pub ceph: GroupCephArgs,
-}
-
-/// How the cluster of a group is reached.
-#[derive(Args, Clone, Debug, Default)]
-pub struct GroupCephArgs {
-    /// Configuration file of the Ceph cluster [default: $CEPH_CONF, or /etc/ceph/ceph.conf].
-    #[arg(long, value_name = "FILE", global = true)]
-    pub ceph_conf: Option<PathBuf>,
-    /// Ceph user, without `client.` [default: admin].
-    #[arg(long, value_name = "NAME", global = true)]
-    pub ceph_id: Option<String>,
-    /// File with that user's key [default: as the configuration file says].
-    #[arg(long, value_name = "FILE", global = true)]
-    pub ceph_keyring: Option<PathBuf>,
-}
-
-impl From<GroupCephArgs> for CephArgs {
-    fn from(args: GroupCephArgs) -> CephArgs {
-        let GroupCephArgs { ceph_conf, ceph_id, ceph_keyring } = args;
-        CephArgs { ceph_conf, ceph_id, ceph_keyring }
-    }
+    pub ceph: CephArgs,
 }
 
 /// Nouns of a running target.

@@ -1,10 +1,11 @@
 //! What hosts see: subsystems, namespaces, listeners, hosts, connections. They are named as nvme-cli names them.
 
+use super::super::connect::parse_required;
 use super::super::{AnaName, completion};
 use crate::namespace::NamespaceSpec;
 use crate::rates::RateArgs;
 use crate::units::parse_size;
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 
 /// The subsystem that is meant.
@@ -22,14 +23,14 @@ pub struct NamespaceRef {
     #[command(flatten)]
     pub subsystem: SubsystemRef,
     /// Namespace ID.
-    #[arg(long, value_name = "NSID", add = ArgValueCandidates::new(completion::nsids))]
+    #[arg(long, value_name = "N", add = ArgValueCandidates::new(completion::nsids))]
     pub nsid: u32,
 }
 
 /// The listener that is meant.
 #[derive(Args, Clone, Debug)]
 pub struct ListenerAddress {
-    /// ADDRESS or ADDRESS:PORT (an IPv6 address with a port in brackets).
+    /// Transport address. With :PORT or without ([IPv6]:PORT).
     #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::listeners))]
     pub traddr: String,
     /// TCP port [default: 4420].
@@ -55,10 +56,10 @@ pub enum SubsystemCommand {
         /// The subsystem.
         #[command(flatten)]
         subsystem: SubsystemRef,
-        /// Serial number, at most 20 characters.
+        /// Serial number of the subsystem, at most 20 characters.
         #[arg(long, value_name = "TEXT")]
         serial: Option<String>,
-        /// Model number, at most 40 characters.
+        /// Model number of the subsystem, at most 40 characters.
         #[arg(long, value_name = "TEXT")]
         model: Option<String>,
         /// What hosts must do; of a group of gateways.
@@ -85,16 +86,16 @@ pub struct NewSubsystemArgs {
     /// NQN of the subsystem.
     #[arg(short = 'n', long, value_name = "NQN")]
     pub nqn: String,
-    /// Serial number, at most 20 characters.
+    /// Serial number of the subsystem, at most 20 characters.
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
-    /// Model number, at most 40 characters.
+    /// Model number of the subsystem, at most 40 characters.
     #[arg(long, value_name = "TEXT")]
     pub model: Option<String>,
-    /// NQN of a host that may connect [default: any host]. Repeatable.
+    /// NQN of a host that may connect (repeatable) [default: any host].
     #[arg(long = "allow-host", value_name = "NQN")]
     pub allow_hosts: Vec<String>,
-    /// A namespace; `roadtrain serve --help` says what SPEC is. Repeatable.
+    /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). `roadtrain serve --help` has all forms.
     #[arg(long = "namespace", value_name = "SPEC")]
     pub namespaces: Vec<NamespaceSpec>,
     /// What hosts must do; of a group of gateways.
@@ -105,10 +106,10 @@ pub struct NewSubsystemArgs {
 /// What hosts of a subsystem must do. A target has it from its configuration file.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RequireArgs {
-    /// With --group: refuse hosts without a key for authentication.
+    /// Refuse hosts without a key for authentication. With --group.
     #[arg(long)]
     pub require_auth: bool,
-    /// With --group: refuse connections without TLS; its gateways need --tls.
+    /// Refuse connections without TLS. With --group, whose gateways need --tls.
     #[arg(long)]
     pub require_tls: bool,
 }
@@ -123,7 +124,7 @@ pub enum NamespaceCommand {
         #[command(flatten)]
         subsystem: SubsystemRef,
         /// Namespace ID [default: the first free one].
-        #[arg(long, value_name = "NSID")]
+        #[arg(long, value_name = "N")]
         nsid: Option<u32>,
         /// As for `roadtrain serve --namespace`, such as file:/srv/b.img,size=100GiB or mem:1GiB, or device:NAME for a
         /// device or volume that is there.
@@ -226,35 +227,37 @@ pub enum SnapshotCommand {
 pub enum ListenerCommand {
     /// Listen at one more address.
     Add {
-        /// Only this subsystem is reached there, and at no address that it has not; without it all that have no listener
-        /// of their own.
+        /// NQN of the subsystem. Only this one is reached there, and at no address that it has not [default: all that have
+        /// no listener of their own].
         #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
         nqn: Option<String>,
         /// The address; without -n it may be a name.
         #[command(flatten)]
         address: ListenerAddress,
-        /// Take only connections with TLS, for the subsystem of -n.
-        #[arg(long, requires = "nqn")]
+        /// TLS 1.3 for connections over TCP: off, allowed (targets only), or required, which is meant without a value.
+        /// For the subsystem of -n, off or required.
+        #[arg(long, requires = "nqn", value_name = "WHEN", action = ArgAction::Set, num_args = 0..=1,
+            default_value = "off", default_missing_value = "required", value_parser = parse_required)]
         tls: bool,
-        /// ANA state of its paths [default: optimized].
+        /// ANA state of the paths through a listener [default: optimized].
         #[arg(long, value_name = "STATE")]
         ana: Option<AnaName>,
     },
     /// Set the ANA state of the paths through a listener; for -a ether those over Ethernet.
     Set {
-        /// Only for this subsystem, which has the listener for itself.
+        /// NQN of the subsystem. Only for this one, which has the listener for itself.
         #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
         nqn: Option<String>,
         /// The address.
         #[command(flatten)]
         address: ListenerAddress,
-        /// ANA state of its paths.
+        /// ANA state of the paths through a listener.
         #[arg(long, value_name = "STATE")]
         ana: AnaName,
     },
     /// Listen no longer at an address; its connections stay.
     Remove {
-        /// Only this subsystem is not reached there any more.
+        /// NQN of the subsystem. Only this one is not reached there any more.
         #[arg(short = 'n', long, value_name = "NQN", add = ArgValueCandidates::new(completion::subsystems))]
         nqn: Option<String>,
         /// The address.
@@ -286,7 +289,7 @@ pub enum HostCommand {
         /// Its keys.
         #[command(flatten)]
         keys: HostKeyArgs,
-        /// Its key for TLS.
+        /// Key of the host for TLS. The name of a key, with --group its file.
         #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
         tls_key: Option<String>,
     },
@@ -299,7 +302,7 @@ pub enum HostCommand {
         #[arg(short = 'q', long, value_name = "NQN", required_unless_present = "any",
             add = ArgValueCandidates::new(completion::hosts))]
         hostnqn: Option<String>,
-        /// All hosts but those that are named.
+        /// Any host. Those that are named stay.
         #[arg(long, conflicts_with = "hostnqn")]
         any: bool,
     },
@@ -314,7 +317,7 @@ pub enum HostCommand {
         /// Its keys.
         #[command(flatten)]
         keys: HostKeyArgs,
-        /// Its key for TLS; of a group of gateways.
+        /// Key of the host for TLS. Its file, with --group.
         #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
         tls_key: Option<String>,
     },
@@ -341,10 +344,10 @@ pub enum HostCommand {
 /// Keys of a host for authentication: names of `ctl key add`; with --group files, which are read here.
 #[derive(Args, Clone, Debug, Default)]
 pub struct HostKeyArgs {
-    /// Key of the host for authentication (DH-HMAC-CHAP): the name of a key, with --group its file.
+    /// Key of the host for authentication (DH-HMAC-CHAP). The name of a key, with --group its file.
     #[arg(long, value_name = "KEY", add = ArgValueCandidates::new(completion::keys))]
     pub dhchap_key: Option<String>,
-    /// Key of the target for authentication to this host: the name of a key, with --group its file.
+    /// Key of the target for authentication to the host. The name of a key, with --group its file.
     #[arg(long, value_name = "KEY", requires = "dhchap_key", add = ArgValueCandidates::new(completion::keys))]
     pub dhchap_ctrl_key: Option<String>,
 }

@@ -76,8 +76,8 @@ fn json_has_what_scripts_rely_on() {
     assert_eq!(json["read"]["requests"], 120);
     assert_eq!(json["write"]["iops"], 20.0);
     assert_eq!(json["lanes"].as_array().unwrap().len(), 1);
-    for name in ["mean", "p50", "p99", "p999"] {
-        assert!(json["latency_us"][name].as_f64().unwrap() > 49.0, "{name}");
+    for name in ["mean_us", "p50_us", "p99_us", "p999_us"] {
+        assert!(json["latency"][name].as_f64().unwrap() > 49.0, "{name}");
     }
 }
 
@@ -96,7 +96,7 @@ fn streams_have_their_own_figures_and_share_the_cost() {
     assert_eq!(json["settings"]["class"], "latency");
     let bulk = &json["streams"][0];
     assert_eq!(
-        (&bulk["rw"], &bulk["class"], &bulk["lane"]),
+        (&bulk["rw"], &bulk["class"], &bulk["lane_choice"]),
         (&"write".into(), &"bulk".into(), &"shared".into())
     );
     assert_eq!(
@@ -104,7 +104,7 @@ fn streams_have_their_own_figures_and_share_the_cost() {
         (&131_072.into(), &8.into(), &20.0.into())
     );
     assert_eq!((&bulk["bytes_per_second"], &bulk["errors"]), (&2_621_440.0.into(), &2.into()));
-    assert!(bulk["latency_us"]["p99"].as_f64().unwrap() > 99.0);
+    assert!(bulk["latency"]["p99_us"].as_f64().unwrap() > 99.0);
     assert_eq!(
         (&json["streams"][1]["unsent"], &json["streams"][1]["rate"]),
         (&3.into(), &5.0.into())

@@ -2,7 +2,7 @@
 
 use super::{Instruments, Report};
 use crate::args::ClassName;
-use crate::bench::latency::LatencyUs;
+use crate::bench::latency::LatencySummary;
 use crate::bench::step::StepReport;
 use crate::output::columns;
 use crate::units::{show_bytes, show_count, show_us};
@@ -57,27 +57,27 @@ impl Report {
     }
 
     fn directions(&self) -> String {
-        let row = |name: &str, iops: f64, bytes: f64, l: &LatencyUs| {
+        let row = |name: &str, iops: f64, bytes: f64, l: &LatencySummary| {
             let mut row =
                 vec![name.to_owned(), show_count(iops), format!("{}/s", show_bytes(bytes as u64))];
-            row.extend([l.mean, l.p50, l.p99, l.p999, l.max].map(show_us));
+            row.extend([l.mean_us, l.p50_us, l.p99_us, l.p999_us, l.max_us].map(show_us));
             row
         };
         let mut rows = Vec::new();
         for (name, d) in [("read", &self.read), ("write", &self.write)] {
             if d.requests > 0 {
-                rows.push(row(name, d.iops, d.bytes_per_second, &d.latency_us));
+                rows.push(row(name, d.iops, d.bytes_per_second, &d.latency));
             }
         }
         if rows.len() != 1 {
-            rows.push(row("all", self.iops, self.bytes_per_second, &self.latency_us));
+            rows.push(row("all", self.iops, self.bytes_per_second, &self.latency));
         }
         for (index, s) in self.streams.iter().enumerate() {
             let mut name = format!("stream {}: {} {}", index + 1, s.rw, show_bytes(s.bs as u64));
             if s.class != ClassName::default().to_string() {
                 name = format!("{name} {}", s.class);
             }
-            rows.push(row(&name, s.iops, s.bytes_per_second, &s.latency_us));
+            rows.push(row(&name, s.iops, s.bytes_per_second, &s.latency));
         }
         columns(&["", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max"], &rows)
     }

@@ -1,0 +1,349 @@
+//! Each command with --json, checked against docs/reference/json-output.schema.json.
+
+use crate::harness::{NQN, PROGRAM, Target, eventually, stderr};
+use crate::json_schema::Schema;
+use clap::{Command as ClapCommand, CommandFactory};
+use roadtrain_cli::args::Cli;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Subsystem of the state.
+const OTHER: &str = "nqn.2025-01.io.example:other";
+
+/// Commands without an output of their own in the schema, with the reason.
+const WITHOUT: [(&str, &str); 9] = [
+    ("serve", "prints one line, ready, in either case"),
+    ("resv register", "prints nothing"),
+    ("resv acquire", "prints nothing"),
+    ("resv release", "prints nothing"),
+    ("completions", "prints a script"),
+    ("man", "writes pages"),
+    ("ctl trace", "prints a trace in its own format"),
+    ("ctl rpc", "prints the result of the method: docs/reference/rpc.md"),
+    ("ctl gateway remove", "an output of ctl --group"),
+];
+
+/// Keys that this test does not see, by what they need.
+const UNSEEN: [(&str, &[&str]); 7] = [
+    ("Ethernet", &["interface", "node", "up", "sealed", "rtt_us", "sent_frames", "lost_frames"]),
+    (
+        "a group of gateways",
+        &[
+            "group",
+            "pool",
+            "config_version",
+            "gateways",
+            "slot",
+            "refused",
+            "serves",
+            "spec",
+            "image",
+            "served_by",
+            "preferred",
+            "has_dhchap_key",
+            "has_dhchap_ctrl_key",
+            "has_tls_key",
+            "applied",
+            "refusals",
+            "require_auth",
+            "require_tls",
+        ],
+    ),
+    ("a Ceph cluster", &["snapshots", "created_unix_seconds", "protected"]),
+    ("a copy that takes long", &["copied_bytes", "total_bytes"]),
+    ("multicast DNS", &["addresses"]),
+    ("saved calls", &["calls"]),
+    // Now and then it is there.
+    ("a request that both ends have recorded", &["other_end"]),
+];
+
+/// A target with all that can be shown, and a folder for everything.
+struct Machine {
+    directory: tempfile::TempDir,
+    target: Target,
+    schema: Schema,
+    /// Port of a listener that the subsystem of the state has for itself.
+    other_port: u16,
+}
+
+/// A port at which nothing listens.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.4:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        for (name, key) in [("host.key", "dhchap"), ("ctrl.key", "dhchap"), ("host.tls", "tls")] {
+            let made = Command::new(PROGRAM).args(["keys", key]).output().unwrap();
+            fs::write(path(name), made.stdout).unwrap();
+            fs::set_permissions(path(name), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let config = format!(
+            "address = \"127.0.0.1\"\nport = 0\nslow_over = \"1ms\"\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+             [[subsystem.namespace]]\nnsid = 1\nkind = \"ssd\"\nsize = \"8MiB\"\nservice_us = 3000\n\
+             [subsystem.namespace.rates]\niops = 100000\nbandwidth = \"1GiB\"\nread_bandwidth = \"1GiB\"\n\
+             write_bandwidth = \"1GiB\"\nburst = 0.01\n"
+        );
+        fs::write(path("serve.toml"), config).unwrap();
+        let (vols, state, run) =
+            (format!("vols={},size=64MiB", path("vols")), path("state"), path("run"));
+        let arguments = [
+            "--config",
+            &path("serve.toml"),
+            "--lvstore",
+            &vols,
+            "--state",
+            &state,
+            "--rpc",
+            &path("rpc"),
+        ];
+        let target = Target::start_in(run.as_ref(), &arguments);
+        let other_port = free_port();
+        Machine { directory, target, schema: Schema::read(), other_port }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split_whitespace()).arg("--json").stdin(Stdio::null());
+        command.env("ROADTRAIN_RUNTIME_DIR", self.path("run")).current_dir(self.directory.path());
+        command.output().unwrap()
+    }
+
+    /// Runs a command, whatever its exit status, and checks its output against that of the schema.
+    fn check(&mut self, output: &str, line: &str) -> Value {
+        let printed = self.run(line);
+        let value = serde_json::from_slice(&printed.stdout);
+        let value = value.unwrap_or_else(|e| panic!("{line}: {e}: {}", stderr(&printed)));
+        let fits = self.schema.check(output, &value);
+        assert_eq!(fits, Ok(()), "{line}: {}", serde_json::to_string_pretty(&value).unwrap());
+        value
+    }
+
+    /// The same of several commands with one output.
+    fn check_all(&mut self, output: &str, lines: &[&str]) {
+        for line in lines {
+            self.check(output, line);
+        }
+    }
+
+    /// Options of a host that connects.
+    fn at(&self) -> String {
+        format!("-a 127.0.0.1 -s {} -n {NQN}", self.target.port)
+    }
+}
+
+#[test]
+fn outputs_are_as_the_schema_says() {
+    let mut machine = Machine::new();
+    hosts(&mut machine);
+    changes(&mut machine);
+    lists(&mut machine);
+    loads(&mut machine);
+    ends(machine);
+}
+
+/// Commands of a host.
+fn hosts(machine: &mut Machine) {
+    let at = machine.at();
+    let socket = machine.path("a.sock").display().to_string();
+    machine.check(
+        "attach",
+        &format!("attach {at} --as nbd:unix:{socket} --id disk --slow-over 1ms --background"),
+    );
+    machine.check("list", "list");
+    machine.check("list -a", &format!("list {at}"));
+    machine.check("discover", &format!("discover -a 127.0.0.1 -s {}", machine.target.port));
+    machine.check("identify", &format!("identify {at}"));
+    assert!(machine.run(&format!("resv register {at} --nsid 1 --nrkey 5")).status.success());
+    machine.check("resv report", &format!("resv report {at} --nsid 1"));
+    machine.check("hostnqn", "hostnqn");
+    machine.check("doctor", "doctor");
+    machine.check("keys tls", "keys tls");
+    machine.check("keys dhchap", "keys dhchap");
+    let names = format!("--hostnqn nqn.x:h --nqn {NQN} --reveal");
+    machine.check("keys show", &format!("keys show host.tls {names}"));
+    machine.check("keys show", &format!("keys show host.key {names}"));
+}
+
+/// Changes of a target.
+fn changes(machine: &mut Machine) {
+    let namespace = format!("-n {OTHER} --nsid 2");
+    machine.check_all(
+        "ctl subsystem",
+        &[
+            &format!("ctl subsystem add -n {OTHER} --serial S --namespace mem:4MiB"),
+            &format!("ctl subsystem set -n {OTHER} --model M"),
+        ],
+    );
+    machine.check_all(
+        "ctl namespace",
+        &[
+            &format!("ctl namespace add {namespace} null:1MiB"),
+            &format!("ctl namespace limit {namespace} --iops 1000 --burst 1ms"),
+            &format!("ctl namespace remove {namespace}"),
+        ],
+    );
+    machine.check_all("ctl key", &["ctl key add host ./host.key", "ctl key add ctrl ./ctrl.key"]);
+    machine.check_all(
+        "ctl host",
+        &[
+            &format!(
+                "ctl host allow -n {OTHER} -q nqn.x:h --dhchap-key host --dhchap-ctrl-key ctrl"
+            ),
+            &format!("ctl host allow -n {OTHER} -q nqn.x:i"),
+            &format!("ctl host limit -n {OTHER} -q nqn.x:i --iops 10"),
+        ],
+    );
+    machine.check_all(
+        "ctl volume",
+        &["ctl volume create vols/d 8MiB --thin", "ctl volume snapshot vols/d s"],
+    );
+    machine.check_all("ctl device", &["ctl device add m mem:1MiB", "ctl device add n mem:64MiB"]);
+    machine.check_all("ctl store", &["ctl store create other n", "ctl store delete other"]);
+    machine.check_all("ctl referral", &["ctl referral add -a 192.0.2.9"]);
+    machine.check("ctl cluster", "ctl cluster add ceph --ceph-id tenant");
+    let added = machine.check("ctl listener", "ctl listener add -a 127.0.0.3 -s 0");
+    assert!(added["changes"][0]["address"].is_string(), "{added}");
+    let own = format!("ctl listener add -a 127.0.0.4 -s {} -n {OTHER}", machine.other_port);
+    machine.check("ctl listener", &own);
+    machine.check("ctl config save", "ctl config save -o saved.toml");
+    machine.check("ctl config reload", "ctl config reload");
+    fs::write(
+        machine.path("more.toml"),
+        "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:more\"\n",
+    )
+    .unwrap();
+    machine.check("ctl config load", "ctl config load more.toml");
+}
+
+/// Lists of what a target has.
+fn lists(machine: &mut Machine) {
+    for noun in [
+        "subsystem",
+        "namespace",
+        "listener",
+        "host",
+        "connection",
+        "volume",
+        "store",
+        "device",
+        "key",
+        "cluster",
+        "referral",
+    ] {
+        let line = format!("ctl {noun} list");
+        let rows = machine.check(&line, &line);
+        assert!(!rows.as_array().unwrap().is_empty(), "{line} shows nothing");
+    }
+    machine.check("ctl config show", "ctl config show");
+    machine.check("ctl config diff", "ctl config diff");
+}
+
+/// Figures of requests.
+fn loads(machine: &mut Machine) {
+    let at = machine.at();
+    machine.check("bench", &format!("bench {at} --rw randrw --ios 500 --depth 4"));
+    let stream = "--stream rw=randread,bs=8k,depth=2 --step depth=1:8,period-ms=200";
+    machine.check("bench", &format!("bench --namespace mem:8MiB {stream} --seconds 0.4"));
+    machine.check("top --once", "top --once --interval 0.1");
+    eventually("a slow request is shown", || {
+        let slow = serde_json::from_slice::<Value>(&machine.run("slow").stdout).unwrap();
+        slow["requests"].as_array().is_some_and(|requests| !requests.is_empty())
+    });
+    machine.check("slow", "slow --sampled --count 1000");
+    let socket = machine.path("b.sock").display().to_string();
+    let keys = "-q nqn.x:h --dhchap-secret ./host.key --dhchap-ctrl-secret ./ctrl.key";
+    let line = format!(
+        "attach -a 127.0.0.4 -s {} -n {OTHER} {keys} --as nbd:unix:{socket} --id secret --background",
+        machine.other_port
+    );
+    machine.check("attach", &line);
+    let status = machine.check("status", "status");
+    let kinds = [0, 1, 2].map(|row| status[row]["kind"].as_str().unwrap());
+    assert_eq!(kinds, ["attachment", "attachment", "target"]);
+}
+
+/// The end of an attachment, and of its target without a word.
+fn ends(mut machine: Machine) {
+    let detached = machine.check("detach", "detach disk secret");
+    assert_eq!(detached[0]["how"], "clean", "{detached}");
+    machine.target.signal(libc::SIGKILL);
+    eventually("the target is gone", || {
+        let status = serde_json::from_slice::<Value>(&machine.run("status").stdout).unwrap();
+        status[0]["state"] == "gone"
+    });
+    machine.check("status", "status");
+    machine.check("list", "list");
+    machine.check("detach", "detach --all");
+    let unseen: BTreeSet<&str> = UNSEEN.iter().flat_map(|(_, keys)| keys.iter().copied()).collect();
+    let seen = &machine.schema.seen;
+    let missing = machine.schema.keys().into_keys().filter(|key| !seen.contains(*key));
+    let missing: Vec<&str> = missing.filter(|key| !unseen.contains(key)).collect();
+    assert!(missing.is_empty(), "no command has printed {missing:?}");
+    let mut stale = unseen.iter().filter(|key| **key != "other_end" && seen.contains(**key));
+    assert_eq!(stale.next(), None, "it was printed");
+}
+
+/// Commands at the ends of the tree, by their words.
+fn commands() -> Vec<String> {
+    fn collect(command: &ClapCommand, words: &str, all: &mut Vec<String>) {
+        let mut subcommands =
+            command.get_subcommands().filter(|sub| sub.get_name() != "help").peekable();
+        if subcommands.peek().is_none() {
+            all.push(words.to_owned());
+        }
+        for sub in subcommands {
+            collect(sub, format!("{words} {}", sub.get_name()).trim(), all);
+        }
+    }
+    let mut all = Vec::new();
+    collect(&Cli::command(), "", &mut all);
+    assert!(all.len() > 60, "only {} commands were found", all.len());
+    all
+}
+
+#[test]
+fn every_command_has_an_output_in_the_schema() {
+    let schema = Schema::read();
+    let outputs: BTreeSet<&str> = schema.outputs().collect();
+    let without = |words: &str| WITHOUT.iter().any(|(command, _)| *command == words);
+    let all = commands();
+    for words in &all {
+        // An object's changes have one output.
+        let noun = words.rsplit_once(' ').map_or("", |(noun, _)| noun);
+        let is_list = words.ends_with(" list") && !words.contains("snapshot");
+        let has = |output: &str| {
+            let own = outputs.contains(output);
+            own || outputs
+                .iter()
+                .any(|one| one.strip_prefix(output).is_some_and(|rest| rest.starts_with(" -")))
+        };
+        let group = words.replace("ctl ", "ctl --group ");
+        let is_known = has(words) || (!is_list && noun.contains(' ') && has(noun)) || has(&group);
+        assert!(
+            is_known != without(words),
+            "{words}: no output in the schema, or one and a reason for none"
+        );
+    }
+    for (words, _) in WITHOUT {
+        assert!(all.iter().any(|one| one == words), "{words} is no command");
+    }
+    for output in outputs {
+        let words = output.split(" -").next().unwrap();
+        assert!(
+            all.iter().any(|one| one == words || one.starts_with(words)),
+            "{output} is of no command"
+        );
+    }
+}
