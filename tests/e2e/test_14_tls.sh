@@ -35,6 +35,8 @@ test_tls_data() {
     as_host attach wide.tls -n "$nqn" --as "nbd:unix:$work/a.sock" --background >attach.out
     eventually 20 prints '[.[].subsystems[].controllers[] | .transport, .auth] == ["tls", null]' \
         env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status --json
+    env ROADTRAIN_RUNTIME_DIR="$work/served" "$ROADTRAIN" status >status.txt
+    grep -q "^  $nqn  for any host with a TLS key\$" status.txt || fail "$(cat status.txt)"
     "$ROADTRAIN" detach --all >detach.out
     ! grep -q NVMeTLSkey target.log || fail 'a key is in the log'
 }

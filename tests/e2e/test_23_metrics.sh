@@ -213,15 +213,29 @@ test_metrics_page_works_in_a_browser() {
             tiles: [...document.querySelectorAll('.tile b')].map(e => e.textContent),
             lines: document.querySelectorAll('figure path').length,
             rows: document.querySelectorAll('tbody tr').length,
+            axes: [...document.querySelectorAll('figure > svg')].map(e => ({
+                times: [...e.querySelectorAll('text.time')].map(t => t.textContent),
+                unit: e.querySelector('text.unit').textContent })),
+            samples: [...document.querySelectorAll('figcaption .legend')].map(e => ({
+                name: e.textContent.split(' ')[0],
+                dash: e.querySelector('svg.sample line').getAttribute('stroke-dasharray'),
+                width: e.querySelector('svg.sample').getBoundingClientRect().width })),
+            drawn: [...document.querySelectorAll('figure path')].map(e => e.getAttribute('stroke-dasharray')),
             wide: document.documentElement.scrollWidth > innerWidth })" --size 400x800 --until "(() => {
             const tiles = [...document.querySelectorAll('.tile b')].map(e => e.textContent);
             return document.querySelectorAll('tbody tr').length >= 1 &&
                 document.querySelectorAll('figure path').length >= 8 &&
-                tiles.length == 6 && tiles[0] != '0' && /[mµ]s\$/.test(tiles[2]) &&
+                tiles.length == 6 && tiles[0] != '0' && /[mu]s\$/.test(tiles[2]) &&
                 /serving|connected/.test(document.getElementById('state').textContent) })()" >page.json
         holds page.json '.errors == []'
         holds page.json '.value | fromjson | .rows >= 1 and .lines >= 8 and (.wide | not) and (.tiles | length == 6)'
-        holds page.json '.value | fromjson | (.tiles[0] != "0") and (.tiles[2] | test("[mµ]s$"))'
+        holds page.json '.value | fromjson | .axes | length == 6 and all(.times[0] == "now" and (.times | index("-30 s") or index("-20 s")))'
+        holds page.json '.value | fromjson | [.axes[].unit] | (.[0] | test("IOPS$")) and (.[1] | test("^([KMG]i)?B/s$")) and .[2] == "log scale" and
+            .[5] == "%"'
+        holds page.json '.value | fromjson | .samples | map(.name) == ["read", "write", "read", "write", "p50", "p99", "p99.9", "commands",
+            "together", "busy", "spinning"] and all(.width > 20) and ([.[4:7][].dash] | unique | length == 3)'
+        holds page.json '.value | fromjson | (.drawn - [.samples[].dash]) == [] and (.drawn | unique | length == 3)'
+        holds page.json '.value | fromjson | (.tiles[0] != "0") and (.tiles[2] | test("[mu]s$"))'
         holds page.json '.value | fromjson | .state | test("serving|connected")'
     done
 }

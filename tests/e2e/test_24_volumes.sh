@@ -15,7 +15,7 @@ cinder() {
 
 # xfs: a folder $xfs on a file system that shares extents; 1: there is none here
 xfs() {
-    truncate -s 40G xfs.img # what is deleted is given back in the background: it shall not decide what is free
+    truncate -s 40G xfs.img # larger than any store here
     mkdir -p xfs
     mkfs.xfs -q -m reflink=1 xfs.img 2>xfs.log && mount -o loop xfs.img xfs 2>>xfs.log || return 1
     # shellcheck disable=SC2064

@@ -9,6 +9,23 @@ serve_here() {
     until_line "$work/target.log" '^ready' "$target"
 }
 
+# on_terminal COLUMNS COMMAND...: its standard output is a terminal of that width; prints what it gets
+on_terminal() {
+    python3 - "$@" <<'END'
+import fcntl, os, pty, struct, subprocess, sys, termios
+leader, follower = pty.openpty()
+fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+process = subprocess.Popen(sys.argv[2:], stdout=follower)
+os.close(follower)
+try:
+    while data := os.read(leader, 65536):
+        sys.stdout.buffer.write(data)
+except OSError:
+    pass  # the terminal ends with the process
+sys.exit(process.wait())
+END
+}
+
 alone+=(watch_slow_requests)  # others make requests slow
 thorough+=(watch_slow_requests)
 
@@ -27,8 +44,12 @@ test_watch_slow_requests() {
     holds slow.json '[.requests[] | select(.end == "host" and .other_end)] | all(.total_us >= .other_end.total_us - 100)'
     holds slow.json '[.requests[] | select(.end == "host").other_end // empty] | all(.line.nqn == $nqn and .stages[2].us >= 2900)' --arg nqn "$nqn"
     "$ROADTRAIN" slow --count 1000 >slow.log
-    grep -q 'slow is over [0-9]* us now' slow.log
+    grep -q 'slow is over [0-9.]* [um]s now' slow.log
     grep -q '\*store' slow.log
+    on_terminal 80 "$ROADTRAIN" slow >narrow.log
+    grep -q '\*store' narrow.log || fail "$(cat narrow.log)"
+    python3 -c 'import sys; sys.exit(any(len(line.rstrip("\r\n")) > 80 for line in open(sys.argv[1])))' narrow.log ||
+        fail "$(cat narrow.log)"
     "$ROADTRAIN" slow -a "127.0.0.1:$port" target0 --json >one.json
     holds one.json '.recorders | map(.id) == ["target0"]'
     local rc=0

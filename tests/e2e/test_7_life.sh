@@ -282,7 +282,7 @@ test_life_detach_insists() {
     stopped=$(pid_of nbd0)
     stopped "$stopped"
     fails 1 "$ROADTRAIN" detach nbd0 --timeout 1
-    grep -q 'not within 1s: killing process' said.log
+    grep -q 'not within 1.00 s: killing process' said.log
     grep -q "removed socket:$work/a.sock" said.log
     nothing_left
 

@@ -1,5 +1,6 @@
 //! Addresses or interfaces to listen on, as a configuration file has them: one, or a list.
 
+use crate::config::Spelling;
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -17,13 +18,15 @@ impl Addresses {
         self.0.is_empty()
     }
 
-    /// Whether they can be listened on; `name` is what the file calls them.
+    /// Checks that they can be listened on; `key` is what a file calls them.
     ///
     /// # Errors
     /// There is none, or one is there twice.
-    pub fn check(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, key: &str, spelling: &Spelling) -> Result<(), String> {
+        let name = spelling.name(key);
         if self.0.is_empty() || self.0.iter().any(String::is_empty) {
-            return Err(format!("{name} is empty: write {name} = \"{}\"", example(name)));
+            let written = spelling.form(key).text(key, example(key));
+            return Err(format!("{name} is empty: write {written}"));
         }
         let mut seen = BTreeSet::new();
         match self.0.iter().find(|address| !seen.insert(*address)) {
@@ -33,8 +36,8 @@ impl Addresses {
     }
 }
 
-fn example(name: &str) -> &'static str {
-    if name == "interfaces" { "eth1" } else { "127.0.0.1" }
+fn example(key: &str) -> &'static str {
+    if key == "ether.interfaces" { "eth1" } else { "127.0.0.1" }
 }
 
 impl Serialize for Addresses {

@@ -4,8 +4,11 @@ mod ana;
 mod discovery;
 mod management;
 mod policy;
+mod spelling;
 
 pub(crate) use ana::listener_of;
+
+pub(crate) use spelling::{Form, Spelling};
 
 pub use discovery::{DiscoverySpec, ReferralSpec};
 
@@ -123,6 +126,9 @@ pub struct ServeConfig {
     /// What to export.
     #[serde(default, rename = "subsystem")]
     pub subsystems: Vec<SubsystemSpec>,
+    /// Where this was written, for messages.
+    #[serde(skip)]
+    pub(crate) spelling: Spelling,
 }
 
 /// Interfaces to listen on for frames, without TCP and IP.
@@ -269,8 +275,7 @@ impl ServeConfig {
         } = args.export.clone();
         let (interfaces, mut addresses) = sort(traddr, transport);
         let listeners = take_listeners(&mut addresses, &args.security.tls_at)?;
-        let frames = args.ether;
-        let interfaces = Addresses(interfaces);
+        let (frames, interfaces) = (args.ether, Addresses(interfaces));
         let ether = (!interfaces.is_empty()).then_some(EtherSpec { interfaces, frames });
         let allow_hosts = (!allow_hosts.is_empty()).then(|| allow_hosts.into_iter().collect());
         let subsystem = nqn.map(|nqn| SubsystemSpec {
@@ -311,11 +316,12 @@ impl ServeConfig {
             state: None,
             lvstores: Vec::new(),
             subsystems: subsystem.into_iter().collect(),
+            spelling: Spelling::of_command_line(),
         };
         config.manage_as(&args.rpc);
         // Of a group everything is checked when its object has been read.
         if args.member.gateway_group.is_none() {
-            config.check(false).map_err(|error| as_options(&error))?;
+            config.check(false)?;
         }
         Ok(config)
     }
@@ -357,32 +363,35 @@ impl ServeConfig {
     /// One that is managed by RPC, or is of a gateway group, may begin with nothing.
     fn check(&self, is_of_group: bool) -> Result<(), String> {
         self.check_management()?;
-        let is_managed = is_of_group || self.is_managed();
-        match &self.ether {
-            Some(ether) => ether.check().map_err(|e| format!("[ether]: {e}"))?,
-            None if self.listeners.is_empty() && !is_managed => self.address.check("address")?,
-            None => {}
+        let (is_managed, spelling) = (is_of_group || self.is_managed(), &self.spelling);
+        let is_needed = self.ether.is_none() && self.listeners.is_empty() && !is_managed;
+        if let Some(ether) = &self.ether {
+            ether.check(spelling)?;
         }
-        if !self.address.is_empty() {
-            self.address.check("address")?;
+        if is_needed || !self.address.is_empty() {
+            self.address.check("address", spelling)?;
         }
         self.check_limits()?;
-        authentication::check(&self.authentication, &self.hosts)?;
-        self.tls.as_ref().map_or(Ok(()), TlsSpec::check)?;
+        authentication::check(&self.authentication, &self.hosts, spelling)?;
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.check(spelling))?;
         self.check_policy()?;
         if self.requires_seal() && self.hosts.iter().all(|host| host.dhchap_key.is_none()) {
-            return Err(
-                "[ether]: seal required without a key lets nobody in: add a host with a dhchap_key"
-                    .into(),
-            );
+            let seal = spelling.form("ether.seal").text("ether.seal", "required");
+            let advice = spelling.add_dhchap_key();
+            return Err(format!("{seal} without a key lets nobody in: {advice}"));
         }
         if self.tls_mode() == TlsMode::Required && self.ether.is_some() {
-            return Err(
-                "tls: there is no TLS over Ethernet, so it cannot be required beside it".into()
-            );
+            let tls = spelling.form("tls.mode").text("tls.mode", "required");
+            return Err(format!(
+                "{tls}: there is no TLS over Ethernet, so it cannot be required beside it"
+            ));
         }
         if self.subsystems.is_empty() && !is_managed {
-            return Err("nothing to export: add a [[subsystem]] with an nqn".into());
+            let advice = match spelling.is_command_line() {
+                true => "give --nqn and --namespace",
+                false => "add a [[subsystem]] with an nqn",
+            };
+            return Err(format!("nothing to export: {advice}"));
         }
         self.exports().map(drop)
     }
@@ -450,8 +459,9 @@ impl ServeConfig {
             policy: self.batching.config(),
             cores: self.cores.clone().unwrap_or_default().0,
             placement: self.placement.into(),
-            pool_bytes: usize::try_from(pool_bytes)
-                .map_err(|_| Failure::usage("--buffers is too large"))?,
+            pool_bytes: usize::try_from(pool_bytes).map_err(|_| {
+                Failure::usage(format!("{} is too large", self.spelling.name("limits.buffers")))
+            })?,
             waiting: self.waiting.waiting(),
             slow_over: self.slow_over.into(),
             drain_timeout: self.drain_timeout.unwrap_or(base.drain_timeout),
@@ -467,7 +477,7 @@ impl ServeConfig {
         let of = |is_so: fn(&SubsystemSpec) -> bool| {
             self.subsystems.iter().filter(|one| is_so(one)).map(|one| one.nqn.clone()).collect()
         };
-        let read = self.authentication.read(&self.hosts)?;
+        let read = self.authentication.read(&self.hosts, &self.spelling)?;
         Ok(Authentication {
             required: read.required || self.requires_seal(),
             required_at: of(|subsystem| subsystem.require_auth),
@@ -527,17 +537,18 @@ impl ServeConfig {
 
     /// What clap checks on the command line must hold for a file, too.
     fn check_limits(&self) -> Result<(), String> {
-        let limits = &self.limits;
+        let (limits, spelling) = (&self.limits, &self.spelling);
+        let written = |name: &str, value: String| spelling.form(name).value(name, value);
         let within = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
             Some(value) if value < least || value > most => {
-                Err(format!("{name} = {value}: write {least} to {most}"))
+                Err(format!("{}: write {least} to {most}", written(name, value.to_string())))
             }
             _ => Ok(()),
         };
         let size = |name: &str, value: Option<u64>, least: u64, most: u64| match value {
             Some(value) if value < least || value > most => {
                 let [value, least, most] = [value, least, most].map(show_bytes);
-                Err(format!("{name} = {value}: write {least} to {most}"))
+                Err(format!("{}: write {least} to {most}", written(name, value)))
             }
             _ => Ok(()),
         };
@@ -565,31 +576,26 @@ impl ServeConfig {
         within("waiting.spin_us", self.waiting.spin_us.map(u64::from), 0, 100_000)?;
         self.waiting.check()?;
         if in_capsule.is_some_and(|bytes| bytes % 16 != 0) {
-            return Err("limits.in_capsule_bytes must be a multiple of 16".into());
+            return Err(format!(
+                "{} must be a multiple of 16",
+                spelling.name("limits.in_capsule_bytes")
+            ));
         }
         if limits.max_h2c_data.is_some_and(|bytes| bytes % 4 != 0) {
-            return Err("limits.max_h2c_data must be a multiple of 4".into());
+            return Err(format!(
+                "{} must be a multiple of 4",
+                spelling.name("limits.max_h2c_data")
+            ));
         }
         let levels = ["error", "warn", "info", "debug", "trace"];
         match &self.log_level {
             Some(level) if !levels.contains(&level.as_str()) => {
-                Err(format!("log_level = \"{level}\" is none of {}", levels.join(", ")))
+                let given = spelling.form("log_level").text("log_level", level);
+                Err(format!("{given} is none of {}", levels.join(", ")))
             }
             _ => Ok(()),
         }
     }
-}
-
-/// A key of the file is an option of the command line.
-fn as_options(error: &str) -> String {
-    let spelled = ["limits.", "waiting."].into_iter().find_map(|table| {
-        let (before, rest) = error.split_once(table)?;
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let (key, rest) = rest.split_at(end.unwrap_or(rest.len()));
-        let rest = rest.strip_prefix(" = ").map_or(rest.to_owned(), |value| format!(" {value}"));
-        Some(format!("{before}--{}{rest}", key.replace('_', "-")))
-    });
-    spelled.unwrap_or_else(|| error.to_owned())
 }
 
 /// Takes those out of `addresses` that ask for something of their own.
@@ -613,9 +619,13 @@ fn check_member(member: &MemberArgs) -> Result<(), String> {
 }
 
 impl EtherSpec {
-    fn check(&self) -> Result<(), String> {
-        self.interfaces.check("interfaces")?;
-        self.frames.check()
+    fn check(&self, spelling: &Spelling) -> Result<(), String> {
+        self.interfaces.check("ether.interfaces", spelling)?;
+        let named = |error: String| match spelling.is_command_line() {
+            true => error.replace("port-kind", "--port-kind").replace("vlan", "--vlan"),
+            false => format!("[ether]: {}", error.replace("port-kind", "port_kind")),
+        };
+        self.frames.check().map_err(named)
     }
 }
 
@@ -658,7 +668,8 @@ impl SubsystemSpec {
 impl SubsystemSpec {
     fn host_rates(&self) -> Result<BTreeMap<String, Rates>, String> {
         let rates = |(host, rates): (&String, &RateArgs)| {
-            let rates = rates.rates().map_err(|error| format!("host_rates of {host}: {error}"))?;
+            let rates = rates.rates_as(Form::Key);
+            let rates = rates.map_err(|error| format!("host_rates of {host}: {error}"))?;
             Ok(rates.is_limited().then(|| (host.clone(), rates)))
         };
         self.host_rates.iter().map(rates).filter_map(Result::transpose).collect()

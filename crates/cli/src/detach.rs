@@ -5,6 +5,7 @@ use crate::control::socket;
 use crate::failure::{Failure, Outcome};
 use crate::registry::{Cleared, Entry, Registry, TargetEntry, Targets};
 use crate::signals::{Signal, Signals};
+use crate::units::show_seconds;
 use crate::{logs, output, terminal};
 use roadtrain_front::system_resource::SystemResource;
 use rustix::process::Signal as KillSignal;
@@ -151,8 +152,8 @@ fn end_all(
             *how = How::Left;
             continue;
         }
-        let why =
-            if interrupted { "interrupted".into() } else { format!("not within {timeout:?}") };
+        let limit = show_seconds(timeout.as_secs_f64());
+        let why = if interrupted { "interrupted".into() } else { format!("not within {limit}") };
         let (called, pid) = (called(&entry.id, &entry.device_names()), entry.process.pid);
         terminal::say(format_args!("roadtrain: {called}: {why}: killing process {pid}"));
         *how = How::Killed;

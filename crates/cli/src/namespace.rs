@@ -4,6 +4,7 @@ mod rbd;
 mod saved;
 
 use crate::args::{ClassName, named};
+use crate::config::Form;
 use crate::identity::parse_uuid;
 use crate::rates::RateArgs;
 use crate::units::{parse_size, size_field};
@@ -193,47 +194,73 @@ impl NamespaceSpec {
     ///
     /// # Errors
     /// What is wrong and what to write instead.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self, form: Form) -> Result<(), String> {
         let kind = self.name();
         if self.lba != 512 && self.lba != 4096 {
-            return Err(format!("lba={} is not a block size: use 512 or 4096", self.lba));
+            let lba = form.value("lba", self.lba);
+            return Err(format!("{lba} is not a block size: use 512 or 4096"));
         }
-        let needs_path = matches!(self.kind, Kind::File | Kind::Block);
-        match &self.path {
-            None if needs_path => return Err(format!("{kind} needs a path: {EXAMPLE}")),
-            Some(path) if needs_path && path.as_os_str().is_empty() => {
-                return Err(format!("{kind} has an empty path: {EXAMPLE}"));
-            }
-            Some(_) if !needs_path => return Err(format!("{kind} has no path: {EXAMPLE}")),
-            _ => {}
-        }
-        self.check_image()?;
+        self.check_path(form)?;
+        self.check_image(form)?;
         self.check_device()?;
-        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
-        match self.size {
-            Some(_) if self.kind == Kind::Rbd => {
-                return Err(
-                    "an image has its own size: leave size out, or write create=SIZE".into()
-                );
-            }
-            None if !has_own_size => return Err(format!("{kind} needs a size: {EXAMPLE}")),
-            Some(_) if self.kind == Kind::Block => {
-                return Err("a block device has its own size: leave size out".into());
-            }
-            Some(0) => Err("a size of 0 is no namespace".into()),
-            Some(size) if size % u64::from(self.lba) != 0 => {
-                Err(format!("a size of {size} is not a multiple of the block size, {}", self.lba))
-            }
-            _ => Ok(()),
-        }?;
-        self.check_pace()?;
-        self.rates.rates()?;
+        self.check_size(form)?;
+        self.check_pace(form)?;
+        let rates = self.rates.rates_as(form).map(drop);
+        rates.map_err(|error| if form == Form::Key { format!("rates: {error}") } else { error })?;
         if self.standby && !matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd) {
             return Err(format!("standby is for file, block and rbd, not for {kind}"));
         }
         if self.standby && self.read_only {
             return Err("standby is for who writes: several may read".into());
         }
+        self.check_kept()
+    }
+
+    fn check_path(&self, form: Form) -> Result<(), String> {
+        let kind = self.name();
+        let needs_path = matches!(self.kind, Kind::File | Kind::Block);
+        let example = match form {
+            Form::Key if self.kind == Kind::Block => "write path = \"/dev/loop0\"",
+            Form::Key => "write path = \"disk.img\"",
+            _ => EXAMPLE,
+        };
+        match &self.path {
+            None if needs_path => Err(format!("{kind} needs a path: {example}")),
+            Some(path) if needs_path && path.as_os_str().is_empty() => {
+                Err(format!("{kind} has an empty path: {example}"))
+            }
+            Some(_) if !needs_path && form == Form::Key => {
+                Err(format!("{kind} has no path: leave path out"))
+            }
+            Some(_) if !needs_path => Err(format!("{kind} has no path: {EXAMPLE}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_size(&self, form: Form) -> Result<(), String> {
+        let kind = self.name();
+        let example = if form == Form::Key { "write size = \"1GiB\"" } else { EXAMPLE };
+        let has_own_size = matches!(self.kind, Kind::File | Kind::Block | Kind::Rbd | Kind::Device);
+        match self.size {
+            Some(_) if self.kind == Kind::Rbd => {
+                let create = form.text("create", "SIZE");
+                Err(format!("an image has its own size: leave size out, or write {create}"))
+            }
+            None if !has_own_size => Err(format!("{kind} needs a size: {example}")),
+            Some(_) if self.kind == Kind::Block => {
+                Err("a block device has its own size: leave size out".into())
+            }
+            Some(0) => Err("a size of 0 is no namespace".into()),
+            Some(size) if size % u64::from(self.lba) != 0 => {
+                Err(format!("a size of {size} is not a multiple of the block size, {}", self.lba))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Files that are beside the blocks suit them.
+    fn check_kept(&self) -> Result<(), String> {
+        let kind = self.name();
         let [uuid, nguid] = self.ids()?;
         let is_file = |kept| matches!(kept_place(kept), KeptPlace::File(_));
         let is_lost = matches!(self.kind, Kind::Mem | Kind::Ssd | Kind::Null);
@@ -287,7 +314,7 @@ impl NamespaceSpec {
     /// What is wrong and what to write instead.
     pub(crate) fn export(&self) -> Result<Export, String> {
         let nsid = self.nsid.ok_or("every namespace needs its nsid")?;
-        self.check().map_err(|error| format!("namespace {nsid}: {error}"))?;
+        self.check(Form::Key).map_err(|error| format!("namespace {nsid}: {error}"))?;
         let (path, size) = (self.path.clone().unwrap_or_default(), self.size.unwrap_or(0));
         let kind = match self.kind {
             Kind::Mem => StoreKind::Memory { size },
@@ -311,7 +338,7 @@ impl NamespaceSpec {
             uuid,
             nguid,
             class,
-            rates: self.rates.rates()?,
+            rates: self.rates.rates_as(Form::Key)?,
             reservations: kept_place(&self.reservations),
             uncorrectable: kept_place(&self.uncorrectable),
             standby: self.standby,
@@ -334,16 +361,18 @@ impl NamespaceSpec {
         }
     }
 
-    fn check_pace(&self) -> Result<(), String> {
+    fn check_pace(&self, form: Form) -> Result<(), String> {
+        let service_us = form.name("service_us");
         match (self.service_us, self.parallel) {
             (None, None) => Ok(()),
             _ if self.kind != Kind::Ssd => {
-                Err(format!("service-us and parallel are for ssd, not for {}", self.name()))
+                Err(format!("{service_us} and parallel are for ssd, not for {}", self.name()))
             }
             (Some(us), _) if us > SERVICE_US_MAX => {
-                Err(format!("service-us={us}: use 0 to {SERVICE_US_MAX}"))
+                let given = form.value("service_us", us);
+                Err(format!("{given}: use 0 to {SERVICE_US_MAX}"))
             }
-            (_, Some(0)) => Err(format!("parallel=0: use 1 to {}", u16::MAX)),
+            (_, Some(0)) => Err(format!("{}: use 1 to {}", form.value("parallel", 0), u16::MAX)),
             _ => Ok(()),
         }
     }
@@ -459,7 +488,7 @@ impl FromStr for NamespaceSpec {
             _ => return Err(format!("unknown kind '{kind}': {EXAMPLE}")),
         };
         parts.try_for_each(|option| spec.set(option))?;
-        spec.check()?;
+        spec.check(Form::Word)?;
         Ok(spec)
     }
 }

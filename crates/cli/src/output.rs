@@ -85,9 +85,10 @@ fn json_text(text: &str) -> String {
     out
 }
 
-/// Columns as wide as their widest cell.
+/// Columns as wide as their widest cell. Heads are in lower case; only I/O, IOPS and UTC keep their spelling.
 #[must_use]
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    debug_assert!(head.iter().all(|head| is_head(head)), "{head:?}");
     let in_one_line = |row: &Vec<String>| row.iter().map(|c| Printable(c).to_string()).collect();
     let rows: &Vec<Vec<String>> = &rows.iter().map(in_one_line).collect();
     let width = |column: usize| {
@@ -108,8 +109,24 @@ pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// True for a head in the style of all tables.
+fn is_head(head: &str) -> bool {
+    let keeps_its_spelling = |word: &str| ["I/O", "IOPS", "(UTC)"].contains(&word);
+    head.split(' ').all(|word| keeps_its_spelling(word) || word == word.to_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn heads_are_in_lower_case() {
+        for head in ["nsid", "I/O queues", "IOPS", "time (UTC)", "hosts, images", "    nsid", ""] {
+            assert!(super::is_head(head), "{head}");
+        }
+        for head in ["NSID", "Namespaces", "DHCHAP KEY", "served By"] {
+            assert!(!super::is_head(head), "{head}");
+        }
+    }
+
     #[test]
     fn columns_line_up() {
         let rows = [vec!["1".into(), "long name".into(), "x".into()]];

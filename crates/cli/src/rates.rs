@@ -1,5 +1,6 @@
 //! What a namespace or a host may do in a second, as it is written.
 
+use crate::config::Form;
 use crate::units::{parse_count, parse_seconds, parse_size, seconds_field, size_field};
 use clap::Args;
 use roadtrain_manage::model::Limits;
@@ -49,20 +50,31 @@ impl RateArgs {
     /// # Errors
     /// What is wrong and what to write instead.
     pub(crate) fn rates(&self) -> Result<Rates, String> {
-        let rate = |name: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
-            Some(None) => Err(format!("{name}=0 lets nothing through: leave it out for no limit")),
+        self.rates_as(Form::Option)
+    }
+
+    /// The same of settings that are written in that form.
+    ///
+    /// # Errors
+    /// What is wrong and what to write instead.
+    pub(crate) fn rates_as(&self, form: Form) -> Result<Rates, String> {
+        let rate = |key: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
+            Some(None) => {
+                let zero = form.value(key, 0);
+                Err(format!("{zero} lets nothing through: leave it out for no limit"))
+            }
             other => Ok(other.flatten()),
         };
         if self.burst.is_some_and(|burst| burst > BURST_MAX) {
-            return Err(format!("burst: {} s at most", BURST_MAX.as_secs()));
+            return Err(format!("{}: {} s at most", form.name("burst"), BURST_MAX.as_secs()));
         }
         Ok(Rates {
             iops: rate("iops", self.iops)?,
-            read_iops: rate("read-iops", self.read_iops)?,
-            write_iops: rate("write-iops", self.write_iops)?,
+            read_iops: rate("read_iops", self.read_iops)?,
+            write_iops: rate("write_iops", self.write_iops)?,
             bandwidth: rate("bandwidth", self.bandwidth)?,
-            read_bandwidth: rate("read-bandwidth", self.read_bandwidth)?,
-            write_bandwidth: rate("write-bandwidth", self.write_bandwidth)?,
+            read_bandwidth: rate("read_bandwidth", self.read_bandwidth)?,
+            write_bandwidth: rate("write_bandwidth", self.write_bandwidth)?,
             burst: self.burst,
         })
     }

@@ -1,4 +1,4 @@
-//! The terminal that a command was started in: noticing that it is gone.
+//! The terminal that a command was started in: its width, and noticing that it is gone.
 //!
 //! A terminal hangs up when its window, its multiplexer or its connection ends. The kernel sends SIGHUP to processes that
 //! it controls, and every read and write fails from then on. A command that only waits for input or for a signal has to
@@ -42,6 +42,17 @@ pub(crate) fn end_when_gone() -> io::Result<()> {
         process::exit(1);
     };
     thread::Builder::new().name("terminal".into()).spawn(watch).map(drop)
+}
+
+/// Characters in a line of standard output; `None` where that is no terminal, or one without a size.
+pub(crate) fn width() -> Option<usize> {
+    // SAFETY: `winsize` is a plain C struct that the call fills in.
+    let columns = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        let asked = libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size);
+        if asked == 0 { size.ws_col } else { 0 }
+    };
+    (columns > 0).then(|| columns.into())
 }
 
 /// Writes a line to standard error. One that cannot be written, because the terminal is gone, changes nothing.

@@ -1,6 +1,7 @@
 //! TLS: its part of the configuration, and keys from files.
 
 use crate::args::{SecurityArgs, TlsMode};
+use crate::config::Spelling;
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use crate::keys::{file, keyring};
@@ -22,6 +23,9 @@ pub struct TlsSpec {
     pub keyring: Option<String>,
     /// Files with the keys of the hosts that are let in, by their NQN.
     pub keys: BTreeMap<String, String>,
+    /// Where this was written, for messages.
+    #[serde(skip)]
+    pub(crate) spelling: Spelling,
 }
 
 impl TlsSpec {
@@ -49,12 +53,16 @@ impl TlsSpec {
             (TlsMode::Off, Some(option)) if !is_somewhere => {
                 Err(format!("{option} needs --tls required, --tls allowed or --tls-at"))
             }
-            _ => Ok(Some(TlsSpec { mode, keyring, keys })),
+            _ => {
+                let spelling = Spelling::of_command_line();
+                Ok(Some(TlsSpec { mode, keyring, keys, spelling }))
+            }
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.keys.keys().try_for_each(|host| check_nqn(host))
+    pub(crate) fn check(&self, spelling: &Spelling) -> Result<(), String> {
+        let named = |error| format!("{}: {error}", spelling.name("tls.keys"));
+        self.keys.keys().try_for_each(|host| check_nqn(host)).map_err(named)
     }
 
     /// With the keys that are in the files now.
@@ -62,9 +70,11 @@ impl TlsSpec {
     /// # Errors
     /// A file or keyring that cannot be read, or has no key.
     pub(crate) fn config(&self, at: BTreeMap<SocketAddr, TlsUse>) -> Outcome<TlsConfig> {
-        let named = |(host, file): (&String, &String)| Ok((host.clone(), keys("--tls-key", file)?));
+        let (option, keyring) = (self.spelling.name("tls.keys"), self.spelling.name("tls.keyring"));
+        let named = |(host, file): (&String, &String)| Ok((host.clone(), keys(&option, file)?));
         let configured = self.keys.iter().map(named).collect::<Outcome<_>>()?;
-        let keyring = self.keyring.as_deref().map(keyring::read).transpose()?.unwrap_or_default();
+        let read = |argument: &str| keyring::read(&keyring, argument);
+        let keyring = self.keyring.as_deref().map(read).transpose()?.unwrap_or_default();
         let keys = TlsKeys { configured, keyring, ..TlsKeys::default() };
         Ok(TlsConfig { tls: self.mode.into(), at, keys })
     }

@@ -160,12 +160,46 @@ pub fn show_bytes(bytes: u64) -> String {
     }
 }
 
-/// Writes a duration given in microseconds: `9.8 us`, `1.25 ms`, `2.00 s`.
+/// Writes bytes per second with three digits, in binary units: `950 B/s`, `12.3 MiB/s`, `1.25 GiB/s`.
+pub fn show_bandwidth(bytes_per_second: f64) -> String {
+    const UNITS: [&str; 6] = ["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s", "PiB/s"];
+    let (mut value, mut unit) = (bytes_per_second, 0);
+    while value >= 999.5 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{value:.0} B/s"),
+        unit => format!("{} {}", three_digits(value), UNITS[unit]),
+    }
+}
+
+/// Writes a duration given in microseconds, with three digits: `9.84 us`, `12.3 ms`, `2.00 s`, `90.0 min`, `76.0 h`. All
+/// text shows measured durations this way.
 pub fn show_us(us: f64) -> String {
-    match us {
-        us if us < 1e3 => format!("{us:.1} us"),
-        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
+    // Each unit from this many microseconds on.
+    const UNITS: [(f64, f64, &str); 5] = [
+        (7170e6, 3600e6, "h"),
+        (119.5e6, 60e6, "min"),
+        (999.5e3, 1e6, "s"),
+        (999.5, 1e3, "ms"),
+        (f64::NEG_INFINITY, 1.0, "us"),
+    ];
+    let (_, scale, unit) = UNITS.into_iter().find(|(from, ..)| us >= *from).unwrap_or(UNITS[4]);
+    if us == 0.0 { "0 us".into() } else { format!("{} {unit}", three_digits(us / scale)) }
+}
+
+/// Writes a duration given in seconds, as [`show_us`] does.
+pub fn show_seconds(seconds: f64) -> String {
+    show_us(seconds * 1e6)
+}
+
+/// Three digits, as far as they are behind the point.
+fn three_digits(value: f64) -> String {
+    match value {
+        value if value < 9.995 => format!("{value:.2}"),
+        value if value < 99.95 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
     }
 }
 
@@ -382,8 +416,46 @@ mod tests {
         assert_eq!(show_bytes(512), "512 B");
         assert_eq!(show_bytes(1 << 30), "1 GiB");
         assert_eq!(show_bytes(3 << 29), "1.5 GiB");
-        assert_eq!(show_us(9.84), "9.8 us");
-        assert_eq!(show_us(1250.0), "1.25 ms");
         assert_eq!(show_count(1_050_000.0), "1.05 M");
+    }
+
+    #[test]
+    fn durations_have_three_digits_a_space_and_a_unit() {
+        for (us, text) in [
+            (0.0, "0 us"),
+            (0.5, "0.50 us"),
+            (9.84, "9.84 us"),
+            (12.34, "12.3 us"),
+            (999.4, "999 us"),
+            (999.6, "1.00 ms"),
+            (5000.0, "5.00 ms"),
+            (99_960.0, "100 ms"),
+            (999_600.0, "1.00 s"),
+            (119e6, "119 s"),
+            (120e6, "2.00 min"),
+            (5400e6, "90.0 min"),
+            (7200e6, "2.00 h"),
+            (273_600e6, "76.0 h"),
+            (3.6e12, "1000 h"),
+        ] {
+            assert_eq!(show_us(us), text);
+        }
+        assert_eq!(show_seconds(0.25), "250 ms");
+        assert_eq!(show_us(f64::NAN), "NaN us");
+    }
+
+    #[test]
+    fn bandwidths_are_binary_with_three_digits() {
+        for (rate, text) in [
+            (0.0, "0 B/s"),
+            (950.0, "950 B/s"),
+            (1000.0, "0.98 KiB/s"),
+            (4096.0, "4.00 KiB/s"),
+            (12.34 * 1024.0 * 1024.0, "12.3 MiB/s"),
+            (262_144_000.0, "250 MiB/s"),
+            (2.1e9, "1.96 GiB/s"),
+        ] {
+            assert_eq!(show_bandwidth(rate), text);
+        }
     }
 }

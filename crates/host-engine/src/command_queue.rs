@@ -120,7 +120,7 @@ impl CommandQueue {
             }
             turned?;
             if !self.sleep_until(deadline)? {
-                let text = format!("no answer within {:?}", self.timeout);
+                let text = format!("no answer within {} s", self.timeout.as_secs_f64());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
             }
         }

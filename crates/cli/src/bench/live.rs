@@ -2,8 +2,9 @@
 
 use super::board::Progress;
 use super::plan::Plan;
-use crate::units::{show_bytes, show_count, show_us};
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::units::{show_bandwidth, show_count, show_seconds, show_us};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use std::fmt;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,9 +24,12 @@ impl Live {
     pub(super) fn new(plans: &[Arc<Plan>], quiet: bool) -> Live {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
-            let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}");
-            ProgressBar::new_spinner()
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+            let style = ProgressStyle::with_template("{spinner} {duration:>8} {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let duration = |state: &ProgressState, to: &mut dyn fmt::Write| {
+                let _ = to.write_str(&show_seconds(state.elapsed().as_secs_f64()));
+            };
+            ProgressBar::new_spinner().with_style(style.with_key("duration", duration))
         });
         let slot_bytes = plans.iter().map(|plan| plan.slot_bytes() as u64).collect();
         let last = vec![Progress::default(); plans.len()];
@@ -75,9 +79,9 @@ fn text(last: &Progress, now: &Progress, elapsed: Duration, slot_bytes: u64) -> 
     let latency_ns = now.latency_ns.saturating_sub(last.latency_ns) as f64;
     let mean_us = latency_ns / 1e3 / requests.max(1) as f64;
     let errors = if now.errors > 0 { format!("  {} errors", now.errors) } else { String::new() };
-    let bytes = show_bytes((iops * slot_bytes as f64) as u64);
+    let bandwidth = show_bandwidth(iops * slot_bytes as f64);
     let (mean, p99) = (show_us(mean_us), show_us(now.counts.p99_ns(&last.counts) as f64 / 1e3));
-    format!("{} IOPS  {bytes}/s  mean {mean}  p99 {p99}{errors}", show_count(iops))
+    format!("{} IOPS  {bandwidth}  mean {mean}  p99 {p99}{errors}", show_count(iops))
 }
 
 #[cfg(test)]
@@ -94,6 +98,6 @@ mod tests {
         tally.count(212_000);
         now.counts.add(&tally);
         let text = text(&last, &now, Duration::from_millis(500), 4096);
-        assert_eq!(text, "100.0 k IOPS  390.6 MiB/s  mean 100.0 us  p99 208.9 us  2 errors");
+        assert_eq!(text, "100.0 k IOPS  391 MiB/s  mean 100 us  p99 209 us  2 errors");
     }
 }

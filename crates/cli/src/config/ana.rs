@@ -31,12 +31,14 @@ impl ServeConfig {
         };
         let ana = self.ana.iter().map(state).collect::<Outcome<AnaStates>>()?;
         if self.ana.contains_key(&AnaPort::Ether) && self.ether.is_none() {
-            return Err(Failure::usage("ana: ether: it does not listen on Ethernet"));
+            let name = self.spelling.name("ana");
+            return Err(Failure::usage(format!("{name}: ether: it does not listen on Ethernet")));
         }
         let nowhere = TargetConfig::<Export>::default();
         let listeners = nowhere.listeners_at(&self.addresses()?);
         let checked = TargetConfig { listeners, ana: ana.clone(), ..nowhere }.check();
-        checked.map_err(|error| Failure::usage(format!("ana: {error}")))?;
+        checked
+            .map_err(|error| Failure::usage(format!("{}: {error}", self.spelling.name("ana"))))?;
         Ok(ana)
     }
 }

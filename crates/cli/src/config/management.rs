@@ -11,6 +11,17 @@ impl ServeConfig {
         let RpcServeArgs {
             rpc, rpc_http, rpc_credentials, rpc_http_anywhere, state, lvstores, ..
         } = args.clone();
+        let given = [
+            ("rpc", rpc.is_some()),
+            ("rpc_http", rpc_http.is_some()),
+            ("rpc_credentials", rpc_credentials.is_some()),
+            ("rpc_http_anywhere", rpc_http_anywhere),
+            ("state", state.is_some()),
+        ];
+        let given =
+            given.iter().filter(|(_, is_given)| *is_given).map(|(key, _)| (*key).to_owned());
+        self.spelling.set_by_options(given);
+        self.spelling.set_by_options(lvstores.iter().map(|store| lvstore_key(&store.name)));
         self.rpc = rpc.or(self.rpc.take());
         self.rpc_http = rpc_http.or(self.rpc_http.take());
         self.rpc_credentials = rpc_credentials.or(self.rpc_credentials.take());
@@ -29,24 +40,37 @@ impl ServeConfig {
     /// # Errors
     /// A key that makes no sense without another one.
     pub(super) fn check_management(&self) -> Result<(), String> {
+        let is_for_http = |key: &str| {
+            let form = self.spelling.form(key);
+            format!("{} is for {}", form.name(key), form.name("rpc_http"))
+        };
         match (self.rpc_http, &self.rpc_credentials) {
-            (Some(_), None) => return Err("rpc_http (--rpc-http) needs rpc_credentials".into()),
-            (None, Some(_)) => return Err("rpc_credentials is for rpc_http (--rpc-http)".into()),
+            (Some(_), None) => {
+                let other = self.spelling.form("rpc_http").name("rpc_credentials");
+                return Err(format!("{} needs {other}", self.spelling.name("rpc_http")));
+            }
+            (None, Some(_)) => return Err(is_for_http("rpc_credentials")),
             (None, None) if self.rpc_http_anywhere => {
-                return Err("rpc_http_anywhere is for rpc_http (--rpc-http)".into());
+                return Err(is_for_http("rpc_http_anywhere"));
             }
             _ => {}
         }
         let mut names = BTreeSet::new();
         for store in &self.lvstores {
             let name = &store.name;
+            let shown = self.spelling.form(&lvstore_key(name)).name("lvstore");
             if !matches!(store.lba, None | Some(512 | 4096)) {
-                return Err(format!("lvstore {name}: lba is 512 or 4096"));
+                return Err(format!("{shown} {name}: lba is 512 or 4096"));
             }
             if name.is_empty() || store.path.as_os_str().is_empty() || !names.insert(name) {
-                return Err(format!("lvstore {name}: each has a name of its own, and a path"));
+                return Err(format!("{shown} {name}: each has a name of its own, and a path"));
             }
         }
         Ok(())
     }
+}
+
+/// Name of a store of volumes among the keys that options have set.
+fn lvstore_key(name: &str) -> String {
+    format!("lvstore.{name}")
 }

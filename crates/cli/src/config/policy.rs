@@ -25,8 +25,9 @@ impl ServeConfig {
         if self.uses_tls() && hosts.everywhere.is_empty() && !self.concatenates() {
             let keyring = self.tls.as_ref().and_then(|tls| tls.keyring.as_deref());
             let keyring = keyring.unwrap_or_default();
+            let name = self.spelling.name("tls.keyring");
             return Err(format!(
-                "keyring {keyring}: it has no PSK of a host, so nobody could connect with TLS"
+                "{name} {keyring}: it has no PSK of a host, so nobody could connect with TLS"
             ));
         }
         self.check_hosts(|host| hosts.everywhere.contains(host))
@@ -44,14 +45,14 @@ impl ServeConfig {
             let by_tls = is_secure_only || subsystem.require_tls;
             for host in subsystem.allow_hosts.iter().flatten() {
                 let makes_psk = self.concatenates() && has_key(host);
-                let lacks = match host {
-                    host if by_key && !has_key(host) => "for authentication (dhchap_key)",
-                    host if by_tls && !makes_psk && !has_tls_key(host) => "for TLS (tls.keys)",
+                let (lacks, key) = match host {
+                    host if by_key && !has_key(host) => ("authentication", "dhchap_key"),
+                    host if by_tls && !makes_psk && !has_tls_key(host) => ("TLS", "tls.keys"),
                     _ => continue,
                 };
-                let nqn = &subsystem.nqn;
+                let (nqn, key) = (&subsystem.nqn, self.spelling.name(key));
                 return Err(format!(
-                    "subsystem {nqn}: it is secured, and host {host}, which may use it, has no key {lacks}"
+                    "subsystem {nqn}: it is secured, and host {host}, which may use it, has no key for {lacks} ({key})"
                 ));
             }
         }
@@ -63,9 +64,11 @@ impl ServeConfig {
         let has_keys =
             self.tls.as_ref().is_some_and(|tls| !tls.keys.is_empty() || tls.keyring.is_some());
         if self.uses_tls() && !has_keys && !self.concatenates() {
-            return Err(
-                "tls: name the hosts and their keys: --tls-key HOSTNQN=FILE, [tls.keys], or --keyring".into()
-            );
+            let advice = match self.spelling.is_command_line() {
+                true => "--tls-key HOSTNQN=FILE or --keyring",
+                false => "[tls.keys] or tls.keyring",
+            };
+            return Err(format!("TLS: name the hosts and their keys by {advice}"));
         }
         if self.subsystems.iter().any(|subsystem| subsystem.require_tls) && !self.uses_tls() {
             return Err("require_tls: no listener has TLS, so nobody could connect".into());

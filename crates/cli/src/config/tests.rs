@@ -68,9 +68,22 @@ fn addresses_and_interfaces_go_together() {
         ("\"a\"\nethertype = 12", "EtherType"),
         ("\"a\"\nport_kind = \"fast\"", "fast"),
         ("\"a\"\nvlna = 7", "vlna"),
+        ("\"a\"\nport_kind = \"xdp\"\nvlan = 7", "[ether]: port_kind xdp does not go with vlan"),
+        (
+            "\"a\"\nseal = \"required\"",
+            "ether.seal = \"required\" without a key lets nobody in: add a host",
+        ),
     ] {
         let error = ServeConfig::parse(&format!("{head}{rest}\n")).expect_err(rest);
         assert!(error.contains(why), "{rest}\n-> {error}");
+    }
+    for (line, why) in [
+        ("--port-kind xdp --vlan 7", "--port-kind xdp does not go with --vlan:"),
+        ("--seal required", "--seal required without a key lets nobody in: add --dhchap-key"),
+        ("-a ether:eth1", "--traddr: eth1 is there twice"),
+    ] {
+        let error = flags(&format!("-a ether:eth1 {line} --namespace mem:4k")).expect_err(line);
+        assert!(error.message.starts_with(why), "{line}\n-> {}", error.message);
     }
 }
 
@@ -300,7 +313,7 @@ fn management_that_makes_no_sense_says_why() {
         (&format!("rpc = \"r\"\n{store}lba = 1024"), "", "lba is 512 or 4096"),
         (&format!("rpc = \"r\"\n{store}{store}"), "", "a name of its own"),
         (&format!("rpc = \"r\"\n{store}sise = 1"), "", "sise"),
-        ("rpc = \"r\"", "--rpc-http 127.0.0.1:1", "needs rpc_credentials"),
+        ("rpc = \"r\"", "--rpc-http 127.0.0.1:1", "--rpc-http needs --rpc-credentials"),
     ] {
         let error = managed(file, line).expect_err(file);
         assert!(error.contains(why), "{file}: {error}");
@@ -354,5 +367,136 @@ mod without_ethernet {
             let help = sub.render_long_help().to_string().to_lowercase();
             assert!(!help.contains("-t ether") && !help.contains("ethernet"), "{help}");
         }
+    }
+}
+
+/// Errors about keys of a file name no option.
+#[test]
+fn errors_of_a_file_name_its_keys() {
+    let plain = "address = \"::1\"\n[[subsystem]]\nnqn = \"nqn.x:y\"\n";
+    let namespace = |rest: &str| format!("{plain}[[subsystem.namespace]]\nnsid = 1\n{rest}\n");
+    let table = |rest: &str| format!("{plain}{rest}\n");
+    for (text, why) in [
+        (table("[limits]\nbuffers = 1024"), "limits.buffers = 1 KiB: write 4 MiB"),
+        (table("[limits]\nqueue_size = 7"), "limits.queue_size = 7: write 32 to 4096"),
+        (table("[limits]\nin_capsule_bytes = 24"), "limits.in_capsule_bytes must be a multiple"),
+        (table("[waiting]\nspin_us = 200000"), "waiting.spin_us = 200000"),
+        (format!("log_level = \"x\"\n{plain}"), "log_level = \"x\" is none of"),
+        (table("[batching]\npolicy = \"none\"\nbatch_level = 3"), "batch_level means nothing"),
+        (plain.replace("::1", ""), "address is empty: write address = \"127.0.0.1\""),
+        (table("[tls]\nmode = \"required\""), "by [tls.keys] or tls.keyring"),
+        (table("[tls]\nmode = \"allowed\"\nkeys = { x = \"f\" }"), "tls.keys: "),
+        (table("[authentication]\nrequired = true"), "authentication.required without a key"),
+        (table("[authentication]\ngroups = [\"null\"]"), "authentication.groups without a key"),
+        (table("[[host]]\nnqn = \"nqn.x:h\"\ndhchap_ctrl_key = \"k\""), "add its dhchap_key"),
+        (namespace("kind = \"mem\""), "mem needs a size: write size = \"1GiB\""),
+        (namespace("kind = \"file\""), "file needs a path: write path = \"disk.img\""),
+        (namespace("kind = \"mem\"\nsize = 4096\npath = \"x\""), "mem has no path: leave path out"),
+        (namespace("kind = \"mem\"\nsize = 4096\nlba = 7"), "lba = 7 is not a block size"),
+        (namespace("kind = \"mem\"\nsize = 4096\nservice_us = 7"), "service_us and parallel are"),
+        (namespace("kind = \"ssd\"\nsize = 4096\nparallel = 0"), "parallel = 0: use 1"),
+        (namespace("kind = \"ssd\"\nsize = 4096\nservice_us = 2000000"), "service_us = 2000000:"),
+        (
+            namespace("kind = \"rbd\"\nimage = \"x\""),
+            "'x' is no image: write image = \"POOL/IMAGE\"",
+        ),
+        (namespace("kind = \"rbd\"\nimage = \"a/b\"\ncreate = 0"), "create = 0 is no image"),
+        (
+            namespace("kind = \"mem\"\nsize = 4096\nrates = { read_iops = 0 }"),
+            "rates: read_iops = 0 lets nothing through",
+        ),
+        (
+            table("host_rates = { \"nqn.x:h\" = { write_bandwidth = 0 } }"),
+            "host_rates of nqn.x:h: write_bandwidth = 0 lets",
+        ),
+    ] {
+        let error = ServeConfig::parse(&text).expect_err(&text);
+        assert!(error.contains(why) && !error.contains("--"), "{text}\n-> {error}");
+        assert!(!error.contains("service-us") && !error.contains("lba="), "{error}");
+    }
+    let plain = ServeConfig::parse(&table("[ana]\nether = \"optimized\"")).unwrap();
+    assert!(plain.ana_states().unwrap_err().message.starts_with("ana: ether:"));
+    let keyed = "[tls]\nmode = \"required\"\nkeyring = \"/nowhere/k\"\nkeys = { \"nqn.x:h\" = \"/nowhere/h\" }";
+    for (text, why) in [
+        (table(keyed), "tls.keys: /nowhere/h"),
+        (table(&keyed[..keyed.find("keys =").unwrap()]), "tls.keyring: /nowhere/k"),
+        (
+            table("[[host]]\nnqn = \"nqn.x:h\"\ndhchap_key = \"/nowhere/h\""),
+            "dhchap_key of host nqn.x:h: /nowhere/h",
+        ),
+    ] {
+        let error = ServeConfig::parse(&text).unwrap().server().unwrap_err().message;
+        assert!(error.starts_with(why), "{text}\n-> {error}");
+    }
+}
+
+/// Errors about options name no key.
+#[test]
+fn errors_of_the_command_line_name_options() {
+    for (line, why) in [
+        ("--buffers 1k", "--buffers 1 KiB: write 4 MiB"),
+        ("--in-capsule-bytes 24", "--in-capsule-bytes must be a multiple"),
+        ("--max-h2c-data 4097", "--max-h2c-data must be a multiple"),
+        ("-a ::1 -a ::1", "--traddr: ::1 is there twice"),
+        ("--tls required", "by --tls-key HOSTNQN=FILE or --keyring"),
+        ("--tls required --tls-key x=f", "--tls-key: "),
+        ("--require-auth", "--require-auth without a key lets nobody in: add --dhchap-key"),
+        ("--dhchap-hash sha256", "--dhchap-hash without a key"),
+        ("--dhchap-dhgroup null", "--dhchap-dhgroup without a key"),
+        ("--dhchap-ctrl-key nqn.x:h=f", "add its --dhchap-key"),
+        ("--dhchap-key x=f", "--dhchap-key: "),
+        (
+            "--require-auth --dhchap-key nqn.x:h=f --allow-host nqn.x:g",
+            "has no key for authentication (--dhchap-key)",
+        ),
+        (
+            "--tls required --tls-key nqn.x:h=f --allow-host nqn.x:g",
+            "has no key for TLS (--tls-key)",
+        ),
+        ("--policy none --batch-level 3", "--batch-level means nothing"),
+        ("--rpc-http 127.0.0.1:1", "--rpc-http needs --rpc-credentials"),
+        ("--rpc r --rpc-credentials c", "--rpc-credentials is for --rpc-http"),
+        ("--tls-at ::2=off", "--tls-at: ::2"),
+    ] {
+        let error = flags(&format!("--namespace mem:1MiB {line}")).expect_err(line).message;
+        assert!(error.contains(why) && !error.contains('_'), "{line}\n-> {error}");
+    }
+    for (line, why) in [
+        ("--tls required --tls-key nqn.x:h=/nowhere/h", "--tls-key: /nowhere/h"),
+        ("--tls required --keyring /nowhere/k", "--keyring: /nowhere/k"),
+        ("--dhchap-key nqn.x:h=/nowhere/h", "--dhchap-key of host nqn.x:h: /nowhere/h"),
+        ("--ana ether=optimized", "--ana: ether:"),
+    ] {
+        let config = flags(&format!("--namespace mem:1MiB {line}")).expect(line);
+        let error = config.server().expect_err(line).message;
+        assert!(error.starts_with(why), "{line}\n-> {error}");
+    }
+    for (word, why) in [
+        ("mem:1MiB,lba=7", "lba=7 is not"),
+        ("ssd:1MiB,parallel=0", "parallel=0: use 1"),
+        ("mem:1MiB,service-us=1", "service-us and parallel"),
+        ("mem:1MiB,read-iops=0", "read-iops=0 lets"),
+        ("rbd:x", "write rbd:POOL/IMAGE"),
+    ] {
+        let error = word.parse::<crate::namespace::NamespaceSpec>().unwrap_err();
+        assert!(error.contains(why), "{word}\n-> {error}");
+    }
+    let none = RateArgs { read_iops: Some(0), ..RateArgs::default() };
+    assert!(none.rates().unwrap_err().starts_with("--read-iops 0 lets"));
+}
+
+/// A file's keys that options have set are named as these.
+#[test]
+fn an_option_that_wins_over_a_key_is_named() {
+    let store = "[[lvstore]]\nname = \"a\"\npath = \"\"\n";
+    for (file, line, why) in [
+        ("rpc_http = \"127.0.0.1:1\"", "", "rpc_http needs rpc_credentials"),
+        ("", "--rpc-http 127.0.0.1:1", "--rpc-http needs --rpc-credentials"),
+        ("rpc_credentials = \"c\"", "--rpc r", "rpc_credentials is for rpc_http"),
+        ("", "--rpc r --rpc-credentials c", "--rpc-credentials is for --rpc-http"),
+        (store, "--rpc r", "lvstore a: each has"),
+    ] {
+        let error = managed(file, line).expect_err(line);
+        assert!(error.contains(&format!("serve.toml: {why}")), "{file} {line}\n-> {error}");
     }
 }

@@ -178,7 +178,7 @@ fn text(report: &GroupReport) -> String {
         })
         .collect();
     parts.push(output::columns(
-        &["GATEWAY", "STATE", "SLOT", "SERVES", "VERSION", "LISTENERS"],
+        &["gateway", "state", "slot", "serves", "version", "listeners"],
         &rows,
     ));
     let refused = report.gateways.iter().filter_map(|one| Some((&one.name, one.refused.as_ref()?)));
@@ -204,7 +204,7 @@ fn text(report: &GroupReport) -> String {
         }
     }
     parts.push(output::columns(
-        &["SUBSYSTEM", "NSID", "HOSTS, IMAGES", "SERVED BY", "PREFERRED"],
+        &["subsystem", "nsid", "hosts, images", "served by", "preferred"],
         &rows,
     ));
     if !report.hosts.is_empty() {
@@ -218,7 +218,7 @@ fn text(report: &GroupReport) -> String {
             ]
         };
         let rows: Vec<Vec<String>> = report.hosts.iter().map(row).collect();
-        parts.push(output::columns(&["HOST", "DHCHAP KEY", "CONTROLLER KEY", "TLS KEY"], &rows));
+        parts.push(output::columns(&["host", "dhchap key", "controller key", "tls key"], &rows));
     }
     parts.join("\n")
 }

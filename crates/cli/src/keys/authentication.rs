@@ -2,6 +2,7 @@
 
 use super::file;
 use crate::args::{GroupName, HashName, KeyArgs, SecurityArgs};
+use crate::config::Spelling;
 use crate::failure::{Failure, Outcome};
 use crate::identity::check_nqn;
 use roadtrain_proto::security::DhchapKey;
@@ -52,7 +53,7 @@ impl AuthenticationSpec {
     ///
     /// # Errors
     /// A key that cannot be read, or is none.
-    pub(crate) fn read(&self, hosts: &[HostSpec]) -> Outcome<Authentication> {
+    pub(crate) fn read(&self, hosts: &[HostSpec], spelling: &Spelling) -> Outcome<Authentication> {
         let mut offer = Offer::default();
         if !self.hashes.is_empty() {
             offer.hashes = self.hashes.iter().map(|hash| hash.hash()).collect();
@@ -62,10 +63,10 @@ impl AuthenticationSpec {
         }
         let (mut keys, mut former) = (BTreeMap::new(), BTreeMap::new());
         for HostSpec { nqn, dhchap_key, dhchap_ctrl_key } in hosts {
-            let what = format!("dhchap_key of host {nqn}");
+            let what = format!("{} of host {nqn}", spelling.name("dhchap_key"));
             let (host, other) = two_keys(&what, dhchap_key.as_deref())?;
             former.extend(other.map(|other| (nqn.clone(), other)));
-            let what = format!("dhchap_ctrl_key of host {nqn}");
+            let what = format!("{} of host {nqn}", spelling.name("dhchap_ctrl_key"));
             let controller = key(&what, dhchap_ctrl_key.as_deref())?;
             if host.is_some() {
                 keys.insert(nqn.clone(), Keys { host, controller });
@@ -124,24 +125,38 @@ pub(crate) fn hosts(args: &SecurityArgs) -> Result<Vec<HostSpec>, String> {
 ///
 /// # Errors
 /// What is wrong first.
-pub(crate) fn check(spec: &AuthenticationSpec, hosts: &[HostSpec]) -> Result<(), String> {
+pub(crate) fn check(
+    spec: &AuthenticationSpec,
+    hosts: &[HostSpec],
+    spelling: &Spelling,
+) -> Result<(), String> {
     for (at, host) in hosts.iter().enumerate() {
-        check_nqn(&host.nqn).map_err(|error| format!("host: {error}"))?;
+        let of_host = match (spelling.is_command_line(), &host.dhchap_key) {
+            (false, _) => "host",
+            (true, Some(_)) => "--dhchap-key",
+            (true, None) => "--dhchap-ctrl-key",
+        };
+        check_nqn(&host.nqn).map_err(|error| format!("{of_host}: {error}"))?;
         if hosts[..at].iter().any(|other| other.nqn == host.nqn) {
             return Err(format!("host {} is there twice", host.nqn));
         }
         if host.dhchap_ctrl_key.is_some() && host.dhchap_key.is_none() {
             return Err(format!(
-                "host {}: the target proves who it is only to a host that does, too: add its dhchap_key",
-                host.nqn
+                "host {}: the target proves who it is only to a host that does, too: add its {}",
+                host.nqn,
+                spelling.name("dhchap_key")
             ));
         }
     }
     let has_keys = hosts.iter().any(|host| host.dhchap_key.is_some());
     if spec != &AuthenticationSpec::default() && !has_keys {
-        return Err(
-            "authentication without a key lets nobody in: add a host with a dhchap_key".into()
-        );
+        let key = match (spec.required, spec.hashes.is_empty()) {
+            (true, _) => "authentication.required",
+            (false, false) => "authentication.hashes",
+            (false, true) => "authentication.groups",
+        };
+        let (name, advice) = (spelling.name(key), spelling.add_dhchap_key());
+        return Err(format!("{name} without a key lets nobody in: {advice}"));
     }
     Ok(())
 }

@@ -11,26 +11,27 @@ pub(crate) const DEFAULT: &str = ".nvme";
 /// How the identities of PSKs begin.
 const PREFIX: &str = "NVMe";
 
-/// The PSKs of a keyring: of the kernel's, by name or number, else of a file, whose name has a slash.
+/// The PSKs of a keyring: of the kernel's, by name or number, else of a file, whose name has a slash. `option` is
+/// the name of the setting that has `argument`.
 ///
 /// # Errors
 /// There is no such keyring or file, or it has something else.
-pub(crate) fn read(argument: &str) -> Outcome<Keyring> {
+pub(crate) fn read(option: &str, argument: &str) -> Outcome<Keyring> {
     if argument.contains('/') {
-        let text = file::text("--keyring", argument)?;
-        let wrong = |error| Failure::usage(format!("--keyring: {argument}: {error}"));
+        let text = file::text(option, argument)?;
+        let wrong = |error| Failure::usage(format!("{option}: {argument}: {error}"));
         return Keyring::parse(&text).map_err(wrong);
     }
     let failed = |error: std::io::Error| {
         let hint = "a keyring of the kernel is named as in /proc/keys, or by its number; a file has a / in its name, as ./keys";
-        Failure::failed(format!("--keyring: {argument}: {error} ({hint})"))
+        Failure::failed(format!("{option}: {argument}: {error} ({hint})"))
     };
     // Before the first octet of a key is in memory.
-    memory::keep_secret().map_err(|error| Failure::failed(format!("--keyring: {error}")))?;
+    memory::keep_secret().map_err(|error| Failure::failed(format!("{option}: {error}")))?;
     let mut found = Keyring::default();
     for key in keyring::read(argument, PREFIX).map_err(failed)? {
         let added = found.add(&key.description, Secret::new(&key.payload));
-        added.map_err(|error| Failure::usage(format!("--keyring: {argument}: {error}")))?;
+        added.map_err(|error| Failure::usage(format!("{option}: {argument}: {error}")))?;
     }
     Ok(found)
 }
@@ -42,7 +43,7 @@ pub(crate) fn read(argument: &str) -> Outcome<Keyring> {
 pub(crate) fn psk(argument: &str, identity: Option<&str>, names: (&str, &str)) -> Outcome<TlsPsk> {
     let refuse =
         |why| Failure::connect(format!("this host does not connect to {}: {why}", names.1));
-    choose(&read(argument)?, argument, identity, names).map_err(refuse)
+    choose(&read("--keyring", argument)?, argument, identity, names).map_err(refuse)
 }
 
 fn choose(

@@ -1,10 +1,13 @@
 //! What is said of an image of a Ceph cluster.
 
 use super::{Kind, NamespaceSpec};
+use crate::config::Form;
 use roadtrain_store::StoreKind;
 use std::fmt;
 
-const FORM: &str = "write rbd:POOL/IMAGE, rbd:POOL/NAMESPACE/IMAGE or rbd:POOL/IMAGE@SNAPSHOT";
+const EXAMPLE: &str = "write rbd:POOL/IMAGE, rbd:POOL/NAMESPACE/IMAGE or rbd:POOL/IMAGE@SNAPSHOT";
+const KEY_EXAMPLE: &str =
+    "write image = \"POOL/IMAGE\", \"POOL/NAMESPACE/IMAGE\" or \"POOL/IMAGE@SNAPSHOT\"";
 
 /// The parts of an image's name.
 #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "only checked then"))]
@@ -16,7 +19,7 @@ struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    fn parse(text: &'a str) -> Result<Self, String> {
+    fn parse(text: &'a str, form: Form) -> Result<Self, String> {
         let (path, snapshot) =
             text.split_once('@').map_or((text, None), |(path, snapshot)| (path, Some(snapshot)));
         let parts: Vec<&str> = path.split('/').collect();
@@ -26,13 +29,16 @@ impl<'a> Name<'a> {
             (&[pool, namespace, image], true) => {
                 Ok(Name { pool, namespace: Some(namespace), image, snapshot })
             }
-            _ => Err(format!("'{text}' is no image: {FORM}")),
+            _ => {
+                let example = if form == Form::Key { KEY_EXAMPLE } else { EXAMPLE };
+                Err(format!("'{text}' is no image: {example}"))
+            }
         }
     }
 }
 
 impl NamespaceSpec {
-    pub(super) fn check_image(&self) -> Result<(), String> {
+    pub(super) fn check_image(&self, form: Form) -> Result<(), String> {
         if self.kind != Kind::Rbd {
             let is_plain = self.conf.is_none() && self.id.is_none() && self.keyring.is_none();
             return match is_plain && self.create.is_none() && self.image.is_none() {
@@ -40,7 +46,7 @@ impl NamespaceSpec {
                 false => Err("conf, id, keyring, create and an image are for rbd".into()),
             };
         }
-        let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
+        let name = Name::parse(self.image.as_deref().unwrap_or_default(), form)?;
         if self.standby && name.snapshot.is_some() {
             return Err("standby is for who writes: several may read a snapshot".into());
         }
@@ -48,9 +54,10 @@ impl NamespaceSpec {
             Some(_) if name.snapshot.is_some() => {
                 Err("a snapshot is there or not: leave create out".into())
             }
-            Some(0) => Err("create=0 is no image".into()),
+            Some(0) => Err(format!("{} is no image", form.value("create", 0))),
             Some(size) if size % u64::from(self.lba) != 0 => {
-                Err(format!("create={size} is not a multiple of the block size, {}", self.lba))
+                let create = form.value("create", size);
+                Err(format!("{create} is not a multiple of the block size, {}", self.lba))
             }
             _ => Ok(()),
         }
@@ -59,7 +66,7 @@ impl NamespaceSpec {
     /// What the engine opens.
     #[cfg(feature = "rbd")]
     pub(super) fn image_store(&self) -> Result<StoreKind, String> {
-        let name = Name::parse(self.image.as_deref().unwrap_or_default())?;
+        let name = Name::parse(self.image.as_deref().unwrap_or_default(), Form::Key)?;
         Ok(StoreKind::Rbd(roadtrain_store::RbdImage {
             pool: name.pool.into(),
             namespace: name.namespace.map(str::to_owned),

@@ -1,17 +1,19 @@
 //! `roadtrain slow`: requests that took long, and where.
 
 mod join;
+mod table;
 pub(crate) mod trace;
 
 use crate::args::{GlobalArgs, SlowArgs};
 use crate::control::Call;
 use crate::failure::{Failure, Outcome};
 use crate::running::{self, Process};
-use crate::units::show_bytes;
-use crate::{logs, output};
+use crate::units::{show_bytes, show_us};
+use crate::{logs, output, terminal};
 use join::Joined;
 use roadtrain_reactor::recorded::{Line, Reason, Recorded, RecordedRequest, RecorderState, Side};
 use serde::Serialize;
+use table::TableRow;
 
 /// What one process has recorded.
 #[derive(Clone, Debug)]
@@ -55,7 +57,10 @@ pub(crate) fn run(args: &SlowArgs, global: &GlobalArgs) -> Outcome {
     let processes = running::processes(&args.names, &args.traddr)?;
     let (sources, failed) = gather(processes);
     let report = report(&sources, args.count, args.sampled);
-    if global.json { output::json(&report) } else { output::line(&text(&report)) }?;
+    match global.json {
+        true => output::json(&report),
+        false => output::line(&text(&report, terminal::width())),
+    }?;
     failed.map_or(Ok(()), Err)
 }
 
@@ -99,7 +104,8 @@ fn report<'a>(sources: &'a [Source], count: usize, sampled: bool) -> Report<'a> 
     Report { recorders: sources.iter().map(recorder).collect(), requests: requests.collect() }
 }
 
-fn text(report: &Report<'_>) -> String {
+/// As text, in lines of at most `width` characters where that is given.
+fn text(report: &Report<'_>, width: Option<usize>) -> String {
     if report.recorders.is_empty() {
         return "nothing is attached or served here".into();
     }
@@ -112,20 +118,18 @@ fn text(report: &Report<'_>) -> String {
         text.push_str("no request was slow of late");
         return text;
     }
-    let head =
-        ["time (UTC)", "id", "op", "size", "lba", "ns", "host", "lane", "total us", "stages in us"];
     let mut rows = Vec::new();
     for shown in &report.requests {
         rows.push(row(shown, false));
         rows.extend(shown.other_end.iter().map(|other| row(other, true)));
     }
-    text.push_str(&output::columns(&head, &rows));
+    text.push_str(&table::table(&rows, width));
     text
 }
 
 fn state(reactors: &[RecorderState]) -> String {
     let slow = reactors.iter().filter_map(|reactor| reactor.slow_over_us);
-    let slow: Vec<String> = slow.map(|us| format!("{us:.0} us")).collect();
+    let slow: Vec<String> = slow.map(show_us).collect();
     if slow.is_empty() {
         return "records nothing (--slow-over off)".into();
     }
@@ -135,19 +139,19 @@ fn state(reactors: &[RecorderState]) -> String {
     format!("slow is over {slow} now, by reactor; one in {one_in} is sampled")
 }
 
-fn row(shown: &Shown<'_>, is_other_end: bool) -> Vec<String> {
+fn row(shown: &Shown<'_>, is_other_end: bool) -> TableRow {
     let Shown { id, request, line, .. } = shown;
     let is_failed = request.status != "success";
     let stage = |stage: &roadtrain_reactor::recorded::StageTime| {
         let star = if stage.stage == request.longest { "*" } else { "" };
-        format!("{star}{} {:.0}", stage.stage, stage.us)
+        format!("{star}{} {}", stage.stage, show_us(stage.us))
     };
     let mut stages: Vec<String> = request.stages.iter().map(stage).collect();
     if is_failed {
         stages.push(format!("({})", request.status));
     }
     let time = if is_other_end { "  there:".to_owned() } else { time_of_day(request.unix_seconds) };
-    vec![
+    let cells = [
         time,
         (*id).to_owned(),
         request.op.clone(),
@@ -160,9 +164,9 @@ fn row(shown: &Shown<'_>, is_other_end: bool) -> Vec<String> {
         request.nsid.to_string(),
         if line.host_nqn.is_empty() { "-".into() } else { line.host_nqn.clone() },
         if line.path > 0 { format!("{}/{}", line.path, line.qid) } else { line.qid.to_string() },
-        format!("{:.0}", request.total_us),
-        stages.join("  "),
-    ]
+        show_us(request.total_us),
+    ];
+    TableRow { cells, stages }
 }
 
 /// The time of day, as the log tells it.

@@ -70,14 +70,14 @@ fn the_slowest_come_first_with_what_the_other_end_has_seen() {
     let expected =
         [("nbd0", 903.0, None), ("target0", 504.0, None), ("nbd0", 303.0, Some("target0"))];
     assert_eq!(told, expected);
-    let text = text(&report);
+    let text = text(&report, None);
     for part in [
         "nbd0: slow is over 120 us now, by reactor; one in 64 is sampled",
         "time (UTC)",
         "22:13:20.500  nbd0     read  4KiB  4096",
-        "lane 0  caravan 1  *target 300  data 2",
+        "lane 0 us  caravan 1.00 us  *target 300 us  data 2.00 us",
         "there:      target0  read",
-        "buffer 0  data 0  *store 200  caravan 1  send 3",
+        "buffer 0 us  data 0 us  *store 200 us  caravan 1.00 us  send 3.00 us",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -112,9 +112,9 @@ fn sampled_requests_are_shown_when_asked_for() {
     let [source, _] = both(vec![sampled], Vec::new());
     let sources = [source];
     assert_eq!(report(&sources, 20, false).requests.len(), 0);
-    assert!(text(&report(&sources, 20, false)).contains("no request was slow of late"));
+    assert!(text(&report(&sources, 20, false), None).contains("no request was slow of late"));
     assert_eq!(report(&sources, 20, true).requests.len(), 1);
-    assert!(text(&report(&[], 20, true)).contains("nothing"));
+    assert!(text(&report(&[], 20, true), None).contains("nothing"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `roadtrain status`: the state of what is attached and served here, and what needs a person.
 
 mod prometheus;
+mod proof;
 pub(crate) mod report;
 pub(crate) mod target;
 pub(crate) mod waiting;

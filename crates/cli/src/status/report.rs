@@ -3,7 +3,7 @@
 use super::waiting::{self, WaitReport};
 use crate::output::columns;
 use crate::registry::Entry;
-use crate::units::show_bytes;
+use crate::units::{show_bandwidth, show_bytes, show_seconds, show_us};
 use roadtrain_host_engine::LinkState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -372,8 +372,8 @@ impl Inside {
     fn load(&self) -> String {
         let Rates { seconds, iops, bytes_per_second, .. } = self.recent;
         format!(
-            "{iops:.0} IOPS, {}/s in {}, {} in flight",
-            show_bytes(bytes_per_second.round() as u64),
+            "{iops:.0} IOPS, {} in {}, {} in flight",
+            show_bandwidth(bytes_per_second),
             show_seconds(seconds),
             self.in_flight
         )
@@ -438,19 +438,10 @@ impl LinkReport {
                 if self.up { "up" } else { "suspect" },
                 if self.sealed { ", sealed" } else { "" }
             ),
-            format!("{:.0} us", self.rtt_us),
+            show_us(self.rtt_us),
             self.sent_frames.to_string(),
             format!("{percent:.2} %"),
         ]
-    }
-}
-
-fn show_seconds(seconds: f64) -> String {
-    match seconds {
-        s if s < 10.0 => format!("{s:.1} s"),
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
     }
 }
 
@@ -534,20 +525,20 @@ mod tests {
     fn people_see_what_matters() {
         let text = Report { uid: registry::Process::this().owner, ..report() }.judged().text();
         for part in [
-            "nbd0  nbd:unix:/a  reconnecting for 3.2 s\n",
+            "nbd0  nbd:unix:/a  reconnecting for 3.25 s\n",
             "  problem  cannot reach 192.0.2.7:4420\n",
             "  problem  path 192.0.2.7:4420 is connecting: Connection refused\n",
             "  problem  namespace 2 is removed, or another one has its place\n",
-            "  problem  3 requests failed in the last 2.0 s\n",
-            "  process  7, up for 2 min\n",
+            "  problem  3 requests failed in the last 2.00 s\n",
+            "  process  7, up for 2.50 min\n",
             "  express  1 open, 60 requests, 1 in flight, opened 2 times\n",
-            "  load     50 IOPS, 2 KiB/s in 2.0 s, 3 in flight\n",
+            "  load     50 IOPS, 2.00 KiB/s in 2.00 s, 3 in flight\n",
             "  total    100 requests, 4 KiB, 1 errors, 2 reconnects\n",
-            "  waiting  a sleep costs 12 us, spins up to 24 us and catches 50 %\n",
+            "  waiting  a sleep costs 12.0 us, spins up to 24.0 us and catches 50 %\n",
             "  1     1 GiB    4096   read-write  /dev/x\n",
             "  192.0.2.7:4420  connecting  optimized  12\n",
             "  192.0.2.8:4420  live        optimized  12\n",
-            "  eth1  1     02:00:00:00:00:01  up, sealed  31 us  1000    0.10 %\n",
+            "  eth1  1     02:00:00:00:00:01  up, sealed  31.4 us  1000    0.10 %\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

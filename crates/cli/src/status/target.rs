@@ -1,5 +1,6 @@
 //! The state of a target, as its process tells it and as it is shown.
 
+use super::proof::Proof;
 use super::waiting::{self, WaitReport};
 use crate::identity::show_uuid;
 use crate::output::columns;
@@ -140,6 +141,12 @@ pub(crate) struct SubsystemReport {
     pub owner: String,
     /// Hosts that may use it; none: any host.
     pub allow_hosts: Option<Vec<String>>,
+    /// Each host has to authenticate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_auth: bool,
+    /// Each connection has to be secured by TLS.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_tls: bool,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceReport>,
     /// What hosts may do in a second, by their NQNs.
@@ -259,12 +266,13 @@ impl TargetReport {
         exports: &TargetConfig<Export>,
         (seen, controllers): (&TargetConfig, &[ControllerView]),
     ) -> TargetReport {
+        let has_ether = listeners.iter().any(|listener| listener.starts_with("ether:"));
         let subsystems = seen.subsystems.iter().map(|subsystem| {
             let asked = exports.subsystems.iter().find(|asked| asked.nqn == subsystem.nqn);
-            SubsystemReport::new(subsystem, asked, controllers)
+            let proof = Proof::new(seen, subsystem, has_ether);
+            SubsystemReport::new(subsystem, asked, proof, controllers)
         });
-        let ana_listeners =
-            ways(seen, listeners.iter().any(|listener| listener.starts_with("ether:")));
+        let ana_listeners = ways(seen, has_ether);
         TargetReport {
             ana_listeners,
             kind: "target".into(),
@@ -394,6 +402,7 @@ impl SubsystemReport {
     fn new(
         seen: &SubsystemConfig,
         asked: Option<&SubsystemConfig<Export>>,
+        proof: Proof,
         controllers: &[ControllerView],
     ) -> SubsystemReport {
         let namespace = |namespace: &NamespaceConfig| {
@@ -428,6 +437,8 @@ impl SubsystemReport {
             nqn: seen.nqn.clone(),
             owner: String::new(),
             allow_hosts: seen.allowed_hosts.as_ref().map(|hosts| hosts.iter().cloned().collect()),
+            require_auth: proof.auth,
+            require_tls: proof.tls,
             namespaces: seen.namespaces.iter().map(namespace).collect(),
             host_limits: seen.host_rates.iter().map(|(host, r)| (host.clone(), r.into())).collect(),
             controllers: attached.map(controller).collect(),
@@ -436,7 +447,7 @@ impl SubsystemReport {
 
     fn text(&self) -> String {
         let hosts = match &self.allow_hosts {
-            None => "any host".to_owned(),
+            None => Proof { auth: self.require_auth, tls: self.require_tls }.any_host().to_owned(),
             Some(hosts) if hosts.is_empty() => "no host".to_owned(),
             Some(hosts) => hosts.join(", "),
         };

@@ -1,5 +1,6 @@
 //! State of reactors' waits, as it is shown.
 
+use crate::units::show_us;
 use roadtrain_reactor::waits::WaitState;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -31,9 +32,9 @@ impl WaitReport {
         let WaitReport { sleep_cost_us, spin_bound_us, caught } = self;
         let spins = match *spin_bound_us {
             0.0 => "sleeps at once".to_owned(),
-            bound => format!("spins up to {bound:.0} us and catches {:.0} %", caught * 100.0),
+            bound => format!("spins up to {} and catches {:.0} %", show_us(bound), caught * 100.0),
         };
-        format!("a sleep costs {sleep_cost_us:.0} us, {spins}")
+        format!("a sleep costs {}, {spins}", show_us(*sleep_cost_us))
     }
 }
 
@@ -54,7 +55,7 @@ mod tests {
         let spinning = WaitReport { spin_bound_us: 24.6, caught: 0.987, ..asleep };
         assert_eq!(
             text(&[asleep, WaitReport::default(), spinning]).unwrap(),
-            "a sleep costs 12 us, sleeps at once; a sleep costs 12 us, spins up to 25 us and catches 99 %"
+            "a sleep costs 12.3 us, sleeps at once; a sleep costs 12.3 us, spins up to 24.6 us and catches 99 %"
         );
         assert_eq!(text(&[WaitReport::default()]), None);
     }

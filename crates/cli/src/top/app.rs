@@ -1,8 +1,9 @@
 //! Which part of the board is looked at, and what keys do.
 
 use super::board::{Board, Key, Row, View};
-use super::format::{bandwidth, count, per_caravan, time};
+use super::format::{count, per_caravan, time};
 use super::rates::Rates;
+use crate::units::show_bandwidth;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const INTERVALS: [Duration; 7] = [
 ];
 
 /// Characters that a name has at least, with the sign of the selected row; and where there are few.
-const NAME_WIDTH: u16 = 26;
+const NAME_WIDTH: u16 = 25;
 const SHORT_NAME_WIDTH: u16 = 16;
 /// Below this width there are few.
 const NARROW: u16 = 60;
@@ -78,7 +79,12 @@ impl Column {
 
     /// Characters of its figures.
     pub(super) fn width(self) -> u16 {
-        if self == Column::Bandwidth { 9 } else { 6 }
+        match self {
+            Column::Bandwidth => 10,
+            Column::P50 | Column::P99 | Column::P999 => 7,
+            Column::Iops => 5,
+            _ => 6,
+        }
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -100,7 +106,7 @@ impl Column {
         match self {
             Column::Name => String::new(),
             Column::Iops => count(rates.iops),
-            Column::Bandwidth => bandwidth(rates.bytes_per_second),
+            Column::Bandwidth => show_bandwidth(rates.bytes_per_second),
             Column::P50 => time(rates.p50_us),
             Column::P99 => time(rates.p99_us),
             Column::P999 => time(rates.p999_us),

@@ -2,21 +2,21 @@
 
 use super::app::Column;
 use super::board::{Board, View};
-use super::format::uptime;
 use super::view::name;
 use crate::output;
+use crate::units::show_seconds;
 
 /// All views, one after the other.
 pub(super) fn all(board: &Board) -> String {
     let mut text = String::new();
     for process in &board.processes {
         text.push_str(&format!(
-            "{}: {}, {}, up {}, over {:.1} s\n",
+            "{}: {}, {}, up {}, over {}\n",
             process.id,
             process.kind,
             process.state,
-            uptime(process.uptime_seconds),
-            process.seconds
+            show_seconds(process.uptime_seconds),
+            show_seconds(process.seconds)
         ));
         process.problems.iter().for_each(|problem| text.push_str(&format!("  ! {problem}\n")));
     }
@@ -32,8 +32,9 @@ pub(super) fn all(board: &Board) -> String {
             std::iter::once(name).chain(figures).collect()
         });
         let cells: Vec<Vec<String>> = cells.collect();
+        let what = view.name().to_lowercase();
         let mut head = Column::ALL.map(Column::name);
-        head[0] = view.name();
+        head[0] = &what;
         text.push('\n');
         text.push_str(&output::columns(&head, &cells));
     }

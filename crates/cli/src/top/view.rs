@@ -4,8 +4,9 @@
 
 use super::app::{App, Column};
 use super::board::{Board, Key, Past, Row, View};
-use super::format::{bandwidth, bars, count, time, uptime};
+use super::format::{bars, count, time};
 use super::rates::{Lane, Process, Rates, Reactor};
+use crate::units::{show_bandwidth, show_bytes, show_seconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
@@ -107,7 +108,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, board: &Board) {
 fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), theme: &Theme) {
     let mut spans = vec![Span::styled(" roadtrain top ", theme.accent.bold())];
     let of = |process: &Process| {
-        format!(" {} {} up {} ", process.id, process.state, uptime(process.uptime_seconds))
+        format!(" {} {} up {} ", process.id, process.state, show_seconds(process.uptime_seconds))
     };
     match &board.processes[..] {
         [one] => spans.push(Span::raw(of(one))),
@@ -117,7 +118,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, (app, board): (&App, &Board), t
     if let Some(problem) = board.silent.iter().chain(problems).next() {
         spans.push(Span::styled(format!(" ! {problem} "), theme.warn));
     }
-    let every = format!("every {} s ", app.interval.as_secs_f64());
+    let every = format!("every {} ", show_seconds(app.interval.as_secs_f64()));
     let right = if app.is_paused { "PAUSED ".to_owned() } else { every };
     let style = if app.is_paused { theme.warn } else { theme.dim };
     frame.render_widget(Line::from(spans), area);
@@ -131,7 +132,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, key: Option<&Key>, board: &Boa
     let last = past.last().copied().unwrap_or_default();
     let charts: [Chart; 3] = [
         ("IOPS", |past| past.iops, count, theme.accent),
-        ("bandwidth", |past| past.bytes_per_second, bandwidth, theme.accent),
+        ("bandwidth", |past| past.bytes_per_second, show_bandwidth, theme.accent),
         ("p99", |past| past.p99_us, |us| time(Some(us).filter(|us| *us > 0.0)), theme.second),
     ];
     for (area, (name, of, show, style)) in areas.into_iter().zip(charts) {
@@ -277,7 +278,10 @@ fn io_lines(rates: &Rates, theme: &Theme) -> Vec<Line<'static>> {
     let line = |what: &str, iops: f64, bytes: f64| {
         Line::from(vec![
             Span::raw(format!("{what:<8}")),
-            Span::styled(format!("{:>8} IOPS  {:>10}", count(iops), bandwidth(bytes)), theme.bold),
+            Span::styled(
+                format!("{:>8} IOPS  {:>10}", count(iops), show_bandwidth(bytes)),
+                theme.bold,
+            ),
         ])
     };
     let columns = [Column::P50, Column::P99, Column::P999, Column::InFlight, Column::PerCaravan];
@@ -321,7 +325,7 @@ fn reactor_lines(reactors: &[Reactor], theme: &Theme) -> Vec<Line<'static>> {
 
 fn namespace_lines(row: &Row<'_>) -> Vec<Line<'static>> {
     let one = &row.process.namespaces[row.index];
-    let size = crate::units::show_bytes(one.capacity_bytes);
+    let size = show_bytes(one.capacity_bytes);
     let read_only = if one.read_only { ", read-only" } else { "" };
     vec![
         Line::from(format!("subsystem  {}", one.nqn)),

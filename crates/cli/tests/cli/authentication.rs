@@ -69,7 +69,7 @@ fn what_makes_no_sense_is_refused_and_no_key_is_printed() {
         ("--require-auth".to_owned(), "lets nobody in"),
         (format!("--dhchap-key {host}"), "HOSTNQN=FILE"),
         (format!("--dhchap-key x={host}"), "is not an NQN"),
-        (format!("--dhchap-ctrl-key {HOST}={host}"), "add its dhchap_key"),
+        (format!("--dhchap-ctrl-key {HOST}={host}"), "add its --dhchap-key"),
         (format!("--dhchap-key {HOST}={host} --dhchap-key {HOST}={host}"), "two keys"),
         (format!("--dhchap-key {HOST}={}", bad.display()), "CRC"),
     ] {

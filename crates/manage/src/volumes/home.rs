@@ -5,12 +5,14 @@ use super::contents::Contents;
 use super::gate::{Gate, Step};
 use super::uuid::Uuid;
 use roadtrain_target_engine::marks_beside;
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, OFlags, fallocate, fstatvfs, ioctl_ficlone, memfd_create,
+};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -128,7 +130,7 @@ impl Home {
             let is_orphan = volume.parse().is_ok_and(|uuid| contents.find(uuid).is_none());
             if is_orphan || name == INDEX_NEW {
                 self.gate.pass(Step::Remove)?;
-                std::fs::remove_file(path.join(&*name))?;
+                remove_at_once(&path.join(&*name))?;
                 removed += usize::from(is_orphan && volume == name);
             }
         }
@@ -206,7 +208,7 @@ impl Home {
         self.gate.pass(Step::Remove)?;
         match &self.place {
             Place::Folder { path, .. } => {
-                std::fs::remove_file(path.join(uuid.to_string()))?;
+                remove_at_once(&path.join(uuid.to_string()))?;
                 match self.marks(uuid).map_or(Ok(()), std::fs::remove_file) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                     _ => Ok(()),
@@ -288,12 +290,31 @@ impl Home {
         file.sync_all()
     }
 
+    /// Bytes that a volume's file still has in the file system; 0 once it is removed.
+    pub(crate) fn allocated(&self, uuid: Uuid) -> u64 {
+        let metadata = self.lasting_file(uuid).and_then(|file| file.metadata().ok());
+        metadata.map_or(0, |metadata| metadata.blocks() * 512)
+    }
+
     /// What the file system has in octets, all and free; `None`: there is none.
     pub(crate) fn space(&self) -> io::Result<Option<(u64, u64)>> {
         let Place::Folder { folder, .. } = &self.place else { return Ok(None) };
         let answer = fstatvfs(folder.as_fd())?;
         Ok(Some((answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize)))
     }
+}
+
+/// Removes a file. Its space is free afterwards: XFS releases the extents of a removed file in the background, but those
+/// that a truncated file had at once.
+fn remove_at_once(path: &Path) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open(path)
+        && file.metadata().is_ok_and(|file| file.is_file() && file.nlink() == 1)
+    {
+        // Only a matter of when the space is free.
+        let _ = file.set_len(0);
+    }
+    std::fs::remove_file(path)
 }
 
 /// Keeps space for an index twice as large, if there is some.

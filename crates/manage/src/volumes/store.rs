@@ -306,7 +306,7 @@ impl Shared {
         let (free, growable) = match space {
             None => (of_quota, total),
             Some((_, free)) => {
-                let free = (free + state.background.leaving()).saturating_sub(owed);
+                let free = (free + state.background.leaving(&self.home)).saturating_sub(owed);
                 let free = figures::whole_clusters(free);
                 (of_quota.min(free), total.max(used + free))
             }

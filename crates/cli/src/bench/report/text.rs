@@ -5,7 +5,7 @@ use crate::args::ClassName;
 use crate::bench::latency::LatencySummary;
 use crate::bench::step::StepReport;
 use crate::output::columns;
-use crate::units::{show_bytes, show_count, show_us};
+use crate::units::{show_bandwidth, show_bytes, show_count, show_seconds, show_us};
 
 impl Report {
     /// For people.
@@ -13,7 +13,7 @@ impl Report {
     pub(in crate::bench) fn text(&self) -> String {
         let mut text = self.directions();
         let cpu = |seconds: f64| {
-            format!("{:.2} s ({:.2} cores)", seconds, seconds / self.seconds.max(1e-9))
+            format!("{} ({:.2} cores)", show_seconds(seconds), seconds / self.seconds.max(1e-9))
         };
         let mut lines = Vec::new();
         if let Some(threads) = self.settings.manner.threads {
@@ -58,8 +58,7 @@ impl Report {
 
     fn directions(&self) -> String {
         let row = |name: &str, iops: f64, bytes: f64, l: &LatencySummary| {
-            let mut row =
-                vec![name.to_owned(), show_count(iops), format!("{}/s", show_bytes(bytes as u64))];
+            let mut row = vec![name.to_owned(), show_count(iops), show_bandwidth(bytes)];
             row.extend([l.mean_us, l.p50_us, l.p99_us, l.p999_us, l.max_us].map(show_us));
             row
         };
@@ -105,14 +104,14 @@ impl Instruments {
 impl StepReport {
     fn text(&self) -> String {
         format!(
-            "{} IOPS at depth {}, {} at {}; settles in {} ms (up {}, down {})",
+            "{} IOPS at depth {}, {} at {}; settles in {} (up {}, down {})",
             show_count(self.low_iops),
             self.low_depth,
             show_count(self.high_iops),
             self.high_depth,
-            self.settle_ms,
-            self.settle_up_ms,
-            self.settle_down_ms,
+            show_us(self.settle_ms * 1e3),
+            show_us(self.settle_up_ms * 1e3),
+            show_us(self.settle_down_ms * 1e3),
         )
     }
 }

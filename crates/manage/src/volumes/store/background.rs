@@ -2,6 +2,7 @@
 
 use super::{Claim, Shared, State};
 use crate::volumes::contents::Volume;
+use crate::volumes::home::Home;
 use crate::volumes::uuid::Uuid;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -32,9 +33,9 @@ pub(in crate::volumes) struct Background {
 }
 
 impl Background {
-    /// Octets that will be free.
-    pub(in crate::volumes) fn leaving(&self) -> u64 {
-        self.leaving.iter().map(|(_, bytes)| bytes).sum()
+    /// Bytes that will be free, and are not yet.
+    pub(in crate::volumes) fn leaving(&self, home: &Home) -> u64 {
+        self.leaving.iter().map(|(uuid, bytes)| home.allocated(*uuid).min(*bytes)).sum()
     }
 
     pub(in crate::volumes) fn remove(&mut self, uuid: Uuid, bytes: u64) {

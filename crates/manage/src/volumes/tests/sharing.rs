@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_shared_extent_is_counted_once_with_its_oldest_snapshot() {
@@ -122,6 +123,31 @@ fn a_volume_begins_as_a_file_that_is_no_volume() {
     let busy = store.import("busy", (&path, 9 << 20), &|| false).unwrap_err();
     assert!(matches!(busy, VolumeError::Busy(_)), "{busy}");
     assert!(store.list().is_empty());
+}
+
+/// XFS takes a second to release the extents of a removed file that has many.
+#[test]
+fn the_space_of_a_deleted_volume_is_free_at_once_and_counted_once() {
+    let Some(lab) = Lab::xfs() else { return };
+    let store = Store::open(&lab.folder, "vols", Some(8 << 30), 512).unwrap();
+    let disk = store.create("disk", 480 << 20, true).unwrap();
+    let empty = free(&store);
+    let file = OpenOptions::new().write(true).open(store.file(disk)).unwrap();
+    for block in 0..50_000 {
+        file.write_all_at(&[1; BLOCK], 2 * block * BLOCK as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(free(&store) + 45 < empty, "the file system is the limit: {}", free(&store));
+    store.delete(disk).unwrap();
+    let mut seen = Vec::new();
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        seen.push(free(&store));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+    assert!(least + 3 >= empty && *most <= empty + 3, "{least} to {most} of {empty}");
 }
 
 #[test]

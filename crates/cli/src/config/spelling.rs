@@ -1,0 +1,168 @@
+//! Names of settings in messages: as they were written, in a file or on the command line.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+/// Options that are not called as their key.
+const OPTIONS: [(&str, &str); 11] = [
+    ("address", "--traddr"),
+    ("authentication.groups", "--dhchap-dhgroup"),
+    ("authentication.hashes", "--dhchap-hash"),
+    ("authentication.required", "--require-auth"),
+    ("ether.interfaces", "--traddr"),
+    ("file_roots", "--file-root"),
+    ("subsystem", "--nqn"),
+    ("tls.keyring", "--keyring"),
+    ("tls.keys", "--tls-key"),
+    ("tls.mode", "--tls"),
+    ("port", "--trsvcid"),
+];
+
+/// A form of settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A key of a file: `service_us = 10`.
+    Key,
+    /// An option of the command line: `--service-us 10`.
+    Option,
+    /// A word within the value of an option: `service-us=10`.
+    Word,
+}
+
+impl Form {
+    /// The name of the setting with that key.
+    pub(crate) fn name(self, key: &str) -> String {
+        let last = || key.rsplit('.').next().unwrap_or(key).replace('_', "-");
+        match self {
+            Form::Key => key.to_owned(),
+            Form::Word => last(),
+            Form::Option => {
+                let known = OPTIONS.iter().find(|(known, _)| *known == key);
+                known.map_or_else(|| format!("--{}", last()), |(_, option)| (*option).to_owned())
+            }
+        }
+    }
+
+    /// The setting with a value, as it is written.
+    pub(crate) fn value(self, key: &str, value: impl Display) -> String {
+        let name = self.name(key);
+        match self {
+            Form::Key => format!("{name} = {value}"),
+            Form::Option => format!("{name} {value}"),
+            Form::Word => format!("{name}={value}"),
+        }
+    }
+
+    /// The same with a value that is text.
+    pub(crate) fn text(self, key: &str, value: &str) -> String {
+        match self {
+            Form::Key => self.value(key, format!("\"{value}\"")),
+            _ => self.value(key, value),
+        }
+    }
+}
+
+/// Where settings were written. It makes no difference between configurations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spelling {
+    /// All of them are options, not keys of a file.
+    is_command_line: bool,
+    /// Keys of a file that options have set.
+    options: BTreeSet<String>,
+}
+
+impl PartialEq for Spelling {
+    fn eq(&self, _: &Spelling) -> bool {
+        true
+    }
+}
+
+impl Eq for Spelling {}
+
+impl Spelling {
+    /// Of settings that are all options.
+    pub(crate) fn of_command_line() -> Spelling {
+        Spelling { is_command_line: true, ..Spelling::default() }
+    }
+
+    /// Takes note of keys that options have set.
+    pub(crate) fn set_by_options(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.options.extend(keys);
+    }
+
+    /// True if all settings are options.
+    pub(crate) fn is_command_line(&self) -> bool {
+        self.is_command_line
+    }
+
+    /// The form of the setting with that key.
+    pub(crate) fn form(&self, key: &str) -> Form {
+        let is_option = self.is_command_line || self.options.contains(key);
+        if is_option { Form::Option } else { Form::Key }
+    }
+
+    /// Its name, as [`Form::name`].
+    pub(crate) fn name(&self, key: &str) -> String {
+        self.form(key).name(key)
+    }
+
+    /// Advice to give a host a key for authentication.
+    pub(crate) fn add_dhchap_key(&self) -> &'static str {
+        match self.is_command_line {
+            true => "add --dhchap-key HOSTNQN=FILE",
+            false => "add a host with a dhchap_key",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_option_is_one_of_serve() {
+        let mut command = Cli::command();
+        command.build();
+        let serve = command.find_subcommand("serve").unwrap();
+        let keys = OPTIONS.iter().map(|(key, _)| *key);
+        let plain = [
+            "ana",
+            "dhchap_ctrl_key",
+            "dhchap_key",
+            "ether.port_kind",
+            "ether.seal",
+            "ether.vlan",
+            "limits.buffers",
+            "limits.in_capsule_bytes",
+            "limits.max_controllers_per_host",
+            "log_level",
+            "lvstore",
+            "rpc_credentials",
+            "rpc_http",
+            "rpc_http_anywhere",
+            "waiting.spin_us",
+        ];
+        for key in keys.chain(plain) {
+            let option = Form::Option.name(key);
+            let is_known = |arg: &clap::Arg| arg.get_long() == option.strip_prefix("--");
+            // A program without Ethernet has none of its options.
+            let is_built = cfg!(feature = "ether") || !key.starts_with("ether.");
+            assert!(!is_built || serve.get_arguments().any(is_known), "{key}: {option}");
+        }
+    }
+
+    #[test]
+    fn forms_are_those_of_files_options_and_words() {
+        let written = |form: Form| form.value("rates.read_iops", 0);
+        let forms = [Form::Key, Form::Option, Form::Word].map(written);
+        assert_eq!(forms, ["rates.read_iops = 0", "--read-iops 0", "read-iops=0"]);
+        assert_eq!(Form::Key.text("log_level", "x"), "log_level = \"x\"");
+        let mut spelling = Spelling::default();
+        spelling.set_by_options(["rpc_http".to_owned()]);
+        assert_eq!(spelling.name("rpc_http"), "--rpc-http");
+        assert_eq!(spelling.name("rpc_credentials"), "rpc_credentials");
+        assert_eq!(Spelling::of_command_line().name("limits.buffers"), "--buffers");
+    }
+}
