@@ -97,7 +97,9 @@ fn store(mode: Mode, spec: &NamespaceSpec) -> anyhow::Result<Arc<dyn Store>> {
         Kind::Null => StoreKind::Null { size },
         Kind::File => StoreKind::File { path, size: spec.size, create: spec.size.is_some() },
         Kind::Block => StoreKind::Block { path },
-        Kind::Rbd => anyhow::bail!("images of Ceph clusters are not handed over"),
+        Kind::Rbd | Kind::Device => {
+            anyhow::bail!("images of Ceph clusters and devices of a target are not handed over")
+        }
     };
     let below = StoreSpec { kind, lba_bytes: spec.lba, read_only: spec.read_only };
     let handed = Arc::new(HandOverStore::new(mode, roadtrain_store::open(&below)?)?);

@@ -135,7 +135,7 @@ impl Member {
     pub(super) fn join(args: &ServeArgs, own: ServeConfig) -> Outcome<(Arc<Member>, ServeConfig)> {
         let asked = &args.member;
         let (Some(name), Some(pool)) = (&asked.gateway_group, &asked.pool) else {
-            return Err(Failure::usage("--gateway-group needs --pool"));
+            return Err(Failure::usage("--group needs --pool"));
         };
         let group = Group::open(pool, name, &asked.ceph)?;
         let name = match &asked.gateway {

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
         return Err(match board.silent.first() {
             Some(silent) => Failure::connect(silent),
             None => {
-                Failure::failed("nothing is attached or served here: -a ADDR:PORT asks elsewhere")
+                Failure::failed("nothing is attached or served here: --metrics ADDRESS:PORT shows another process")
             }
         });
     }
