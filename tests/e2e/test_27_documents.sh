@@ -106,7 +106,7 @@ test_documents_migrate() {
     documents_serve --config serve.toml
     for port in 4420 4421; do
         "${inside[@]}" roadtrain list -a 127.0.0.1 -s $port -q $host --json >list.json
-        holds list.json '[.[] | [.subnqn, .serial, .model, .nsid, .bytes]] ==
+        holds list.json '[.[] | [.nqn, .serial, .model, .nsid, .capacity_bytes]] ==
             [[$n, "123456789abcdef", "Linux", 1, 33554432], [$n, "123456789abcdef", "Linux", 2, 33554432]]' --arg n $disk
         holds list.json '.[0].uuid == "d592cdf3-5d1c-44e0-8412-3fcf7d99df27" and .[1].uuid == "3b7e1c52-0e5b-4a43-9d0f-5f3f0a5d6f11" and
             .[1].nguid == "ef90689c-6c46-d44c-89c1-4067801309a8" and .[1].block_bytes == 4096'
@@ -190,7 +190,7 @@ test_documents_migrate_spdk() {
     documents_run commands.sh
     documents_said '^nqn = "nqn.2016-06.io.spdk:one"'
     "${inside[@]}" roadtrain list -a 192.0.2.7 -q nqn.2025-01.io.example:host7 --json >list.json
-    holds list.json '[.[] | [.subnqn, .serial, .model, .nsid, .bytes, .block_bytes, .uuid]] == [
+    holds list.json '[.[] | [.nqn, .serial, .model, .nsid, .capacity_bytes, .block_bytes, .uuid]] == [
         ["nqn.2016-06.io.spdk:one", "SPDK00000000000001", "SPDK bdev Controller", 1, 4194304, 4096, "c0a5f6d2-31f7-4a0e-8d0b-7d0a6a3e9b11"],
         ["nqn.2016-06.io.spdk:two", "SPDK00000000000002", "SPDK bdev Controller", 5, 16777216, 512, "8e2a1f64-6a6b-4a4c-9a54-0d1c2b3a4f5e"]]'
     holds list.json '[.[].nguid] == ["c0a5f6d2-31f7-4a0e-8d0b-7d0a6a3e9b11", "8e2a1f64-6a6b-4a4c-9a54-0d1c2b3a4f5e"]'
@@ -258,7 +258,7 @@ nqn.2025-01.io.example:state 2'
     ! (documents_run blocks/01.sh) >compare.out || fail 'a copy has the identity of the original'
     [ "$(grep -c '^[<>] *"\(nguid\|uuid\)"' said.log)" = 4 ] || fail "not one disk: $(cat said.log)"
     documents_stop
-    identity=$(jq -r '.[] | select(.subnqn == "nqn.2025-01.io.example:disk") | "uuid=\(.uuid),nguid=\(.nguid)"' home/roadtrain/disks.json)
+    identity=$(jq -r '.[] | select(.nqn == "nqn.2025-01.io.example:disk") | "uuid=\(.uuid),nguid=\(.nguid)"' home/roadtrain/disks.json)
     documents_serve "${options[@]}" --namespace "$file,$identity"
     documents_run blocks/01.sh
     documents_disks read
