@@ -80,7 +80,7 @@ impl PartialEq for Spelling {
 impl Eq for Spelling {}
 
 impl Spelling {
-    /// Of settings that are all options.
+    /// Spelling of settings that are all options.
     pub(crate) fn of_command_line() -> Spelling {
         Spelling { is_command_line: true, ..Spelling::default() }
     }

@@ -13,7 +13,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// From the target's configuration. `has_ether`: it listens on Ethernet, which has no TLS.
+    /// Proofs by the target's configuration. `has_ether`: it listens on Ethernet, which has no TLS.
     pub(super) fn new(target: &TargetConfig, subsystem: &SubsystemConfig, has_ether: bool) -> Self {
         let (nqn, authentication) = (&subsystem.nqn, &target.authentication);
         let is_reached_at = |listener: &&Listener| match &subsystem.listeners {

@@ -311,7 +311,7 @@ fn remove_at_once(path: &Path) -> io::Result<()> {
     if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open(path)
         && file.metadata().is_ok_and(|file| file.is_file() && file.nlink() == 1)
     {
-        // Only a matter of when the space is free.
+        // An error only delays when the space is free.
         let _ = file.set_len(0);
     }
     std::fs::remove_file(path)
