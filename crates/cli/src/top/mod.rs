@@ -56,9 +56,9 @@ pub(crate) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome {
     if watched.0.iter().all(|(_, snapshot)| snapshot.is_none()) {
         return Err(match board.silent.first() {
             Some(silent) => Failure::connect(silent),
-            None => {
-                Failure::failed("nothing is attached or served here: --metrics ADDRESS:PORT shows another process")
-            }
+            None => Failure::failed(
+                "nothing is attached or served here: --metrics ADDRESS:PORT shows another process",
+            ),
         });
     }
     if args.once || global.json {
