@@ -131,7 +131,7 @@ test_control_changes_that_are_not_kept() {
     not 2 'of a group' gateway list
 }
 
-# An attachment speaks JSON-RPC 2.0 at its control socket, and so does a target that nobody has given --rpc.
+# An attachment speaks JSON-RPC 2.0 at its control socket, and so does a target without --rpc.
 test_control_sockets_speak_json_rpc() {
     serve --namespace mem:8MiB
     attach

@@ -79,7 +79,7 @@ impl RateArgs {
         })
     }
 
-    /// What the state keeps.
+    /// The limits as the state keeps them.
     ///
     /// # Errors
     /// What is wrong and what to write instead.
@@ -127,7 +127,7 @@ impl From<&Rates> for RateArgs {
     }
 }
 
-/// What a namespace or a host may do in a second, for programs: numbers, and only those that are limited.
+/// Limits of a namespace or a host in a second, for programs: numbers, and only those that are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LimitReport {
     /// Reads and writes.

@@ -153,7 +153,7 @@ pub struct LaneArgs {
     /// Cores to pin to, such as 0 or 0-3 or 0,2. Those of the lanes [default: not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
-    /// What to keep on one NUMA node.
+    /// Placement on one NUMA node.
     #[arg(long, value_name = "WHAT", default_value = "full")]
     pub placement: PlacementName,
     /// Entries of an I/O queue.

@@ -229,7 +229,7 @@ pub struct ExportArgs {
     /// Cores to pin to, such as 0 or 0-3 or 0,2. Each has a reactor [default: one reactor, not pinned].
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
-    /// What to keep on one NUMA node. Of buffers, memory namespaces and reactors.
+    /// Placement on one NUMA node. It is for buffers, memory namespaces and reactors.
     #[arg(long, value_name = "WHAT", default_value = "full")]
     pub placement: PlacementName,
 }

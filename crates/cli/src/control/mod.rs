@@ -394,7 +394,7 @@ pub(crate) struct ConfigDiff {
     /// The configuration file.
     #[serde(rename = "config")]
     pub file: PathBuf,
-    /// What a reload would change for hosts.
+    /// Changes for hosts that a reload would make.
     pub changes: Vec<Changed>,
     /// Keys of the file that only a restart or a takeover changes.
     pub restart: Vec<String>,

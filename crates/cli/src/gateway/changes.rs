@@ -16,7 +16,7 @@ pub(crate) struct HostKeyFile {
     pub(crate) file: String,
 }
 
-/// What is added, or set.
+/// Additions and settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupAddition {
     /// The subsystem, which is made if it is not there.
@@ -32,7 +32,7 @@ pub(crate) struct GroupAddition {
     pub(crate) tls_keys: Vec<HostKeyFile>,
 }
 
-/// What is removed.
+/// Removals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupRemoval {
     /// The subsystem: all of it, if nothing else of it is named.

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 impl Served {
-    /// What is served now, as a configuration file.
+    /// The served configuration, as a file.
     pub(super) fn config_text(&self) -> Outcome<ConfigText> {
         let manager = self.managed()?;
         let (model, server) = (manager.model(), self.server());
@@ -37,7 +37,7 @@ impl Served {
         Ok(ConfigText { toml: comments + &config.to_toml() })
     }
 
-    /// What a reload would change.
+    /// Changes that a reload would make.
     pub(super) fn config_diff(&self) -> Outcome<ConfigDiff> {
         let Some(file) = self.file() else {
             let message = "the target was started without a configuration file";

@@ -383,12 +383,12 @@ impl Served {
         (!manager.keeps_changes()).then(|| hint.to_owned())
     }
 
-    /// What makes changes.
+    /// The manager, which makes changes.
     pub(super) fn managed(&self) -> Result<Arc<Manager>, Refusal> {
         self.manager().ok_or_else(|| Refusal::new(Why::Failed, "another process takes over"))
     }
 
-    /// What is to be exported for the configuration `new`, beside what the state has.
+    /// Exports for the configuration `new`, beside those of the state.
     pub(super) fn wanted(&self, new: &ServeConfig, model: &Model) -> Outcome<Wanted> {
         let (listen, mut subsystems) = (new.addresses()?, new.exports().map_err(Failure::usage)?);
         let mut authentication = new.authentication()?;
@@ -490,7 +490,7 @@ impl Follower for Served {
     }
 }
 
-/// What is to be exported.
+/// Wanted exports.
 pub(super) struct Wanted {
     listen: Vec<SocketAddr>,
     subsystems: Vec<Subsystem>,

@@ -62,7 +62,7 @@ pub enum SubsystemCommand {
         /// Model number of the subsystem, at most 40 characters.
         #[arg(long, value_name = "TEXT")]
         model: Option<String>,
-        /// What hosts must do; of a group of gateways.
+        /// Requirements for hosts; of a group of gateways.
         #[command(flatten)]
         require: RequireArgs,
     },
@@ -98,12 +98,12 @@ pub struct NewSubsystemArgs {
     /// Namespace, such as mem:1GiB or file:disk.img,size=2GiB (repeatable). `roadtrain serve --help` has all forms.
     #[arg(long = "namespace", value_name = "SPEC")]
     pub namespaces: Vec<NamespaceSpec>,
-    /// What hosts must do; of a group of gateways.
+    /// Requirements for hosts; of a group of gateways.
     #[command(flatten)]
     pub require: RequireArgs,
 }
 
-/// What hosts of a subsystem must do. A target has it from its configuration file.
+/// Requirements for the hosts of a subsystem. A target has them from its configuration file.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RequireArgs {
     /// Refuse hosts without a key for authentication. With --group.

@@ -245,7 +245,7 @@ fn listeners_of_file(
     subsystem.listeners.clone().unwrap_or_else(|| shared.collect())
 }
 
-/// What listens at an address, if nothing does yet.
+/// Opens a listener at an address, if there is none yet.
 fn listen(manager: &Session<'_>, (address, tls): (SocketAddr, TlsUse)) -> Vec<Operation<Export>> {
     let exports = manager.server().exports();
     let is_there = manager.server().addresses().contains(&address);
