@@ -159,6 +159,25 @@ assert two["error"]["code"] == -32601 and three["error"]["code"] == -32601, (two
 PY
 }
 
+# A target that was started without TLS has it after a reload.
+test_control_tls_by_a_reload() {
+    local host=nqn.2026-11.test:host
+    nqn=nqn.2026-11.test:file
+    port=$(free_port)
+    write_file
+    from_file
+    (umask 077 && "$ROADTRAIN" keys tls >host.tls)
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.txt
+    printf '[tls]\nmode = "required"\n[tls.keys]\n"%s" = "%s"\n' $host "$work/host.tls" >>target.toml
+    o config diff && is '.changes | length == 1'
+    o config reload
+    refused '.' "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" -q $host
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" -q $host --tls --tls-key host.tls >identify.txt || fail "$(cat target.log)"
+    write_file
+    o config reload
+    "$ROADTRAIN" identify -a 127.0.0.1 -s "$port" -n "$nqn" >identify.txt
+}
+
 # An image that another program truncates is a problem before a host notices it.
 test_control_truncated_image_is_a_problem() {
     serve --namespace "file:$work/disk.img,size=8MiB"
