@@ -16,7 +16,7 @@ pages() {
 cores() {
     local task
     for task in "/proc/$1/task"/*; do
-        ! grep -q '^roadtrain-[0-9ht]' "$task/comm" || sed -n 's/^Cpus_allowed_list:\t//p' "$task/status"
+        ! grep -qE '^roadtrain-([0-9]|h|targe)' "$task/comm" || sed -n 's/^Cpus_allowed_list:\t//p' "$task/status"
     done | grep -v ctl | sort -u
 }
 
