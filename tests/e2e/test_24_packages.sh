@@ -29,6 +29,7 @@ inside() {
     cat <<'INSIDE'
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+unset ROADTRAIN_RUNTIME_DIR  # root finds the service by itself
 nqn=nqn.2025-01.io.example:disk
 unit=/lib/systemd/system/roadtrain-serve.service
 end_with() { echo "failed: $*"; cat /tmp/*.log 2>/dev/null; exit 1; }
@@ -67,9 +68,9 @@ by_root() { roadtrain ctl "$@" >/tmp/ctl.log 2>&1 || end_with "ctl $*"; }
 [ "$(stat -c %U:%a /run/roadtrain-serve/rpc.sock)" = roadtrain:600 ] || end_with 'the socket is for others, too'
 ! setpriv --reuid nobody --regid nogroup --clear-groups roadtrain ctl device list 2>/tmp/ctl.log || end_with 'anybody manages it'
 by_root device add more file:/var/lib/roadtrain/images/more.img
-by_root subsystem add $more --any-host
-by_root namespace add $more more
-by_root listener add $more 127.0.0.1:4421
+by_root subsystem add -n $more
+by_root namespace add -n $more device:more
+by_root listener add -n $more -a 127.0.0.1:4421
 ! roadtrain ctl device add odd file:/etc/passwd 2>/tmp/ctl.log || end_with 'any file is opened'
 as_service roadtrain ctl subsystem list --json | jq -e --arg n $more '.[] | select(.nqn == $n)' >/dev/null || end_with 'not shown'
 [ -z "$(ss -Hltn 'sport != :4420 and sport != :4421')" ] || end_with 'it listens elsewhere'
