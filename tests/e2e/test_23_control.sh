@@ -58,6 +58,11 @@ test_control_each_object_has_one_owner() {
     o namespace remove -n $other --nsid 1
     o device list && is '[.[].name] | index("shown") and (index("nqn.2026-11.test:other/1") | not)'
     [ -e kept.img ] || fail 'the file is gone'
+    # A reload would serve it again, so its name stays taken.
+    o subsystem remove -n $nqn
+    not 2 'a reload serves it again' subsystem add -n $nqn --namespace null:1MiB
+    o config reload
+    o subsystem list && is '[.[] | select(.owner == "file") | .nqn] == [$n]' --arg n $nqn
 }
 
 # One name in the file and in the state: the file's is served, the state's is kept.

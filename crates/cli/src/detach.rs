@@ -182,11 +182,11 @@ fn called(id: &str, devices: &[String]) -> String {
 
 /// By its socket, as it may be in another process namespace; by a signal when it does not listen yet.
 fn ask_to_stop(registry: &Registry, entry: &Entry) -> Option<UnixStream> {
-    let asked = socket::request_stop(&registry.control_socket(&entry.id));
-    if asked.is_err() {
+    let requested = socket::request_stop(&registry.control_socket(&entry.id));
+    if requested.is_err() {
         entry.process.signal(KillSignal::TERM);
     }
-    asked.ok()
+    requested.ok()
 }
 
 /// Waits until all are gone, `limit` has passed, or `pause` says that it is enough.

@@ -48,7 +48,7 @@ impl RateArgs {
     /// What the engine keeps.
     ///
     /// # Errors
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub(crate) fn rates(&self) -> Result<Rates, String> {
         self.rates_as(Form::Option)
     }
@@ -56,7 +56,7 @@ impl RateArgs {
     /// The same of settings that are written in that form.
     ///
     /// # Errors
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub(crate) fn rates_as(&self, form: Form) -> Result<Rates, String> {
         let rate = |key: &str, value: Option<u64>| match value.map(NonZeroU64::new) {
             Some(None) => {
@@ -82,7 +82,7 @@ impl RateArgs {
     /// The limits as the state keeps them.
     ///
     /// # Errors
-    /// What is wrong and what to write instead.
+    /// The fault, and what to write instead.
     pub(crate) fn limits(&self) -> Result<Limits, String> {
         Ok(Limits::from(&self.rates()?))
     }

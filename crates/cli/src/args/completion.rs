@@ -79,7 +79,8 @@ pub(super) fn ids() -> Vec<CompletionCandidate> {
         return all_ids();
     }
     let targets = running::all().unwrap_or_default().served.into_iter();
-    candidates(Some(targets.map(|(one, _)| (one.id, one.listeners.join(", "))).collect()))
+    let alive = targets.filter(|(one, _)| one.process.is_alive());
+    candidates(Some(alive.map(|(one, _)| (one.id, one.listeners.join(", "))).collect()))
 }
 
 /// Attachments and targets that this user may see.

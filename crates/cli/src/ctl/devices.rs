@@ -110,7 +110,7 @@ fn new_device(
     Ok((method, params))
 }
 
-/// What of `spec` can be said of an image.
+/// Parameters of an image that `spec` has.
 fn name_image(params: &mut Value, spec: &NamespaceSpec, cluster: Option<&str>) -> Outcome {
     let unfit = |hint: &str| Failure::usage(format!("{spec}: {hint}"));
     if spec.conf.is_some() || spec.keyring.is_some() {

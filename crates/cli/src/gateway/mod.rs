@@ -216,7 +216,7 @@ struct GroupChanged {
 /// No gateways, as the cluster does not say which there are.
 fn unknown(error: ObjectError) -> Vec<String> {
     warn!(
-        "changed, but the gateways cannot be asked for it: see `roadtrain ctl --group` with `gateway list`: {error}"
+        "changed, but the gateways cannot be listed: see `roadtrain ctl --group` with `gateway list`: {error}"
     );
     Vec::new()
 }

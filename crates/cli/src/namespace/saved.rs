@@ -1,4 +1,4 @@
-//! What runs, as it is written.
+//! Namespaces that run, as tables of a configuration.
 
 use super::{Kind, NOWHERE, NamespaceSpec};
 use crate::args::ClassName;

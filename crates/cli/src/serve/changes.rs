@@ -1,4 +1,4 @@
-//! Changes that are asked for at the control socket, as operations on what is exported.
+//! Changes by the control socket, as operations on what is exported.
 
 use super::state;
 use crate::config::{SubsystemSpec, default_port, listener_of};
@@ -37,7 +37,7 @@ fn only_of<'a>(all: impl Iterator<Item = &'a str>, nqn: Option<String>) -> Resul
     Err(Refusal { field: Some("nqn".into()), ..Refusal::new(Why::Invalid, message) })
 }
 
-/// Changes that are made together, and what they are of.
+/// Changes that are made together, and the owners of their objects.
 pub(super) struct Batch<'a> {
     exports: TargetConfig<Export>,
     seen: TargetConfig,
@@ -94,7 +94,17 @@ impl<'a> Batch<'a> {
             Change::AddSubsystem { subsystem } => {
                 let is_there = self.exports.subsystems.iter().any(|one| one.nqn == subsystem.nqn);
                 let exists = ConfigError::Exists(Place::Subsystem(subsystem.nqn.clone()));
-                return if is_there { Err(exists.into()) } else { Ok(Some(subsystem.nqn.clone())) };
+                return match is_there {
+                    true => Err(exists.into()),
+                    false if model.shadowed.contains(&subsystem.nqn) => {
+                        let hint = "the configuration file has it: a reload serves it again";
+                        Err(Refusal::new(
+                            Why::Exists,
+                            format!("subsystem {}: {hint}", subsystem.nqn),
+                        ))
+                    }
+                    false => Ok(Some(subsystem.nqn.clone())),
+                };
             }
             Change::RemoveSubsystem { nqn } => Some(nqn.clone()),
             other => other.nqn().map(str::to_owned),

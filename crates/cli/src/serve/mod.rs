@@ -105,9 +105,11 @@ pub(crate) fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome {
         return lost.map_or(Ok(()), |lost| Err(Failure::failed(lost)));
     }
     served.withdraw();
-    drop((control, mine.management));
+    drop(mine.management);
     member.iter().for_each(|member| member.leave(&served));
-    end(&served.server(), &signals)
+    let ended = end(&served.server(), &signals);
+    drop(control); // `status` shows the end as well
+    ended
 }
 
 /// Takes leave of the hosts, and ends. A second signal ends the wait for them.

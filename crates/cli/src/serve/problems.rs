@@ -1,4 +1,4 @@
-//! What is wrong with what a target serves, although hosts may not have noticed yet.
+//! Problems of the blocks that a target serves, which hosts may not have noticed yet.
 
 use roadtrain_manage::model::Model;
 use roadtrain_store::StoreKind;

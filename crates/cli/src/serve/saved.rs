@@ -1,4 +1,4 @@
-//! What a target serves, as a configuration file, and what a reload of its own would change.
+//! The served configuration as a file, and the changes that a reload of the target's own file would make.
 
 use super::served::{Served, lock};
 use crate::addresses::Addresses;
@@ -28,7 +28,7 @@ impl Served {
             let known = known.iter().find(|spec| spec.nqn == subsystem.nqn);
             let mut saved = saved_subsystem(subsystem, (known, &model), &mut missing);
             add_identity(&mut saved, &seen);
-            close_if_narrower(&mut saved, &model, &mut missing);
+            close_if_narrower(&mut saved, (subsystem, &model), &mut missing);
             config.subsystems.push(saved);
         }
         save_listeners(&mut config, &exports)?;
@@ -58,15 +58,21 @@ impl Served {
     }
 }
 
-/// Lets no host use a subsystem that the file would make open to more hosts than it is: only the state has that.
-fn close_if_narrower(saved: &mut SubsystemSpec, model: &Model, missing: &mut Vec<String>) {
+/// Lets no host use a subsystem that the file would open to more hosts than it is: a file cannot have its keys or
+/// listeners.
+fn close_if_narrower(
+    saved: &mut SubsystemSpec,
+    (subsystem, model): (&Subsystem, &Model),
+    missing: &mut Vec<String>,
+) {
     let nqn = &saved.nqn;
-    let what = match model.served().find(|one| one.nqn == *nqn) {
-        Some(state) if !state.host_keys.is_empty() => "keys of the hosts",
-        Some(state) if !state.listeners.is_empty() => "own listeners",
-        _ => return,
+    let state = model.served().find(|one| one.nqn == *nqn);
+    let what = match state.is_some_and(|state| !state.host_keys.is_empty()) {
+        true => "keys of the hosts",
+        false if subsystem.listeners.is_some() => "own listeners",
+        false => return,
     };
-    missing.push(format!("the {what} of {nqn}, which the state has: so allow_hosts is empty here"));
+    missing.push(format!("the {what} of {nqn}: so allow_hosts is empty here"));
     saved.allow_hosts = Some(Default::default());
 }
 
@@ -162,9 +168,30 @@ fn make_paths_absolute(config: &mut ServeConfig) {
     let absolute = |path: &mut PathBuf| {
         *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
     };
-    let ServeConfig { state, rpc, rpc_credentials, file_roots, lvstores, subsystems, .. } = config;
+    let ServeConfig {
+        state,
+        rpc,
+        rpc_credentials,
+        file_roots,
+        lvstores,
+        subsystems,
+        hosts,
+        tls,
+        ..
+    } = config;
     state.iter_mut().chain(rpc).chain(rpc_credentials).chain(file_roots).for_each(absolute);
     lvstores.iter_mut().for_each(|store| absolute(&mut store.path));
     let namespaces = subsystems.iter_mut().flat_map(|subsystem| &mut subsystem.namespaces);
     namespaces.for_each(NamespaceSpec::make_paths_absolute);
+    let hosts = hosts.iter_mut().flat_map(|host| [&mut host.dhchap_key, &mut host.dhchap_ctrl_key]);
+    let tls = tls.iter_mut().flat_map(|tls| tls.keys.values_mut());
+    hosts.flatten().chain(tls).for_each(make_key_file_absolute);
+}
+
+/// Makes the name of a key's file absolute; a key itself stays.
+fn make_key_file_absolute(key: &mut String) {
+    let is_key = ["DHHC-1:", "NVMeTLSkey-1:"].iter().any(|begin| key.starts_with(begin));
+    if let (false, Ok(path)) = (is_key, std::path::absolute(&*key)) {
+        *key = path.display().to_string();
+    }
 }

@@ -42,19 +42,19 @@ fn start_process(served: &Arc<Served>, reply: &mut Option<PendingReply>) -> Resu
 
 /// The new process serves.
 pub(super) fn done(served: &Served, pid: u32) {
-    let Some(asker) = lock(&served.upgrader).take() else { return };
+    let Some(caller) = lock(&served.upgrader).take() else { return };
     let what = format!("process {pid} serves");
     let change = Changed { what, nqn: None, nsid: None, address: None };
-    let _ = asker.send(Ok(json!(Done { changes: vec![change], hint: None })));
+    let _ = caller.send(Ok(json!(Done { changes: vec![change], hint: None })));
 }
 
 /// When the new process ends while this one is there, it has failed.
 fn watch(served: &Served, child: &mut Child) {
     let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    let Some(asker) = lock(&served.upgrader).take() else { return };
+    let Some(caller) = lock(&served.upgrader).take() else { return };
     let message =
         format!("the new process has ended ({ended}), and the old one serves: the log says why");
-    let _ = asker.send(Err(Refusal::new(Why::Failed, message)));
+    let _ = caller.send(Err(Refusal::new(Why::Failed, message)));
 }
 
 fn start(id: Option<String>) -> io::Result<Child> {

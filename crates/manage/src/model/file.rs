@@ -97,12 +97,13 @@ fn may_be_opened(roots: &[PathBuf], path: &Path) -> bool {
 }
 
 impl State {
-    /// The same with the paths outside of `roots`: clients open none there, so the owner has.
+    /// The same with the paths outside of `roots`: clients open none there, so the owner has. Paths have no links.
     #[must_use]
     pub fn with_owner_paths(mut self, roots: &[PathBuf]) -> State {
-        let outside = self.paths().into_iter().filter(|(_, path)| !may_be_opened(roots, path));
-        let outside = outside.map(|(_, path)| path.to_owned()).collect();
-        self.owner_paths = outside;
+        let roots: Vec<_> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
+        let is_outside = |path: &Path| !roots.iter().any(|root| path.starts_with(root));
+        let outside = self.paths().into_iter().filter(|(_, path)| is_outside(path));
+        self.owner_paths = outside.map(|(_, path)| path.to_owned()).collect();
         self
     }
 

@@ -173,7 +173,7 @@ impl SubsystemSpec {
 }
 
 impl NamespaceSpec {
-    /// What the engine exports for it; `None` without its device.
+    /// The engine's export; `None` without its device.
     #[must_use]
     pub fn export(&self, model: &Model) -> Option<Export> {
         let device = model.device(&self.device)?;

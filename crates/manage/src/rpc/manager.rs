@@ -268,15 +268,17 @@ impl Manager {
         edit: impl FnOnce(&mut Model, &mut Vec<Operation<Export>>) -> Rpc<T>,
     ) -> Rpc<(T, Vec<Operation>)> {
         let _turn = self.take_turn()?;
-        let old = self.model();
+        let (old, before) = (self.model(), self.server().exports());
         let (mut next, mut operations) = ((*old).clone(), Vec::new());
         let result = edit(&mut next, &mut operations)?;
         next.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         let changes = self.apply(&old, &next, (operations, &refused))?;
         if let Err(failure) = self.save(&old.state(), &next.state()) {
-            let undone = self.apply(&next, &old, (Vec::new(), &refused));
-            if let Err(error) = undone {
-                error!("a change that is not written down stays: {}", error.message);
+            let back = self.server().exports().operations_to(&before);
+            let psks = Some(old.psks()).filter(|psks| *psks != next.psks());
+            if let Err(error) = self.plane.apply(&back, psks) {
+                let error = refusal(error, &refused).message;
+                error!("a change that is not written down stays: {error}");
             }
             return Err(failure);
         }
@@ -446,7 +448,8 @@ impl Session<'_> {
     /// It is not below one of the folders that the caller may use.
     pub fn allowed_new(&self, path: &Path) -> Rpc<PathBuf> {
         match (path.parent(), path.file_name()) {
-            _ if path.exists() => self.allowed(path),
+            // A link to nothing would be followed when the file is made.
+            _ if path.symlink_metadata().is_ok() => self.allowed(path),
             (Some(folder), Some(name)) => Ok(self.allowed(folder)?.join(name)),
             _ => Err(RpcError::no_file(path.display())),
         }

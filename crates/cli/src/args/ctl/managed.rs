@@ -1,4 +1,4 @@
-//! What is not of one subsystem: devices, keys, Ceph clusters, referrals, gateways, the configuration as a whole.
+//! Objects beside subsystems: devices, keys, Ceph clusters, referrals, gateways, the configuration as a whole.
 
 use super::super::completion;
 use crate::namespace::NamespaceSpec;

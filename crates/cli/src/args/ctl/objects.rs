@@ -1,4 +1,4 @@
-//! What hosts see: subsystems, namespaces, listeners, hosts, connections. They are named as nvme-cli names them.
+//! Objects that hosts see: subsystems, namespaces, listeners, hosts, connections. They are named as nvme-cli names them.
 
 use super::super::connect::parse_required;
 use super::super::{AnaName, completion};

@@ -4,6 +4,7 @@ use crate::rpc::message;
 use crate::rpc::{Access, Caller};
 use roadtrain_proto::security::DhchapKey;
 use roadtrain_target_engine::ServerConfig;
+use roadtrain_target_proto::SubsystemConfig;
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -176,6 +177,34 @@ fn a_change_that_cannot_be_written_down_is_undone() {
             assert!(done.get("error").is_none(), "with nothing in the way: {method}: {done}");
         }
     }
+}
+
+#[test]
+fn operations_on_the_file_are_undone_with_the_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, key) = with_key(folder.path());
+    furnish(&manager, &key, free_ports());
+    let nqn = "nqn.2025-01.io.example:file";
+    let server = manager.server();
+    server.apply(&[Operation::AddSubsystem(SubsystemConfig::new(nqn))]).unwrap();
+    let all = || format!("{:?}", server.view().0);
+    let close_and_forget = || {
+        manager.change_with(
+            |error| RpcError::params(error.to_string()),
+            |model, operations| {
+                operations.push(Operation::AllowAnyHost { nqn: nqn.into(), allow: false });
+                model.referrals.clear();
+                Ok(())
+            },
+        )
+    };
+    let (before, in_the_way) = (all(), folder.path().join("state.toml.new"));
+    std::fs::create_dir(&in_the_way).unwrap();
+    assert_eq!(close_and_forget().unwrap_err().code, -5);
+    assert_eq!(all(), before);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    close_and_forget().unwrap();
+    assert_ne!(all(), before);
 }
 
 #[test]

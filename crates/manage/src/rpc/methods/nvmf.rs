@@ -128,6 +128,9 @@ fn create(manager: &Session<'_>, params: Params<'_>) -> Rpc<Value> {
     if manager.file_subsystem(&new.nqn).is_some() || new.nqn == DISCOVERY {
         return Err(unable("it is there"));
     }
+    if manager.model().shadowed.contains(&new.nqn) {
+        return Err(unable("the configuration file has it: a reload serves it again"));
+    }
     let subsystem = SubsystemSpec {
         nqn: new.nqn.clone(),
         serial: new.serial_number.clone(),
