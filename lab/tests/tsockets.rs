@@ -85,9 +85,9 @@ fn finds_its_target() {
     let _target = serve(port, "--namespace mem:64MiB");
     let found = json(&mut over(port, "discover", ""));
     let records = found["records"].as_array().expect("records");
-    assert!(records.iter().any(|record| record["subnqn"] == NQN), "{found}");
+    assert!(records.iter().any(|record| record["nqn"] == NQN), "{found}");
     let identified = json(&mut over(port, "identify", &format!("-n {NQN}")));
-    assert_eq!(identified["namespaces"][0]["bytes"], 64 << 20);
+    assert_eq!(identified["namespaces"][0]["capacity_bytes"], 64 << 20);
 }
 
 #[test]

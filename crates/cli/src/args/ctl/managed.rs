@@ -85,7 +85,7 @@ pub enum ClusterCommand {
 pub enum ReferralCommand {
     /// Refer hosts to another discovery controller.
     Add {
-        /// Transport address. With :PORT or without ([IPv6]:PORT).
+        /// Transport address. With :PORT or without; before :PORT an IPv6 address is in brackets.
         #[arg(short = 'a', long, value_name = "ADDRESS")]
         traddr: String,
         /// TCP port [default: 8009].
@@ -94,7 +94,7 @@ pub enum ReferralCommand {
     },
     /// Refer hosts to it no more.
     Remove {
-        /// Transport address. With :PORT or without ([IPv6]:PORT).
+        /// Transport address. With :PORT or without; before :PORT an IPv6 address is in brackets.
         #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::referrals))]
         traddr: String,
         /// TCP port [default: 8009].

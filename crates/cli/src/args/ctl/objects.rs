@@ -30,7 +30,7 @@ pub struct NamespaceRef {
 /// The listener that is meant.
 #[derive(Args, Clone, Debug)]
 pub struct ListenerAddress {
-    /// Transport address. With :PORT or without ([IPv6]:PORT).
+    /// Transport address. With :PORT or without; before :PORT an IPv6 address is in brackets.
     #[arg(short = 'a', long, value_name = "ADDRESS", add = ArgValueCandidates::new(completion::listeners))]
     pub traddr: String,
     /// TCP port [default: 4420].
