@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+/// Most system calls that follow a wait to have the kernel's completion work run.
+const WORK_ENTERS_MAX: u32 = 64;
+
 pub(super) struct Queue<S: EntryMarker> {
     uring: IoUring<S>,
     /// Entries that did not fit and that the kernel would not take at once, oldest first.
@@ -68,7 +71,20 @@ impl<S: EntryMarker> Queue<S> {
             }
             _ => self.uring.submit_and_wait(want),
         };
-        tolerate(result)
+        tolerate(result)?;
+        self.run_all_work()
+    }
+
+    /// Has the kernel run the completion work that is left. An enter runs no more than a few dozen, but completes at
+    /// once whatever it submits that is ready: descriptors that are ready all the time would pass by the others.
+    fn run_all_work(&mut self) -> io::Result<()> {
+        for _ in 0..WORK_ENTERS_MAX {
+            if !self.uring.submission().taskrun() {
+                break;
+            }
+            tolerate(self.uring.submit())?;
+        }
+        Ok(())
     }
 
     #[inline]

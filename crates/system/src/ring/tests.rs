@@ -86,6 +86,22 @@ fn poll_fires_once_and_can_be_removed() {
     assert_eq!(results, [(2, -libc::ECANCELED), (3, 0), (4, -libc::ENOENT)]);
 }
 
+/// The kernel runs a few dozen completions in an enter. Descriptors that are ready when their poll is submitted complete
+/// at once, so that others would fall behind if one enter were all.
+#[test]
+fn one_wait_completes_all_polls_that_are_due() {
+    const PAIRS: u64 = 300;
+    let mut ring = Ring::new(1024).unwrap();
+    let mut pairs: Vec<_> = (0..PAIRS).map(|_| UnixStream::pair().unwrap()).collect();
+    (0..).zip(&pairs).for_each(|(i, (_, far))| ring.poll_add(far.as_fd(), libc::POLLIN, i));
+    ring.submit_and_wait(0, None).unwrap();
+    pairs.iter_mut().for_each(|(near, _)| near.write_all(b"x").unwrap());
+    ring.submit_and_wait(1, A_WHILE).unwrap();
+    let mut got = Vec::new();
+    ring.reap(&mut got);
+    assert_eq!(got.len() as u64, PAIRS);
+}
+
 #[test]
 fn a_bad_entry_fails_alone() {
     let mut ring = Ring::new(8).unwrap();
