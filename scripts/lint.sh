@@ -12,7 +12,7 @@ everyday() {
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     step clippy
     cargo clippy --workspace --all-targets --quiet -- -D warnings
-    for chore in layers circles size conformance docs suites; do
+    for chore in layers circles size names conformance docs suites; do
         step $chore
         cargo xtask $chore
     done

@@ -1,5 +1,5 @@
-//! Chores of the workspace: `cargo xtask layers`, `circles`, `size`, `conformance`, `docs`, `suites`, `affected`,
-//! `instructions`, `sbom`, `seeds`, `lab`.
+//! Chores of the workspace: `cargo xtask layers`, `circles`, `size`, `names`, `conformance`, `docs`, `suites`,
+//! `affected`, `instructions`, `sbom`, `seeds`, `lab`.
 
 mod affected;
 #[path = "../../crates/wire/tests/wire/recorded/capture.rs"]
@@ -12,6 +12,7 @@ mod imports;
 mod inputs;
 mod instructions;
 mod layers;
+mod names;
 mod sbom;
 mod seeds;
 mod size;
@@ -22,11 +23,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask layers | circles | size | conformance | docs | suites | affected BASE | instructions |
-       sbom | seeds | lab ARGUMENT...
+const USAGE: &str = "usage: cargo xtask layers | circles | size | names | conformance | docs | suites | affected BASE |
+       instructions | sbom | seeds | lab ARGUMENT...
   layers       check which crate may use which, and that wire and proto touch neither system nor clock
   circles      check that no files of a crate import each other in a circle
   size         check the length of functions and files against xtask/oversize.txt
+  names        count shared type names, private jargon and long sentences against xtask/names.txt (--write: into it, if
+               they are fewer; --list PATH: name them)
   conformance  check that the files and tests named in docs/reference/conformance.md exist
   docs         check that links and paths in the documents lead somewhere, and the length of lines
   suites       check that xtask/affected.txt has a row for each file, and names parts of scripts/test.sh
@@ -54,6 +57,9 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["conformance"] => conformance::check(&root()),
         ["docs"] => docs::check(&root()),
         ["size"] => size::check(&root()),
+        ["names"] => names::check(&root(), false),
+        ["names", "--write"] => names::check(&root(), true),
+        ["names", "--list", path] => names::list(&root(), path),
         ["suites"] => affected::check(&root()),
         ["affected", base] => affected::print(&root(), base),
         ["instructions"] => instructions::check(&root(), false),

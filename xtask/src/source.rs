@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// Path from the workspace's folder.
     pub(crate) path: String,
+    pub(crate) text: String,
     /// The text with comments and the contents of literals blanked out; lines stay where they were.
     pub(crate) code: String,
 }
 
 impl Source {
+    pub(crate) fn new(path: String, text: String) -> Self {
+        Source { path, code: blank(&text), text }
+    }
+
     /// The code in front of the unit tests, which by custom end a file.
     pub(crate) fn without_tests(&self) -> &str {
         let end = self.code.find("#[cfg(test)]\nmod ").unwrap_or(self.code.len());
@@ -27,8 +32,7 @@ pub(crate) fn files(root: &Path, folder: &str) -> Result<Vec<Source>> {
     paths.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let path = path.strip_prefix(root)?.display().to_string();
-        Ok(Source { path, code: blank(&text) })
+        Ok(Source::new(path.strip_prefix(root)?.display().to_string(), text))
     };
     paths.into_iter().map(read).collect()
 }
@@ -62,7 +66,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// Octets of the comment or literal that `rest` begins with.
+/// Bytes of the comment or literal that `rest` begins with.
 fn literal_bytes(rest: &str, before: Option<char>) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
