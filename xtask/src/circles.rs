@@ -88,10 +88,8 @@ mod tests {
     use crate::source::Source;
 
     fn found(modules: &[(&str, &str)]) -> Vec<Vec<String>> {
-        let source = |&(name, code): &(&str, &str)| Source {
-            path: format!("src/{name}.rs"),
-            code: code.to_owned(),
-        };
+        let source =
+            |&(name, code): &(&str, &str)| Source::new(format!("src/{name}.rs"), code.to_owned());
         let sources: Vec<_> = modules.iter().map(source).collect();
         let circles = circles("src", &imports::modules("src", &sources));
         circles

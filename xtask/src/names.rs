@@ -3,9 +3,10 @@
 mod prose;
 
 use crate::source::{self, Source};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use regex_lite::Regex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -88,7 +89,7 @@ pub(crate) fn check(root: &Path, write: bool) -> Result<()> {
 
 /// Names the uses that are counted in files whose path begins with `path`.
 pub(crate) fn list(root: &Path, path: &str) -> Result<()> {
-    let words = words(root)?;
+    let words = Words::read(root)?;
     let sources = sources(root)?;
     let shared = shared_names(&sources);
     for source in sources.iter().filter(|source| source.path.starts_with(path)) {
@@ -116,7 +117,7 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
 }
 
 fn count(root: &Path) -> Result<BTreeMap<String, Counts>> {
-    let words = words(root)?;
+    let words = Words::read(root)?;
     let sources = sources(root)?;
     let shared = shared_names(&sources);
     let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
@@ -146,10 +147,34 @@ fn crate_of(path: &str) -> &str {
     path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or(path)
 }
 
-fn words(root: &Path) -> Result<Regex> {
-    let text = fs::read_to_string(root.join(WORDS)).context(WORDS)?;
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-    Regex::new(&format!("^(?i:{})$", lines.join("|"))).context(WORDS)
+/// The listed words.
+struct Words {
+    regex: Regex,
+    /// Results so far: most words come often.
+    known: RefCell<HashMap<String, bool>>,
+}
+
+impl Words {
+    fn new(lines: &[&str]) -> Result<Self> {
+        let regex = Regex::new(&format!("^(?i:{})$", lines.join("|"))).context(WORDS)?;
+        Ok(Words { regex, known: RefCell::default() })
+    }
+
+    fn read(root: &Path) -> Result<Self> {
+        let text = fs::read_to_string(root.join(WORDS)).context(WORDS)?;
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        Words::new(&lines)
+    }
+
+    /// True if `word` is listed.
+    fn has(&self, word: &str) -> bool {
+        if let Some(&known) = self.known.borrow().get(word) {
+            return known;
+        }
+        let is_listed = self.regex.is_match(word);
+        self.known.borrow_mut().insert(word.to_owned(), is_listed);
+        is_listed
+    }
 }
 
 /// Names that more than one type has.
@@ -190,9 +215,9 @@ fn is_word(c: char) -> bool {
 }
 
 /// Listed words in the names of a line.
-fn words_of_names(code: &str, words: &Regex) -> impl Iterator<Item = String> {
+fn words_of_names(code: &str, words: &Words) -> impl Iterator<Item = String> {
     let names = code.split(|c: char| !is_word(c)).filter(|name| !name.is_empty());
-    names.flat_map(split_name).filter(|part| words.is_match(part)).collect::<Vec<_>>().into_iter()
+    names.flat_map(split_name).filter(|part| words.has(part)).collect::<Vec<_>>().into_iter()
 }
 
 /// Words of `a_name` or of `AName`.
@@ -212,17 +237,17 @@ fn split_name(name: &str) -> Vec<String> {
     parts
 }
 
-fn words_of_text(text: &str, words: &Regex) -> impl Iterator<Item = String> {
-    let parts = text.split(|c: char| !c.is_alphabetic()).filter(|word| words.is_match(word));
+fn words_of_text(text: &str, words: &Words) -> impl Iterator<Item = String> {
+    let parts = text.split(|c: char| !c.is_alphabetic()).filter(|word| words.has(word));
     parts.map(String::from).collect::<Vec<_>>().into_iter()
 }
 
 /// True if a function is declared whose name begins with a listed word.
-fn begins_with_word(code: &str, words: &Regex) -> bool {
+fn begins_with_word(code: &str, words: &Words) -> bool {
     let Some((before, rest)) = code.split_once("fn ") else { return false };
     let name: String = rest.chars().take_while(|c| is_word(*c)).collect();
     let is_item = before.split_whitespace().all(|word| word != "=" && !word.contains('('));
-    (is_item || before.contains("pub(")) && split_name(&name).first().is_some_and(|w| words.is_match(w))
+    (is_item || before.contains("pub(")) && split_name(&name).first().is_some_and(|w| words.has(w))
 }
 
 /// True if a doc comment begins at the line of that number.
@@ -288,9 +313,13 @@ fn compare(rows: &Rows, budgets: &Rows, write: bool) -> Vec<String> {
         };
         for ((count, most), column) in counts.iter().zip(budget).zip(COLUMNS.split(", ")) {
             if count > most {
-                faults.push(format!("{name}, {column}: {count}, at most {most} (cargo xtask names --list {name})"));
+                faults.push(format!(
+                    "{name}, {column}: {count}, at most {most} (cargo xtask names --list {name})"
+                ));
             } else if count < most && !write {
-                faults.push(format!("{name}, {column}: {count}, fewer than {most}: cargo xtask names --write"));
+                faults.push(format!(
+                    "{name}, {column}: {count}, fewer than {most}: cargo xtask names --write"
+                ));
             }
         }
     }
@@ -308,7 +337,12 @@ fn beyond_limits(counts: &BTreeMap<String, Counts>) -> Vec<String> {
     };
     limit("types that share their name", all.shared, all.types, SHARED_MAX);
     for (name, counts) in counts {
-        limit(&format!("{name}: public types that share their name"), counts.shared_public, counts.public, SHARED_PUBLIC_MAX);
+        limit(
+            &format!("{name}: public types that share their name"),
+            counts.shared_public,
+            counts.public,
+            SHARED_PUBLIC_MAX,
+        );
     }
     limit("doc comments that begin with a riddle", all.riddles, all.comments, RIDDLES_MAX);
     let words = all.words_in_names + all.words_in_text;
@@ -319,7 +353,10 @@ fn beyond_limits(counts: &BTreeMap<String, Counts>) -> Vec<String> {
 }
 
 fn print_table(counts: &BTreeMap<String, Counts>, sentences: &BTreeMap<String, usize>) {
-    println!("{:16}{:>14}{:>14}{:>12}{:>12}{:>11}{:>16}", "crate", "shared types", "public", "name words", "text words", "functions", "doc comments");
+    println!(
+        "{:16}{:>14}{:>14}{:>12}{:>12}{:>11}{:>16}",
+        "crate", "shared types", "public", "name words", "text words", "functions", "doc comments"
+    );
     let mut all = Counts::default();
     for (name, counts) in counts {
         print_row(name, counts);
@@ -352,7 +389,7 @@ mod tests {
     fn names_are_split_into_words() {
         assert_eq!(split_name("look_up"), ["look", "up"]);
         assert_eq!(split_name("NotAsked"), ["Not", "Asked"]);
-        let words = Regex::new("^(?i:asks?|asked)$").unwrap();
+        let words = Words::new(&["asks?", "asked"]).unwrap();
         assert_eq!(words_of_names("let asked = task.ask();", &words).count(), 2);
         assert_eq!(words_of_text("// Asks, basks", &words).count(), 1);
     }

@@ -60,7 +60,8 @@ fn sentences(page: &str) -> impl Iterator<Item = String> {
     for line in page.lines() {
         let text = line.trim_start();
         is_code ^= text.starts_with("```");
-        is_generated = (is_generated || text.starts_with("<!-- begin")) && !text.starts_with("<!-- end");
+        is_generated =
+            (is_generated || text.starts_with("<!-- begin")) && !text.starts_with("<!-- end");
         let has_marker = ["- ", "* ", "> "].iter().any(|marker| text.starts_with(marker))
             || text.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let is_prose = !(is_code || is_generated || text.is_empty())
@@ -71,7 +72,11 @@ fn sentences(page: &str) -> impl Iterator<Item = String> {
         }
         if is_prose {
             let paragraph = paragraphs.last_mut().expect("there is one");
-            paragraph.push_str(if has_marker { text.split_once(' ').map_or("", |(_, rest)| rest) } else { text });
+            paragraph.push_str(if has_marker {
+                text.split_once(' ').map_or("", |(_, rest)| rest)
+            } else {
+                text
+            });
             paragraph.push(' ');
         }
     }
