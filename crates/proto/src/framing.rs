@@ -1,8 +1,8 @@
-//! Cuts the octet stream of a connection into PDU headers and data (NVMe TCP Transport, section 3.6).
+//! Splits the byte stream of a connection into PDU headers and data (NVMe TCP Transport, section 3.6).
 //!
-//! The caller offers what it has received; each [`Framer::next`] uses some of it. Data is never
-//! copied here: a step names the octets, the caller puts them where they belong. Data that the
-//! caller received straight into its place is reported by [`Framer::placed`].
+//! The caller offers the bytes that it has received; each [`Framer::next`] uses some of them. The framer never copies
+//! data: a step names the bytes, and the caller moves them to their destination. [`Framer::placed`] reports data that
+//! the caller received directly into its destination.
 
 use crate::error::PeerMisbehaved;
 use crc_fast::{CrcAlgorithm, Digest};
@@ -12,18 +12,18 @@ use roadtrain_wire::pdu::{
 use roadtrain_wire::zerocopy::transmute_ref;
 use std::ops::Range;
 
-/// What comes next in the stream.
+/// Next element of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing can be done before the input holds at least that many octets.
+    /// The input has to hold at least that many bytes.
     Need(usize),
-    /// A header, checked against its digest; it lies at the start of the octets just used.
+    /// A header, checked against its digest, at the start of the used bytes.
     Header(Layout),
     /// Data, at that range of the input.
     Data(Range<usize>),
-    /// The data of the PDU is complete; whether its digest was right.
+    /// End of the PDU's data.
     DataEnd {
-        /// The digest, if any, matched.
+        /// True if the data digest matched, or there is none.
         intact: bool,
     },
 }
@@ -31,7 +31,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Header,
-    /// Padding still to skip, then data still to come.
+    /// Bytes of padding and of data that are still to come.
     Data {
         skip: u32,
         left: u32,
@@ -46,12 +46,12 @@ pub struct Framer {
     alignment: u32,
     state: State,
     crc: Digest,
-    /// The common header that was checked last, and what it says: most are like the one before.
+    /// The common header that was checked last, and its layout: most headers equal the one before.
     known: Option<([u8; CH_BYTES], Layout)>,
 }
 
 impl Framer {
-    /// A framer of what the host (or else the controller) sends. No digests until [`Framer::agree`].
+    /// A framer of PDUs that the host (or else the controller) sends. Without digests until [`Framer::agree`].
     #[must_use]
     pub fn new(from_host: bool) -> Self {
         Framer {
@@ -64,7 +64,7 @@ impl Framer {
         }
     }
 
-    /// From the next PDU on these digests are used, and data starts at multiples of `alignment` octets.
+    /// Sets the digests, and the alignment of data in bytes, from the next PDU on.
     #[inline]
     pub fn agree(&mut self, digests: Digests, alignment: u32) {
         self.digests = digests;
@@ -79,10 +79,10 @@ impl Framer {
         self.state == State::Header
     }
 
-    /// The next step, and how many octets of `input` it used up.
+    /// Returns the next step, and the number of bytes of `input` that it used.
     ///
     /// # Errors
-    /// A header that is malformed, not for this direction, or whose digest is wrong.
+    /// The header is malformed, has the wrong direction, or its digest is wrong.
     #[inline(always)]
     pub fn next(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
         match self.state {
@@ -114,7 +114,7 @@ impl Framer {
         Ok((end, Step::Header(layout)))
     }
 
-    /// What a common header says, if it is right.
+    /// Checks a common header and returns its layout.
     #[inline(never)]
     fn check(&mut self, octets: &[u8; CH_BYTES]) -> Result<Layout, PeerMisbehaved> {
         let ch: &CommonHeader = transmute_ref!(octets);
@@ -168,8 +168,8 @@ impl Framer {
         (DIGEST_BYTES, Step::DataEnd { intact: computed.to_le_bytes() == *received })
     }
 
-    /// Octets of data that come next and may be received straight into their place: none while
-    /// padding, a digest or a header is next.
+    /// Bytes of data that may be received directly into their destination: 0 while padding, a digest or a header comes
+    /// next.
     #[must_use]
     #[inline]
     pub fn wanted(&self) -> u32 {
@@ -179,7 +179,7 @@ impl Framer {
         }
     }
 
-    /// Of the PDU whose data is arriving: octets of padding, then of data, still to come.
+    /// Bytes of padding and of data of the current PDU that are still to come.
     #[must_use]
     #[inline]
     pub fn data_left(&self) -> (u32, u32) {
@@ -189,7 +189,7 @@ impl Framer {
         }
     }
 
-    /// `data` was received straight into its place; at most [`Framer::wanted`] octets.
+    /// Reports that `data` was received directly into its destination: at most [`Framer::wanted`] bytes.
     pub fn placed(&mut self, data: &[u8]) {
         if let State::Data { skip: 0, left, digest } = self.state {
             debug_assert!(data.len() <= left as usize, "placed more than was wanted");
@@ -216,7 +216,7 @@ mod tests {
         framer
     }
 
-    /// A header and what follows it, perhaps with a wrong octet.
+    /// A header and the bytes behind it, perhaps with a wrong byte.
     fn header(digests: Digests) -> impl Strategy<Value = Vec<u8>> {
         let kind = prop::sample::select(vec![PduType::CapsuleCmd, PduType::H2cData]);
         let wrong = prop::option::weighted(0.3, (0..CH_BYTES, 0..8u8));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     proptest! {
-        /// That a header was like it before does not make it any better.
+        /// Checks that a wrong header is refused also after a right header that resembles it.
         #[test]
         fn a_header_is_judged_by_itself(
             (digests, headers) in (any::<bool>(), any::<bool>()).prop_flat_map(|(header_too, data)| {

@@ -1,4 +1,4 @@
-//! A caravan kept in memory: what tests, the simulation and fuzzing send.
+//! A caravan kept in memory, for tests, the simulation and fuzzing.
 
 use crate::caravan::Caravan;
 use crc_fast::crc32_iscsi;
@@ -8,7 +8,7 @@ enum Part {
     Payload { slot: u16, offset: u32, length: u32, digest: bool },
 }
 
-/// What a caravan carries, part by part.
+/// A caravan as a list of headers and payloads.
 pub struct Manifest {
     parts: Vec<Part>,
     parts_max: usize,
@@ -27,10 +27,10 @@ impl Manifest {
         Manifest { parts: Vec::new(), parts_max }
     }
 
-    /// The octets to send; `data` gives a slot's whole data.
+    /// Returns the bytes to send; `data` returns a slot's whole data.
     ///
     /// # Panics
-    /// When a payload lies outside of its slot's data.
+    /// A payload lies outside of its slot's data.
     pub fn octets<D: AsRef<[u8]>>(&self, mut data: impl FnMut(u16) -> D) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.parts {

@@ -5,11 +5,11 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Shorter delays mean none: a timer costs more than it saves (i10, section 3.3).
+/// Minimum delay; shorter delays count as none, because a timer costs more than it saves (i10, section 3.3).
 const DELAY_MIN: Duration = Duration::from_micros(25);
 
-/// Rings when a caravan is full, when the timer that the first request armed fires, or at once for
-/// an urgent request. The target has no timer: it rings when nothing more is ready.
+/// Rings when a caravan is full, when the timer of the first request fires, or at once for an urgent request. The
+/// target has no timer: it rings when nothing more is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct I10 {
     limits: Limits,
@@ -19,7 +19,7 @@ pub struct I10 {
 }
 
 impl I10 {
-    /// With the limits and delay of `config`.
+    /// The policy with the limits and the delay of `config`.
     #[must_use]
     pub fn new(config: &PolicyConfig, role: Role) -> Self {
         let limits = config.limits;

@@ -6,14 +6,14 @@ use crate::caravan::Limits;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// When a freight departs: whichever is first.
+/// Limits of a freight: it is sent at the first that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreightSettings {
-    /// Octets of PDUs: it departs before the one that does not fit.
+    /// Maximum bytes of PDUs: the freight is sent before the one that does not fit.
     pub bytes_max: u32,
-    /// PDUs, counted with their weights.
+    /// Maximum number of PDUs, counted with their weights.
     pub degree: u32,
-    /// Time since its first PDU.
+    /// Maximum time since the first PDU.
     pub delay: Duration,
 }
 
@@ -24,14 +24,14 @@ pub struct PinofSettings {
     pub cmd: FreightSettings,
     /// Write commands with data, H2CData; read responses.
     pub data: FreightSettings,
-    /// What an R2T counts towards the degree: a whole write waits for it.
+    /// Weight of an R2T in the degree: a whole write waits for it.
     pub r2t_weight: u32,
-    /// What a response without data counts.
+    /// Weight of a response without data.
     pub response_weight: u32,
 }
 
 impl PinofSettings {
-    /// As published (the timers of its artifact: the paper prints ms).
+    /// Published settings (the timers are those of the artifact: the paper prints ms).
     #[must_use]
     #[inline]
     pub const fn published() -> Self {
@@ -41,7 +41,7 @@ impl PinofSettings {
         PinofSettings { cmd, data, r2t_weight: 3, response_weight: 2 }
     }
 
-    /// The ablation without priorities: both freights as i10's caravan, no weights.
+    /// Ablation without priorities: both freights as i10's caravan, no weights.
     #[must_use]
     #[inline]
     pub const fn flat() -> Self {
@@ -84,7 +84,7 @@ pub struct Pinof {
 }
 
 impl Pinof {
-    /// With `settings`.
+    /// The policy with `settings`.
     #[must_use]
     pub fn new(settings: PinofSettings) -> Self {
         Pinof { settings, cmd: Waiting::default(), data: Waiting::default() }
@@ -100,7 +100,7 @@ impl BatchPolicy for Pinof {
     #[inline]
     fn freight(&self, parcel: &Parcel) -> Freight {
         match parcel.kind {
-            // ICResp leaves before the answer to a command that came with ICReq.
+            // ICResp leaves before the response to a command that came with ICReq.
             Kind::Control | Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
             Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
         }
@@ -116,7 +116,7 @@ impl BatchPolicy for Pinof {
         }
         waiting.weight = waiting.weight.saturating_add(weight);
         waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());
-        // Whether the next one fits is judged by this one: PDUs of a freight are mostly alike.
+        // The size of the next PDU is assumed to be that of this one: PDUs of a freight are mostly alike.
         let next = waiting.bytes.saturating_add(parcel.pdu_bytes());
         if parcel.is_urgent() {
             Doorbell::Ring(Cause::Urgent)

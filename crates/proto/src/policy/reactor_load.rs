@@ -1,16 +1,16 @@
-//! How much is under way on a target's reactor, over all the queue pairs that share it.
+//! Commands in flight on a target's reactor, over all the queue pairs that share it.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How long a queue pair's commands are remembered, once or twice. A busy reactor needs that long to get round to
-/// 128 commands even where it does no more than some 20,000 a second.
+/// Time for which a queue pair's commands are remembered, once or twice. A busy reactor needs that long for 128
+/// commands even where it executes no more than some 20,000 a second.
 const WINDOW: Duration = Duration::from_millis(8);
 
-/// Commands in flight over the queue pairs that had something to do in this window, or in the one before.
+/// Commands in flight over the queue pairs that were active in this window, or in the one before.
 ///
-/// A target is told of commands, not how many a host has in flight: each queue pair says what it makes out when it has
-/// a turn, and counts with the most of the window. None is visited for that. One that has nothing to do for two
+/// A target receives commands, not the number that a host has in flight. Each queue pair adds its own number in its
+/// turn, and counts with the peak of the window, so that none has to be visited. A queue pair that is idle for two
 /// windows does not count any more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorLoad {
@@ -18,14 +18,14 @@ pub struct ReactorLoad {
     end: Instant,
 }
 
-/// What one queue pair has added to a [`ReactorLoad`].
+/// Contribution of one queue pair to a [`ReactorLoad`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadShare {
     window: Window,
     end: Instant,
 }
 
-/// What counts in a window, and what did in the one before.
+/// Count in this window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     now: u32,
@@ -33,7 +33,7 @@ struct Window {
 }
 
 impl Window {
-    /// The window that ended at `end` is followed by one that ends at `next`.
+    /// Begins a new window that ends at `next`, after the one that ended at `end`.
     #[inline]
     fn follow(&mut self, end: Instant, next: Instant) {
         let is_next = next <= end + 2 * WINDOW;
@@ -42,7 +42,7 @@ impl Window {
 }
 
 impl ReactorLoad {
-    /// A queue pair has `in_flight` commands in flight.
+    /// Adds a queue pair with `in_flight` commands in flight.
     #[inline]
     pub fn note(&mut self, now: Instant, share: &mut LoadShare, in_flight: u32) {
         self.move_on(now, share);
@@ -51,7 +51,7 @@ impl ReactorLoad {
         self.window.now = self.window.now.saturating_add(more);
     }
 
-    /// Commands in flight on all queue pairs but the one of that share.
+    /// Returns the commands in flight on all queue pairs but the one of that share.
     #[inline]
     pub fn in_others(&mut self, now: Instant, share: &mut LoadShare) -> u32 {
         self.move_on(now, share);

@@ -1,10 +1,10 @@
-//! The last so many of something.
+//! Ring of the last entries.
 
-/// Takes no memory before something is put in.
+/// Ring that takes no memory before its first entry.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     entries: Vec<T>,
-    /// The place of the next one, once it is full.
+    /// Index of the next entry, once the ring is full.
     next: usize,
     capacity: usize,
 }
@@ -14,7 +14,7 @@ impl<T> Ring<T> {
         Ring { entries: Vec::new(), next: 0, capacity }
     }
 
-    /// Puts one in, in place of the oldest if there are as many as there may be.
+    /// Adds an entry; replaces the oldest if the ring is full.
     pub(super) fn push(&mut self, entry: T) {
         if self.entries.len() < self.capacity {
             return self.entries.push(entry);
@@ -23,7 +23,7 @@ impl<T> Ring<T> {
         self.next = (self.next + 1) % self.capacity;
     }
 
-    /// From the oldest on.
+    /// Returns the entries from the oldest on.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let (later, earlier) = self.entries.split_at(self.next);
         earlier.iter().chain(later)

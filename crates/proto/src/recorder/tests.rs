@@ -2,7 +2,7 @@ use super::*;
 
 const US: u64 = 1_000;
 
-/// A host's request that ends at `end` microseconds, after so many of them.
+/// A host's request that ends at `end` with that `latency`, both in microseconds.
 fn record(end: u64, latency: u64) -> Record<u32> {
     let (taken, ended) = (Instant((end - latency) * US), Instant(end * US));
     Record {
@@ -15,12 +15,12 @@ fn record(end: u64, latency: u64) -> Record<u32> {
     }
 }
 
-/// Half a million requests in a second, as a reactor tells of them; how many were told.
+/// Reports half a million requests in a second, as a reactor does; returns the number of slow ones.
 fn run(recorder: &mut Recorder<u32>, from_us: u64, latencies: impl Iterator<Item = u64>) -> u64 {
     run_at(recorder, (from_us, 2), latencies)
 }
 
-/// Requests of which one ends every `step` microseconds.
+/// Reports requests of which one ends every `step` microseconds.
 fn run_at(
     recorder: &mut Recorder<u32>,
     (from_us, step): (u64, u64),
@@ -47,7 +47,7 @@ fn run_at(
     told
 }
 
-/// Between 100 and 199 us.
+/// Latencies between 100 and 199 us.
 fn usual(count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(|n| 100 + n.wrapping_mul(2_654_435_761) % 100)
 }
@@ -107,7 +107,7 @@ fn what_has_a_rhythm_is_sampled_evenly() {
 fn a_flood_of_slow_requests_is_bounded_and_the_slowest_are_kept() {
     let mut recorder = Recorder::default();
     run(&mut recorder, 10_000, usual(500_000));
-    // All of a second: ten times as slow, and one a hundred times.
+    // One second: ten times as slow, and one request a hundred times.
     let flood = usual(500_000).enumerate().map(|(n, l)| if n == 400_000 { 50_000 } else { l * 10 });
     let told = run(&mut recorder, 2_000_000, flood);
     assert!(told < 1_000, "{told}");
@@ -151,7 +151,7 @@ fn one_that_is_off_records_nothing() {
 #[test]
 fn moments_never_go_back() {
     let at = |us: u64| Instant(us * US);
-    // It was tried twice: what was noted of the second try only is later; one moment is missing.
+    // A request with two tries: the timestamps of the second try are later, and one timestamp is missing.
     let timeline = Timeline::at_target([at(5), at(0), at(9), at(8), at(30), at(20)]);
     let stages: Vec<_> = timeline
         .stages()

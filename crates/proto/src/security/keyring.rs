@@ -1,4 +1,4 @@
-//! PSKs as keyrings have them: derived for a host and a subsystem already, each under its identity.
+//! PSKs of keyrings: already derived for a host and a subsystem, each under its identity.
 
 use super::channel::SecuredAs;
 use super::interchange::{self, KeyError};
@@ -7,10 +7,10 @@ use super::{Hash, Secret};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// The kinds of identities, the best first: a host takes a PSK of the first kind that it has.
+/// Kinds of identities, the best first: a host takes a PSK of the first kind that it has.
 const KINDS: [&str; 4] = ["NVMe1R02", "NVMe1R01", "NVMe0R02", "NVMe0R01"];
 
-/// Why an entry of a keyring cannot be used. It says nothing of the PSK's octets.
+/// Reason why an entry of a keyring cannot be used. It shows no bytes of the PSK.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyringError {
     #[error("a line of a keyring is IDENTITY KEY, as nvme tls-key --export writes it")]
@@ -23,7 +23,7 @@ pub enum KeyringError {
     Twice { identity: String },
 }
 
-/// What an identity says.
+/// Fields of an identity.
 struct Identity<'a> {
     hash: Hash,
     hostnqn: &'a str,
@@ -31,7 +31,7 @@ struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// `None`: it is no identity of a PSK that was derived of a configured one.
+    /// Parses an identity; `None`: not an identity of a PSK derived from a configured one.
     fn parse(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
         let kind = words.next().filter(|kind| KINDS.contains(kind))?;
@@ -50,11 +50,11 @@ impl<'a> Identity<'a> {
 pub struct Keyring(BTreeMap<String, TlsPsk>);
 
 impl Keyring {
-    /// The one that has these lines: an identity, a space, and the PSK as `NVMeTLSkey-1:hh:..:`. Empty lines and those
-    /// that begin with # do not count.
+    /// Parses lines of an identity, a space, and the PSK as `NVMeTLSkey-1:hh:..:`. Empty lines and those that begin
+    /// with # are ignored.
     ///
     /// # Errors
-    /// The first line that is none.
+    /// Names the first wrong line.
     pub fn parse(text: &str) -> Result<Self, KeyringError> {
         let mut keyring = Keyring::default();
         let is_content = |line: &&str| !line.is_empty() && !line.starts_with('#');
@@ -70,11 +70,11 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds a PSK. One under a name that is no identity of a configured PSK is left out: other kinds of keys may be in
-    /// the same keyring, and PSKs that authentications have made are for nobody else.
+    /// Adds a PSK. Ignores one whose identity is not that of a configured PSK: the same keyring may hold other kinds of
+    /// keys, and PSKs that authentications have generated, which are for no other host.
     ///
     /// # Errors
-    /// It does not have the length that its identity says, or another one has its identity.
+    /// The PSK does not have the length of its identity's hash, or another one has its identity.
     pub fn add(&mut self, identity: &str, psk: Secret) -> Result<(), KeyringError> {
         let Some(Identity { hash, .. }) = Identity::parse(identity) else { return Ok(()) };
         let Some(suite) = Suite::of_hash(hash) else { return Ok(()) };
@@ -91,8 +91,8 @@ impl Keyring {
         }
     }
 
-    /// The PSKs with which a host may connect to a subsystem: those of the best kind that there are. Several are
-    /// there while a key is changed.
+    /// Returns the PSKs with which a host may connect to a subsystem: those of the best kind that exists. There are
+    /// several while a key is changed.
     #[must_use]
     pub fn of(&self, hostnqn: &str, subnqn: &str) -> Vec<&TlsPsk> {
         let is_theirs = |identity: &str| {
@@ -106,13 +106,13 @@ impl Keyring {
         KINDS.into_iter().map(of_kind).find(|some| !some.is_empty()).unwrap_or_default()
     }
 
-    /// The PSK with that identity.
+    /// Returns the PSK with that identity.
     #[must_use]
     pub fn get(&self, identity: &str) -> Option<&TlsPsk> {
         self.0.get(identity)
     }
 
-    /// The PSK that an identity names, and whose it is.
+    /// Returns the PSK with that identity, and its host and subsystem.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let psk = self.0.get(identity)?.clone();
@@ -121,12 +121,12 @@ impl Keyring {
         Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
     }
 
-    /// The hosts that have PSKs.
+    /// Returns the hosts that have PSKs.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|identity| Some(Identity::parse(identity)?.hostnqn))
     }
 
-    /// Whether there is none.
+    /// True if the keyring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(keyring.of(HOST, "nqn.other"), Vec::<&TlsPsk>::new());
     }
 
-    /// As a Linux host takes them: version 1 before version 0, SHA-384 before SHA-256.
+    /// Order of a Linux host: version 1 before version 0, SHA-384 before SHA-256.
     #[test]
     fn a_host_takes_the_best_kind() {
         let versions = [IdentityVersion::V0, IdentityVersion::V1];

@@ -24,7 +24,7 @@ impl End {
         End { wait: Wait::new(waiting), now, counted, requests: 0, sleeps: 0 }
     }
 
-    /// Has nothing to do until `at`, and works then. Asleep by then it begins `wake_up` later.
+    /// Waits for work at `at`, and does it. After a sleep it starts `wake_up` later.
     fn wait_until(&mut self, at: Instant, wake_up: Duration) {
         let since = self.now;
         let mut polls = self.now < at && self.poll();
@@ -57,7 +57,7 @@ impl End {
         self.wait.poll_again(self.now, true, None)
     }
 
-    /// Requests that come so long after the last one has ended each: CPU time of one.
+    /// Requests that arrive `after` the end of the one before; returns the CPU time of one.
     fn requests(&mut self, count: u32, after: impl Fn(u32) -> Duration) -> Duration {
         let before = self.counted.cpu_ns;
         for number in 0..count {
@@ -98,7 +98,7 @@ fn what_polls_rarely_catch_costs_little_more_than_sleep() {
     assert!(cost < ASLEEP.mul_f64(1.2), "{cost:?}");
 }
 
-/// Requests that come by chance, at so many microseconds on average.
+/// Requests that arrive at random, at so many microseconds on average.
 #[test]
 fn open_loops_cost_little_more_than_sleep() {
     for mean in [10.0, 20.0, 30.0, 50.0, 100.0, 300.0] {
@@ -203,7 +203,7 @@ fn both_ends_poll_from_the_start_and_after_a_pause() {
         let mut pair = Pair([0, 1].map(|_| End::new(Waiting::Adaptive)));
         pair.run(10_000, wake_up);
         assert!(pair.sleeps() < 10, "from the start");
-        // Both ends have little to do for a while: their polls are in vain.
+        // Both ends have little to do for a while: their polls miss.
         for end in &mut pair.0 {
             end.requests(100, |_| Duration::from_millis(1));
         }

@@ -8,41 +8,41 @@ use crate::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
 use roadtrain_wire::zerocopy::{FromBytes, IntoBytes};
 
-/// Where an authentication stands.
+/// State of an authentication at the controller.
 #[derive(Debug)]
 pub enum State {
     /// Negotiate is expected.
     Negotiate,
     /// The public value is being computed.
     Challenging,
-    /// The host is to fetch the challenge.
+    /// The host has to fetch the challenge.
     Challenge,
     /// Reply is expected.
     Reply,
-    /// The secret of both ends is being computed.
+    /// The shared secret is being computed.
     Verifying,
-    /// The host is to fetch Success1.
+    /// The host has to fetch Success1.
     Success1,
     /// Success2 is expected.
     Success2,
-    /// The host is who it says. It may begin again.
+    /// The host is authenticated. It may begin again.
     Authenticated,
-    /// The host is to fetch Failure1.
+    /// The host has to fetch Failure1.
     Failure1,
-    /// It has failed; nothing more comes.
+    /// The authentication has failed; no further message is expected.
     Failed,
 }
 
-/// How far a message has brought it.
+/// Result of a message from the host.
 #[derive(Debug)]
 pub enum Progress {
-    /// The command is done.
+    /// The command is complete.
     Done,
-    /// The command is done when this was computed: [`Controller::resume`] then.
+    /// The command completes after this computation, with [`Controller::resume`].
     Compute(Work),
 }
 
-/// The controller's side.
+/// The controller's side of an authentication.
 #[derive(Debug)]
 pub struct Controller {
     parties: Parties,
@@ -57,20 +57,20 @@ pub struct Controller {
     exponent: Option<Secret>,
     work: Option<Work>,
     reply: Reply,
-    /// The response that Success1 has.
+    /// The response for Success1.
     response: Option<Secret>,
-    /// What the transaction has made, which counts when it is at its end.
+    /// The generated PSK, valid once the transaction is complete.
     psk: Option<GeneratedPsk>,
     failure: Option<(Explanation, &'static str)>,
-    /// What Failure1 says.
+    /// Explanation for Failure1.
     told: Explanation,
-    /// Whether the lane's frames may or must be sealed, and what was said before.
+    /// Use of sealed frames on the lane, and the context of the authentication.
     seals: (SealUse, [u8; 32]),
     transcript: Transcript,
     frame_secret: Option<FrameSecret>,
 }
 
-/// What was replied, while it is verified.
+/// Contents of Reply, while it is verified.
 #[derive(Debug, Default)]
 struct Reply {
     response: Vec<u8>,
@@ -78,11 +78,11 @@ struct Reply {
     challenge: Option<Challenge>,
 }
 
-/// Why a message was not accepted.
+/// Reason why a message was not accepted.
 type Refusal = (Explanation, &'static str);
 
 impl Controller {
-    /// Waits for Negotiate.
+    /// A controller that expects Negotiate.
     #[must_use]
     pub fn new(parties: Parties, offer: Offer) -> Self {
         Controller {
@@ -111,62 +111,62 @@ impl Controller {
         }
     }
 
-    /// The frames of its lane may, or must, be sealed; `context` is what was said before ([`super::context_of`]).
+    /// Sets whether the frames of its lane may, or must, be sealed; `context` is the Connect before
+    /// ([`super::context_of`]).
     #[must_use]
     pub fn with_frames(self, seals: SealUse, context: [u8; 32]) -> Self {
         Controller { seals: (seals, context), ..self }
     }
 
-    /// Whether the frames of its lane are to be sealed, as was agreed upon.
+    /// True if both ends have agreed to seal the frames of the lane.
     #[must_use]
     pub fn seals(&self) -> bool {
         self.transaction.secures == secure_channel::FRAMES
     }
 
-    /// What frames may be sealed with from when the host's response was right: once.
+    /// Takes the secret of the frame keys, which exists once the host's response was right.
     pub fn take_frame_secret(&mut self) -> Option<FrameSecret> {
         self.frame_secret.take()
     }
 
-    /// The host may also have that key, while its key is changed.
+    /// Accepts another key of the host as well, while its key is changed.
     pub fn accept_also(&mut self, former: Option<Secret>) {
         self.former = former;
     }
 
-    /// Whether the next Negotiate may ask for a PSK.
+    /// Sets whether the next Negotiate may request a PSK.
     pub fn set_concatenation(&mut self, concatenation: Concatenation) {
         self.concatenation = concatenation;
     }
 
-    /// The PSK that was made: once, when the host is authenticated.
+    /// Takes the generated PSK, once the host is authenticated.
     pub fn take_psk(&mut self) -> Option<GeneratedPsk> {
         self.psk.take_if(|_| matches!(self.state, State::Authenticated))
     }
 
-    /// Whether this authentication makes a PSK, so that nothing more is to come on its connection.
+    /// True if this authentication generates a PSK: then nothing more is expected on its connection.
     #[must_use]
     pub fn concatenates(&self) -> bool {
         self.transaction.concatenates()
     }
 
-    /// Where it stands.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Hash and group that were agreed upon.
+    /// Returns the negotiated hash and group.
     #[must_use]
     pub fn agreed(&self) -> (Hash, Group) {
         (self.transaction.hash, self.transaction.group)
     }
 
-    /// Why it has failed, and what was wrong: once.
+    /// Takes the reason of the failure, and the wrong field.
     pub fn take_failure(&mut self) -> Option<(Explanation, &'static str)> {
         self.failure.take()
     }
 
-    /// What the next Negotiate is answered with, if one may come; keys may have changed since the last one.
+    /// Sets keys and offer for the next Negotiate. False if none may come now.
     pub fn renew(&mut self, parties: Parties, offer: Offer) -> bool {
         let may_begin = matches!(self.state, State::Negotiate | State::Authenticated);
         if may_begin {
@@ -175,11 +175,11 @@ impl Controller {
         may_begin
     }
 
-    /// A message of the host.
+    /// Processes a message from the host.
     pub fn send(&mut self, octets: &[u8], random: Random<'_>) -> Progress {
         let kind = MessageHead::of(octets).map(|head| head.kind);
         let handled = match (&self.state, kind) {
-            // It fetches why; nothing else matters any more.
+            // The host has to fetch the reason; all other messages are ignored.
             (State::Failure1 | State::Failed, _) => Ok(None),
             (_, Some(message::FAILURE2)) => return self.failure2(octets),
             (State::Negotiate | State::Authenticated, Some(message::NEGOTIATE)) => {
@@ -200,7 +200,7 @@ impl Controller {
         }
     }
 
-    /// Goes on with what was computed; `false`: it was not yet.
+    /// Continues after a computation. False if it is still pending.
     pub fn resume(&mut self) -> bool {
         let Some(work) = &self.work else { return true };
         if work.powers().is_none() {
@@ -217,7 +217,7 @@ impl Controller {
         true
     }
 
-    /// The message that the host is to have. Asking for one out of turn is a failure, too.
+    /// Returns the next message for the host. Fetching one out of turn is a failure, too.
     pub fn receive(&mut self) -> Vec<u8> {
         match self.state {
             State::Challenge => self.challenge(),
@@ -332,7 +332,7 @@ impl Controller {
         if m.cvalid == 1 && challenge.seqnum == 0 && !concatenates {
             return Err((Explanation::Payload, "S2"));
         }
-        // A host that sends our own challenge back wants us to answer it in its place.
+        // A host that reflects our own challenge wants this end to compute its response.
         if m.cvalid == 1 && challenge.octets == self.challenge.octets {
             return Err((Explanation::Failed, "C2"));
         }
@@ -419,7 +419,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The host gives up.
+    /// Processes Failure2: the host abandons the authentication.
     fn failure2(&mut self, octets: &[u8]) -> Progress {
         let told = auth::Failure::ref_from_prefix(octets).ok();
         let explanation = told.and_then(|(m, _)| Explanation::from_octet(m.explanation));
