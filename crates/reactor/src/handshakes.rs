@@ -1,13 +1,13 @@
-//! Connections that are being secured: a thread of their own, of low priority, for all listeners.
+//! TLS handshakes: one thread of low priority for all listeners.
 //!
-//! A handshake takes a tenth of a millisecond of a core, which established lanes would have to wait for if a reactor
-//! did it. Here they are interrupted for no longer than the scheduler wants. What is secured goes to its reactor.
+//! A handshake takes a tenth of a millisecond of a core. On a reactor it would delay established lanes by that time.
+//! This thread delays them only for as long as the scheduler allows. A secured connection moves to its reactor.
 //!
-//! A peer has a time for it, of which only that counts in which this thread waits for the peer: what the thread computes,
-//! for it or for others, does not.
+//! A peer has a time limit. Only time in which this thread waits for the peer counts; computing, for this peer or
+//! others, does not.
 //!
-//! Sources take turns, and the one with the most handshakes makes room when there is none: so a flood from one address
-//! neither ends nor delays the handshakes of others.
+//! Sources take turns. When the table is full, the source with the most handshakes loses one. So a flood from one
+//! address neither ends nor delays the handshakes of others.
 
 use crate::sources::Source;
 use crate::stream::{Incoming, RecvFlags, Stream, receive_octets, send_octets};
@@ -24,40 +24,40 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// Handshakes under way at once; when one more comes the oldest of the source that has most ends.
+/// Maximum number of handshakes; one more ends the oldest of the source that has most.
 const UNDER_WAY_MAX: usize = 1024;
-/// Octets received at once.
+/// Bytes received at once.
 const RECEIVED_BYTES: usize = 4096;
 
-/// A connection that is to be secured. What drops it ends it.
+/// A connection that has to be secured. Dropping it closes it.
 pub trait Candidate: Send + Sized + 'static {
-    /// A number by which it can be ended.
+    /// Number by which the connection can be ended.
     fn number(&self) -> u64;
-    /// Who it is, for budgets and for the log.
+    /// Address of the peer, for budgets and for the log.
     fn peer(&self) -> SocketAddr;
-    /// A plain stream, without waiting.
+    /// The plain, non-blocking stream.
     fn stream(&self) -> &Stream;
-    /// Whether it may go on without TLS if it begins so.
+    /// True if the connection may continue without TLS.
     fn may_be_plain(&self) -> bool;
-    /// It goes on without TLS.
+    /// Continues without TLS.
     fn go_on_plain(self);
-    /// It is secured: it goes on with `keys`.
+    /// Continues with the `keys` of the handshake.
     fn secured(self, keys: Keys);
-    /// It is refused, which the log is to say.
+    /// Logs that the connection is refused.
     fn refused(&self, error: &Error);
 }
 
-/// What the thread is told.
+/// Commands to the thread.
 pub enum Wish<C> {
     /// Secure a connection.
     Secure(C),
-    /// End the connection that has this number: others need its room, or it has taken too long.
+    /// End the connection with that number: it has to free its place, or has taken too long.
     Evict(u64),
-    /// End.
+    /// End the thread.
     Stop,
 }
 
-/// The thread.
+/// Thread for TLS handshakes.
 pub struct Handshakes<C> {
     wishes: Outbox<Wish<C>>,
     thread: Option<JoinHandle<()>>,
@@ -73,7 +73,7 @@ impl<C> Drop for Handshakes<C> {
 }
 
 impl<C: Candidate> Handshakes<C> {
-    /// Those that `acceptor` knows are let in; each has `timeout` for it.
+    /// Starts the thread. It accepts peers that `acceptor` has keys for; each has `timeout` for its handshake.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
         let (wishes, inbox) = mailbox()?;
         let mut desk = Desk { inbox, acceptor, timeout, under_way: UnderWays::default() };
@@ -85,30 +85,30 @@ impl<C: Candidate> Handshakes<C> {
         Ok(Handshakes { wishes, thread: Some(thread) })
     }
 
-    /// Where wishes are sent.
+    /// Returns the sender of commands.
     pub fn wishes(&self) -> Outbox<Wish<C>> {
         self.wishes.clone()
     }
 }
 
-/// A connection that is being secured.
+/// A connection in its handshake.
 struct UnderWay<C> {
     source: Source,
     candidate: C,
-    /// `None` until its first octet has come.
+    /// The handshake; `None` until the first byte has arrived.
     handshake: Option<Handshake>,
-    /// What the socket had no room for.
+    /// Bytes that the full socket has not taken.
     unsent: Vec<u8>,
     limit: TimeLimit,
 }
 
-/// What is to become of a connection.
+/// Next step of a connection.
 enum Next {
     Wait,
-    /// It is plain, which it may be.
+    /// Continue without TLS.
     Plain,
     Secured,
-    /// It ends, without anybody's being to blame.
+    /// Close it without an error: the peer has disconnected.
     Gone,
 }
 
@@ -141,7 +141,8 @@ impl<C: Candidate> Desk<C> {
         }
     }
 
-    /// Waits for a wish, for octets, or until one has no time left. Which connections have something, by age.
+    /// Waits for a command, for bytes, or for the first time limit. Returns the numbers of connections that are ready,
+    /// the oldest first.
     fn wait(&mut self) -> Vec<u64> {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.inbox.fd(), libc::POLLIN)];
@@ -207,7 +208,7 @@ impl<C: Candidate> Desk<C> {
     }
 }
 
-/// Handshakes under way.
+/// Handshakes in flight, by age.
 struct UnderWays<T> {
     by_age: BTreeMap<u64, T>,
     next: u64,
@@ -219,12 +220,12 @@ impl<T> Default for UnderWays<T> {
     }
 }
 
-/// What comes from somewhere, and has a time.
+/// A peer with a source and a time limit.
 trait Sourced {
     fn source(&self) -> &Source;
     fn limit(&mut self) -> &mut TimeLimit;
 
-    /// The thread has looked whether something has come. If so it does not wait for the peer any more.
+    /// Updates the time limit after a wait: its clock stops if something has arrived. Returns `is_ready`.
     fn has_come(&mut self, now: Instant, is_ready: bool) -> bool {
         match is_ready {
             true => self.limit().end(now),
@@ -250,7 +251,7 @@ impl<T: Sourced> UnderWays<T> {
         self.next += 1;
     }
 
-    /// Takes the oldest of the source that has most.
+    /// Takes the oldest handshake of the source that has most.
     fn make_room(&mut self) -> Option<T> {
         let mut counts: HashMap<&Source, (usize, u64)> = HashMap::new();
         for (number, connection) in &self.by_age {
@@ -260,18 +261,18 @@ impl<T: Sourced> UnderWays<T> {
         self.by_age.remove(&number)
     }
 
-    /// When the time of the next is over.
+    /// Returns the first time limit that is reached if nothing arrives.
     fn deadline(&mut self) -> Option<Instant> {
         self.by_age.values_mut().filter_map(|connection| connection.limit().deadline()).min()
     }
 
-    /// Takes those whose peers have been waited for too long.
+    /// Takes the handshakes whose time limit is reached.
     fn take_overdue(&mut self, now: Instant) -> Vec<T> {
         let overdue = self.by_age.extract_if(.., |_, connection| connection.limit().is_over(now));
         overdue.map(|(_, connection)| connection).collect()
     }
 
-    /// Of those `ready`, the first of each source.
+    /// Returns the first of each source among those `ready`.
     fn turn(&self, ready: &[u64]) -> Vec<u64> {
         let mut seen = HashSet::new();
         let mut is_first = |number: &&u64| {
@@ -331,7 +332,7 @@ impl<C: Candidate> UnderWay<C> {
         receive_octets(self.candidate.stream().as_fd(), octets, flags)
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as the socket takes.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match send_octets(self.candidate.stream().as_fd(), &self.unsent)? {
@@ -342,7 +343,7 @@ impl<C: Candidate> UnderWay<C> {
         Ok(())
     }
 
-    /// Lets the peer hear that it is refused, and closes the connection.
+    /// Sends the alert to the refused peer, and closes the connection.
     fn refuse(mut self, error: &Error) {
         if self.unsent.is_empty() {
             self.unsent.extend([0x15, 3, 3, 0, 2, 2, error.alert()]);
@@ -377,14 +378,14 @@ mod tests {
         under_way
     }
 
-    /// The thread has waited, and seen that something of these has come.
+    /// Records that the thread has waited, and something has arrived from these peers.
     fn waited(under_way: &mut UnderWays<Peer>, now: Instant, ready: &[u64]) {
         for (number, peer) in &mut under_way.by_age {
             peer.has_come(now, ready.contains(number));
         }
     }
 
-    /// Which are there when those have ended that are overdue.
+    /// Returns the remaining handshakes after the overdue ones were removed.
     fn left(under_way: &mut UnderWays<Peer>, now: Instant) -> Vec<u64> {
         under_way.take_overdue(now);
         under_way.by_age.keys().copied().collect()
@@ -404,14 +405,14 @@ mod tests {
         assert!(left().len() == 1 && left().is_empty() && left().is_empty());
     }
 
-    /// However long that takes, and whatever others send meanwhile.
+    /// Holds however long that takes, and whatever others send meanwhile.
     #[test]
     fn who_waits_for_the_thread_is_not_overdue() {
         let at = |seconds| Instant(0) + Duration::from_secs(seconds);
         let mut under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
         waited(&mut under_way, at(0), &[]);
         assert_eq!(under_way.deadline(), Some(at(10)));
-        // Two have said something, and the thread has much to do; the third has not.
+        // Two peers have sent something, and the thread is busy; the third one has not.
         waited(&mut under_way, at(9), &[0, 1]);
         assert_eq!(left(&mut under_way, at(9)), [0, 1, 2]);
         waited(&mut under_way, at(60), &[0, 1]);
