@@ -1,4 +1,4 @@
-//! The cipher of frames on Ethernet, as `roadtrain_proto::seal` drives it.
+//! The cipher of frames on Ethernet, for `roadtrain_proto::seal`.
 
 use crate::cipher::Cipher;
 use crate::cipher::Direction as Way;

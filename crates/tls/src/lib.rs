@@ -1,13 +1,13 @@
 //! TLS 1.3: the handshake, and the records after it. No sockets, no clock. NVMe/TCP uses it with pre-shared keys; a
 //! server of another protocol may have a certificate instead.
 //!
-//! - [`Handshake`] is the library s2n-tls between two buffers. When it is done it gives the [`Keys`] of both
-//!   directions away and is not needed any more.
-//! - [`Sealer`] and [`Opener`] are the record layer: octets from many places become records in one buffer, and
-//!   records become octets at many places. The cipher's pass over them is the only copy.
-//! - [`Records`] are both of them above a socket that takes and brings octets in parts.
+//! - [`Handshake`] is the library s2n-tls between two buffers. When it is done, it returns the [`Keys`] of both
+//!   directions and is dropped.
+//! - [`Sealer`] and [`Opener`] are the record layer: bytes of several buffers become records in one buffer, and records
+//!   become bytes in several buffers. The cipher's pass over them is the only copy.
+//! - [`Records`] combines both above a socket that sends and receives bytes in parts.
 //!
-//! What a peer sends is checked here: lengths, types, tags, the order of messages, and how much of it there may be.
+//! This crate checks everything that a peer sends: lengths, types, tags, the order of messages, and their total size.
 
 mod cipher;
 mod error;

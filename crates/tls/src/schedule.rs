@@ -1,4 +1,4 @@
-//! From a traffic secret to the key of its records, and to the secret after it (RFC 8446, 7).
+//! Key schedule: from a traffic secret to the key of its records, and to the next secret (RFC 8446, 7).
 
 use crate::cipher::{Cipher, Direction, IV_BYTES};
 use crate::{Error, suite};
@@ -6,7 +6,7 @@ use aws_lc_rs::hkdf::{KeyType, Prk};
 use roadtrain_proto::security::Suite;
 use zeroize::Zeroizing;
 
-/// The secret of one direction of a connection.
+/// Traffic secret of one direction of a connection.
 #[derive(Clone)]
 pub struct TrafficSecret {
     suite: Suite,
@@ -21,7 +21,7 @@ impl KeyType for Length {
     }
 }
 
-/// A key with the nonces of its records.
+/// Key with the nonces of its records.
 pub(crate) struct RecordKey {
     pub(crate) cipher: Cipher,
     iv: Zeroizing<[u8; IV_BYTES]>,
@@ -29,7 +29,7 @@ pub(crate) struct RecordKey {
 }
 
 impl RecordKey {
-    /// The nonce of the next record; each is used once.
+    /// Returns the nonce of the next record; each is used once.
     pub(crate) fn next_nonce(&mut self) -> Result<[u8; IV_BYTES], Error> {
         let mut nonce = *self.iv;
         let sequence = self.sequence;
@@ -42,10 +42,10 @@ impl RecordKey {
 }
 
 impl TrafficSecret {
-    /// A secret as the handshake made it: as long as the suite's hash.
+    /// A secret from a handshake, as long as the suite's hash.
     ///
     /// # Errors
-    /// It is not.
+    /// The length is wrong.
     pub fn new(suite: Suite, secret: &[u8]) -> Result<Self, Error> {
         if secret.len() != suite.hash().bytes() {
             return Err(Error::Library(format!("a secret of {} octets", secret.len())));
@@ -53,7 +53,7 @@ impl TrafficSecret {
         Ok(TrafficSecret { suite, secret: Zeroizing::new(secret.to_vec()) })
     }
 
-    /// The secret after a KeyUpdate.
+    /// Returns the secret after a KeyUpdate.
     ///
     /// # Errors
     /// The library's.
@@ -62,7 +62,7 @@ impl TrafficSecret {
         Ok(TrafficSecret { suite: self.suite, secret })
     }
 
-    /// The key of its records.
+    /// Returns the key of the secret's records.
     pub(crate) fn key(&self, direction: Direction) -> Result<RecordKey, Error> {
         let key = self.expand("key", suite::key_bytes(self.suite))?;
         let mut iv = Zeroizing::new([0; IV_BYTES]);
@@ -70,8 +70,8 @@ impl TrafficSecret {
         Ok(RecordKey { cipher: Cipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
     }
 
-    /// The key of its records as Linux takes it: `struct tls12_crypto_info_aes_gcm_128` or `_256` of linux/tls.h, for
-    /// `setsockopt(SOL_TLS, TLS_TX or TLS_RX)`.
+    /// Returns the key of the secret's records in Linux's format: `struct tls12_crypto_info_aes_gcm_128` or `_256` of
+    /// linux/tls.h, for `setsockopt(SOL_TLS, TLS_TX or TLS_RX)`.
     ///
     /// # Errors
     /// The library's.

@@ -1,39 +1,39 @@
-//! What a peer says in records that hold no data: alerts, and messages after the handshake.
+//! Records without data: alerts, and messages after the handshake.
 
 use crate::Error;
 use crate::record::{CONTENT_TYPE_ALERT, CONTENT_TYPE_HANDSHAKE};
 
-/// Records without data that may follow each other.
+/// Maximum number of consecutive records without data.
 pub const IDLE_MAX: u32 = 32;
 const CLOSE_NOTIFY: u8 = 0;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
 const KEY_UPDATE: u8 = 24;
 const NEW_SESSION_TICKET: u8 = 4;
-/// A KeyUpdate that asks for none in return.
+/// A KeyUpdate that requests none in return.
 pub const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 
-/// The alert that says why we end the connection; 0: in order.
+/// Returns the alert with the reason why this end closes the connection; 0: in order.
 #[must_use]
 pub fn alert_message(code: u8) -> [u8; 2] {
     [if code == CLOSE_NOTIFY { WARNING } else { FATAL }, code]
 }
 
-/// What a record without data says.
+/// Content of a record without data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The peer sends nothing more.
+    /// True if the peer sends nothing more.
     pub closed: bool,
-    /// The peer's next record has another key.
+    /// True if the peer's next record has another key.
     pub updated: bool,
-    /// The peer wants our next data with another key.
+    /// True if the peer requests another key for our next data.
     pub asked: bool,
 }
 
-/// Reads a record of type `kind`. Tickets may come to hosts, which do not want them.
+/// Parses a record of type `kind`. Hosts may receive tickets, which are ignored.
 ///
 /// # Errors
-/// A peer's fatal alert, or what no peer may say.
+/// A fatal alert of the peer, or an invalid record.
 pub fn told(kind: u8, content: &[u8], is_host: bool) -> Result<Told, Error> {
     match kind {
         CONTENT_TYPE_ALERT => alert(content),
@@ -54,7 +54,7 @@ fn alert(content: &[u8]) -> Result<Told, Error> {
     }
 }
 
-/// Messages after the handshake; each lies in one record.
+/// Parses messages after the handshake; each lies in one record.
 fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
     let mut told = Told::default();
     if content.is_empty() {
@@ -67,7 +67,7 @@ fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
         };
         content = rest;
         match (kind, message) {
-            // What comes after it has another key, so it ends its record.
+            // The next record has another key, so the message ends its record.
             (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
                 (told.updated, told.asked) = (true, asks == 1);
             }

@@ -1,5 +1,4 @@
-//! Sealed frames with the real cipher. The octets were made from the page (docs/reference/ethernet.md) by another
-//! program.
+//! Sealed frames with the real cipher. Another program has made the bytes from the page (docs/reference/ethernet.md).
 
 use proptest::prelude::*;
 use roadtrain_proto::seal::{Limits, Opened, Refused, Seal, open};
@@ -53,7 +52,7 @@ fn sealed(end: &mut End, kind: FrameType, bits: u16, body: &[u8]) -> Vec<u8> {
     [header.as_bytes(), &body].concat()
 }
 
-/// What the other end makes of it.
+/// Opens a frame at the other end.
 fn take(end: &mut End, frame: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
     let (header, kind, body) = parse(frame).expect("a frame");
     let mut out = vec![0; 1 << 16];
@@ -104,7 +103,7 @@ fn a_frame_octet_for_octet() {
             sealed(&mut host, FrameType::Ack, 0, &[]);
         }
         let plain: Vec<u8> = (0xa0..0xb8).collect();
-        // A check sum beside the tag would be of no use.
+        // A checksum in addition to the tag would be of no use.
         let frame = sealed(&mut host, FrameType::Cargo, flags::SEQ | flags::CRC, &plain);
         let expected = octets(&[&heads[..], &body[..]].concat());
         assert_eq!(format!("{frame:02x?}"), format!("{expected:02x?}"));
@@ -160,7 +159,7 @@ fn acknowledgements_are_taken_once_and_in_order() {
     assert!(take(&mut target, &third).is_ok());
 }
 
-/// Each SEQ counts once in the channel; what is overtaken is taken.
+/// Each SEQ counts once in the channel; overtaken frames are accepted.
 #[test]
 fn numbered_frames_may_overtake_each_other() {
     let (mut host, mut target) = ends();
@@ -215,7 +214,7 @@ proptest! {
         let (mut header, rest) = roadtrain_wire::zerocopy::FromBytes::read_from_prefix(&altered)
             .map(|(header, rest): (FrameHeader, &[u8])| (header, rest.to_vec()))
             .unwrap();
-        // Who alters frames can make check sums.
+        // An attacker who alters frames can compute checksums.
         let is_hcrc = (4..8).contains(&(bit / 8));
         roadtrain_wire::ether::set_hcrc(&mut header);
         let altered = [header.as_bytes(), &rest].concat();
