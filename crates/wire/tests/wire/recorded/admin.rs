@@ -1,5 +1,5 @@
-//! Admin commands and the pages they return: what Linux's target said of itself is what we read, and the
-//! commands Linux's host sent are built again.
+//! Admin commands and their pages: our code reads what Linux's target has reported, and builds the commands of Linux's
+//! host again.
 
 use super::capture::Recorded;
 use super::session::{data, for_every_pdu, view};
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// The kernel target's subsystem in all recordings.
 const NQN: &str = "nqn.2024-01.test:kernel";
 
-/// An admin command with what came back.
+/// An admin command with its response and data.
 struct Exchange {
     name: String,
     sqe: Sqe,
@@ -30,7 +30,7 @@ struct Exchange {
     status: u16,
 }
 
-/// All exchanges on the admin queues.
+/// Returns all exchanges on the admin queues.
 fn exchanges() -> Vec<Exchange> {
     let mut open: HashMap<(String, usize, u16), (Sqe, Vec<u8>)> = HashMap::new();
     let mut done = Vec::new();
@@ -65,7 +65,7 @@ fn exchanges() -> Vec<Exchange> {
     done
 }
 
-/// Connect, the first command, says which queue a connection is.
+/// Takes the queue of a connection from Connect, its first command.
 fn learn_queue(
     is_admin: &mut HashMap<(String, usize), bool>,
     name: &str,
@@ -76,7 +76,7 @@ fn learn_queue(
     is_admin.entry((name.to_owned(), pdu.connection)).or_insert(qid == 0);
 }
 
-/// The successful exchanges of an opcode.
+/// Returns the successful exchanges of an opcode.
 fn succeeded(opcode: u8) -> Vec<Exchange> {
     exchanges().into_iter().filter(|e| e.sqe.opcode == opcode && e.status == 0).collect()
 }
@@ -182,7 +182,7 @@ fn discovery_log_is_read() {
         let mut rest = &page[..];
         if get.offset == 0 {
             let (header, tail) = DiscoveryLogHeader::ref_from_prefix(rest).unwrap_or_else(|_| {
-                // nvme-cli looks at the first octets alone.
+                // nvme-cli reads only the first bytes.
                 (DiscoveryLogHeader::ref_from_bytes(&[0; 1024]).unwrap(), &[])
             });
             assert!(page.len() < 1024 || header.numrec.get() == 2, "{name}");

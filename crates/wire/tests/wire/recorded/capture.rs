@@ -1,25 +1,25 @@
-//! The recorded sessions in `tests/traces`: a pcap reader, TCP reassembly and cutting into PDUs.
+//! Recorded sessions in `tests/traces`: a pcap reader, TCP reassembly and splitting into PDUs.
 //!
-//! Only what those files need: classic little-endian pcap, Ethernet, IPv4, nothing cut off. Sequence
-//! numbers wrap, segments come again, overlap and arrive out of order.
+//! Only the features that those files need: classic little-endian pcap, Ethernet, IPv4, no truncated packets. Sequence
+//! numbers wrap; segments are repeated, overlap and arrive out of order.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Last digits of the target's port in every recording.
+/// Port of the target in every recording.
 const TARGET_PORT: u16 = 4420;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// One PDU as it stood in the byte stream.
+/// One PDU of the byte stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     /// Connection, counted from 1 in the order of their SYNs.
     pub(crate) connection: usize,
-    /// Whether the host sent it.
+    /// True if the host sent it.
     pub(crate) from_host: bool,
-    /// All its octets, digests included.
+    /// All bytes, digests included.
     pub(crate) octets: Vec<u8>,
 }
 
@@ -41,12 +41,12 @@ pub(crate) fn names() -> Vec<String> {
     names
 }
 
-/// The PDUs of a recording, in the order in which their last octets arrived.
+/// Returns the PDUs of a recording, in the order in which their last bytes arrived.
 pub(crate) fn pdus(name: &str) -> Vec<Recorded> {
     pdus_of(name, usize::MAX)
 }
 
-/// Those of so many connections, the first ones: what follows may be TLS.
+/// Returns the PDUs of the first `count` connections: later ones may be TLS.
 pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     let pcap = fs::read(folder().join(format!("{name}.pcap"))).expect("a readable recording");
     let mut connections: Vec<Connection> = Vec::new();
@@ -75,7 +75,7 @@ pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
 
 struct Connection {
     peer: u16,
-    /// From the target, from the host.
+    /// Streams from the target and from the host.
     streams: [Stream; 2],
 }
 
@@ -121,7 +121,7 @@ fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
 struct Stream {
     /// Sequence number of the octet behind `ready`.
     next: u32,
-    /// In order, not yet cut.
+    /// Bytes in order, not yet split.
     ready: Vec<u8>,
     /// Payloads by sequence number that may lie ahead of `next`.
     later: BTreeMap<u32, Vec<u8>>,
@@ -138,7 +138,7 @@ impl Stream {
                 *held = segment.payload.to_vec();
             }
         }
-        // What follows directly; a segment sent again may begin before `next`.
+        // Takes the segments that follow directly; a repeated segment may begin before `next`.
         while let Some((&sequence, _)) =
             self.later.iter().find(|&(&s, _)| s.wrapping_sub(self.next) as i32 <= 0)
         {
