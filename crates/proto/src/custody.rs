@@ -115,8 +115,8 @@ impl Owner {
     /// State of the ownership at `now`.
     #[must_use]
     pub fn standing(&self, now: Instant) -> Standing {
-        let is_heard = now.since(self.confirmed) < self.timing.gives_up;
-        match is_heard && !self.is_in_doubt && now >= self.resumes {
+        let is_confirmed = now.since(self.confirmed) < self.timing.gives_up;
+        match is_confirmed && !self.is_in_doubt && now >= self.resumes {
             _ if self.is_fenced => Standing::Fenced,
             true => Standing::Serves,
             false => Standing::CutOff,
@@ -165,8 +165,8 @@ impl Observer {
         Observer { timing, silence: None, answered: Instant::default() }
     }
 
-    /// Records that a check started at `asked` returned `seen` at `answered`.
-    pub fn looked(&mut self, asked: Instant, answered: Instant, seen: Seen) -> Verdict {
+    /// Records that a check started at `begun` returned `seen` at `answered`.
+    pub fn looked(&mut self, begun: Instant, answered: Instant, seen: Seen) -> Verdict {
         let was_blind = answered.since(self.answered) > self.timing.blind;
         self.answered = answered;
         let patience = match seen {
@@ -179,7 +179,7 @@ impl Observer {
         };
         match self.silence {
             Some((known, since)) if known == seen && !was_blind => {
-                match asked.since(since) >= patience {
+                match begun.since(since) >= patience {
                     true => Verdict::Fence,
                     false => Verdict::Wait,
                 }

@@ -29,7 +29,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     Header,
     /// Bytes of padding and of data that are still to come.
     Data {
@@ -44,7 +44,7 @@ pub struct Framer {
     from_host: bool,
     digests: Digests,
     alignment: u32,
-    state: State,
+    state: FramingState,
     crc: Digest,
     /// The common header that was checked last, and its layout: most headers equal the one before.
     known: Option<([u8; CH_BYTES], Layout)>,
@@ -58,7 +58,7 @@ impl Framer {
             from_host,
             digests: Digests::default(),
             alignment: 1,
-            state: State::Header,
+            state: FramingState::Header,
             crc: Digest::new(CrcAlgorithm::Crc32Iscsi),
             known: None,
         }
@@ -76,7 +76,7 @@ impl Framer {
     #[must_use]
     #[inline]
     pub fn is_at_header(&self) -> bool {
-        self.state == State::Header
+        self.state == FramingState::Header
     }
 
     /// Returns the next step, and the number of bytes of `input` that it used.
@@ -86,9 +86,9 @@ impl Framer {
     #[inline(always)]
     pub fn next(&mut self, input: &[u8]) -> Result<(usize, Step), PeerMisbehaved> {
         match self.state {
-            State::Header => self.header(input),
-            State::Data { left: 0, digest, .. } => Ok(self.data_end(input, digest)),
-            State::Data { skip, left, digest } => Ok(self.data(input, skip, left, digest)),
+            FramingState::Header => self.header(input),
+            FramingState::Data { left: 0, digest, .. } => Ok(self.data_end(input, digest)),
+            FramingState::Data { skip, left, digest } => Ok(self.data(input, skip, left, digest)),
         }
     }
 
@@ -109,7 +109,7 @@ impl Framer {
         if layout.data_bytes > 0 {
             let skip = layout.data_offset - layout.header_bytes;
             let digest = layout.has_data_digest;
-            self.state = State::Data { skip, left: layout.data_bytes, digest };
+            self.state = FramingState::Data { skip, left: layout.data_bytes, digest };
         }
         Ok((end, Step::Header(layout)))
     }
@@ -144,27 +144,27 @@ impl Framer {
         let length = (left as usize).min(input.len() - skipped);
         let range = skipped..skipped + length;
         if length == 0 {
-            self.state = State::Data { skip: skip - skipped as u32, left, digest };
+            self.state = FramingState::Data { skip: skip - skipped as u32, left, digest };
             return (skipped, Step::Need(1));
         }
         if digest {
             self.crc.update(&input[range.clone()]);
         }
-        self.state = State::Data { skip: 0, left: left - length as u32, digest };
+        self.state = FramingState::Data { skip: 0, left: left - length as u32, digest };
         (range.end, Step::Data(range))
     }
 
     #[inline]
     fn data_end(&mut self, input: &[u8], digest: bool) -> (usize, Step) {
         if !digest {
-            self.state = State::Header;
+            self.state = FramingState::Header;
             return (0, Step::DataEnd { intact: true });
         }
         let Some(received) = input.first_chunk::<DIGEST_BYTES>() else {
             return (0, Step::Need(DIGEST_BYTES));
         };
         let computed = self.crc.finalize_reset() as u32;
-        self.state = State::Header;
+        self.state = FramingState::Header;
         (DIGEST_BYTES, Step::DataEnd { intact: computed.to_le_bytes() == *received })
     }
 
@@ -174,7 +174,7 @@ impl Framer {
     #[inline]
     pub fn wanted(&self) -> u32 {
         match self.state {
-            State::Data { skip: 0, left, .. } => left,
+            FramingState::Data { skip: 0, left, .. } => left,
             _ => 0,
         }
     }
@@ -184,19 +184,19 @@ impl Framer {
     #[inline]
     pub fn data_left(&self) -> (u32, u32) {
         match self.state {
-            State::Header => (0, 0),
-            State::Data { skip, left, .. } => (skip, left),
+            FramingState::Header => (0, 0),
+            FramingState::Data { skip, left, .. } => (skip, left),
         }
     }
 
     /// Reports that `data` was received directly into its destination: at most [`Framer::wanted`] bytes.
     pub fn placed(&mut self, data: &[u8]) {
-        if let State::Data { skip: 0, left, digest } = self.state {
+        if let FramingState::Data { skip: 0, left, digest } = self.state {
             debug_assert!(data.len() <= left as usize, "placed more than was wanted");
             if digest {
                 self.crc.update(data);
             }
-            self.state = State::Data { skip: 0, left: left - data.len() as u32, digest };
+            self.state = FramingState::Data { skip: 0, left: left - data.len() as u32, digest };
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         ) {
             let mut used = framer(digests);
             for octets in headers {
-                used.state = State::Header;
+                used.state = FramingState::Header;
                 let (mut fresh, octets) = (framer(digests), &octets[..]);
                 prop_assert_eq!(used.next(octets), fresh.next(octets));
                 prop_assert_eq!(used.state, fresh.state);

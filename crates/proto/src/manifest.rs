@@ -3,14 +3,14 @@
 use crate::caravan::Caravan;
 use crc_fast::crc32_iscsi;
 
-enum Part {
+enum ManifestPart {
     Header(Vec<u8>),
     Payload { slot: u16, offset: u32, length: u32, digest: bool },
 }
 
 /// A caravan as a list of headers and payloads.
 pub struct Manifest {
-    parts: Vec<Part>,
+    parts: Vec<ManifestPart>,
     parts_max: usize,
 }
 
@@ -35,8 +35,8 @@ impl Manifest {
         let mut out = Vec::new();
         for part in &self.parts {
             match *part {
-                Part::Header(ref header) => out.extend_from_slice(header),
-                Part::Payload { slot, offset, length, digest } => {
+                ManifestPart::Header(ref header) => out.extend_from_slice(header),
+                ManifestPart::Payload { slot, offset, length, digest } => {
                     let data = data(slot);
                     let payload = &data.as_ref()[offset as usize..][..length as usize];
                     out.extend_from_slice(payload);
@@ -57,14 +57,14 @@ impl Caravan for Manifest {
     }
 
     fn header(&mut self, length: usize) -> &mut [u8] {
-        self.parts.push(Part::Header(vec![0; length]));
+        self.parts.push(ManifestPart::Header(vec![0; length]));
         match self.parts.last_mut() {
-            Some(Part::Header(header)) => header,
+            Some(ManifestPart::Header(header)) => header,
             _ => unreachable!("a header was just pushed"),
         }
     }
 
     fn payload(&mut self, slot: u16, offset: u32, length: u32, digest: bool) {
-        self.parts.push(Part::Payload { slot, offset, length, digest });
+        self.parts.push(ManifestPart::Payload { slot, offset, length, digest });
     }
 }

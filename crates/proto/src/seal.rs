@@ -78,20 +78,24 @@ impl Limits {
 }
 
 /// Cipher state of one direction.
-struct Way<C> {
+struct DirectionCipher<C> {
     cipher: C,
     iv: [u8; NONCE_BYTES],
     left: Limits,
 }
 
-impl<C: Cipher> Way<C> {
+impl<C: Cipher> DirectionCipher<C> {
     fn new(
         suite: Suite,
         keys: &WayKeys,
         direction: Direction,
         left: Limits,
     ) -> Result<Self, CipherFailed> {
-        Ok(Way { cipher: C::new(suite, keys.key.reveal(), direction)?, iv: keys.iv, left })
+        Ok(DirectionCipher {
+            cipher: C::new(suite, keys.key.reveal(), direction)?,
+            iv: keys.iv,
+            left,
+        })
     }
 
     fn begin(&mut self, header: &FrameHeader) -> Result<(), CipherFailed> {
@@ -149,8 +153,8 @@ pub enum Opened {
 
 /// One end of a lane with sealed frames.
 pub struct Seal<C> {
-    sends: Way<C>,
-    receives: Way<C>,
+    sends: DirectionCipher<C>,
+    receives: DirectionCipher<C>,
     /// NUMBER of the next frame.
     next: u64,
     /// True if the frame that is being sealed has had no error.
@@ -191,8 +195,8 @@ impl<C: Cipher> Seal<C> {
         limits: Limits,
     ) -> Result<Self, CipherFailed> {
         Ok(Seal {
-            sends: Way::new(suite, own, Direction::Seal, limits)?,
-            receives: Way::new(suite, peer, Direction::Open, limits)?,
+            sends: DirectionCipher::new(suite, own, Direction::Seal, limits)?,
+            receives: DirectionCipher::new(suite, peer, Direction::Open, limits)?,
             next: 0,
             is_intact: true,
             is_on: false,
@@ -272,12 +276,12 @@ impl<C: Cipher> Seal<C> {
 
     fn open_body(&mut self, header: &FrameHeader, body: &[u8], out: &mut [u8]) -> Option<usize> {
         let (sealed, tag) = body.split_last_chunk()?;
-        let (out, way) = (out.get_mut(..sealed.len())?, &mut self.receives);
-        way.begin(header).and_then(|()| way.cipher.update(sealed, out)).ok()?;
-        if !way.cipher.verify(tag) {
+        let (out, incoming) = (out.get_mut(..sealed.len())?, &mut self.receives);
+        incoming.begin(header).and_then(|()| incoming.cipher.update(sealed, out)).ok()?;
+        if !incoming.cipher.verify(tag) {
             return None;
         }
-        way.count(sealed.len()).ok()?;
+        incoming.count(sealed.len()).ok()?;
         Some(sealed.len())
     }
 

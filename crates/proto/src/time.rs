@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(limit.deadline(), Some(at(10)));
         limit.begin(at(5)); // the clock runs already
         limit.end(at(6));
-        assert!(limit.deadline().is_none() && !limit.is_over(at(1000)), "nobody waits");
+        assert!(limit.deadline().is_none() && !limit.is_over(at(1000)), "the clock is stopped");
         limit.begin(at(1000));
         assert_eq!((limit.deadline(), limit.left(at(1001))), (Some(at(1004)), at(3) - at(0)));
         assert!(!limit.is_over(at(1003)) && limit.is_over(at(1004)));

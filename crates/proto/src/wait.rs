@@ -55,7 +55,7 @@ pub struct Wait {
     cost: SleepCost,
     /// Nanoseconds that polling has saved, less those that it has lost.
     account_ns: i64,
-    poll: Option<Poll>,
+    poll: Option<PollingWait>,
     /// Start of a wait that ends in a sleep.
     since: Option<Instant>,
     /// Waits since the last reading.
@@ -72,7 +72,7 @@ pub struct Wait {
 
 /// A wait that is polling.
 #[derive(Clone, Copy, Debug)]
-struct Poll {
+struct PollingWait {
     since: Instant,
     last: Instant,
     /// Time at which there is work in any case.
@@ -197,7 +197,7 @@ impl Wait {
         if (!expects && due.is_none()) || !self.polls() {
             return false;
         }
-        self.poll = Some(Poll { since: now, last: now, due });
+        self.poll = Some(PollingWait { since: now, last: now, due });
         true
     }
 

@@ -28,7 +28,7 @@ pub fn run_beside<A: Reactor, B: Reactor>(
     (first, first_rx): (&mut A, &mut RxBuffers),
     (second, second_rx): (&mut B, &mut RxBuffers),
 ) -> io::Result<()> {
-    let mut both = Both { first, second };
+    let mut both = ReactorPair { first, second };
     both.with_second(poll_inbox);
     let mut turns = 0u32;
     while !both.first.is_over() && !both.second.is_over() {
@@ -44,12 +44,12 @@ pub fn run_beside<A: Reactor, B: Reactor>(
 }
 
 /// Two reactors; the ring in use is with the first one between two calls.
-struct Both<'a, A, B> {
+struct ReactorPair<'a, A, B> {
     first: &'a mut A,
     second: &'a mut B,
 }
 
-impl<A: Reactor, B: Reactor> Both<'_, A, B> {
+impl<A: Reactor, B: Reactor> ReactorPair<'_, A, B> {
     /// Calls the second reactor while it has the ring.
     fn with_second<T>(&mut self, call: impl FnOnce(&mut B) -> T) -> T {
         self.swap_rings();

@@ -101,7 +101,7 @@ pub struct Secured {
 }
 
 /// Thread that secures clients; dropping it ends it.
-pub struct SecureClients(Handshakes<Client>);
+pub struct SecureClients(Handshakes<SecuringClient>);
 
 impl fmt::Debug for SecureClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,7 +127,7 @@ impl SecureClients {
         answer: Outbox<Secured>,
     ) {
         let stream = Some(stream.0);
-        self.0.wishes().send(Wish::Secure(Client { number, peer, stream, answer }));
+        self.0.wishes().send(Wish::Secure(SecuringClient { number, peer, stream, answer }));
     }
 
     /// Ends the handshake of that number.
@@ -137,7 +137,7 @@ impl SecureClients {
 }
 
 /// A client in its handshake.
-struct Client {
+struct SecuringClient {
     number: u64,
     peer: SocketAddr,
     /// Stream of the client; `None` once the result was sent.
@@ -145,7 +145,7 @@ struct Client {
     answer: Outbox<Secured>,
 }
 
-impl Drop for Client {
+impl Drop for SecuringClient {
     fn drop(&mut self) {
         if self.stream.is_some() {
             self.answer.send(Secured { number: self.number, stream: None });
@@ -153,7 +153,7 @@ impl Drop for Client {
     }
 }
 
-impl Candidate for Client {
+impl Candidate for SecuringClient {
     fn number(&self) -> u64 {
         self.number
     }

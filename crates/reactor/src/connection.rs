@@ -90,7 +90,7 @@ pub enum Received {
 }
 
 /// Short receives between two tries of receiving again at once.
-const LOOKS_BETWEEN_TRIES: u32 = 16;
+const SHORT_RECEIVES_PER_TRY: u32 = 16;
 
 /// Decides whether to receive again at once after a receive that did not fill its buffer. A second receive pays while
 /// bytes arrive faster than they are handled; otherwise it is a wasted system call.
@@ -107,7 +107,7 @@ impl ReceiveAgain {
     fn received(&mut self, full: bool) -> bool {
         self.pays |= self.trying;
         self.short = self.short.wrapping_add(1);
-        self.trying = !full && (self.pays || self.short.is_multiple_of(LOOKS_BETWEEN_TRIES));
+        self.trying = !full && (self.pays || self.short.is_multiple_of(SHORT_RECEIVES_PER_TRY));
         full || self.trying
     }
 
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_again_stops_when_it_brings_nothing() {
+    fn receiving_again_stops_when_it_returns_nothing() {
         let mut again = ReceiveAgain::default();
         let tries = (0..160).filter(|_| {
             let goes_on = again.received(false);
@@ -298,11 +298,11 @@ mod tests {
             }
             goes_on
         });
-        assert_eq!(tries.count(), 10, "one in sixteen tells whether it has begun to pay");
+        assert_eq!(tries.count(), 10, "one in sixteen tries whether it has begun to pay");
     }
 
     #[test]
-    fn looking_again_goes_on_while_it_brings_something() {
+    fn receiving_again_continues_while_it_returns_bytes() {
         let mut again = ReceiveAgain::default();
         while !again.received(false) {}
         assert!((0..100).all(|_| again.received(false)));

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 /// Maximum number of handshakes; one more ends the oldest of the source that has most.
-const UNDER_WAY_MAX: usize = 1024;
+const PENDING_MAX: usize = 1024;
 /// Bytes received at once.
 const RECEIVED_BYTES: usize = 4096;
 
@@ -76,10 +76,11 @@ impl<C: Candidate> Handshakes<C> {
     /// Starts the thread. It accepts peers that `acceptor` has keys for; each has `timeout` for its handshake.
     pub fn start(acceptor: Acceptor, timeout: Duration) -> io::Result<Self> {
         let (wishes, inbox) = mailbox()?;
-        let mut desk = Desk { inbox, acceptor, timeout, under_way: UnderWays::default() };
+        let mut worker =
+            HandshakeWorker { inbox, acceptor, timeout, pending: PendingHandshakes::default() };
         let body = move || {
             tuning::give_way();
-            desk.run();
+            worker.run();
         };
         let thread = thread::Builder::new().name("roadtrain-tls".into()).spawn(body)?;
         Ok(Handshakes { wishes, thread: Some(thread) })
@@ -92,7 +93,7 @@ impl<C: Candidate> Handshakes<C> {
 }
 
 /// A connection in its handshake.
-struct UnderWay<C> {
+struct PendingHandshake<C> {
     source: Source,
     candidate: C,
     /// The handshake; `None` until the first byte has arrived.
@@ -103,7 +104,7 @@ struct UnderWay<C> {
 }
 
 /// Next step of a connection.
-enum Next {
+enum HandshakeStep {
     Wait,
     /// Continue without TLS.
     Plain,
@@ -112,31 +113,31 @@ enum Next {
     Gone,
 }
 
-struct Desk<C> {
+struct HandshakeWorker<C> {
     inbox: Inbox<Wish<C>>,
     acceptor: Acceptor,
     timeout: Duration,
-    under_way: UnderWays<UnderWay<C>>,
+    pending: PendingHandshakes<PendingHandshake<C>>,
 }
 
-impl<C: Candidate> Desk<C> {
+impl<C: Candidate> HandshakeWorker<C> {
     fn run(&mut self) {
         loop {
             let ready = self.wait();
             self.inbox.acknowledge();
-            while let Some(wish) = self.inbox.take() {
-                match wish {
+            while let Some(command) = self.inbox.take() {
+                match command {
                     Wish::Secure(candidate) => self.begin(candidate),
                     Wish::Evict(number) => {
-                        self.under_way.by_age.retain(|_, c| c.candidate.number() != number)
+                        self.pending.by_age.retain(|_, c| c.candidate.number() != number)
                     }
                     Wish::Stop => return,
                 }
             }
             self.end_overdue();
-            for number in self.under_way.turn(&ready) {
-                let Some(connection) = self.under_way.by_age.remove(&number) else { continue };
-                self.go_on(number, connection);
+            for number in self.pending.turn(&ready) {
+                let Some(connection) = self.pending.by_age.remove(&number) else { continue };
+                self.resume(number, connection);
             }
         }
     }
@@ -146,53 +147,53 @@ impl<C: Candidate> Desk<C> {
     fn wait(&mut self) -> Vec<u64> {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.inbox.fd(), libc::POLLIN)];
-        polls.extend(self.under_way.by_age.values().map(|connection| {
+        polls.extend(self.pending.by_age.values().map(|connection| {
             let is_done = connection.handshake.as_ref().is_some_and(Handshake::is_done);
             let input = if is_done { 0 } else { libc::POLLIN };
             let out = if connection.unsent.is_empty() { 0 } else { libc::POLLOUT };
             poll(connection.fd(), input | out)
         }));
-        let left = self.under_way.deadline().map(|at| at.since(clock::now()));
+        let left = self.pending.deadline().map(|at| at.since(clock::now()));
         let timeout = left.map_or(-1, |left| left.as_millis() as libc::c_int + 1);
         // SAFETY: `polls` is a valid array of that length.
         unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         let now = clock::now();
-        let connections = self.under_way.by_age.iter_mut().zip(&polls[1..]);
+        let connections = self.pending.by_age.iter_mut().zip(&polls[1..]);
         let ready = connections.filter_map(|((number, connection), poll)| {
-            connection.has_come(now, poll.revents != 0).then_some(*number)
+            connection.update_limit(now, poll.revents != 0).then_some(*number)
         });
         ready.collect()
     }
 
     fn begin(&mut self, candidate: C) {
-        if self.under_way.by_age.len() >= UNDER_WAY_MAX
-            && let Some(ended) = self.under_way.make_room()
+        if self.pending.by_age.len() >= PENDING_MAX
+            && let Some(ended) = self.pending.evict()
         {
-            info!(peer = %ended.candidate.peer(), "TLS handshake ended: others need its room");
+            info!(peer = %ended.candidate.peer(), "TLS handshake ended: too many handshakes at once");
         }
         let source = candidate.peer().into();
         let (mut limit, unsent) = (TimeLimit::new(self.timeout), Vec::new());
         limit.begin(clock::now());
-        self.under_way.enter(UnderWay { source, candidate, handshake: None, unsent, limit });
+        self.pending.enter(PendingHandshake { source, candidate, handshake: None, unsent, limit });
     }
 
     fn end_overdue(&mut self) {
-        for ended in self.under_way.take_overdue(clock::now()) {
+        for ended in self.pending.take_overdue(clock::now()) {
             let peer = ended.candidate.peer();
-            info!(%peer, "TLS handshake: no end of it in time");
+            info!(%peer, "TLS handshake timed out");
         }
     }
 
-    fn go_on(&mut self, number: u64, mut connection: UnderWay<C>) {
+    fn resume(&mut self, number: u64, mut connection: PendingHandshake<C>) {
         let peer = connection.candidate.peer();
         match connection.advance(&self.acceptor) {
-            Ok(Next::Wait) => {
+            Ok(HandshakeStep::Wait) => {
                 connection.limit.begin(clock::now());
-                self.under_way.by_age.insert(number, connection);
+                self.pending.by_age.insert(number, connection);
             }
-            Ok(Next::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
-            Ok(Next::Plain) => connection.candidate.go_on_plain(),
-            Ok(Next::Secured) => {
+            Ok(HandshakeStep::Gone) => debug!(%peer, "TLS handshake: the peer has gone"),
+            Ok(HandshakeStep::Plain) => connection.candidate.go_on_plain(),
+            Ok(HandshakeStep::Secured) => {
                 let keys = connection.handshake.map(|handshake| handshake.keys(BLOCKS_MAX));
                 match keys {
                     Some(Ok(keys)) => connection.candidate.secured(keys),
@@ -209,14 +210,14 @@ impl<C: Candidate> Desk<C> {
 }
 
 /// Handshakes in flight, by age.
-struct UnderWays<T> {
+struct PendingHandshakes<T> {
     by_age: BTreeMap<u64, T>,
     next: u64,
 }
 
-impl<T> Default for UnderWays<T> {
+impl<T> Default for PendingHandshakes<T> {
     fn default() -> Self {
-        UnderWays { by_age: BTreeMap::new(), next: 0 }
+        PendingHandshakes { by_age: BTreeMap::new(), next: 0 }
     }
 }
 
@@ -226,7 +227,7 @@ trait Sourced {
     fn limit(&mut self) -> &mut TimeLimit;
 
     /// Updates the time limit after a wait: its clock stops if something has arrived. Returns `is_ready`.
-    fn has_come(&mut self, now: Instant, is_ready: bool) -> bool {
+    fn update_limit(&mut self, now: Instant, is_ready: bool) -> bool {
         match is_ready {
             true => self.limit().end(now),
             false => self.limit().begin(now),
@@ -235,7 +236,7 @@ trait Sourced {
     }
 }
 
-impl<C> Sourced for UnderWay<C> {
+impl<C> Sourced for PendingHandshake<C> {
     fn source(&self) -> &Source {
         &self.source
     }
@@ -245,14 +246,14 @@ impl<C> Sourced for UnderWay<C> {
     }
 }
 
-impl<T: Sourced> UnderWays<T> {
+impl<T: Sourced> PendingHandshakes<T> {
     fn enter(&mut self, connection: T) {
         self.by_age.insert(self.next, connection);
         self.next += 1;
     }
 
     /// Takes the oldest handshake of the source that has most.
-    fn make_room(&mut self) -> Option<T> {
+    fn evict(&mut self) -> Option<T> {
         let mut counts: HashMap<&Source, (usize, u64)> = HashMap::new();
         for (number, connection) in &self.by_age {
             counts.entry(connection.source()).or_insert((0, *number)).0 += 1;
@@ -282,38 +283,38 @@ impl<T: Sourced> UnderWays<T> {
     }
 }
 
-impl<C: Candidate> UnderWay<C> {
+impl<C: Candidate> PendingHandshake<C> {
     fn fd(&self) -> RawFd {
         self.candidate.stream().fd()
     }
 
-    fn advance(&mut self, acceptor: &Acceptor) -> Result<Next, Error> {
+    fn advance(&mut self, acceptor: &Acceptor) -> Result<HandshakeStep, Error> {
         if self.handshake.is_none() {
             let mut first = [0];
             match self.receive(&mut first, RecvFlags::PEEK) {
-                Ok(Incoming::Nothing) => return Ok(Next::Wait),
+                Ok(Incoming::Nothing) => return Ok(HandshakeStep::Wait),
                 Ok(Incoming::Octets(_))
                     if self.candidate.may_be_plain() && first != [CONTENT_TYPE_HANDSHAKE] =>
                 {
-                    return Ok(Next::Plain);
+                    return Ok(HandshakeStep::Plain);
                 }
                 Ok(Incoming::Octets(_)) => self.handshake = Some(acceptor.accept()?),
-                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
+                Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
             }
         }
-        let Some(mut handshake) = self.handshake.take() else { return Ok(Next::Gone) };
-        let next = self.shake(&mut handshake);
+        let Some(mut handshake) = self.handshake.take() else { return Ok(HandshakeStep::Gone) };
+        let next = self.run_handshake(&mut handshake);
         self.handshake = Some(handshake);
         next
     }
 
-    fn shake(&mut self, handshake: &mut Handshake) -> Result<Next, Error> {
+    fn run_handshake(&mut self, handshake: &mut Handshake) -> Result<HandshakeStep, Error> {
         let mut octets = [0; RECEIVED_BYTES];
         while !handshake.is_done() {
             let wanted = handshake.wanted().min(RECEIVED_BYTES);
             match self.receive(&mut octets[..wanted], RecvFlags::empty()) {
                 Ok(Incoming::Nothing) => break,
-                Ok(Incoming::Closed) | Err(_) => return Ok(Next::Gone),
+                Ok(Incoming::Closed) | Err(_) => return Ok(HandshakeStep::Gone),
                 Ok(Incoming::Octets(got)) => {
                     let done = handshake.receive(&octets[..got]);
                     self.unsent.append(handshake.outgoing());
@@ -322,9 +323,9 @@ impl<C: Candidate> UnderWay<C> {
             }
         }
         match self.send() {
-            Err(_) => Ok(Next::Gone),
-            Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(Next::Secured),
-            Ok(()) => Ok(Next::Wait),
+            Err(_) => Ok(HandshakeStep::Gone),
+            Ok(()) if handshake.is_done() && self.unsent.is_empty() => Ok(HandshakeStep::Secured),
+            Ok(()) => Ok(HandshakeStep::Wait),
         }
     }
 
@@ -359,9 +360,9 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(10);
 
-    struct Peer(Source, TimeLimit);
+    struct HandshakePeer(Source, TimeLimit);
 
-    impl Sourced for Peer {
+    impl Sourced for HandshakePeer {
         fn source(&self) -> &Source {
             &self.0
         }
@@ -371,33 +372,33 @@ mod tests {
         }
     }
 
-    fn under_way(peers: &[&str]) -> UnderWays<Peer> {
-        let mut under_way = UnderWays::default();
-        let peer = |peer: &&str| Peer(Source::from(*peer), TimeLimit::new(TIME));
-        peers.iter().map(peer).for_each(|peer| under_way.enter(peer));
-        under_way
+    fn pending(peers: &[&str]) -> PendingHandshakes<HandshakePeer> {
+        let mut pending = PendingHandshakes::default();
+        let peer = |peer: &&str| HandshakePeer(Source::from(*peer), TimeLimit::new(TIME));
+        peers.iter().map(peer).for_each(|peer| pending.enter(peer));
+        pending
     }
 
     /// Records that the thread has waited, and something has arrived from these peers.
-    fn waited(under_way: &mut UnderWays<Peer>, now: Instant, ready: &[u64]) {
-        for (number, peer) in &mut under_way.by_age {
-            peer.has_come(now, ready.contains(number));
+    fn waited(pending: &mut PendingHandshakes<HandshakePeer>, now: Instant, ready: &[u64]) {
+        for (number, peer) in &mut pending.by_age {
+            peer.update_limit(now, ready.contains(number));
         }
     }
 
     /// Returns the remaining handshakes after the overdue ones were removed.
-    fn left(under_way: &mut UnderWays<Peer>, now: Instant) -> Vec<u64> {
-        under_way.take_overdue(now);
-        under_way.by_age.keys().copied().collect()
+    fn left(pending: &mut PendingHandshakes<HandshakePeer>, now: Instant) -> Vec<u64> {
+        pending.take_overdue(now);
+        pending.by_age.keys().copied().collect()
     }
 
     #[test]
-    fn who_has_most_makes_room() {
-        let mut under_way =
-            under_way(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "10.0.0.2:3"]);
+    fn the_source_with_most_handshakes_loses_one() {
+        let mut pending =
+            pending(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2", "10.0.0.2:2", "10.0.0.2:3"]);
         let mut left = || {
-            under_way.make_room();
-            under_way.by_age.keys().copied().collect::<Vec<_>>()
+            pending.evict();
+            pending.by_age.keys().copied().collect::<Vec<_>>()
         };
         assert_eq!(left(), [0, 2, 3, 4], "the oldest of the second");
         left();
@@ -407,28 +408,28 @@ mod tests {
 
     /// Holds however long that takes, and whatever others send meanwhile.
     #[test]
-    fn who_waits_for_the_thread_is_not_overdue() {
+    fn a_peer_that_waits_for_the_thread_is_not_overdue() {
         let at = |seconds| Instant(0) + Duration::from_secs(seconds);
-        let mut under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
-        waited(&mut under_way, at(0), &[]);
-        assert_eq!(under_way.deadline(), Some(at(10)));
+        let mut pending = pending(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"]);
+        waited(&mut pending, at(0), &[]);
+        assert_eq!(pending.deadline(), Some(at(10)));
         // Two peers have sent something, and the thread is busy; the third one has not.
-        waited(&mut under_way, at(9), &[0, 1]);
-        assert_eq!(left(&mut under_way, at(9)), [0, 1, 2]);
-        waited(&mut under_way, at(60), &[0, 1]);
-        assert_eq!(left(&mut under_way, at(60)), [0, 1]);
+        waited(&mut pending, at(9), &[0, 1]);
+        assert_eq!(left(&mut pending, at(9)), [0, 1, 2]);
+        waited(&mut pending, at(60), &[0, 1]);
+        assert_eq!(left(&mut pending, at(60)), [0, 1]);
         // They have a second left.
-        waited(&mut under_way, at(60), &[]);
-        assert_eq!(under_way.deadline(), Some(at(61)));
-        assert_eq!(left(&mut under_way, at(60)), [0, 1]);
-        assert!(left(&mut under_way, at(61)).is_empty());
+        waited(&mut pending, at(60), &[]);
+        assert_eq!(pending.deadline(), Some(at(61)));
+        assert_eq!(left(&mut pending, at(60)), [0, 1]);
+        assert!(left(&mut pending, at(61)).is_empty());
     }
 
     #[test]
     fn each_source_has_one_turn() {
-        let under_way = under_way(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"]);
-        assert_eq!(under_way.turn(&[0, 1, 2, 3]), [0, 2]);
-        assert_eq!(under_way.turn(&[1, 3]), [1]);
-        assert_eq!(under_way.turn(&[7]), [0; 0], "it was ended meanwhile");
+        let pending = pending(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"]);
+        assert_eq!(pending.turn(&[0, 1, 2, 3]), [0, 2]);
+        assert_eq!(pending.turn(&[1, 3]), [1]);
+        assert_eq!(pending.turn(&[7]), [0; 0], "it was ended meanwhile");
     }
 }

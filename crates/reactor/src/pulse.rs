@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Sends a probe to one reactor; `false` when it has ended.
-type Ask = Box<dyn Fn(SyncSender<()>) -> bool + Send>;
+type ProbeFn = Box<dyn Fn(SyncSender<()>) -> bool + Send>;
 
 /// Reactors of a target or an attachment, for health checks from any other thread; none by default.
 #[derive(Default)]
 pub struct Pulse {
-    reactors: Vec<Ask>,
+    reactors: Vec<ProbeFn>,
 }
 
 /// A reactor that does not make turns.
@@ -26,7 +26,7 @@ pub enum Silent {
 
 impl Pulse {
     /// A check of one reactor for each function.
-    pub fn new(reactors: impl Iterator<Item = Ask>) -> Self {
+    pub fn new(reactors: impl Iterator<Item = ProbeFn>) -> Self {
         Pulse { reactors: reactors.collect() }
     }
 
@@ -35,11 +35,11 @@ impl Pulse {
     /// # Errors
     /// The first reactor that does not reply within `limit`.
     pub fn check(&self, limit: Duration) -> Result<(), Silent> {
-        let ask = |ask: &Ask| {
+        let send = |probe: &ProbeFn| {
             let (reply, answer) = sync_channel(1);
-            ask(reply).then_some(answer)
+            probe(reply).then_some(answer)
         };
-        let answers: Vec<_> = self.reactors.iter().map(ask).collect();
+        let answers: Vec<_> = self.reactors.iter().map(send).collect();
         let last = Instant::now() + limit;
         for (number, answer) in answers.into_iter().enumerate() {
             let answer = answer.ok_or(Silent::Ended(number))?;

@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_was_recorded_is_told_with_its_connection_and_the_time_of_day() {
+    fn records_have_their_connection_and_the_time_of_day() {
         let mut recorder = Recorder::new(SlowOver::Time(Duration::from_micros(5)));
         let who = Arc::new(3u16);
         let ended = clock::now().0 - 2_000_000_000;

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 const RECEIVES: u32 = 64;
 /// Checks in a row that have to find the peer on this core. The kernel processes acknowledgements here wherever the
 /// peer runs, so one check proves little; one that finds another core is proof.
-const LOOKS: u32 = 8;
+const CHECKS: u32 = 8;
 
 /// Detection state of a connection.
 #[derive(Debug)]
@@ -38,13 +38,13 @@ impl SharedCore {
         if !self.is_local || !self.receives.is_multiple_of(RECEIVES) {
             return None;
         }
-        self.looked(packets_core(socket).is_some_and(numa::is_only_core))
+        self.checked(packets_core(socket).is_some_and(numa::is_only_core))
     }
 
-    fn looked(&mut self, is_here: bool) -> Option<bool> {
+    fn checked(&mut self, is_here: bool) -> Option<bool> {
         let before = self.found;
-        self.found = if is_here { LOOKS.min(before + 1) } else { 0 };
-        let (was, is) = (before == LOOKS, self.found == LOOKS);
+        self.found = if is_here { CHECKS.min(before + 1) } else { 0 };
+        let (was, is) = (before == CHECKS, self.found == CHECKS);
         (was != is).then_some(is)
     }
 }
@@ -63,15 +63,15 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn many_looks_find_it_here_and_one_elsewhere() {
+    fn many_checks_find_it_here_and_one_on_another_core() {
         let mut core = SharedCore { is_local: true, receives: 0, found: 0 };
-        let mut looked = |looks: &[bool]| -> Vec<_> {
-            looks.iter().filter_map(|&is_here| core.looked(is_here)).collect()
+        let mut checked = |checks: &[bool]| -> Vec<_> {
+            checks.iter().filter_map(|&is_here| core.checked(is_here)).collect()
         };
-        assert!(looked(&[true; LOOKS as usize - 1]).is_empty());
-        assert!(looked(&[false, true]).is_empty(), "it begins again");
-        assert_eq!(looked(&[true; 3 * LOOKS as usize]), [true], "told once");
-        assert_eq!(looked(&[false, false]), [false]);
+        assert!(checked(&[true; CHECKS as usize - 1]).is_empty());
+        assert!(checked(&[false, true]).is_empty(), "it begins again");
+        assert_eq!(checked(&[true; 3 * CHECKS as usize]), [true], "reported once");
+        assert_eq!(checked(&[false, false]), [false]);
     }
 
     #[test]
@@ -86,6 +86,6 @@ mod tests {
             assert_eq!(is_local(&listener.accept().unwrap().0), Some(true), "{address}");
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(is_local(&listener), None, "nobody is connected");
+        assert_eq!(is_local(&listener), None, "no peer is connected");
     }
 }

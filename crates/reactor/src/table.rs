@@ -41,7 +41,7 @@ pub trait Pollable {
     fn is_blocked(&self) -> bool;
 }
 
-struct Place<L> {
+struct LaneSlot<L> {
     lane: Option<L>,
     /// Generation: differs for each use of the slot.
     generation: u32,
@@ -53,14 +53,14 @@ struct Place<L> {
 
 /// Lanes of a reactor, by index.
 pub struct Table<L> {
-    places: Vec<Place<L>>,
+    slots: Vec<LaneSlot<L>>,
     free: Vec<u32>,
     lists: [VecDeque<u32>; LISTS],
 }
 
 impl<L> Default for Table<L> {
     fn default() -> Self {
-        Table { places: Vec::new(), free: Vec::new(), lists: Default::default() }
+        Table { slots: Vec::new(), free: Vec::new(), lists: Default::default() }
     }
 }
 
@@ -81,8 +81,14 @@ impl<L> Table<L> {
     pub fn reserve(&mut self) -> (u32, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
             let (lane, generation, listed) = (None, 0, 0);
-            self.places.push(Place { lane, generation, listed, polls_in: false, polls_out: false });
-            (self.places.len() - 1) as u32
+            self.slots.push(LaneSlot {
+                lane,
+                generation,
+                listed,
+                polls_in: false,
+                polls_out: false,
+            });
+            (self.slots.len() - 1) as u32
         });
         self.renew(index);
         (index, self.generation(index))
@@ -91,8 +97,8 @@ impl<L> Table<L> {
     /// Puts the lane into its reserved slot.
     #[inline]
     pub fn put(&mut self, index: u32, lane: L) {
-        let place = &mut self.places[index as usize];
-        (place.lane, place.polls_in, place.polls_out) = (Some(lane), false, false);
+        let slot = &mut self.slots[index as usize];
+        (slot.lane, slot.polls_in, slot.polls_out) = (Some(lane), false, false);
     }
 
     /// Frees a slot that was reserved or whose lane was taken.
@@ -104,7 +110,7 @@ impl<L> Table<L> {
     /// Takes the lane if `is_so`, and frees its slot.
     #[inline]
     pub fn take_if(&mut self, index: u32, is_so: impl FnOnce(&mut L) -> bool) -> Option<L> {
-        let lane = self.places[index as usize].lane.take_if(is_so)?;
+        let lane = self.slots[index as usize].lane.take_if(is_so)?;
         self.release(index);
         Some(lane)
     }
@@ -112,37 +118,37 @@ impl<L> Table<L> {
     /// Returns the lane at an index.
     #[inline]
     pub fn get(&self, index: u32) -> Option<&L> {
-        self.places.get(index as usize)?.lane.as_ref()
+        self.slots.get(index as usize)?.lane.as_ref()
     }
 
     /// Returns the lane at an index.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut L> {
-        self.places.get_mut(index as usize)?.lane.as_mut()
+        self.slots.get_mut(index as usize)?.lane.as_mut()
     }
 
     /// Returns all lanes.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &L> {
-        self.places.iter().filter_map(|place| place.lane.as_ref())
+        self.slots.iter().filter_map(|slot| slot.lane.as_ref())
     }
 
     /// Returns all lanes.
     #[inline]
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        self.places.iter_mut().filter_map(|place| place.lane.as_mut())
+        self.slots.iter_mut().filter_map(|slot| slot.lane.as_mut())
     }
 
     /// Returns the indices of all slots, free ones too.
     #[inline]
     pub fn indices(&self) -> Range<u32> {
-        0..self.places.len() as u32
+        0..self.slots.len() as u32
     }
 
     /// Number of slots in use.
     #[inline]
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     /// True if all slots are free.
@@ -154,19 +160,19 @@ impl<L> Table<L> {
     /// Returns the generation of the slot: another one for each use.
     #[inline]
     pub fn generation(&self, index: u32) -> u32 {
-        self.places[index as usize].generation
+        self.slots[index as usize].generation
     }
 
     /// Invalidates all entries that the ring has for the slot.
     #[inline]
     pub fn renew(&mut self, index: u32) {
-        let generation = &mut self.places[index as usize].generation;
+        let generation = &mut self.slots[index as usize].generation;
         *generation = (*generation + 1) & UserData::GENERATION_MASK;
     }
 
     /// Adds the lane to a list. False if it is listed there already.
     pub fn note(&mut self, list: List, index: u32) -> bool {
-        let listed = &mut self.places[index as usize].listed;
+        let listed = &mut self.slots[index as usize].listed;
         let before = mem::replace(listed, *listed | 1 << list as u8);
         let is_new = before != *listed;
         if is_new {
@@ -178,7 +184,7 @@ impl<L> Table<L> {
     /// True if the lane is in that list.
     #[inline]
     pub fn is_noted(&self, list: List, index: u32) -> bool {
-        self.places[index as usize].listed & 1 << list as u8 != 0
+        self.slots[index as usize].listed & 1 << list as u8 != 0
     }
 
     /// Returns the length of a list. A caller that takes that many leaves lanes that are added meanwhile for later.
@@ -200,16 +206,16 @@ impl<L> Table<L> {
         list: List,
         when: impl Fn(&mut L) -> Option<Instant>,
     ) -> Option<Instant> {
-        let places = &mut self.places;
+        let slots = &mut self.slots;
         let lanes = self.lists[list as usize].iter();
-        lanes.filter_map(|&index| when(places[index as usize].lane.as_mut()?)).min()
+        lanes.filter_map(|&index| when(slots[index as usize].lane.as_mut()?)).min()
     }
 
     /// Takes the first lane of a list.
     #[inline]
     pub fn next(&mut self, list: List) -> Option<u32> {
         let index = self.lists[list as usize].pop_front()?;
-        self.places[index as usize].listed &= !(1 << list as u8);
+        self.slots[index as usize].listed &= !(1 << list as u8);
         Some(index)
     }
 }
@@ -218,35 +224,35 @@ impl<L: Pollable> Table<L> {
     /// Polls a lane's connection for the events that it waits for.
     pub fn poll(&mut self, ring: &mut Ring, index: u32) {
         let receives = !self.is_noted(List::Ready, index);
-        let place = &mut self.places[index as usize];
-        let Some(lane) = &place.lane else { return };
+        let slot = &mut self.slots[index as usize];
+        let Some(lane) = &slot.lane else { return };
         let Some(fd) = lane.fd() else { return };
-        if receives && lane.listens() && !mem::replace(&mut place.polls_in, true) {
-            event::poll(ring, fd, libc::POLLIN, mark(LANE_IN, index, place.generation));
+        if receives && lane.listens() && !mem::replace(&mut slot.polls_in, true) {
+            event::poll(ring, fd, libc::POLLIN, mark(LANE_IN, index, slot.generation));
         }
-        if lane.is_blocked() && !mem::replace(&mut place.polls_out, true) {
-            event::poll(ring, fd, libc::POLLOUT, mark(LANE_OUT, index, place.generation));
+        if lane.is_blocked() && !mem::replace(&mut slot.polls_out, true) {
+            event::poll(ring, fd, libc::POLLOUT, mark(LANE_OUT, index, slot.generation));
         }
     }
 
     /// Records the end of a poll. True if it was of the current lane.
     pub fn polled(&mut self, data: &UserData) -> bool {
-        let place = self.places.get_mut(data.index as usize);
-        let is_current = |p: &&mut Place<L>| p.generation == data.generation && p.lane.is_some();
-        let Some(place) = place.filter(is_current) else { return false };
+        let slot = self.slots.get_mut(data.index as usize);
+        let is_current = |p: &&mut LaneSlot<L>| p.generation == data.generation && p.lane.is_some();
+        let Some(slot) = slot.filter(is_current) else { return false };
         match data.kind {
-            LANE_IN => place.polls_in = false,
-            _ => place.polls_out = false,
+            LANE_IN => slot.polls_in = false,
+            _ => slot.polls_out = false,
         }
         true
     }
 
     /// Cancels a lane's polls: its descriptor is about to be closed.
     pub fn forget_polls(&mut self, ring: &mut Ring, index: u32) {
-        let place = &mut self.places[index as usize];
-        for (kind, polls) in [(LANE_IN, &mut place.polls_in), (LANE_OUT, &mut place.polls_out)] {
+        let slot = &mut self.slots[index as usize];
+        for (kind, polls) in [(LANE_IN, &mut slot.polls_in), (LANE_OUT, &mut slot.polls_out)] {
             if mem::take(polls) {
-                event::forget(ring, mark(kind, index, place.generation));
+                event::forget(ring, mark(kind, index, slot.generation));
             }
         }
     }
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_with_another_generation() {
+    fn a_slot_is_used_again_with_another_generation() {
         let mut table = Table::default();
         let (index, first) = table.reserve();
         table.put(index, "a");

@@ -95,9 +95,7 @@ fn named(name: &str, table: &str, user: u32) -> io::Result<Serial> {
         (None, _) => Err(io::Error::new(ErrorKind::NotFound, "there is no keyring of this name")),
         (Some(first), Some(second)) => Err(io::Error::new(
             ErrorKind::InvalidInput,
-            format!(
-                "several keyrings have this name: say which by its number, as {first:#x} or {second:#x}"
-            ),
+            format!("several keyrings have this name: give the number, {first:#x} or {second:#x}"),
         )),
     }
 }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn is_aligned_zeroed_and_as_long_as_asked() {
+    fn is_aligned_zeroed_and_of_the_requested_length() {
         let memory = HugeMemory::new(3 * PAGE_BYTES + 1).unwrap();
         assert_eq!(memory.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
         assert_eq!(bytes(&memory), vec![0; 3 * PAGE_BYTES + 1]);

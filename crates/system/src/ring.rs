@@ -10,7 +10,7 @@ mod tests;
 use alarm::{Alarms, Need};
 pub use bell::Bell;
 pub use command::RingCommand;
-use queue::Queue;
+use queue::EntryQueue;
 
 use crate::clock;
 use std::io;
@@ -94,8 +94,8 @@ pub struct Ring {
 
 /// Queue by the size of its entries.
 enum Entries {
-    Narrow(Queue<RingSqe>),
-    Wide(Queue<Entry128>),
+    Narrow(EntryQueue<RingSqe>),
+    Wide(EntryQueue<Entry128>),
 }
 
 /// Calls the queue of either size.
@@ -112,13 +112,13 @@ impl Ring {
     /// A ring for the calling thread with `entries` submission entries and four times as many for
     /// completions. Older kernels get the same ring without the newer flags.
     pub fn new(entries: u32) -> io::Result<Ring> {
-        Ok(Ring::of(Entries::Narrow(Queue::new(entries)?)))
+        Ok(Ring::of(Entries::Narrow(EntryQueue::new(entries)?)))
     }
 
     /// A ring like [`Ring::new`]'s with entries of 128 bytes, so that it takes [commands](Ring::command), where the
     /// kernel supports it (Linux 5.19), else a usual one.
     pub fn wide(entries: u32) -> io::Result<Ring> {
-        match Queue::new(entries) {
+        match EntryQueue::new(entries) {
             Ok(queue) => Ok(Ring::of(Entries::Wide(queue))),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ring::new(entries),
             Err(error) => Err(error),

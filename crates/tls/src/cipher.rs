@@ -18,21 +18,21 @@ use std::ptr::{NonNull, null, null_mut};
 pub(crate) const IV_BYTES: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum CipherDirection {
     Seal,
     Open,
 }
 
 /// Cipher with one key in one direction.
-pub(crate) struct Cipher {
+pub(crate) struct AeadCipher {
     context: NonNull<EVP_CIPHER_CTX>,
-    direction: Direction,
+    direction: CipherDirection,
 }
 
 // SAFETY: only this value uses the context, which is not bound to a thread.
-unsafe impl Send for Cipher {}
+unsafe impl Send for AeadCipher {}
 
-impl Drop for Cipher {
+impl Drop for AeadCipher {
     fn drop(&mut self) {
         // SAFETY: made by `EVP_CIPHER_CTX_new`, freed once. This clears the key.
         unsafe { EVP_CIPHER_CTX_free(self.context.as_ptr()) };
@@ -47,14 +47,14 @@ fn check(done: c_int) -> Result<(), Error> {
     }
 }
 
-impl Cipher {
-    pub(crate) fn new(suite: Suite, key: &[u8], direction: Direction) -> Result<Self, Error> {
+impl AeadCipher {
+    pub(crate) fn new(suite: Suite, key: &[u8], direction: CipherDirection) -> Result<Self, Error> {
         assert_eq!(key.len(), suite::key_bytes(suite));
         // SAFETY: a plain allocation.
         let context = NonNull::new(unsafe { EVP_CIPHER_CTX_new() });
         let context = context.ok_or_else(|| Error::Library("no memory".to_owned()))?;
-        let made = Cipher { context, direction };
-        let seals = c_int::from(direction == Direction::Seal);
+        let made = AeadCipher { context, direction };
+        let seals = c_int::from(direction == CipherDirection::Seal);
         // SAFETY: the context is valid, and the key has the cipher's length.
         check(unsafe {
             let cipher = match suite {
@@ -109,7 +109,7 @@ impl Cipher {
 
     /// Returns the tag of the sealed message.
     pub(crate) fn seal(&mut self, tag: &mut [u8; TAG_BYTES]) -> Result<(), Error> {
-        debug_assert_eq!(self.direction, Direction::Seal);
+        debug_assert_eq!(self.direction, CipherDirection::Seal);
         let context = self.context.as_ptr();
         // SAFETY: GCM has no bytes left to write; the tag has 16 bytes.
         unsafe {
@@ -121,7 +121,7 @@ impl Cipher {
 
     /// Checks the tag of the opened message.
     pub(crate) fn verify(&mut self, tag: &[u8; TAG_BYTES]) -> Result<(), Error> {
-        debug_assert_eq!(self.direction, Direction::Open);
+        debug_assert_eq!(self.direction, CipherDirection::Open);
         let context = self.context.as_ptr();
         // SAFETY: the library copies the tag, and does not write to it.
         unsafe {

@@ -18,7 +18,7 @@ pub enum Error {
     #[error("the connection does not begin with TLS, which is required here")]
     Plain,
     /// A record with an invalid header or content.
-    #[error("a TLS record that cannot be: {what} {value}")]
+    #[error("invalid TLS record: {what} {value}")]
     Record {
         /// Name of the field.
         what: &'static str,

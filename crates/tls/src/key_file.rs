@@ -10,7 +10,7 @@ const KEY_BYTES_MAX: usize = 64;
 
 /// Error in a file; it never shows a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyFileError {
+pub enum PskFileError {
     /// A line without user or key.
     #[error("line {0}: write USER:KEY, the key in hexadecimal digits, as psktool does")]
     Line(usize),
@@ -32,35 +32,35 @@ pub enum KeyFileError {
 ///
 /// # Errors
 /// The first wrong line.
-pub fn keys(text: &str) -> Result<Vec<TlsPsk>, KeyFileError> {
+pub fn keys(text: &str) -> Result<Vec<TlsPsk>, PskFileError> {
     let mut keys: Vec<TlsPsk> = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let key = parse(number, line.trim())?;
         if keys.iter().any(|other| other.identity == key.identity) {
-            return Err(KeyFileError::Twice(number));
+            return Err(PskFileError::Twice(number));
         }
         keys.push(key);
     }
-    if keys.is_empty() { Err(KeyFileError::Empty) } else { Ok(keys) }
+    if keys.is_empty() { Err(PskFileError::Empty) } else { Ok(keys) }
 }
 
 /// Returns the key of `user` in a file.
 ///
 /// # Errors
 /// The first wrong line, of any user.
-pub fn key_of(text: &str, user: &str) -> Result<Option<TlsPsk>, KeyFileError> {
+pub fn key_of(text: &str, user: &str) -> Result<Option<TlsPsk>, PskFileError> {
     Ok(keys(text)?.into_iter().find(|key| key.identity == user))
 }
 
-fn parse(number: usize, line: &str) -> Result<TlsPsk, KeyFileError> {
-    let (user, digits) = line.rsplit_once(':').ok_or(KeyFileError::Line(number))?;
+fn parse(number: usize, line: &str) -> Result<TlsPsk, PskFileError> {
+    let (user, digits) = line.rsplit_once(':').ok_or(PskFileError::Line(number))?;
     // GnuTLS reads a name that begins with # as hexadecimal digits.
     if user.is_empty() || user.starts_with('#') || user.contains(':') {
-        return Err(KeyFileError::Name(number));
+        return Err(PskFileError::Name(number));
     }
-    let key = unhex(digits).ok_or(KeyFileError::Line(number))?;
+    let key = unhex(digits).ok_or(PskFileError::Line(number))?;
     if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&key.len()) {
-        return Err(KeyFileError::Length(number));
+        return Err(PskFileError::Length(number));
     }
     let psk = Secret::new(&key);
     Ok(TlsPsk { identity: user.to_owned(), psk, suite: Suite::Aes128GcmSha256 })
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_named_and_no_key_is_shown() {
-        use KeyFileError::*;
+        use PskFileError::*;
         for (text, error) in [
             (String::new(), Empty),
             (format!("a:{KEY}\nb"), Line(2)),

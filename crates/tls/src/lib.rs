@@ -10,6 +10,7 @@
 //! This crate checks everything that a peer sends: lengths, types, tags, the order of messages, and their total size.
 
 mod cipher;
+mod control_record;
 mod error;
 mod frame;
 mod handshake;
@@ -21,16 +22,18 @@ mod records;
 mod schedule;
 mod seal;
 mod suite;
-mod told;
 
+pub use control_record::{
+    ControlRecord, IDLE_MAX, KEY_UPDATE_MESSAGE, alert_message, parse_control_record,
+};
 pub use error::Error;
 pub use frame::FrameCipher;
 pub use handshake::{
     Acceptor, Certificates, FATAL_DECRYPT_ERROR, FATAL_UNKNOWN_PSK_IDENTITY, Handshake, Keys,
 };
 pub use hello::HANDSHAKE_BYTES_MAX;
-pub use key_file::{KEY_BYTES_MIN, KeyFileError, key_of, keys};
-pub use open::{Opened, Opener};
+pub use key_file::{KEY_BYTES_MIN, PskFileError, key_of, keys};
+pub use open::{OpenedRecords, Opener};
 pub use record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE,
     RECORD_BYTES_MAX, sealed_blocks, sealed_bytes,
@@ -39,4 +42,3 @@ pub use records::{Incoming, Records, Socket};
 pub use roadtrain_proto::security::BLOCKS_MAX;
 pub use schedule::TrafficSecret;
 pub use seal::Sealer;
-pub use told::{IDLE_MAX, KEY_UPDATE_MESSAGE, Told, alert_message, told};

@@ -1,16 +1,16 @@
 //! Opening: records become data.
 
 use crate::Error;
-use crate::cipher::Direction;
+use crate::cipher::CipherDirection;
+use crate::control_record::{IDLE_MAX, parse_control_record};
 use crate::record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, HEADER_BYTES, TAG_BYTES, blocks, record_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::{IDLE_MAX, told};
 
 /// Result of [`Opener::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedRecords {
     /// Bytes of whole records that were used.
     pub used: usize,
     /// Bytes of data in them.
@@ -34,13 +34,13 @@ pub struct Opener {
 }
 
 /// Destination buffers of data, one after the other.
-struct Places<'a, 'b> {
+struct DataDestinations<'a, 'b> {
     places: &'a mut [&'b mut [u8]],
     /// Index of the first buffer that is not full, and bytes in it.
     at: (usize, usize),
 }
 
-impl Places<'_, '_> {
+impl DataDestinations<'_, '_> {
     fn room(&self) -> usize {
         let (place, filled) = self.at;
         self.places[place..].iter().map(|p| p.len()).sum::<usize>() - filled
@@ -94,7 +94,7 @@ impl Opener {
     /// # Errors
     /// The library's.
     pub fn new(secret: TrafficSecret, blocks_max: u64, is_host: bool) -> Result<Self, Error> {
-        let key = secret.key(Direction::Open)?;
+        let key = secret.key(CipherDirection::Open)?;
         Ok(Opener { secret, key, blocks_left: blocks_max, blocks_max, idle: 0, is_host })
     }
 
@@ -109,9 +109,13 @@ impl Opener {
     ///
     /// The peer, or an attacker between the ends, has broken the protocol: the connection has to end. The record at
     /// fault is dropped.
-    pub fn open(&mut self, sealed: &[u8], places: &mut [&mut [u8]]) -> Result<Opened, Error> {
-        let mut places = Places { places, at: (0, 0) };
-        let mut opened = Opened::default();
+    pub fn open(
+        &mut self,
+        sealed: &[u8],
+        places: &mut [&mut [u8]],
+    ) -> Result<OpenedRecords, Error> {
+        let mut places = DataDestinations { places, at: (0, 0) };
+        let mut opened = OpenedRecords::default();
         while let Some(length) = record_bytes(&sealed[opened.used..])? {
             let Some(record) = sealed.get(opened.used..opened.used + length) else { break };
             if opened.closed || places.room() < length {
@@ -127,8 +131,8 @@ impl Opener {
     fn record(
         &mut self,
         record: &[u8],
-        places: &mut Places<'_, '_>,
-        opened: &mut Opened,
+        places: &mut DataDestinations<'_, '_>,
+        opened: &mut OpenedRecords,
     ) -> Result<usize, Error> {
         let (header, rest) = record.split_at(HEADER_BYTES);
         let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().expect("checked with the length");
@@ -167,7 +171,7 @@ impl Opener {
         &mut self,
         mut kind: u8,
         mut content: Vec<u8>,
-        opened: &mut Opened,
+        opened: &mut OpenedRecords,
     ) -> Result<usize, Error> {
         if kind == 0 {
             while content.pop_if(|octet| *octet == 0).is_some() {}
@@ -176,14 +180,14 @@ impl Opener {
                 return Ok(content.len());
             }
         }
-        let told = told(kind, &content, self.is_host)?;
-        if told.updated {
+        let record = parse_control_record(kind, &content, self.is_host)?;
+        if record.key_updated {
             self.secret = self.secret.next()?;
-            self.key = self.secret.key(Direction::Open)?;
+            self.key = self.secret.key(CipherDirection::Open)?;
             self.blocks_left = self.blocks_max;
         }
-        opened.closed |= told.closed;
-        opened.update |= told.asked;
+        opened.closed |= record.closed;
+        opened.update |= record.key_requested;
         Ok(0)
     }
 }

@@ -188,9 +188,9 @@ impl Records {
         self.alert(socket, 0);
     }
 
-    /// Changes the key of our next data; with `asks` the peer is requested to change its own as well.
-    pub fn update(&mut self, asks: bool) {
-        self.sealer.update(asks);
+    /// Changes the key of our next data; with `requests_update` the peer is requested to change its own as well.
+    pub fn update(&mut self, requests_update: bool) {
+        self.sealer.update(requests_update);
     }
 
     /// Sends a record of type `kind` behind the records taken before.

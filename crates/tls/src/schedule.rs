@@ -1,6 +1,6 @@
 //! Key schedule: from a traffic secret to the key of its records, and to the next secret (RFC 8446, 7).
 
-use crate::cipher::{Cipher, Direction, IV_BYTES};
+use crate::cipher::{AeadCipher, CipherDirection, IV_BYTES};
 use crate::{Error, suite};
 use aws_lc_rs::hkdf::{KeyType, Prk};
 use roadtrain_proto::security::Suite;
@@ -23,7 +23,7 @@ impl KeyType for Length {
 
 /// Key with the nonces of its records.
 pub(crate) struct RecordKey {
-    pub(crate) cipher: Cipher,
+    pub(crate) cipher: AeadCipher,
     iv: Zeroizing<[u8; IV_BYTES]>,
     sequence: u64,
 }
@@ -63,11 +63,11 @@ impl TrafficSecret {
     }
 
     /// Returns the key of the secret's records.
-    pub(crate) fn key(&self, direction: Direction) -> Result<RecordKey, Error> {
+    pub(crate) fn key(&self, direction: CipherDirection) -> Result<RecordKey, Error> {
         let key = self.expand("key", suite::key_bytes(self.suite))?;
         let mut iv = Zeroizing::new([0; IV_BYTES]);
         iv.copy_from_slice(&self.expand("iv", IV_BYTES)?);
-        Ok(RecordKey { cipher: Cipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
+        Ok(RecordKey { cipher: AeadCipher::new(self.suite, &key, direction)?, iv, sequence: 0 })
     }
 
     /// Returns the key of the secret's records in Linux's format: `struct tls12_crypto_info_aes_gcm_128` or `_256` of

@@ -1,13 +1,13 @@
 //! Sealing: data becomes records.
 
 use crate::Error;
-use crate::cipher::Direction;
+use crate::cipher::CipherDirection;
+use crate::control_record::KEY_UPDATE_MESSAGE;
 use crate::record::{
     CONTENT_BYTES_MAX, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, HEADER_BYTES, OVERHEAD_BYTES,
     TAG_BYTES, blocks, header, sealed_bytes,
 };
 use crate::schedule::{RecordKey, TrafficSecret};
-use crate::told::KEY_UPDATE_MESSAGE;
 
 /// Send direction of a connection.
 pub struct Sealer {
@@ -26,7 +26,7 @@ impl Sealer {
     /// # Errors
     /// The library's.
     pub fn new(secret: TrafficSecret, blocks_max: u64) -> Result<Self, Error> {
-        let key = secret.key(Direction::Seal)?;
+        let key = secret.key(CipherDirection::Seal)?;
         Ok(Sealer { secret, key, blocks_left: blocks_max, blocks_max, update_due: None })
     }
 
@@ -103,20 +103,20 @@ impl Sealer {
         Ok(out)
     }
 
-    /// Changes the key of our next data. With `asks` the peer is requested to change its own as well.
-    pub fn update(&mut self, asks: bool) {
-        self.update_due = Some(asks || self.update_due == Some(true));
+    /// Changes the key of our next data. With `requests_update` the peer is requested to change its own as well.
+    pub fn update(&mut self, requests_update: bool) {
+        self.update_due = Some(requests_update || self.update_due == Some(true));
     }
 
     fn begin_update(&mut self, out: &mut [u8]) -> Result<usize, Error> {
-        let Some(asks) = self.update_due else { return Ok(0) };
+        let Some(requests_update) = self.update_due else { return Ok(0) };
         let mut message = KEY_UPDATE_MESSAGE;
-        message[message.len() - 1] = asks.into();
+        message[message.len() - 1] = requests_update.into();
         let record = &mut out[..message.len() + OVERHEAD_BYTES];
         let length = record.len();
         self.message(&message, CONTENT_TYPE_HANDSHAKE, record)?;
         self.secret = self.secret.next()?;
-        self.key = self.secret.key(Direction::Seal)?;
+        self.key = self.secret.key(CipherDirection::Seal)?;
         (self.blocks_left, self.update_due) = (self.blocks_max, None);
         Ok(length)
     }

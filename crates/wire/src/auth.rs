@@ -191,7 +191,7 @@ pub struct Success2 {
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Failure {
+pub struct AuthFailure {
     pub head: MessageHead,
     /// Reason code, 1.
     pub code: u8,
@@ -206,7 +206,7 @@ const _: () = {
     assert!(size_of::<Reply>() == 16);
     assert!(size_of::<Success1>() == 16);
     assert!(size_of::<Success2>() == 16);
-    assert!(size_of::<Failure>() == 8);
+    assert!(size_of::<AuthFailure>() == 8);
 };
 
 impl MessageHead {

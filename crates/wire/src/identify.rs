@@ -289,15 +289,15 @@ impl IdentifyController {
     /// process listens there, which is possible only when the first one has ended. 0: not reported.
     #[must_use]
     pub fn endpoint(&self) -> u64 {
-        let told = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
-        told.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
+        let field = self.vendor[ENDPOINT_AT..].strip_prefix(ENDPOINT_MARK);
+        field.and_then(<[u8]>::first_chunk).map_or(0, |number| u64::from_le_bytes(*number))
     }
 
     /// Sets the endpoint.
     pub fn set_endpoint(&mut self, endpoint: u64) {
-        let told = &mut self.vendor[ENDPOINT_AT..];
-        told[..8].copy_from_slice(ENDPOINT_MARK);
-        told[8..16].copy_from_slice(&endpoint.to_le_bytes());
+        let field = &mut self.vendor[ENDPOINT_AT..];
+        field[..8].copy_from_slice(ENDPOINT_MARK);
+        field[8..16].copy_from_slice(&endpoint.to_le_bytes());
     }
 }
 

@@ -69,7 +69,7 @@ impl PinofSettings {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+struct PinofBacklog {
     weight: u32,
     bytes: u32,
     deadline: Instant,
@@ -79,19 +79,19 @@ struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub struct Pinof {
     settings: PinofSettings,
-    cmd: Waiting,
-    data: Waiting,
+    cmd: PinofBacklog,
+    data: PinofBacklog,
 }
 
 impl Pinof {
     /// The policy with `settings`.
     #[must_use]
     pub fn new(settings: PinofSettings) -> Self {
-        Pinof { settings, cmd: Waiting::default(), data: Waiting::default() }
+        Pinof { settings, cmd: PinofBacklog::default(), data: PinofBacklog::default() }
     }
 
     #[inline]
-    fn waiting(&mut self, freight: Freight) -> &mut Waiting {
+    fn waiting(&mut self, freight: Freight) -> &mut PinofBacklog {
         if freight == Freight::Cmd { &mut self.cmd } else { &mut self.data }
     }
 }
@@ -112,7 +112,7 @@ impl BatchPolicy for Pinof {
         let weight = self.settings.weight(parcel.kind);
         let waiting = self.waiting(freight);
         if backlog.requests == 1 {
-            *waiting = Waiting { weight: 0, bytes: 0, deadline: now + settings.delay };
+            *waiting = PinofBacklog { weight: 0, bytes: 0, deadline: now + settings.delay };
         }
         waiting.weight = waiting.weight.saturating_add(weight);
         waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());

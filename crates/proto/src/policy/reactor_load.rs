@@ -14,30 +14,30 @@ const WINDOW: Duration = Duration::from_millis(8);
 /// windows does not count any more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorLoad {
-    window: Window,
+    window: LoadWindow,
     end: Instant,
 }
 
 /// Contribution of one queue pair to a [`ReactorLoad`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadShare {
-    window: Window,
+    window: LoadWindow,
     end: Instant,
 }
 
 /// Count in this window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct LoadWindow {
     now: u32,
     before: u32,
 }
 
-impl Window {
+impl LoadWindow {
     /// Begins a new window that ends at `next`, after the one that ended at `end`.
     #[inline]
     fn follow(&mut self, end: Instant, next: Instant) {
         let is_next = next <= end + 2 * WINDOW;
-        *self = Window { now: 0, before: if is_next { self.now } else { 0 } };
+        *self = LoadWindow { now: 0, before: if is_next { self.now } else { 0 } };
     }
 }
 
@@ -45,7 +45,7 @@ impl ReactorLoad {
     /// Adds a queue pair with `in_flight` commands in flight.
     #[inline]
     pub fn note(&mut self, now: Instant, share: &mut LoadShare, in_flight: u32) {
-        self.move_on(now, share);
+        self.advance_windows(now, share);
         let more = in_flight.saturating_sub(share.window.now);
         share.window.now += more;
         self.window.now = self.window.now.saturating_add(more);
@@ -54,12 +54,12 @@ impl ReactorLoad {
     /// Returns the commands in flight on all queue pairs but the one of that share.
     #[inline]
     pub fn in_others(&mut self, now: Instant, share: &mut LoadShare) -> u32 {
-        self.move_on(now, share);
+        self.advance_windows(now, share);
         let (all, own) = (&self.window, &share.window);
         all.now.saturating_sub(own.now).max(all.before.saturating_sub(own.before))
     }
 
-    fn move_on(&mut self, now: Instant, share: &mut LoadShare) {
+    fn advance_windows(&mut self, now: Instant, share: &mut LoadShare) {
         if now >= self.end {
             self.window.follow(self.end, now + WINDOW);
             self.end = now + WINDOW;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Harness {
+    struct ReactorLoadHarness {
         load: ReactorLoad,
         one: LoadShare,
         other: LoadShare,
@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn each_queue_pair_counts_once_with_its_most() {
-        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
+        let ReactorLoadHarness { mut load, mut one, mut other, mut third } =
+            ReactorLoadHarness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(1), &mut one, 3);
         load.note(at(2), &mut other, 5);
@@ -100,8 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_to_do_is_forgotten_after_two_windows() {
-        let Harness { mut load, mut one, mut other, mut third } = Harness::default();
+    fn an_idle_queue_pair_is_forgotten_after_two_windows() {
+        let ReactorLoadHarness { mut load, mut one, mut other, mut third } =
+            ReactorLoadHarness::default();
         load.note(at(0), &mut one, 8);
         load.note(at(0), &mut other, 100);
         load.note(at(9), &mut one, 8);
@@ -114,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_rested_says_nothing_of_what_it_was() {
-        let Harness { mut load, mut one, mut other, .. } = Harness::default();
+    fn an_idle_share_loses_its_old_count() {
+        let ReactorLoadHarness { mut load, mut one, mut other, .. } = ReactorLoadHarness::default();
         load.note(at(0), &mut one, 100);
         load.note(at(9), &mut other, 8);
         load.note(at(18), &mut other, 8);

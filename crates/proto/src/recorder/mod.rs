@@ -18,7 +18,7 @@ pub use timeline::{End, MOMENTS, Timeline};
 
 use crate::time::Instant;
 use core::time::Duration;
-use ring::Ring;
+use ring::RecordRing;
 use roadtrain_wire::status::Status;
 
 /// Capacity of the ring of slow requests.
@@ -103,12 +103,12 @@ pub struct Recorder<W> {
     /// Time from which on the next request is sampled, whatever its number.
     sample_by: Instant,
     /// Latencies of the last samples in nanoseconds.
-    latencies: Ring<u64>,
+    latencies: RecordRing<u64>,
     samples: u32,
     window_end: Instant,
     slow_in_window: u32,
-    sampled: Ring<Record<W>>,
-    slow: Ring<Record<W>>,
+    sampled: RecordRing<Record<W>>,
+    slow: RecordRing<Record<W>>,
 }
 
 impl<W> Default for Recorder<W> {
@@ -134,12 +134,12 @@ impl<W> Recorder<W> {
             state: 0x2545_f491,
             last_sample: Instant::default(),
             sample_by: Instant(u64::MAX),
-            latencies: Ring::new(MEASURED),
+            latencies: RecordRing::new(MEASURED),
             samples: 0,
             window_end: Instant::default(),
             slow_in_window: 0,
-            sampled: Ring::new(SAMPLES_KEPT),
-            slow: Ring::new(SLOW_KEPT),
+            sampled: RecordRing::new(SAMPLES_KEPT),
+            slow: RecordRing::new(SLOW_KEPT),
         }
     }
 

@@ -2,16 +2,16 @@
 
 /// Ring that takes no memory before its first entry.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(super) struct RecordRing<T> {
     entries: Vec<T>,
     /// Index of the next entry, once the ring is full.
     next: usize,
     capacity: usize,
 }
 
-impl<T> Ring<T> {
+impl<T> RecordRing<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Ring { entries: Vec::new(), next: 0, capacity }
+        RecordRing { entries: Vec::new(), next: 0, capacity }
     }
 
     /// Adds an entry; replaces the oldest if the ring is full.
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn the_last_ones_stay_in_their_order() {
-        let mut ring = Ring::new(3);
+        let mut ring = RecordRing::new(3);
         for (number, kept) in [vec![0], vec![0, 1], vec![0, 1, 2], vec![1, 2, 3], vec![2, 3, 4]]
             .into_iter()
             .enumerate()

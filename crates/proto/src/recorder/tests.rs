@@ -27,7 +27,7 @@ fn run_at(
     latencies: impl Iterator<Item = u64>,
 ) -> u64 {
     let mut end = from_us;
-    let mut told = 0;
+    let mut reported = 0;
     for latency in latencies {
         end += step;
         let now = Instant(end * US);
@@ -36,7 +36,7 @@ fn run_at(
         assert_eq!(is_sample, left == 1);
         let is_slow = recorder.is_slow(latency * US);
         assert_eq!(is_slow, Instant((end - latency) * US) <= recorder.slow_before(now));
-        told += u64::from(is_sample || is_slow);
+        reported += u64::from(is_sample || is_slow);
         if is_slow {
             recorder.slow(now, record(end, latency));
         }
@@ -44,7 +44,7 @@ fn run_at(
             recorder.sample(now, record(end, latency));
         }
     }
-    told
+    reported
 }
 
 /// Latencies between 100 and 199 us.
@@ -94,7 +94,7 @@ fn about_sixty_in_a_second_are_sampled_at_any_rate() {
 }
 
 #[test]
-fn what_has_a_rhythm_is_sampled_evenly() {
+fn requests_with_a_rhythm_are_sampled_evenly() {
     let mut recorder = Recorder::default();
     run(&mut recorder, 10_000, (0..20_000_000).map(|n: u64| 100 + n % 32));
     let mut seen = [0u32; 32];
@@ -109,8 +109,8 @@ fn a_flood_of_slow_requests_is_bounded_and_the_slowest_are_kept() {
     run(&mut recorder, 10_000, usual(500_000));
     // One second: ten times as slow, and one request a hundred times.
     let flood = usual(500_000).enumerate().map(|(n, l)| if n == 400_000 { 50_000 } else { l * 10 });
-    let told = run(&mut recorder, 2_000_000, flood);
-    assert!(told < 1_000, "{told}");
+    let reported = run(&mut recorder, 2_000_000, flood);
+    assert!(reported < 1_000, "{reported}");
     assert_eq!(of(&recorder, Why::Slow).into_iter().max(), Some(50_000));
 }
 
@@ -149,7 +149,7 @@ fn one_that_is_off_records_nothing() {
 }
 
 #[test]
-fn moments_never_go_back() {
+fn timestamps_never_go_back() {
     let at = |us: u64| Instant(us * US);
     // A request with two tries: the timestamps of the second try are later, and one timestamp is missing.
     let timeline = Timeline::at_target([at(5), at(0), at(9), at(8), at(30), at(20)]);

@@ -73,12 +73,12 @@ impl FrameSecret {
             let parts = [&label[..], self.transcript.reveal(), host, target, &[1]];
             self.hash.hmac(self.secret.reveal(), &parts)
         };
-        let way = |sender| WayKeys {
+        let direction = |sender| WayKeys {
             key: Secret::new(first(&expand(sender, "key"), suite.key_bytes())),
             iv: array(&expand(sender, "iv")),
             proof: array(&expand(sender, "leave")),
         };
-        FrameKeys { suite, host: way("host"), target: way("target") }
+        FrameKeys { suite, host: direction("host"), target: direction("target") }
     }
 }
 

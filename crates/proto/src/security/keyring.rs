@@ -24,13 +24,13 @@ pub enum KeyringError {
 }
 
 /// Fields of an identity.
-struct Identity<'a> {
+struct PskIdentity<'a> {
     hash: Hash,
     hostnqn: &'a str,
     subnqn: &'a str,
 }
 
-impl<'a> Identity<'a> {
+impl<'a> PskIdentity<'a> {
     /// Parses an identity; `None`: not an identity of a PSK derived from a configured one.
     fn parse(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
@@ -41,7 +41,7 @@ impl<'a> Identity<'a> {
         let is_whole = words.next().is_some() == kind.starts_with("NVMe1");
         let is_named = !hostnqn.is_empty() && !subnqn.is_empty();
         let is_so = is_whole && is_named && words.next().is_none();
-        is_so.then_some(Identity { hash, hostnqn, subnqn })
+        is_so.then_some(PskIdentity { hash, hostnqn, subnqn })
     }
 }
 
@@ -76,7 +76,7 @@ impl Keyring {
     /// # Errors
     /// The PSK does not have the length of its identity's hash, or another one has its identity.
     pub fn add(&mut self, identity: &str, psk: Secret) -> Result<(), KeyringError> {
-        let Some(Identity { hash, .. }) = Identity::parse(identity) else { return Ok(()) };
+        let Some(PskIdentity { hash, .. }) = PskIdentity::parse(identity) else { return Ok(()) };
         let Some(suite) = Suite::of_hash(hash) else { return Ok(()) };
         let (identity, found) = (identity.to_owned(), psk.reveal().len());
         if found != hash.bytes() {
@@ -96,7 +96,7 @@ impl Keyring {
     #[must_use]
     pub fn of(&self, hostnqn: &str, subnqn: &str) -> Vec<&TlsPsk> {
         let is_theirs = |identity: &str| {
-            let names = Identity::parse(identity);
+            let names = PskIdentity::parse(identity);
             names.is_some_and(|names| names.hostnqn == hostnqn && names.subnqn == subnqn)
         };
         let of_kind = |kind: &str| -> Vec<&TlsPsk> {
@@ -116,14 +116,14 @@ impl Keyring {
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let psk = self.0.get(identity)?.clone();
-        let Identity { hostnqn, subnqn, .. } = Identity::parse(identity)?;
+        let PskIdentity { hostnqn, subnqn, .. } = PskIdentity::parse(identity)?;
         let (hostnqn, subnqn) = (hostnqn.to_owned(), subnqn.to_owned());
         Some((psk, SecuredAs { hostnqn, subnqn, by_generated: false }))
     }
 
     /// Returns the hosts that have PSKs.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().filter_map(|identity| Some(Identity::parse(identity)?.hostnqn))
+        self.0.keys().filter_map(|identity| Some(PskIdentity::parse(identity)?.hostnqn))
     }
 
     /// True if the keyring is empty.
@@ -159,10 +159,10 @@ mod tests {
         let text = format!("# mine\n\n{}{}", line(&first), line(&second));
         let keyring = Keyring::parse(&text).unwrap();
         for psk in [&first, &second] {
-            let (found, whose) = keyring.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keyring.look_up(&psk.identity).unwrap();
             assert_eq!(&found, psk);
             let (hostnqn, subnqn) = (HOST.to_owned(), SUBSYSTEM.to_owned());
-            assert_eq!(whose, SecuredAs { hostnqn, subnqn, by_generated: false });
+            assert_eq!(secured_as, SecuredAs { hostnqn, subnqn, by_generated: false });
         }
         assert_eq!(keyring.hosts().collect::<Vec<_>>(), [HOST, HOST]);
         assert_eq!(keyring.look_up(&first.identity.replace("host", "other")), None);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_is_told_and_shows_no_key() {
+    fn a_wrong_entry_is_an_error_without_the_key() {
         let psk = derived(Hash::Sha256, 1, IdentityVersion::V1);
         let good = line(&psk);
         let wide = derived(Hash::Sha384, 1, IdentityVersion::V1);

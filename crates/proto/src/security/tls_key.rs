@@ -186,7 +186,7 @@ impl RetainedPsk {
     /// Returns the PSK of the host at a subsystem.
     #[must_use]
     pub fn tls_psk(&self, hostnqn: &str, subnqn: &str, derivation: Derivation) -> TlsPsk {
-        Names { hostnqn, subnqn }.derive('R', self.suite, &self.psk, derivation)
+        PskParties { hostnqn, subnqn }.derive('R', self.suite, &self.psk, derivation)
     }
 }
 
@@ -215,7 +215,7 @@ impl GeneratedPsk {
     /// Returns the PSK of the authenticated host at its subsystem.
     #[must_use]
     pub fn tls_psk(&self, hostnqn: &str, subnqn: &str) -> TlsPsk {
-        Names { hostnqn, subnqn }.derive('G', self.suite, &self.psk, Derivation::default())
+        PskParties { hostnqn, subnqn }.derive('G', self.suite, &self.psk, Derivation::default())
     }
 }
 
@@ -231,14 +231,14 @@ pub struct TlsPsk {
 
 /// The two ends that use a PSK.
 #[derive(Clone, Copy)]
-struct Names<'a> {
+struct PskParties<'a> {
     hostnqn: &'a str,
     subnqn: &'a str,
 }
 
-impl Names<'_> {
+impl PskParties<'_> {
     fn derive(self, kind: char, suite: Suite, psk: &Secret, derivation: Derivation) -> TlsPsk {
-        let Names { hostnqn, subnqn } = self;
+        let PskParties { hostnqn, subnqn } = self;
         let Derivation { version, compat } = derivation;
         let (hash, number) = (suite.hash(), suite.hash().id());
         let (identity, context) = match version {

@@ -79,10 +79,10 @@ impl TlsKeys {
     /// precedes one of the keyring.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
-        self.look_up_configured(identity).or_else(|| self.keyring.look_up(identity))
+        self.find_configured(identity).or_else(|| self.keyring.look_up(identity))
     }
 
-    fn look_up_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
+    fn find_configured(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         let (version, names) = match identity.split_at_checked(5)? {
             ("NVMe0", rest) => (IdentityVersion::V0, rest),
             ("NVMe1", rest) => (IdentityVersion::V1, rest),
@@ -115,11 +115,11 @@ mod tests {
             (IdentityVersion::V0, false),
         ] {
             let psk = key.tls_psk_by("nqn.host", "nqn.subsystem", Derivation { version, compat });
-            let (found, whose) = keys.look_up(&psk.identity).unwrap();
+            let (found, secured_as) = keys.look_up(&psk.identity).unwrap();
             assert_eq!(found, psk);
             let (hostnqn, subnqn) = ("nqn.host".into(), "nqn.subsystem".into());
             let of = SecuredAs { hostnqn, subnqn, by_generated: false };
-            assert_eq!(whose, of);
+            assert_eq!(secured_as, of);
             let other = TlsKey::new(Some(Hash::Sha256), &[8; 32]).unwrap();
             let keys = TlsKeys::from([("nqn.host".to_owned(), vec![other])]);
             let found = keys.look_up(&psk.identity).map(|(psk, _)| psk);

@@ -39,10 +39,10 @@ fn requests(delays: &[Delay], begin: u64, pause: u64) -> Vec<[u64; 3]> {
 }
 
 /// Returns the time of the observer's first verdict to fence, and the periods in which the owner serves.
-fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
+fn run(beats: &[[u64; 3]], checks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>) {
     let timing = Timing::default();
     let mut observer = Observer::new(timing);
-    let verdict = looks.iter().find(|[asked, came, answered]| {
+    let verdict = checks.iter().find(|[asked, came, answered]| {
         let number = beats.iter().filter(|beat| beat[1] <= *came).count() as u64;
         let seen = if number == 0 { Seen::Stranger } else { Seen::Beat(number) };
         observer.looked(at(*asked), at(*answered), seen) == Verdict::Fence
@@ -79,9 +79,9 @@ fn run(beats: &[[u64; 3]], looks: &[[u64; 3]]) -> (Option<u64>, Vec<(u64, u64)>)
 proptest! {
     /// Holds as long as clocks run.
     #[test]
-    fn nobody_is_fenced_that_serves(beats in delays(), looks in delays(), begin in 0..3_000u64) {
-        let (beats, looks) = (requests(&beats, 0, 1_000), requests(&looks, begin, 500));
-        let (fenced, serves) = run(&beats, &looks);
+    fn no_serving_owner_is_fenced(beats in delays(), checks in delays(), begin in 0..3_000u64) {
+        let (beats, checks) = (requests(&beats, 0, 1_000), requests(&checks, begin, 500));
+        let (fenced, serves) = run(&beats, &checks);
         if let Some(fenced) = fenced {
             let serving = serves.iter().find(|(from, to)| (*from..*to).contains(&fenced));
             // A reply that was delayed for longer than that stops the owner from serving.
@@ -91,12 +91,12 @@ proptest! {
 
     /// A dead owner is fenced, and soon.
     #[test]
-    fn who_is_gone_is_fenced(last in 1..20usize, beats in prop::collection::vec((0..50u64, 0..50u64), 20)) {
+    fn a_dead_owner_is_fenced(last in 1..20usize, beats in prop::collection::vec((0..50u64, 0..50u64), 20)) {
         let beats: Vec<_> = beats.iter().map(|&(there, back)| Delay { there, back }).collect();
         let mut beats = requests(&beats, 0, 1_000);
         beats.truncate(last);
-        let looks = requests(&[Delay { there: 20, back: 20 }; 60], 7, 500);
-        let (fenced, _) = run(&beats, &looks);
+        let checks = requests(&[Delay { there: 20, back: 20 }; 60], 7, 500);
+        let (fenced, _) = run(&beats, &checks);
         let died = beats[last - 1][1];
         let fenced = fenced.expect("it is fenced");
         prop_assert!((died + 5_000..=died + 6_100).contains(&fenced), "died at {died} ms, fenced at {fenced} ms");
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn who_was_fenced_stays_so() {
+fn a_fenced_owner_stays_fenced() {
     let mut owner = Owner::new(Timing::default(), at(0));
     assert_eq!(owner.standing(at(3_999)), Standing::Serves);
     assert!(!owner.confirmed(at(3_000), at(3_010)));
@@ -139,7 +139,11 @@ fn who_was_fenced_stays_so() {
     assert_eq!(owner.standing(at(7_000)), Standing::CutOff);
     assert!(owner.confirmed(at(8_000), at(8_010)));
     owner.looked(true, at(8_010));
-    assert_eq!(owner.standing(at(10_009)), Standing::CutOff, "somebody may be about to take it");
+    assert_eq!(
+        owner.standing(at(10_009)),
+        Standing::CutOff,
+        "another target may be about to take it"
+    );
     assert_eq!(owner.standing(at(10_010)), Standing::Serves);
     owner.fenced();
     assert!(!owner.confirmed(at(10_000), at(10_020)));
@@ -148,7 +152,7 @@ fn who_was_fenced_stays_so() {
 
 /// Heartbeats are confirmed whichever target has the blocks, once the fence has ended.
 #[test]
-fn who_was_cut_off_looks_whose_the_blocks_are() {
+fn an_owner_that_was_cut_off_checks_its_ownership() {
     let mut owner = Owner::new(Timing::default(), at(0));
     let hour = 3_600_000;
     for n in 0..10 {
@@ -161,7 +165,7 @@ fn who_was_cut_off_looks_whose_the_blocks_are() {
     assert_eq!(
         owner.standing(at(hour + 11_499)),
         Standing::CutOff,
-        "somebody may be about to take it"
+        "another target may be about to take it"
     );
     assert!(!owner.confirmed(at(hour + 11_000), at(hour + 11_010)));
     assert_eq!(owner.standing(at(hour + 11_500)), Standing::Serves);

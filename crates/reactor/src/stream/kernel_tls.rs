@@ -5,7 +5,7 @@
 use super::{Incoming, message_of};
 use roadtrain_tls::{
     CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, IDLE_MAX,
-    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, sealed_blocks, told,
+    KEY_UPDATE_MESSAGE, Keys, TrafficSecret, alert_message, parse_control_record, sealed_blocks,
 };
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -26,19 +26,19 @@ const CONTROL_BYTES: usize = unsafe { libc::CMSG_SPACE(1) } as usize;
 
 /// Buffer for a control message, aligned as its header.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+struct ControlBuffer([u8; CONTROL_BYTES]);
 
 /// One direction of a connection.
-struct Half {
+struct KernelTlsHalf {
     secret: TrafficSecret,
     option: libc::c_int,
     blocks_left: u64,
     blocks_max: u64,
 }
 
-impl Half {
+impl KernelTlsHalf {
     fn new(secret: &TrafficSecret, option: libc::c_int, blocks_max: u64) -> Self {
-        Half { secret: secret.clone(), option, blocks_left: blocks_max, blocks_max }
+        KernelTlsHalf { secret: secret.clone(), option, blocks_left: blocks_max, blocks_max }
     }
 
     /// Gives the key to the kernel.
@@ -67,8 +67,8 @@ impl Half {
 /// A stream whose records the kernel seals and opens.
 pub struct KernelTls {
     socket: OwnedFd,
-    sends: Half,
-    receives: Half,
+    sends: KernelTlsHalf,
+    receives: KernelTlsHalf,
     is_host: bool,
     /// True if the last receive filled its buffers, or ended at a record without data.
     is_full: bool,
@@ -102,10 +102,10 @@ static KERNEL_HAS_TLS: OnceLock<bool> = OnceLock::new();
 
 /// True if the socket is ready for keys.
 fn is_offered(socket: BorrowedFd<'_>) -> bool {
-    let ask = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
-    let mut asked = None;
-    let known = *KERNEL_HAS_TLS.get_or_init(|| *asked.insert(ask()));
-    known && asked.unwrap_or_else(ask)
+    let enable = || set_option(socket, libc::SOL_TCP, TCP_ULP, b"tls\0").is_ok();
+    let mut enabled = None;
+    let known = *KERNEL_HAS_TLS.get_or_init(|| *enabled.insert(enable()));
+    known && enabled.unwrap_or_else(enable)
 }
 
 impl KernelTls {
@@ -117,8 +117,8 @@ impl KernelTls {
         if !keys.rest.is_empty() || !is_offered(socket.as_fd()) {
             return Ok(Err(socket));
         }
-        let receives = Half::new(keys.opener.secret(), TLS_RX, keys.blocks_max);
-        let sends = Half::new(keys.sealer.secret(), TLS_TX, keys.blocks_max);
+        let receives = KernelTlsHalf::new(keys.opener.secret(), TLS_RX, keys.blocks_max);
+        let sends = KernelTlsHalf::new(keys.sealer.secret(), TLS_TX, keys.blocks_max);
         if receives.install(socket.as_fd()).is_err() {
             return Ok(Err(socket));
         }
@@ -157,7 +157,7 @@ impl KernelTls {
                 return Ok(Incoming::Octets(got));
             }
             // SAFETY: the kernel has written that many bytes there.
-            self.told(kind, &unsafe { copied(places, got) })?;
+            self.handle_control_record(kind, &unsafe { copied(places, got) })?;
         }
         Err(self.refuse(Error::Idle))
     }
@@ -167,7 +167,7 @@ impl KernelTls {
     /// # Safety
     /// As [`KernelTls::receive`].
     unsafe fn receive_records(&mut self, places: &mut [libc::iovec]) -> io::Result<(Incoming, u8)> {
-        let mut control = Control([0; CONTROL_BYTES]);
+        let mut control = ControlBuffer([0; CONTROL_BYTES]);
         let mut message = message_of(places);
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = CONTROL_BYTES;
@@ -187,13 +187,14 @@ impl KernelTls {
     }
 
     /// Handles a record without data.
-    fn told(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
-        let told = told(kind, content, self.is_host).map_err(|error| self.refuse(error))?;
-        if told.updated {
+    fn handle_control_record(&mut self, kind: u8, content: &[u8]) -> io::Result<()> {
+        let record = parse_control_record(kind, content, self.is_host)
+            .map_err(|error| self.refuse(error))?;
+        if record.key_updated {
             self.receives.update(self.socket.as_fd())?;
         }
-        self.is_closed |= told.closed;
-        self.update_due |= told.asked;
+        self.is_closed |= record.closed;
+        self.update_due |= record.key_requested;
         Ok(())
     }
 
@@ -229,7 +230,7 @@ impl KernelTls {
 
     /// Sends a record without data. True if the socket had capacity for it.
     fn send_message(&self, kind: u8, content: &[u8]) -> bool {
-        let mut control = Control([0; CONTROL_BYTES]);
+        let mut control = ControlBuffer([0; CONTROL_BYTES]);
         let (iov_base, iov_len) = (content.as_ptr().cast_mut().cast(), content.len());
         let mut places = [libc::iovec { iov_base, iov_len }];
         let mut message = message_of(&mut places);
@@ -345,8 +346,8 @@ mod tests {
 
     /// Bytes that were not sealed end the stream, and the peer receives the reason.
     #[test]
-    fn the_peer_hears_why_it_ends() {
-        let test = "the_peer_hears_why_it_ends";
+    fn the_peer_receives_the_alert() {
+        let test = "the_peer_receives_the_alert";
         let Some((far, mut near)) = kernels(test, BLOCKS_MAX) else { return };
         let mut octets = vec![0; 64 << 10];
         let mut forged = vec![23, 3, 3, 0, 32];
@@ -360,8 +361,10 @@ mod tests {
     }
 
     #[test]
-    fn an_orderly_end_is_told() {
-        let Some((far, mut near)) = kernels("an_orderly_end_is_told", BLOCKS_MAX) else { return };
+    fn an_orderly_end_is_reported() {
+        let Some((far, mut near)) = kernels("an_orderly_end_is_reported", BLOCKS_MAX) else {
+            return;
+        };
         let mut octets = vec![0; 64 << 10];
         let mut far = Stream::Tls(Box::new(far));
         send(&mut far, b"last").unwrap();

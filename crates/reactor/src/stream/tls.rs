@@ -16,7 +16,7 @@ const SEALED_BYTES: usize = 256 << 10;
 const RECEIVED_BYTES: usize = 512 << 10;
 /// Distance of the piece whose bytes are prefetched from the one that is sealed: a header and its data. Reads of 4 KiB
 /// from a large memory gain 13 % of their throughput.
-const LOOK_AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 /// Maximum cache lines of a piece that are prefetched: 4 KiB. The processor itself fetches the rest of longer ones.
 const PREFETCH_LINES_MAX: usize = 64;
 /// Maximum buffers of a receive: one for payload, and the buffer after it.
@@ -101,7 +101,7 @@ impl TlsStream {
             }
         }
         let octets = pieces.iter().enumerate().map(|(at, piece)| {
-            if let Some(later) = pieces.get(at + LOOK_AHEAD) {
+            if let Some(later) = pieces.get(at + PREFETCH_DISTANCE) {
                 let lines = later.iov_len.div_ceil(CACHE_LINE_BYTES).min(PREFETCH_LINES_MAX);
                 prefetch(later.iov_base.cast(), lines);
             }
@@ -123,8 +123,8 @@ impl TlsStream {
     }
 
     #[cfg(test)]
-    pub(super) fn update(&mut self, asks: bool) {
-        self.records.update(asks);
+    pub(super) fn update(&mut self, requests_update: bool) {
+        self.records.update(requests_update);
     }
 
     /// Sends the alert that ends the stream.
@@ -224,7 +224,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_sent_is_sealed() {
         let [mut far, near] = secured(BLOCKS_MAX);
-        send(&mut far, b"a secret that nobody hears").unwrap();
+        send(&mut far, b"a secret that nobody reads").unwrap();
         wait_readable(&near);
         let mut raw = TcpStream::from(near.as_fd().try_clone_to_owned().unwrap());
         let mut octets = [0; 26 + 22];

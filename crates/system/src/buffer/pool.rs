@@ -16,7 +16,7 @@ const CLASSES: usize = (Pool::LEN_MAX / PAGE_BYTES).trailing_zeros() as usize + 
 ///
 /// Invariant: a chunk is listed in `open[class]` exactly if it has a buffer left to take.
 pub struct Pool {
-    chunks: Vec<Chunk>,
+    chunks: Vec<PoolChunk>,
     open: [Vec<u32>; CLASSES],
     chunks_max: usize,
     reserved: u32,
@@ -24,11 +24,11 @@ pub struct Pool {
     given: u64,
 }
 
-struct Chunk {
+struct PoolChunk {
     memory: Arc<HugeMemory>,
     class: usize,
     /// Buffers that were given back, most recently used last.
-    home: Vec<Buffer>,
+    returned: Vec<Buffer>,
     /// Slots that were ever carved since the chunk has this class; the rest is untouched.
     carved: usize,
 }
@@ -117,13 +117,13 @@ impl Pool {
         if chunk.is_spent() {
             self.open[chunk.class].push(buffer.chunk);
         }
-        chunk.home.push(buffer);
+        chunk.returned.push(buffer);
     }
 
     /// Returns the current memory of the pool.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
-        let taken = |c: &Chunk| (c.carved - c.home.len()) * class_bytes(c.class);
+        let taken = |c: &PoolChunk| (c.carved - c.returned.len()) * class_bytes(c.class);
         PoolUsage {
             mapped_bytes: self.chunks.len() * CHUNK_BYTES,
             budget_bytes: self.chunks_max * CHUNK_BYTES,
@@ -166,7 +166,7 @@ impl Pool {
         let index = match self.idle_chunk() {
             Some(index) => index,
             None if self.chunks.len() < self.chunks_max => self.map_chunk(class)?,
-            None => self.chunks.iter_mut().position(Chunk::reset)? as u32,
+            None => self.chunks.iter_mut().position(PoolChunk::reset)? as u32,
         };
         for open in &mut self.open {
             open.retain(|&i| i != index);
@@ -185,7 +185,7 @@ impl Pool {
 
     #[inline]
     fn idle_chunk(&mut self) -> Option<u32> {
-        let index = self.chunks.iter().position(|c| c.home.len() == c.carved)?;
+        let index = self.chunks.iter().position(|c| c.returned.len() == c.carved)?;
         self.chunks[index].reset().then_some(index as u32)
     }
 
@@ -197,20 +197,20 @@ impl Pool {
                 return None;
             }
         };
-        self.chunks.push(Chunk { memory, class, home: Vec::new(), carved: 0 });
+        self.chunks.push(PoolChunk { memory, class, returned: Vec::new(), carved: 0 });
         Some(self.chunks.len() as u32 - 1)
     }
 }
 
-impl Chunk {
+impl PoolChunk {
     #[inline]
     fn is_spent(&self) -> bool {
-        self.home.is_empty() && self.carved == CHUNK_BYTES / class_bytes(self.class)
+        self.returned.is_empty() && self.carved == CHUNK_BYTES / class_bytes(self.class)
     }
 
     /// Takes a buffer from a chunk that is not spent; `index` is the chunk's own.
     fn take(&mut self, index: u32) -> Buffer {
-        self.home.pop().unwrap_or_else(|| {
+        self.returned.pop().unwrap_or_else(|| {
             let bytes = class_bytes(self.class);
             let offset = self.carved * bytes;
             self.carved += 1;
@@ -221,10 +221,10 @@ impl Chunk {
 
     /// Makes the chunk whole again if none of its buffers is in use: all were given back or dropped.
     fn reset(&mut self) -> bool {
-        if Arc::strong_count(&self.memory) != self.home.len() + 1 {
+        if Arc::strong_count(&self.memory) != self.returned.len() + 1 {
             return false;
         }
-        self.home.clear();
+        self.returned.clear();
         // Also orders writes of other threads into buffers that they dropped before our next use.
         let alone = Arc::get_mut(&mut self.memory).is_some();
         debug_assert!(alone, "only buffers hold the memory");

@@ -118,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn mappings_are_bound_while_told() {
-        let told = take_from(BTreeSet::from([0]));
+    fn mappings_are_bound_to_the_set_nodes() {
+        let guard = take_from(BTreeSet::from([0]));
         let bound = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
-        drop(told);
+        drop(guard);
         let free = HugeMemory::new(HUGE_PAGE_BYTES).unwrap();
         let Some(policy_of_bound) = policy(bound.as_ptr()) else {
             return crate::skipped::skipped("this kernel has no NUMA policies");

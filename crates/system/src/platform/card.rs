@@ -38,7 +38,7 @@ impl Offloads {
     /// # Errors
     /// There is no such interface, or its driver does not report them.
     pub fn read(name: &str) -> io::Result<Offloads> {
-        let is_on = |request| ask(name, [request, 0]).map(|[_, value]| value != 0);
+        let is_on = |request| query_driver(name, [request, 0]).map(|[_, value]| value != 0);
         Ok(Offloads { gro: is_on(GET_GRO)?, gso: is_on(GET_GSO)?, tso: is_on(GET_TSO)? })
     }
 }
@@ -52,13 +52,16 @@ impl Channels {
         // Maximum of rx, tx, other, combined, then the current numbers.
         let mut request = [0; 9];
         request[0] = GET_CHANNELS;
-        let answer = ask(name, request)?;
+        let answer = query_driver(name, request)?;
         Ok(Channels { combined: answer[8], combined_max: answer[4] })
     }
 }
 
 /// Sends a request of 32-bit words, the first of which is its code; returns the reply.
-fn ask<const WORDS: usize>(name: &str, mut request: [u32; WORDS]) -> io::Result<[u32; WORDS]> {
+fn query_driver<const WORDS: usize>(
+    name: &str,
+    mut request: [u32; WORDS],
+) -> io::Result<[u32; WORDS]> {
     // SAFETY: all zeroes are a request without a name.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= ifreq.ifr_name.len() {

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells() {
+    fn the_kernel_reports_loads() {
         let mut loads = CoreLoads::default();
         loads.read();
         assert!(!loads.cores.is_empty());

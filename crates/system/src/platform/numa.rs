@@ -40,7 +40,7 @@ pub fn stay_on(core: usize) -> Option<Stay> {
 impl Drop for Stay {
     fn drop(&mut self) {
         if let Err(error) = sched_setaffinity(None, &self.0) {
-            warn!("cannot run again where it ran before: {error}");
+            warn!("cannot restore the cores of the thread: {error}");
         }
     }
 }
@@ -95,11 +95,11 @@ mod tests {
         let _near = take_from(BTreeSet::from([0]));
         assert_eq!(detour(Some(0)), Duration::ZERO);
         assert_eq!(detour(Some(1)), DETOUR);
-        assert_eq!(detour(None), Duration::ZERO, "nobody knows");
+        assert_eq!(detour(None), Duration::ZERO, "an unknown node");
     }
 
     #[test]
-    fn a_thread_takes_its_seat() {
+    fn a_thread_is_bound_to_its_cores() {
         let cpu = allowed().iter().next().expect("we run somewhere");
         let affinity = Affinity { cpus: Cpus::from_iter([cpu]), node: None };
         let seen = thread::spawn(move || {

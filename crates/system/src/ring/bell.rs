@@ -63,7 +63,7 @@ mod tests {
 
     /// A full counter, where a write would block for ever.
     #[test]
-    fn a_full_counter_delays_nobody() {
+    fn a_full_counter_does_not_block() {
         let event = eventfd(0, EventfdFlags::empty()).unwrap();
         write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let mut bell = Bell::new(event.as_fd()).unwrap();

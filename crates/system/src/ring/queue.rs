@@ -10,17 +10,17 @@ use std::time::Duration;
 /// Maximum system calls that follow a wait to have the kernel's completion work run.
 const WORK_ENTERS_MAX: u32 = 64;
 
-pub(super) struct Queue<S: EntryMarker> {
+pub(super) struct EntryQueue<S: EntryMarker> {
     uring: IoUring<S>,
     /// Entries that did not fit and that the kernel would not take at once, oldest first.
     overflow: VecDeque<S>,
 }
 
-impl<S: EntryMarker> Queue<S> {
+impl<S: EntryMarker> EntryQueue<S> {
     pub(super) fn new(entries: u32) -> io::Result<Self> {
         let sq_entries = entries.next_power_of_two();
         let mut uring = Err(io::Error::from_raw_os_error(libc::EINVAL));
-        for features in [Features::Deferred, Features::Cooperative, Features::Plain] {
+        for features in [RingFeatures::Deferred, RingFeatures::Cooperative, RingFeatures::Plain] {
             uring = build(sq_entries, features);
             match &uring {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -31,7 +31,7 @@ impl<S: EntryMarker> Queue<S> {
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring needs Linux 5.11"));
         }
-        Ok(Queue { uring, overflow: VecDeque::new() })
+        Ok(EntryQueue { uring, overflow: VecDeque::new() })
     }
 
     /// # Safety
@@ -120,7 +120,7 @@ impl From<cqueue::Entry> for RingCqe {
 }
 
 #[derive(Clone, Copy)]
-enum Features {
+enum RingFeatures {
     /// Linux 6.1: completion work runs only on request.
     Deferred,
     /// Linux 5.19: completion work does not interrupt the thread.
@@ -128,18 +128,18 @@ enum Features {
     Plain,
 }
 
-fn build<S: EntryMarker>(sq_entries: u32, features: Features) -> io::Result<IoUring<S>> {
+fn build<S: EntryMarker>(sq_entries: u32, features: RingFeatures) -> io::Result<IoUring<S>> {
     let mut builder = IoUring::<S>::builder();
     builder.setup_cqsize(sq_entries.saturating_mul(4)).setup_clamp();
     match features {
-        Features::Deferred => {
+        RingFeatures::Deferred => {
             builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
             builder.setup_single_issuer().setup_defer_taskrun();
         }
-        Features::Cooperative => {
+        RingFeatures::Cooperative => {
             builder.setup_submit_all().setup_coop_taskrun().setup_taskrun_flag();
         }
-        Features::Plain => {}
+        RingFeatures::Plain => {}
     }
     builder.build(sq_entries)
 }

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 /// Buffers of a connection; the library's callbacks use only one of them at a time.
 #[derive(Default)]
-struct Buffers {
+struct LibraryBuffers {
     incoming: Vec<u8>,
     /// Bytes of `incoming` that the library has read.
     read: usize,
@@ -20,7 +20,7 @@ pub(super) struct Pipes {
     /// The connection, dropped before the buffers to which it points.
     connection: Box<Connection>,
     /// Pointer from `Box::into_raw`: only a callback or a method of this type uses it, one at a time.
-    buffers: *mut Buffers,
+    buffers: *mut LibraryBuffers,
 }
 
 // SAFETY: only this value uses the buffers, and the library's connection may move between threads.
@@ -38,7 +38,7 @@ impl Drop for Pipes {
 /// `context` is the buffers of the calling connection, and `data` holds `length` bytes.
 unsafe extern "C" fn receive(context: *mut c_void, data: *mut u8, length: u32) -> c_int {
     // SAFETY: by this function's contract; the caller of the library has no reference to the buffers.
-    let buffers = unsafe { &mut *context.cast::<Buffers>() };
+    let buffers = unsafe { &mut *context.cast::<LibraryBuffers>() };
     let unread = &buffers.incoming[buffers.read..];
     let count = unread.len().min(length as usize).min(c_int::MAX as usize);
     if count == 0 {
@@ -56,7 +56,7 @@ unsafe extern "C" fn receive(context: *mut c_void, data: *mut u8, length: u32) -
 /// `context` is the buffers of the calling connection, and `data` has `length` bytes.
 unsafe extern "C" fn send(context: *mut c_void, data: *const u8, length: u32) -> c_int {
     // SAFETY: as in `receive`.
-    let buffers = unsafe { &mut *context.cast::<Buffers>() };
+    let buffers = unsafe { &mut *context.cast::<LibraryBuffers>() };
     let length = length.min(c_int::MAX as u32);
     // SAFETY: by this function's contract.
     buffers
@@ -67,7 +67,7 @@ unsafe extern "C" fn send(context: *mut c_void, data: *const u8, length: u32) ->
 
 impl Pipes {
     pub(super) fn new(connection: Connection) -> Self {
-        let buffers = Box::into_raw(Box::<Buffers>::default());
+        let buffers = Box::into_raw(Box::<LibraryBuffers>::default());
         let mut pipes = Pipes { connection: Box::new(connection), buffers };
         let context = buffers.cast();
         // SAFETY: the buffers live as long as `Pipes`, and so longer than any call into the connection.
@@ -84,7 +84,7 @@ impl Pipes {
         pipes
     }
 
-    fn buffers(&mut self) -> &mut Buffers {
+    fn buffers(&mut self) -> &mut LibraryBuffers {
         // SAFETY: valid until dropped; with `&mut self` the library does not run.
         unsafe { &mut *self.buffers }
     }

@@ -50,7 +50,7 @@ pub struct Keys {
 }
 
 /// Function that resolves an identity to its key.
-type LookUp = dyn Fn(&str) -> Option<TlsPsk> + Send + Sync;
+type PskResolver = dyn Fn(&str) -> Option<TlsPsk> + Send + Sync;
 
 /// Certificates of a server, with which it authenticates without a key of its clients, and optionally those of clients.
 /// All are in PEM.
@@ -80,16 +80,16 @@ impl VerifyHostNameCallback for AnyName {
 }
 
 /// Result of a host's offer. The callback that chooses the key writes it.
-type Offer = Arc<Mutex<Option<Choice>>>;
+type ClientHelloOffer = Arc<Mutex<Option<PskChoice>>>;
 
 /// Key and identity chosen from a host's offer.
-struct Choice {
+struct PskChoice {
     psk: Option<TlsPsk>,
     /// Identity of the chosen key, or else the first one offered.
     identity: String,
 }
 
-struct Chooser(Box<LookUp>);
+struct Chooser(Box<PskResolver>);
 
 impl ClientHelloCallback for Chooser {
     fn on_client_hello(
@@ -108,9 +108,9 @@ impl ClientHelloCallback for Chooser {
             None if identity.is_empty() => {}
             None => append(connection, &decoy(&identity).map_err(application)?)?,
         }
-        if let Some(offer) = connection.application_context::<Offer>() {
+        if let Some(offer) = connection.application_context::<ClientHelloOffer>() {
             *offer.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Choice { psk: known, identity });
+                Some(PskChoice { psk: known, identity });
         }
         Ok(None)
     }
@@ -146,15 +146,15 @@ fn library(error: LibraryError) -> Error {
 }
 
 impl Acceptor {
-    /// An acceptor of hosts whose identity `look_up` resolves to a key.
+    /// An acceptor of hosts whose identity `resolve` resolves to a key.
     ///
     /// # Errors
     /// The library's.
     pub fn new(
-        look_up: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
+        resolve: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let mut builder = config().map_err(library)?;
-        builder.set_client_hello_callback(Chooser(Box::new(look_up))).map_err(library)?;
+        builder.set_client_hello_callback(Chooser(Box::new(resolve))).map_err(library)?;
         Ok(Acceptor { config: builder.build().map_err(library)?, has_certificate: false })
     }
 
@@ -180,13 +180,13 @@ impl Acceptor {
     pub fn accept(&self) -> Result<Handshake, Error> {
         let mut library = connection(Mode::Server, &self.config)?;
         if self.has_certificate {
-            return Ok(Handshake::new(library, Side::Certified));
+            return Ok(Handshake::new(library, HandshakeSide::Certified));
         }
         // The library needs a waker as soon as there is a callback; ours never waits.
         library.set_waker(Some(std::task::Waker::noop())).map_err(self::library)?;
-        let offer = Offer::default();
+        let offer = ClientHelloOffer::default();
         library.set_application_context(offer.clone());
-        Ok(Handshake::new(library, Side::Target(offer)))
+        Ok(Handshake::new(library, HandshakeSide::Target(offer)))
     }
 }
 
@@ -207,9 +207,9 @@ fn connection(mode: Mode, config: &Config) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-enum Side {
+enum HandshakeSide {
     Host(TlsPsk),
-    Target(Offer),
+    Target(ClientHelloOffer),
     /// A server with a certificate.
     Certified,
 }
@@ -217,7 +217,7 @@ enum Side {
 /// A handshake in progress.
 pub struct Handshake {
     pipes: Pipes,
-    side: Side,
+    side: HandshakeSide,
     received: usize,
     record: RecordEnd,
     is_done: bool,
@@ -234,12 +234,12 @@ impl Handshake {
         let config = config().and_then(s2n_tls::config::Builder::build).map_err(library)?;
         let mut library = connection(Mode::Client, &config)?;
         append(&mut library, &psk).map_err(self::library)?;
-        let mut handshake = Handshake::new(library, Side::Host(psk));
+        let mut handshake = Handshake::new(library, HandshakeSide::Host(psk));
         handshake.advance()?;
         Ok(handshake)
     }
 
-    fn new(library: Connection, side: Side) -> Self {
+    fn new(library: Connection, side: HandshakeSide) -> Self {
         let pipes = Pipes::new(library);
         let record = RecordEnd::default();
         Handshake { pipes, side, received: 0, record, is_done: false, has_sent: false }
@@ -257,7 +257,7 @@ impl Handshake {
     /// # Errors
     /// The handshake has failed. A target sends [`Handshake::outgoing`] before it closes the connection.
     pub fn receive(&mut self, octets: &[u8]) -> Result<(), Error> {
-        let is_target = !matches!(self.side, Side::Host(_));
+        let is_target = !matches!(self.side, HandshakeSide::Host(_));
         if let Some(&kind) = octets.first().filter(|_| is_target && self.received == 0)
             && kind != CONTENT_TYPE_HANDSHAKE
         {
@@ -284,7 +284,7 @@ impl Handshake {
             }
             Poll::Ready(Err(error)) => {
                 let error = self.explain(&error);
-                if !matches!(self.side, Side::Host(_)) && !self.has_sent {
+                if !matches!(self.side, HandshakeSide::Host(_)) && !self.has_sent {
                     self.pipes.outgoing().clear();
                     self.pipes.outgoing().extend(fatal(error.refusal()));
                 }
@@ -299,13 +299,13 @@ impl Handshake {
             return Error::Alert(code);
         }
         let other = || Error::Handshake(format!("{}: {}", error.name(), error.message()));
-        let Side::Target(offer) = &self.side else { return other() };
+        let HandshakeSide::Target(offer) = &self.side else { return other() };
         match offer.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            Some(Choice { identity, .. }) if identity.is_empty() => {
+            Some(PskChoice { identity, .. }) if identity.is_empty() => {
                 Error::Handshake("the peer offers no pre-shared key".to_owned())
             }
-            Some(Choice { psk: None, identity }) => Error::UnknownIdentity(shown(identity)),
-            Some(Choice { identity, .. }) if !self.has_sent => Error::WrongKey(shown(identity)),
+            Some(PskChoice { psk: None, identity }) => Error::UnknownIdentity(shown(identity)),
+            Some(PskChoice { identity, .. }) if !self.has_sent => Error::WrongKey(shown(identity)),
             _ => other(),
         }
     }
@@ -330,17 +330,17 @@ impl Handshake {
     /// The two ends have not agreed on the key and on its suite.
     pub fn keys(mut self, blocks_max: u64) -> Result<Keys, Error> {
         let identity = self.pipes.identity().map_err(library)?;
-        let is_host = matches!(self.side, Side::Host(_));
+        let is_host = matches!(self.side, HandshakeSide::Host(_));
         let psk = match &self.side {
-            Side::Host(psk) => Some(psk.clone()),
-            Side::Target(offer) => {
+            HandshakeSide::Host(psk) => Some(psk.clone()),
+            HandshakeSide::Target(offer) => {
                 let choice = offer.lock().unwrap_or_else(PoisonError::into_inner).take();
                 choice.and_then(|choice| choice.psk)
             }
-            Side::Certified => None,
+            HandshakeSide::Certified => None,
         };
         let known = psk.as_ref().map_or(&[][..], |psk| psk.identity.as_bytes());
-        let has_key = psk.is_some() != matches!(self.side, Side::Certified);
+        let has_key = psk.is_some() != matches!(self.side, HandshakeSide::Certified);
         if !has_key || known != identity {
             return Err(Error::Handshake("it is not secured by our key".into()));
         }

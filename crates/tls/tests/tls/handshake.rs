@@ -94,7 +94,7 @@ fn data_may_follow_the_handshake_at_once() {
 
 /// A host with another key receives the same from the target as one without a key.
 #[test]
-fn refusals_tell_nothing() {
+fn refusals_reveal_nothing() {
     for suite in SUITES {
         let ours = psk("someone", 7, suite);
         for (offered, unknown) in

@@ -39,13 +39,13 @@ fn text(name: &str, kind: &str) -> String {
 }
 
 /// Bytes sent over one connection: by the host, by the target.
-type Connection = [Vec<u8>; 2];
+type RecordedConnection = [Vec<u8>; 2];
 
 /// Payloads of one direction by sequence number.
 type Payloads<'a> = BTreeMap<u32, &'a [u8]>;
 
 /// Returns the connections of a recording, in the order of their SYNs. A stream ends where packets are missing.
-fn connections(name: &str) -> Vec<Connection> {
+fn connections(name: &str) -> Vec<RecordedConnection> {
     const SYN: u8 = 2;
     let pcap = std::fs::read(file(name, "pcap")).expect("a readable recording");
     let u16_at = |at: usize| u16::from_be_bytes([pcap[at], pcap[at + 1]]);
@@ -102,23 +102,23 @@ fn records(mut stream: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Returns the connections that begin with TLS.
-fn secured(name: &str) -> Vec<Connection> {
+fn secured(name: &str) -> Vec<RecordedConnection> {
     let mut connections = connections(name);
     connections.retain(|[host, _]| host.first() == Some(&HANDSHAKE));
     assert!(!connections.is_empty(), "{name}");
     connections
 }
 
-fn hello(connection: &Connection) -> &[u8] {
+fn hello(connection: &RecordedConnection) -> &[u8] {
     records(&connection[0])[0]
 }
 
-/// Checks that a target with `look_up` accepts the ClientHello: its identity is known, and the binder is right.
+/// Checks that a target with `resolve` accepts the ClientHello: its identity is known, and the binder is right.
 fn taken(
     hello: &[u8],
-    look_up: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
+    resolve: impl Fn(&str) -> Option<TlsPsk> + Send + Sync + 'static,
 ) -> Result<(), Error> {
-    let mut target = Acceptor::new(look_up).unwrap().accept().unwrap();
+    let mut target = Acceptor::new(resolve).unwrap().accept().unwrap();
     target.receive(hello)?;
     assert_eq!(target.outgoing()[0], HANDSHAKE, "a ServerHello");
     Ok(())
@@ -146,14 +146,14 @@ fn recorded_hosts_are_taken_with_their_keys() {
                 Some(TlsPsk { psk: Secret::new(&octets), ..psk })
             });
             assert!(matches!(wrong, Err(Error::WrongKey(_))), "{name}: {wrong:?}");
-            let nobody = taken(hello, |_| None);
-            assert!(matches!(nobody, Err(Error::UnknownIdentity(_))), "{name}: {nobody:?}");
+            let unknown = taken(hello, |_| None);
+            assert!(matches!(unknown, Err(Error::UnknownIdentity(_))), "{name}: {unknown:?}");
         }
     }
 }
 
 /// Returns both secrets of a connection: the host's and the target's.
-fn secrets(name: &str, connection: &Connection) -> [TrafficSecret; 2] {
+fn secrets(name: &str, connection: &RecordedConnection) -> [TrafficSecret; 2] {
     let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
     // Headers of record and message, version.
     let random = hex(&hello(connection)[5 + 4 + 2..][..32]);
@@ -175,7 +175,7 @@ fn secrets(name: &str, connection: &Connection) -> [TrafficSecret; 2] {
 /// Lengths of records with data: of the record, and of the data.
 type RecordLengths = Vec<(usize, usize)>;
 /// Names and lengths of PDUs.
-type Pdus = Vec<(String, usize)>;
+type PduLengths = Vec<(String, usize)>;
 
 /// Returns the data in the records of one direction.
 fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, RecordLengths) {
@@ -204,7 +204,7 @@ fn open(secret: &TrafficSecret, stream: &[u8], is_host: bool) -> (Vec<u8>, Recor
 }
 
 /// Returns names and lengths of the PDUs in a stream.
-fn pdus(mut stream: &[u8]) -> Pdus {
+fn pdus(mut stream: &[u8]) -> PduLengths {
     let mut pdus = Vec::new();
     while let Some(&[kind, _, _, _, length @ ..]) = stream.first_chunk::<8>() {
         let length = u32::from_le_bytes(length) as usize;
@@ -226,7 +226,7 @@ fn pdus(mut stream: &[u8]) -> Pdus {
 }
 
 /// Returns the records with data and the PDUs that the listing has for one direction of a connection.
-fn listed(name: &str, connection: usize, from_host: bool) -> (RecordLengths, Pdus) {
+fn listed(name: &str, connection: usize, from_host: bool) -> (RecordLengths, PduLengths) {
     let begin = format!("{connection} {} ", if from_host { "H>C" } else { "C>H" });
     let bracketed = |word: &str| word.trim_matches(['[', ']']).parse::<usize>().expect("a number");
     let (mut records, mut pdus) = (Vec::new(), Vec::new());

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use roadtrain_proto::security::Suite;
 use roadtrain_tls::{
     BLOCKS_MAX, CONTENT_TYPE_ALERT, CONTENT_TYPE_DATA, CONTENT_TYPE_HANDSHAKE, Error, Incoming,
-    Keys, Opened, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret, alert_message,
-    sealed_bytes,
+    Keys, OpenedRecords, Opener, RECORD_BYTES_MAX, Records, Sealer, Socket, TrafficSecret,
+    alert_message, sealed_bytes,
 };
 
 const SUITES: [Suite; 2] = [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384];
@@ -268,7 +268,12 @@ fn records_wait_for_room() {
 }
 
 /// Opens a message after the handshake, in a record of its own.
-fn says(sealer: &mut Sealer, kind: u8, content: &[u8], is_host: bool) -> Result<Opened, Error> {
+fn says(
+    sealer: &mut Sealer,
+    kind: u8,
+    content: &[u8],
+    is_host: bool,
+) -> Result<OpenedRecords, Error> {
     let record = sealer.record(kind, content).unwrap();
     let mut opener = Opener::new(secret(SUITES[0]), BLOCKS_MAX, is_host).unwrap();
     opener.open(&record, &mut [&mut [0; 20_000]])
@@ -353,14 +358,14 @@ fn nothing_comes_after_a_peer_has_closed() {
     let (mut buffer, mut place) = (vec![0; 40_000], vec![0; 40_000]);
     let mut receive = |near: &mut Records| near.receive(&mut hands, &mut buffer, &mut [&mut place]);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Octets(4));
-    assert!(near.is_full(), "there is more to hear");
+    assert!(near.is_full(), "there is more to receive");
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
     assert_eq!(receive(&mut near).unwrap(), Incoming::Closed);
 }
 
 /// A peer that requests another key gets it with the next data.
 #[test]
-fn a_wish_for_another_key_is_granted() {
+fn a_requested_key_update_is_sent() {
     let (mut near, mut hands, mut peer) =
         (records(), Hands::default(), sealer(SUITES[0], BLOCKS_MAX));
     peer.update(true);

@@ -48,7 +48,7 @@ fn read(octets: &[u8]) -> (Vec<(u64, u64)>, u8) {
 }
 
 #[test]
-fn neighbours_are_told_together_as_far_as_a_descriptor_goes() {
+fn neighbours_share_a_descriptor_as_far_as_it_reaches() {
     let mut place = vec![0; list_bytes(4)];
     let mut list = LbaStatusList::new(&mut place);
     let most = DESCRIPTOR_BLOCKS_MAX;

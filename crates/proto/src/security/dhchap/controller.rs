@@ -1,8 +1,8 @@
 //! The controller's side of an authentication.
 
 use super::{
-    Challenge, Concatenation, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work,
-    take,
+    ChallengeValue, Concatenation, Group, Offer, Parties, Random, ResponseRole, Transaction,
+    Transcript, Work, take,
 };
 use crate::security::{FrameSecret, GeneratedPsk, Hash, SealUse, Secret};
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
@@ -53,17 +53,17 @@ pub struct Controller {
     state: State,
     transaction: Transaction,
     /// C1 and S1.
-    challenge: Challenge,
+    challenge: ChallengeValue,
     exponent: Option<Secret>,
     work: Option<Work>,
-    reply: Reply,
+    reply: ReplyValues,
     /// The response for Success1.
     response: Option<Secret>,
     /// The generated PSK, valid once the transaction is complete.
     psk: Option<GeneratedPsk>,
     failure: Option<(Explanation, &'static str)>,
     /// Explanation for Failure1.
-    told: Explanation,
+    reported: Explanation,
     /// Use of sealed frames on the lane, and the context of the authentication.
     seals: (SealUse, [u8; 32]),
     transcript: Transcript,
@@ -72,14 +72,14 @@ pub struct Controller {
 
 /// Contents of Reply, while it is verified.
 #[derive(Debug, Default)]
-struct Reply {
+struct ReplyValues {
     response: Vec<u8>,
     /// C2 and S2, if they are valid. The host challenges the controller, unless S2 is 0: then C2 is for a PSK only.
-    challenge: Option<Challenge>,
+    challenge: Option<ChallengeValue>,
 }
 
 /// Reason why a message was not accepted.
-type Refusal = (Explanation, &'static str);
+type ControllerRefusal = (Explanation, &'static str);
 
 impl Controller {
     /// A controller that expects Negotiate.
@@ -97,14 +97,14 @@ impl Controller {
                 group: Group::Null,
                 secures: secure_channel::NONE,
             },
-            challenge: Challenge::default(),
+            challenge: ChallengeValue::default(),
             exponent: None,
             work: None,
-            reply: Reply::default(),
+            reply: ReplyValues::default(),
             response: None,
             psk: None,
             failure: None,
-            told: Explanation::Failed,
+            reported: Explanation::Failed,
             seals: (SealUse::Off, [0; 32]),
             transcript: Transcript::default(),
             frame_secret: None,
@@ -230,15 +230,19 @@ impl Controller {
         }
     }
 
-    fn refuse(&mut self, (explanation, what): Refusal) -> Progress {
+    fn refuse(&mut self, (explanation, what): ControllerRefusal) -> Progress {
         self.state = State::Failure1;
         (self.failure, self.work, self.exponent) = (Some((explanation, what)), None, None);
         self.psk = None;
-        self.told = explanation;
+        self.reported = explanation;
         Progress::Done
     }
 
-    fn negotiate(&mut self, octets: &[u8], random: Random<'_>) -> Result<Option<Work>, Refusal> {
+    fn negotiate(
+        &mut self,
+        octets: &[u8],
+        random: Random<'_>,
+    ) -> Result<Option<Work>, ControllerRefusal> {
         let bad = (Explanation::Payload, "length");
         let (m, _) = auth::Negotiate::ref_from_prefix(octets).map_err(|_| bad)?;
         self.transaction.t_id = m.head.t_id.get();
@@ -273,8 +277,8 @@ impl Controller {
         let group = offer.groups.iter().find(|group| groups.contains(&group.id()));
         self.transaction.hash = *hash.ok_or((Explanation::Hash, "hashes"))?;
         self.transaction.group = *group.ok_or((Explanation::Group, "groups"))?;
-        self.challenge = Challenge::new(self.transaction.hash, random);
-        (self.response, self.reply, self.work) = (None, Reply::default(), None);
+        self.challenge = ChallengeValue::new(self.transaction.hash, random);
+        (self.response, self.reply, self.work) = (None, ReplyValues::default(), None);
         self.psk = None;
         let Transaction { hash, group, .. } = self.transaction;
         if group == Group::Null {
@@ -308,7 +312,7 @@ impl Controller {
         message
     }
 
-    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, Refusal> {
+    fn reply(&mut self, octets: &[u8]) -> Result<Option<Work>, ControllerRefusal> {
         let short = (Explanation::Payload, "length");
         let (m, mut rest) = auth::Reply::ref_from_prefix(octets).map_err(|_| short)?;
         let Transaction { t_id, hash, group, .. } = self.transaction;
@@ -328,7 +332,7 @@ impl Controller {
         if !group.takes(public) {
             return Err((Explanation::Payload, "DH value"));
         }
-        let challenge = Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
+        let challenge = ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() };
         if m.cvalid == 1 && challenge.seqnum == 0 && !concatenates {
             return Err((Explanation::Payload, "S2"));
         }
@@ -339,7 +343,7 @@ impl Controller {
         let length = octets.len() - rest.len();
         self.transcript.say(&octets[..length]);
         let response = response.to_vec();
-        self.reply = Reply { response, challenge: (m.cvalid == 1).then_some(challenge) };
+        self.reply = ReplyValues { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
             Some(exponent) => {
                 self.state = State::Verifying;
@@ -359,7 +363,8 @@ impl Controller {
         }
         let parties = &self.parties;
         let is_of = |parties: &Parties| {
-            let expected = self.transaction.response(Role::Host, parties, key, &self.challenge);
+            let expected =
+                self.transaction.response(ResponseRole::Host, parties, key, &self.challenge);
             expected.is_some_and(|expected| expected.is(&self.reply.response))
         };
         let has = |host_key: &&Secret| {
@@ -377,15 +382,16 @@ impl Controller {
         let (said, hash) = (&self.transcript.0, self.transaction.hash);
         let frame_secret = said.as_ref().map(|said| FrameSecret::new(hash, host_key, key, said));
         let c2 = self.reply.challenge.take();
-        let psk = |c2: &Challenge| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
+        let psk =
+            |c2: &ChallengeValue| self.transaction.psk(key, &self.challenge.octets, &c2.octets);
         self.psk = c2.as_ref().and_then(psk);
-        let asked = c2.filter(|challenge| challenge.seqnum != 0);
-        let answer = |challenge: &Challenge| {
-            self.transaction.response(Role::Controller, parties, key, challenge)
+        let requested = c2.filter(|challenge| challenge.seqnum != 0);
+        let answer = |challenge: &ChallengeValue| {
+            self.transaction.response(ResponseRole::Controller, parties, key, challenge)
         };
-        self.response = asked.as_ref().and_then(answer);
-        if asked.is_some() && self.response.is_none() {
-            let what = "CVALID: the host asks for a response, and there is no key for that";
+        self.response = requested.as_ref().and_then(answer);
+        if requested.is_some() && self.response.is_none() {
+            let what = "CVALID: the host requires a response, and the target has no key for it";
             self.refuse((Explanation::Failed, what));
             return;
         }
@@ -409,7 +415,7 @@ impl Controller {
         [head.as_bytes(), response.as_ref().map_or(&zeroes[..], Secret::reveal)].concat()
     }
 
-    fn success2(&mut self, octets: &[u8]) -> Result<(), Refusal> {
+    fn success2(&mut self, octets: &[u8]) -> Result<(), ControllerRefusal> {
         let short = (Explanation::Payload, "length");
         let (m, _) = auth::Success2::ref_from_prefix(octets).map_err(|_| short)?;
         if m.head.t_id.get() != self.transaction.t_id {
@@ -421,8 +427,8 @@ impl Controller {
 
     /// Processes Failure2: the host abandons the authentication.
     fn failure2(&mut self, octets: &[u8]) -> Progress {
-        let told = auth::Failure::ref_from_prefix(octets).ok();
-        let explanation = told.and_then(|(m, _)| Explanation::from_octet(m.explanation));
+        let failure = auth::AuthFailure::ref_from_prefix(octets).ok();
+        let explanation = failure.and_then(|(m, _)| Explanation::from_octet(m.explanation));
         let explanation = explanation.unwrap_or(Explanation::Payload);
         self.refuse((explanation, "Failure2: the host gives up"));
         self.state = State::Failed;
@@ -432,7 +438,7 @@ impl Controller {
     fn failure1(&mut self) -> Vec<u8> {
         self.state = State::Failed;
         let head = MessageHead::new(message::FAILURE1, self.transaction.t_id);
-        let explanation = self.told as u8;
-        auth::Failure { head, code: 1, explanation }.as_bytes().to_vec()
+        let explanation = self.reported as u8;
+        auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec()
     }
 }

@@ -148,10 +148,10 @@ impl fmt::Display for Group {
 
 /// Exponentiations for a Diffie-Hellman worker thread. Clones are the same computation.
 #[derive(Clone, Debug)]
-pub struct Work(Arc<Task>);
+pub struct Work(Arc<DhTaskState>);
 
 #[derive(Debug)]
-struct Task {
+struct DhTaskState {
     hash: Hash,
     group: Group,
     exponent: Secret,
@@ -178,12 +178,12 @@ impl Work {
         peer: Option<Vec<u8>>,
         public: bool,
     ) -> Self {
-        Work(Arc::new(Task { hash, group, exponent, peer, public, done: OnceLock::new() }))
+        Work(Arc::new(DhTaskState { hash, group, exponent, peer, public, done: OnceLock::new() }))
     }
 
     /// Computes the results, once: an exponentiation takes from half a millisecond to 13 ms.
     pub fn compute(&self) {
-        let Task { hash, group, exponent, peer, public, done } = &*self.0;
+        let DhTaskState { hash, group, exponent, peer, public, done } = &*self.0;
         let shared = |peer: &Vec<u8>| group.power(Some(peer), exponent);
         done.get_or_init(|| Powers {
             public: match public.then(|| group.power(None, exponent)).flatten() {

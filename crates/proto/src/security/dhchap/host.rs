@@ -1,6 +1,9 @@
 //! The host's side of an authentication.
 
-use super::{Challenge, Group, Offer, Parties, Random, Role, Transaction, Transcript, Work, take};
+use super::{
+    ChallengeValue, Group, Offer, Parties, Random, ResponseRole, Transaction, Transcript, Work,
+    take,
+};
 use crate::security::{FrameSecret, GeneratedPsk, Hash, Secret};
 use core::fmt;
 use roadtrain_wire::auth::{self, Explanation, MessageHead, message, secure_channel};
@@ -54,12 +57,12 @@ impl fmt::Display for HostError {
                  leave that out",
             ),
             HostError::NotSealed => f.write_str(
-                "this host refuses the target: --seal required is given, and the target does not ask for \
-                 authentication",
+                "this host refuses the target: --seal required is given, and the target does not \
+                 require authentication",
             ),
             HostError::AskedOnce => f.write_str(
-                "this host refuses the target: it asks for authentication on the admin queue, and not on an I/O \
-                 queue; somebody in between may have changed that",
+                "this host refuses the target: it requires authentication on the admin queue, but not on an I/O \
+                 queue; an attacker may have changed the response",
             ),
             HostError::Refused(Explanation::SecureChannel) => f.write_str(
                 "the target refuses this host: one side wants a secure channel and the other does not \
@@ -79,7 +82,7 @@ impl fmt::Display for HostError {
 #[derive(Debug)]
 pub struct Challenged {
     transaction: Transaction,
-    challenge: Challenge,
+    challenge: ChallengeValue,
     /// Computation for the reply, if there is a group.
     work: Option<Work>,
 }
@@ -110,9 +113,9 @@ pub struct Host {
     psk: Option<GeneratedPsk>,
 }
 
-type Refusal = HostError;
+type HostRefusal = HostError;
 
-const fn payload(what: &'static str) -> Refusal {
+const fn payload(what: &'static str) -> HostRefusal {
     HostError::Refuses(Explanation::Payload, what)
 }
 
@@ -185,7 +188,7 @@ impl Host {
     fn expect(&self, octets: &[u8], kind: [u8; 2]) -> Result<(), HostError> {
         let head = MessageHead::of(octets).ok_or(payload("length"))?;
         if head.kind == message::FAILURE1 {
-            let explanation = auth::Failure::ref_from_prefix(octets).ok();
+            let explanation = auth::AuthFailure::ref_from_prefix(octets).ok();
             let explanation = explanation.map(|(m, _)| Explanation::from_octet(m.explanation));
             return Err(match explanation.flatten().unwrap_or(Explanation::Payload) {
                 Explanation::Failed if self.expected.is_some() => HostError::RefusedBoth,
@@ -233,7 +236,7 @@ impl Host {
         });
         Ok(Challenged {
             transaction: Transaction { t_id: self.t_id, hash, group, secures: self.secures },
-            challenge: Challenge { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
+            challenge: ChallengeValue { octets: challenge.to_vec(), seqnum: m.seqnum.get() },
             work,
         })
     }
@@ -253,17 +256,18 @@ impl Host {
         if work.is_some() && key.is_none() {
             return Err(payload("DH value"));
         }
-        let response =
-            |role, challenge: &Challenge| transaction.response(role, &self.parties, key, challenge);
-        let own = response(Role::Host, challenge).ok_or(HostError::NoKey)?;
-        let mut counter = Challenge::new(transaction.hash, random);
-        self.expected = response(Role::Controller, &counter);
+        let response = |role, challenge: &ChallengeValue| {
+            transaction.response(role, &self.parties, key, challenge)
+        };
+        let own = response(ResponseRole::Host, challenge).ok_or(HostError::NoKey)?;
+        let mut counter = ChallengeValue::new(transaction.hash, random);
+        self.expected = response(ResponseRole::Controller, &counter);
         match (&self.expected, transaction.concatenates()) {
             (Some(_), _) => {}
             // The challenge is for the PSK only: the controller sends no response.
             (None, true) => counter.seqnum = 0,
             (None, false) => {
-                counter = Challenge { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
+                counter = ChallengeValue { octets: vec![0; transaction.hash.bytes()], seqnum: 0 };
             }
         }
         self.made = transaction.psk(key, &challenge.octets, &counter.octets);
@@ -330,6 +334,6 @@ impl Host {
             HostError::Refused(_) | HostError::RefusedBoth => return None,
         } as u8;
         let head = MessageHead::new(message::FAILURE2, self.t_id);
-        Some(auth::Failure { head, code: 1, explanation }.as_bytes().to_vec())
+        Some(auth::AuthFailure { head, code: 1, explanation }.as_bytes().to_vec())
     }
 }

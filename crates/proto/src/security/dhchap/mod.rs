@@ -114,25 +114,25 @@ struct Transaction {
 
 /// A challenge, with its sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Challenge {
+struct ChallengeValue {
     octets: Vec<u8>,
     seqnum: u32,
 }
 
-impl Challenge {
+impl ChallengeValue {
     fn new(hash: Hash, random: Random<'_>) -> Self {
         let mut octets = vec![0; hash.bytes()];
         random(&mut octets);
         let mut seqnum = [0; 4];
         random(&mut seqnum);
         // 0 would mean that the controller is not challenged.
-        Challenge { octets, seqnum: u32::from_le_bytes(seqnum).max(1) }
+        ChallengeValue { octets, seqnum: u32::from_le_bytes(seqnum).max(1) }
     }
 }
 
 /// Sender of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum ResponseRole {
     Host,
     Controller,
 }
@@ -151,14 +151,16 @@ impl Transaction {
     /// Returns the response to a challenge.
     fn response(
         &self,
-        role: Role,
+        role: ResponseRole,
         parties: &Parties,
         session_key: Option<&Secret>,
-        challenge: &Challenge,
+        challenge: &ChallengeValue,
     ) -> Option<Secret> {
         let (own, other, key, name) = match role {
-            Role::Host => (&parties.hostnqn, &parties.subnqn, &parties.host_key, &b"HostHost"[..]),
-            Role::Controller => {
+            ResponseRole::Host => {
+                (&parties.hostnqn, &parties.subnqn, &parties.host_key, &b"HostHost"[..])
+            }
+            ResponseRole::Controller => {
                 (&parties.subnqn, &parties.hostnqn, &parties.controller_key, &b"Controller"[..])
             }
         };

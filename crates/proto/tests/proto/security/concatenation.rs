@@ -16,12 +16,12 @@ const RECORDINGS: [&str; 2] = ["concat-256", "concat-384"];
 
 /// A recorded authentication: its messages as they were sent, and the values that the kernel and another program
 /// report.
-struct Recorded {
+struct RecordedAuthentication {
     listing: String,
     messages: Vec<Vec<u8>>,
 }
 
-impl Recorded {
+impl RecordedAuthentication {
     fn new(name: &str) -> Self {
         let listing = capture::folder().join(format!("tls/{name}.txt"));
         // The second connection is TLS. A message follows the header of the PDU that carries it.
@@ -34,7 +34,7 @@ impl Recorded {
             let data = &pdu.octets[usize::from(pdu.octets[3])..];
             (pdu.octets[3] > 0 && data.len() != 1024).then(|| data.to_vec())
         });
-        Recorded {
+        RecordedAuthentication {
             messages: messages.collect(),
             listing: std::fs::read_to_string(listing).expect("a readable listing"),
         }
@@ -79,7 +79,7 @@ impl Recorded {
 #[test]
 fn hosts_make_the_psk_that_linux_makes() {
     for name in RECORDINGS {
-        let recorded = Recorded::new(name);
+        let recorded = RecordedAuthentication::new(name);
         let negotiate = recorded.message(message::NEGOTIATE);
         assert_eq!(negotiate[6], secure_channel::NEW_TLS_PSK);
         let all = Offer { hashes: Hash::ALL.to_vec(), groups: Group::ALL.to_vec() };
@@ -108,7 +108,7 @@ fn hosts_make_the_psk_that_linux_makes() {
 #[test]
 fn controllers_make_the_psk_that_linux_makes() {
     for name in RECORDINGS {
-        let recorded = Recorded::new(name);
+        let recorded = RecordedAuthentication::new(name);
         let challenge = recorded.message(message::CHALLENGE);
         let hash = Hash::from_id(challenge[8]).unwrap();
         let group = Group::ALL.into_iter().find(|group| group.id() == challenge[9]).unwrap();
@@ -128,7 +128,7 @@ fn controllers_make_the_psk_that_linux_makes() {
         assert_eq!(sent, challenge[..sent.len()]);
         supply(controller.send(recorded.message(message::REPLY), &mut seed(2)), public);
         assert!(controller.resume());
-        assert_eq!(controller.take_psk(), None, "the host has not heard that it is accepted");
+        assert_eq!(controller.take_psk(), None, "the host does not know yet that it is accepted");
         let sent = controller.receive();
         assert_eq!(sent, recorded.message(message::SUCCESS1)[..sent.len()]);
         assert!(matches!(controller.state(), State::Authenticated));
@@ -169,7 +169,7 @@ fn both_ends_make_the_same_psk() {
 }
 
 #[test]
-fn who_has_another_key_makes_none() {
+fn an_end_with_another_key_makes_no_psk() {
     let run = |own, other| {
         let (mut controller, mut host) = ends(own, other, [Offer::default(), Offer::default()]);
         let ended = authenticate(&mut controller, &mut host);
@@ -232,7 +232,7 @@ fn hostile_replies_make_no_psk() {
         ("C2", Explanation::Failed, |reply, c1| reply[48..80].copy_from_slice(c1)),
         ("response: the host has another key", Explanation::Failed, |reply, _| reply[16] ^= 1),
         (
-            "CVALID: the host asks for a response, and there is no key for that",
+            "CVALID: the host requires a response, and the target has no key for it",
             Explanation::Failed,
             |reply, _| reply[12] = 1,
         ),

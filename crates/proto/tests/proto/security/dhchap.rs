@@ -15,9 +15,9 @@ const KNOWN: &str = include_str!("dhchap-known.txt");
 const T_ID: u16 = 0x1234;
 
 /// A transaction of the file.
-struct Known<'a>(&'a str);
+struct KnownTransaction<'a>(&'a str);
 
-impl Known<'_> {
+impl KnownTransaction<'_> {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
     }
@@ -60,8 +60,8 @@ impl Known<'_> {
     }
 }
 
-fn known() -> impl Iterator<Item = Known<'static>> {
-    KNOWN.trim().split("\n\n").map(Known)
+fn known() -> impl Iterator<Item = KnownTransaction<'static>> {
+    KNOWN.trim().split("\n\n").map(KnownTransaction)
 }
 
 pub(super) fn parties(host_key: Option<Secret>, controller_key: Option<Secret>) -> Parties {
@@ -217,7 +217,7 @@ fn all_hashes_and_groups_authenticate_one_side_and_both() {
 }
 
 #[test]
-fn who_has_another_key_is_refused_and_nobody_goes_on_without_what_was_asked_for() {
+fn an_end_with_another_key_is_refused_and_no_end_continues_without_its_requirements() {
     let offer = || offer(Hash::Sha256, Group::Null);
     let run = |ours: Parties, theirs: Parties| {
         let mut controller = Controller::new(ours, offer());
@@ -494,7 +494,7 @@ fn replayed_messages_do_not_count() {
 proptest! {
     /// Nothing but the right messages authenticates a host, and no message makes a state machine panic.
     #[test]
-    fn arbitrary_messages_authenticate_nobody(
+    fn arbitrary_messages_authenticate_no_host(
         messages in proptest::collection::vec(
             (proptest::sample::select(vec![[0u8, 0], [1, 2], [1, 4], [0, 0xf0]]),
              proptest::collection::vec(any::<u8>(), 0..120), any::<bool>()),

@@ -125,7 +125,7 @@ fn a_host_without_a_key_at_the_target_is_not_let_in_by_an_empty_one() {
 
 /// The host reports its reason.
 #[test]
-fn a_host_that_gives_up_names_its_reason() {
+fn a_host_that_abandons_names_its_reason() {
     let host = Host::new(parties(key(1), None), null(), 0x0201);
     for (error, explanation) in [
         (HostError::NoKey, Explanation::Failed),

@@ -206,7 +206,7 @@ proptest! {
 
     /// A body that was cut: whole records are parsed, and the rest is an error.
     #[test]
-    fn cut_records_are_told(
+    fn cut_records_are_errors(
         records in proptest::collection::vec(record(), 1..8),
         cut: proptest::sample::Index,
     ) {

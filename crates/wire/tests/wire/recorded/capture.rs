@@ -49,13 +49,13 @@ pub(crate) fn pdus(name: &str) -> Vec<Recorded> {
 /// Returns the PDUs of the first `count` connections: later ones may be TLS.
 pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     let pcap = fs::read(folder().join(format!("{name}.pcap"))).expect("a readable recording");
-    let mut connections: Vec<Connection> = Vec::new();
+    let mut connections: Vec<CapturedConnection> = Vec::new();
     let mut found = Vec::new();
     for segment in segments(&pcap) {
         let from_host = segment.destination % 10_000 == TARGET_PORT;
         let peer = if from_host { segment.source } else { segment.destination };
         if segment.flags & (SYN | ACK) == SYN {
-            connections.push(Connection { peer, streams: Default::default() });
+            connections.push(CapturedConnection { peer, streams: Default::default() });
         }
         let index = connections.iter().rposition(|c| c.peer == peer).expect("a SYN came first");
         if index >= count {
@@ -73,13 +73,13 @@ pub(crate) fn pdus_of(name: &str, count: usize) -> Vec<Recorded> {
     found
 }
 
-struct Connection {
+struct CapturedConnection {
     peer: u16,
     /// Streams from the target and from the host.
-    streams: [Stream; 2],
+    streams: [CapturedStream; 2],
 }
 
-struct Segment<'a> {
+struct CapturedSegment<'a> {
     source: u16,
     destination: u16,
     sequence: u32,
@@ -95,7 +95,7 @@ fn u16_be(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(octets[at..at + 2].try_into().expect("2 octets"))
 }
 
-fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
+fn segments(pcap: &[u8]) -> Vec<CapturedSegment<'_>> {
     assert_eq!((u32_le(pcap, 0), u32_le(pcap, 20)), (0xa1b2_c3d4, 1), "classic pcap, Ethernet");
     let mut segments = Vec::new();
     let mut at = 24;
@@ -104,7 +104,7 @@ fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
         assert_eq!(stored, u32_le(pcap, at + 12) as usize, "a packet was cut");
         let ip = &pcap[at + 16 + 14..at + 16 + stored];
         let tcp = &ip[usize::from(ip[0] & 15) * 4..usize::from(u16_be(ip, 2))];
-        segments.push(Segment {
+        segments.push(CapturedSegment {
             source: u16_be(tcp, 0),
             destination: u16_be(tcp, 2),
             sequence: u32::from_be_bytes(tcp[4..8].try_into().expect("4 octets")),
@@ -118,7 +118,7 @@ fn segments(pcap: &[u8]) -> Vec<Segment<'_>> {
 
 /// One direction of one connection.
 #[derive(Default)]
-struct Stream {
+struct CapturedStream {
     /// Sequence number of the octet behind `ready`.
     next: u32,
     /// Bytes in order, not yet split.
@@ -127,8 +127,8 @@ struct Stream {
     later: BTreeMap<u32, Vec<u8>>,
 }
 
-impl Stream {
-    fn add(&mut self, segment: &Segment<'_>) {
+impl CapturedStream {
+    fn add(&mut self, segment: &CapturedSegment<'_>) {
         if segment.flags & SYN != 0 {
             self.next = segment.sequence.wrapping_add(1);
         }

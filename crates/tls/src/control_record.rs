@@ -21,20 +21,24 @@ pub fn alert_message(code: u8) -> [u8; 2] {
 
 /// Content of a record without data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ControlRecord {
     /// True if the peer sends nothing more.
     pub closed: bool,
     /// True if the peer's next record has another key.
-    pub updated: bool,
+    pub key_updated: bool,
     /// True if the peer requests another key for our next data.
-    pub asked: bool,
+    pub key_requested: bool,
 }
 
 /// Parses a record of type `kind`. Hosts may receive tickets, which are ignored.
 ///
 /// # Errors
 /// A fatal alert of the peer, or an invalid record.
-pub fn told(kind: u8, content: &[u8], is_host: bool) -> Result<Told, Error> {
+pub fn parse_control_record(
+    kind: u8,
+    content: &[u8],
+    is_host: bool,
+) -> Result<ControlRecord, Error> {
     match kind {
         CONTENT_TYPE_ALERT => alert(content),
         CONTENT_TYPE_HANDSHAKE => handshake(content, is_host),
@@ -46,17 +50,17 @@ fn wrong<T>(what: &'static str, value: usize) -> Result<T, Error> {
     Err(Error::Record { what, value: value as u32 })
 }
 
-fn alert(content: &[u8]) -> Result<Told, Error> {
+fn alert(content: &[u8]) -> Result<ControlRecord, Error> {
     match *content {
-        [_, CLOSE_NOTIFY] => Ok(Told { closed: true, ..Told::default() }),
+        [_, CLOSE_NOTIFY] => Ok(ControlRecord { closed: true, ..ControlRecord::default() }),
         [_, code] => Err(Error::Alert(code)),
         _ => wrong("alert's length", content.len()),
     }
 }
 
 /// Parses messages after the handshake; each lies in one record.
-fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
-    let mut told = Told::default();
+fn handshake(mut content: &[u8], is_host: bool) -> Result<ControlRecord, Error> {
+    let mut record = ControlRecord::default();
     if content.is_empty() {
         return wrong("handshake message's length", 0);
     }
@@ -68,15 +72,15 @@ fn handshake(mut content: &[u8], is_host: bool) -> Result<Told, Error> {
         content = rest;
         match (kind, message) {
             // The next record has another key, so the message ends its record.
-            (KEY_UPDATE, &[asks @ (0 | 1)]) if content.is_empty() => {
-                (told.updated, told.asked) = (true, asks == 1);
+            (KEY_UPDATE, &[requested @ (0 | 1)]) if content.is_empty() => {
+                (record.key_updated, record.key_requested) = (true, requested == 1);
             }
             (NEW_SESSION_TICKET, _) if is_host => {}
             _ => return wrong("handshake message", kind.into()),
         }
     }
     match content.len() {
-        0 => Ok(told),
+        0 => Ok(record),
         rest => wrong("handshake message's length", rest),
     }
 }
