@@ -16,8 +16,8 @@ use roadtrain_proto::time::Instant;
 struct Pairs;
 
 impl BatchPolicy for Pairs {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if parcel.is_urgent() {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        if pdu.is_urgent() {
             Doorbell::Ring(Cause::Urgent)
         } else if backlog.requests >= 2 {
             Doorbell::Ring(Cause::Size)

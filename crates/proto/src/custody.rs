@@ -70,7 +70,7 @@ pub struct Owner {
     /// Time from which the owner serves again after it was cut off. A standby target may have checked before the latest
     /// heartbeat arrived and receive the result only now. A result that takes longer than `blind` is ignored.
     resumes: Instant,
-    /// True while the owner was cut off and has not checked since then whose the blocks are. A confirmed heartbeat does
+    /// True while the owner was cut off and has not checked its ownership since then. A confirmed heartbeat does
     /// not prove ownership: the cluster takes one from any target that reaches it, and a fence may have ended.
     is_in_doubt: bool,
     is_fenced: bool,

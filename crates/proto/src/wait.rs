@@ -22,7 +22,7 @@ const LIMIT_MAX: Duration = Duration::from_micros(100);
 const ACCOUNT_MAX: i64 = 8;
 /// Divisor of the limit: the credit for a sleep that polling at both ends would have avoided.
 const HINT: i64 = 16;
-/// A pause between two polls of so many limits means that the thread has lost its core meanwhile.
+/// Pause between two polls, in multiples of the limit, from which on the thread is known to have lost its core.
 const LOST_CORE: u32 = 8;
 /// Waits between two readings of the kernel's counters.
 const WAITS_PER_READING: u32 = 128;
@@ -34,7 +34,7 @@ const FADING: u64 = 4;
 /// Weight of one poll in the hit rate.
 const WEIGHT: f64 = 1.0 / 64.0;
 
-/// Configured way of waiting.
+/// Waiting policy of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Waiting {
     /// Polls for as long as a sleep costs, while that pays.

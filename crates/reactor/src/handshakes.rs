@@ -174,7 +174,7 @@ impl<C: Candidate> HandshakeWorker<C> {
         let source = candidate.peer().into();
         let (mut limit, unsent) = (TimeLimit::new(self.timeout), Vec::new());
         limit.begin(clock::now());
-        self.pending.enter(PendingHandshake { source, candidate, handshake: None, unsent, limit });
+        self.pending.add(PendingHandshake { source, candidate, handshake: None, unsent, limit });
     }
 
     fn end_overdue(&mut self) {
@@ -247,7 +247,7 @@ impl<C> Sourced for PendingHandshake<C> {
 }
 
 impl<T: Sourced> PendingHandshakes<T> {
-    fn enter(&mut self, connection: T) {
+    fn add(&mut self, connection: T) {
         self.by_age.insert(self.next, connection);
         self.next += 1;
     }
@@ -375,7 +375,7 @@ mod tests {
     fn pending(peers: &[&str]) -> PendingHandshakes<HandshakePeer> {
         let mut pending = PendingHandshakes::default();
         let peer = |peer: &&str| HandshakePeer(Source::from(*peer), TimeLimit::new(TIME));
-        peers.iter().map(peer).for_each(|peer| pending.enter(peer));
+        peers.iter().map(peer).for_each(|peer| pending.add(peer));
         pending
     }
 

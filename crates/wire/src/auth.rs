@@ -109,7 +109,7 @@ pub struct MessageHead {
 #[repr(C)]
 pub struct Negotiate {
     pub head: MessageHead,
-    /// Secure channel wanted: one of [`secure_channel`].
+    /// Requested secure channel: one of [`secure_channel`].
     pub sc_c: u8,
     /// Protocol descriptors, 1.
     pub napd: u8,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   received octets --ref_from_prefix--> &CapsuleCmd        a view: nothing is copied, nothing allocated
-//!                                           | layout(), from_value(), checks beside each struct
+//!                                           | layout(), from_value(), checks next to each struct
 //!                                           v
 //!                                          checked values
 //!   octets to send  <----as_bytes()----- CapsuleCmd

@@ -48,7 +48,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn what_is_not_printable_is_escaped() {
+    fn characters_that_are_not_printable_are_escaped() {
         for (text, shown) in [
             ("nqn.2014-08.org:a b", "nqn.2014-08.org:a b"),
             ("M\u{fc}ller \u{65e5}\u{672c}", "M\u{fc}ller \u{65e5}\u{672c}"),

@@ -104,11 +104,11 @@ fn limits(yields: bool) -> Limits {
 }
 
 impl BatchPolicy for Auto {
-    fn freight(&self, parcel: &Parcel) -> Freight {
+    fn freight(&self, pdu: &Parcel) -> Freight {
         // All H2CData of a write uses the same freight, also its short end.
-        let is_part = parcel.kind == Kind::H2cData;
-        let bytes = if is_part { parcel.request_bytes } else { parcel.data_bytes };
-        match (parcel.urgency, parcel.kind) {
+        let is_part = pdu.kind == Kind::H2cData;
+        let bytes = if is_part { pdu.request_bytes } else { pdu.data_bytes };
+        match (pdu.urgency, pdu.kind) {
             (_, Kind::Control) | (Urgency::Critical, _) => Freight::Express,
             (Urgency::Bulk, _) => Freight::Data,
             _ if bytes > SMALL_BYTES_MAX => Freight::Data,
@@ -116,14 +116,14 @@ impl BatchPolicy for Auto {
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
         // Other lanes count as parts. While this lane receives responses they may have nothing in flight for a moment.
         let has_changed = self.peak.note(now, backlog.in_flight.saturating_add(backlog.in_others));
         let splits = backlog.polls && !backlog.shares_core;
         if has_changed || self.splits != splits {
             self.set_share(splits);
         }
-        if parcel.is_urgent() {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         let limits = limits(backlog.yields);

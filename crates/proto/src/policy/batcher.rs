@@ -83,20 +83,20 @@ impl Batcher {
 
     /// Adds a waiting PDU and returns the freight that carries it.
     #[inline]
-    pub fn enqueue(&mut self, now: Instant, parcel: &Parcel) -> Freight {
-        if parcel.urgency == Urgency::Critical {
+    pub fn enqueue(&mut self, now: Instant, pdu: &Parcel) -> Freight {
+        if pdu.urgency == Urgency::Critical {
             self.critical_at = Some(now);
         }
-        let freight = self.policy.freight(parcel);
+        let freight = self.policy.freight(pdu);
         let waiting = &mut self.containers[freight as usize].waiting;
         waiting.requests += 1;
-        waiting.data_bytes = waiting.data_bytes.saturating_add(parcel.data_bytes);
+        waiting.data_bytes = waiting.data_bytes.saturating_add(pdu.data_bytes);
         self.waiting += 1;
         self.holding.insert(freight);
         (waiting.in_flight, waiting.in_others) = (self.in_flight, self.in_others);
         (waiting.polls, waiting.shares_core) = (self.polls, self.shares_core);
         waiting.yields = self.yields;
-        let decision = self.policy.on_enqueue(now, waiting, parcel);
+        let decision = self.policy.on_enqueue(now, waiting, pdu);
         self.apply(freight, decision);
         freight
     }

@@ -32,8 +32,8 @@ impl I10 {
 }
 
 impl BatchPolicy for I10 {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        if parcel.is_urgent() {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
         if backlog.requests >= self.limits.count_max || backlog.data_bytes >= self.limits.bytes_max

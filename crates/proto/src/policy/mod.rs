@@ -14,7 +14,7 @@
 //!
 //! | policy | rings |
 //! |---|---|
-//! | `auto` | at a share of what is in flight, or when the turn has nothing more |
+//! | `auto` | at a share of the commands in flight, or when the turn has nothing more |
 //! | `none` | when the turn has nothing more |
 //! | `i10` | at 16 requests, 64 KiB, or 50 us after the first; at the target when nothing more is ready |
 //! | `pinof` | `Cmd` at 512 bytes, 8 PDUs or 25 us; `Data` at 64 KiB, 16 PDUs or 50 us |
@@ -101,7 +101,7 @@ pub trait BatchPolicy {
         Freight::Data
     }
     /// Decides after one more PDU waits; `backlog` is that of its freight and includes it.
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell;
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell;
     /// Decides when PDUs wait in `freight`, and the source has nothing more ready in this turn of the reactor, or the
     /// armed timer has fired (`is_due`).
     #[inline]
@@ -256,13 +256,13 @@ macro_rules! each {
 
 impl BatchPolicy for Policy {
     #[inline]
-    fn freight(&self, parcel: &Parcel) -> Freight {
-        each!(self, p => p.freight(parcel))
+    fn freight(&self, pdu: &Parcel) -> Freight {
+        each!(self, p => p.freight(pdu))
     }
 
     #[inline]
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        each!(self, p => p.on_enqueue(now, backlog, parcel))
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        each!(self, p => p.on_enqueue(now, backlog, pdu))
     }
 
     #[inline]

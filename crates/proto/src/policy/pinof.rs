@@ -98,27 +98,27 @@ impl Pinof {
 
 impl BatchPolicy for Pinof {
     #[inline]
-    fn freight(&self, parcel: &Parcel) -> Freight {
-        match parcel.kind {
+    fn freight(&self, pdu: &Parcel) -> Freight {
+        match pdu.kind {
             // ICResp leaves before the response to a command that came with ICReq.
             Kind::Control | Kind::Command | Kind::R2t | Kind::Response => Freight::Cmd,
             Kind::CommandData | Kind::H2cData | Kind::ResponseData => Freight::Data,
         }
     }
 
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
-        let freight = self.freight(parcel);
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
+        let freight = self.freight(pdu);
         let settings = *self.settings.of(freight);
-        let weight = self.settings.weight(parcel.kind);
+        let weight = self.settings.weight(pdu.kind);
         let waiting = self.waiting(freight);
         if backlog.requests == 1 {
             *waiting = PinofBacklog { weight: 0, bytes: 0, deadline: now + settings.delay };
         }
         waiting.weight = waiting.weight.saturating_add(weight);
-        waiting.bytes = waiting.bytes.saturating_add(parcel.pdu_bytes());
+        waiting.bytes = waiting.bytes.saturating_add(pdu.pdu_bytes());
         // The size of the next PDU is assumed to be that of this one: PDUs of a freight are mostly alike.
-        let next = waiting.bytes.saturating_add(parcel.pdu_bytes());
-        if parcel.is_urgent() {
+        let next = waiting.bytes.saturating_add(pdu.pdu_bytes());
+        if pdu.is_urgent() {
             Doorbell::Ring(Cause::Urgent)
         } else if waiting.weight >= settings.degree || next > settings.bytes_max {
             Doorbell::Ring(Cause::Size)

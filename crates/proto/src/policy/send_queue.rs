@@ -49,8 +49,8 @@ impl<T: Copy> SendQueue<T> {
 
     /// Adds a waiting PDU.
     #[inline]
-    pub fn push(&mut self, now: Instant, tx: T, parcel: &Parcel) {
-        let freight = self.batcher.enqueue(now, parcel);
+    pub fn push(&mut self, now: Instant, tx: T, pdu: &Parcel) {
+        let freight = self.batcher.enqueue(now, pdu);
         self.fifos[freight as usize].push_back(tx);
     }
 

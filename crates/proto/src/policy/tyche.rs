@@ -181,14 +181,14 @@ impl Tyche {
 }
 
 impl BatchPolicy for Tyche {
-    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, parcel: &Parcel) -> Doorbell {
+    fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell {
         self.tick(now);
         self.outstanding_sum += u64::from(backlog.in_flight);
         self.outstanding_samples += 1;
-        if parcel.is_urgent() {
+        if pdu.is_urgent() {
             return Doorbell::Ring(Cause::Urgent);
         }
-        if backlog.requests >= self.level || parcel.request_bytes > BATCHED_BYTES_MAX {
+        if backlog.requests >= self.level || pdu.request_bytes > BATCHED_BYTES_MAX {
             return Doorbell::Ring(Cause::Size);
         }
         if backlog.requests == 1 {

@@ -140,7 +140,7 @@ fn a_threshold_that_was_set_stays() {
 }
 
 #[test]
-fn one_that_is_off_records_nothing() {
+fn a_recorder_that_is_off_records_nothing() {
     let mut recorder = Recorder::new(SlowOver::Never);
     assert_eq!(run(&mut recorder, 10_000_000, usual(100_000).map(|latency| latency * 50)), 0);
     recorder.slow(Instant(0), record(10, 5));

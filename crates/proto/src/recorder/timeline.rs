@@ -28,15 +28,15 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
     end: End,
-    moments: [Instant; MOMENTS],
+    timestamps: [Instant; MOMENTS],
 }
 
 impl Timeline {
     /// Timeline at a host: request taken, slot assigned, command put into a caravan, first of the response received,
     /// request ended.
     #[must_use]
-    pub fn at_host(moments: [Instant; 5]) -> Self {
-        let [taken, submitted, sent, answered, ended] = moments;
+    pub fn at_host(timestamps: [Instant; 5]) -> Self {
+        let [taken, submitted, sent, answered, ended] = timestamps;
         Timeline::new(End::Host, [taken, submitted, sent, answered, ended, ended])
     }
 
@@ -44,18 +44,18 @@ impl Timeline {
     /// response put into a caravan, response taken by the socket.
     #[must_use]
     #[inline]
-    pub fn at_target(moments: [Instant; 6]) -> Self {
-        Timeline::new(End::Target, moments)
+    pub fn at_target(timestamps: [Instant; 6]) -> Self {
+        Timeline::new(End::Target, timestamps)
     }
 
     /// Fills in stages that have not happened with the timestamp before them, and limits all to the end.
-    fn new(end: End, mut moments: [Instant; MOMENTS]) -> Self {
-        let last = moments[MOMENTS - 1];
+    fn new(end: End, mut timestamps: [Instant; MOMENTS]) -> Self {
+        let last = timestamps[MOMENTS - 1];
         for at in 1..MOMENTS - 1 {
-            moments[at] = moments[at].min(last).max(moments[at - 1]);
+            timestamps[at] = timestamps[at].min(last).max(timestamps[at - 1]);
         }
-        moments[MOMENTS - 1] = last.max(moments[MOMENTS - 2]);
-        Timeline { end, moments }
+        timestamps[MOMENTS - 1] = last.max(timestamps[MOMENTS - 2]);
+        Timeline { end, timestamps }
     }
 
     /// Returns the end that recorded the request.
@@ -67,13 +67,13 @@ impl Timeline {
     /// Returns the start.
     #[must_use]
     pub fn begun(&self) -> Instant {
-        self.moments[0]
+        self.timestamps[0]
     }
 
     /// Returns the end of the request.
     #[must_use]
     pub fn ended(&self) -> Instant {
-        self.moments[MOMENTS - 1]
+        self.timestamps[MOMENTS - 1]
     }
 
     /// Returns the latency in nanoseconds.
@@ -84,7 +84,7 @@ impl Timeline {
 
     /// Returns the stages in order, with the start and the length of each.
     pub fn stages(&self) -> impl Iterator<Item = (&'static str, Instant, Duration)> {
-        let names = self.end.stages().iter().zip(self.moments.windows(2));
+        let names = self.end.stages().iter().zip(self.timestamps.windows(2));
         names.map(|(name, of)| (*name, of[0], of[1].since(of[0])))
     }
 

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exported_is_read_again() {
+    fn exported_lines_are_read_again() {
         let [first, second] =
             [Hash::Sha256, Hash::Sha384].map(|hash| derived(hash, 1, IdentityVersion::V1));
         let text = format!("# mine\n\n{}{}", line(&first), line(&second));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_psk_of_a_host_is_left_out() {
+    fn entries_that_are_no_psk_of_a_host_are_left_out() {
         let whole = derived(Hash::Sha256, 1, IdentityVersion::V1);
         for identity in [
             "a logon".to_owned(),

@@ -4,7 +4,7 @@
 //! DHHC-1:hh:..:        DhchapKey --transform(NQN)--> secret of a response
 //! NVMeTLSkey-1:hh:..:  TlsKey ----retained(host)---> RetainedPsk --+-- tls_psk(host, subsystem) --> TlsPsk
 //!                      session key, challenges ----> GeneratedPsk -+         identity, PSK, suite
-//! session key, what was said -> FrameSecret --keys(tokens)--> FrameKeys of a lane over Ethernet
+//! session key, transcript ----> FrameSecret --keys(tokens)--> FrameKeys of a lane over Ethernet
 //! ```
 //!
 //! A [`Secret`] is overwritten when it is dropped, is compared in constant time, and never shows its bytes. Random

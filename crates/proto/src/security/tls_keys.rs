@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_identity_names_nothing() {
+    fn a_wrong_identity_names_no_key() {
         let key = TlsKey::new(None, &[7; 32]).unwrap();
         let whole = key.tls_psk("nqn.host", "nqn.subsystem").identity;
         let keys = TlsKeys::from([("nqn.host".to_owned(), vec![key])]);

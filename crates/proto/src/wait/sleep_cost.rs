@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_measured_at_first_and_then_now_and_then() {
+    fn first_sleeps_are_measured_and_then_one_in_sixteen() {
         let mut cost = SleepCost::default();
         let sampled = (0..1600).filter(|_| cost.samples_next()).count();
         assert_eq!((sampled, cost.mean()), (104, GUESS));
     }
 
     #[test]
-    fn it_follows_the_machine_but_not_an_outlier() {
+    fn the_mean_follows_the_machine_but_not_an_outlier() {
         let mut cost = SleepCost::default();
         cost.sampled(Duration::from_micros(12));
         cost.sampled(Duration::from_millis(50));

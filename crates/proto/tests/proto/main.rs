@@ -3,5 +3,5 @@
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../../../wire/tests/wire/recorded/capture.rs"]
 mod capture;
-mod custody;
+mod ownership;
 mod security;

@@ -90,7 +90,7 @@ fn set_option(
     value: &[u8],
 ) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
-    // SAFETY: the kernel reads the value, which is as long as we say.
+    // SAFETY: the kernel reads the value, which is `length` long.
     let done = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length)
     };

@@ -184,7 +184,7 @@ pub(super) mod tests {
 
     /// More than a socket takes: the taken bytes arrive, in order, as the peer reads.
     #[test]
-    fn what_a_socket_has_no_room_for_leaves_later() {
+    fn data_that_the_full_socket_refuses_leaves_later() {
         let [mut far, mut near] = secured(BLOCKS_MAX);
         let data: Vec<u8> = (0..64 << 20).map(|at| (at / 3 + at / 70_000) as u8).collect();
         let mut taken = 0;
@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_sealed() {
+    fn sent_data_is_sealed() {
         let [mut far, near] = secured(BLOCKS_MAX);
         send(&mut far, b"a secret that nobody reads").unwrap();
         wait_readable(&near);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_state_is_read() {
         let meter = Meter::default();
         assert_eq!(meter.read(), WaitState::default());
         let state = WaitState {

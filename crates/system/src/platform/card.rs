@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn a_missing_object_is_an_error() {
         assert!(Offloads::read("no-such-one").is_err());
         assert!(Offloads::read("a name that no interface can have").is_err());
     }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_is_the_time_between_two_reads() {
+    fn the_time_between_two_reads_counts() {
         let mut loads = CoreLoads::default();
         loads.take("cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 0 50 800 50 0 0 0 0 0\ncpu11 1 1 1 1 1 1 1 1 0 0\nintr 5\n");
         assert_eq!((loads.busy(0), loads.busy(11)), (0, 0), "nothing is known yet");

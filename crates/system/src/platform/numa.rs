@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error() {
+    fn a_missing_object_is_an_error() {
         assert!(run_on(&Cpus::from_iter([CpuSet::MAX_CPU])).is_err());
     }
 }

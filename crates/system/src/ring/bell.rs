@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_eventfd_is_refused() {
+    fn another_descriptor_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = Bell::new(file.as_fd()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -146,7 +146,7 @@ fn library(error: LibraryError) -> Error {
 }
 
 impl Acceptor {
-    /// An acceptor of hosts whose identity `resolve` resolves to a key.
+    /// An acceptor of hosts whose identity `resolve` maps to a key.
     ///
     /// # Errors
     /// The library's.
@@ -304,8 +304,10 @@ impl Handshake {
             Some(PskChoice { identity, .. }) if identity.is_empty() => {
                 Error::Handshake("the peer offers no pre-shared key".to_owned())
             }
-            Some(PskChoice { psk: None, identity }) => Error::UnknownIdentity(shown(identity)),
-            Some(PskChoice { identity, .. }) if !self.has_sent => Error::WrongKey(shown(identity)),
+            Some(PskChoice { psk: None, identity }) => Error::UnknownIdentity(escaped(identity)),
+            Some(PskChoice { identity, .. }) if !self.has_sent => {
+                Error::WrongKey(escaped(identity))
+            }
             _ => other(),
         }
     }
@@ -363,7 +365,7 @@ impl Handshake {
 }
 
 /// Escapes and shortens an identity from a peer for a line of text.
-fn shown(identity: &str) -> String {
+fn escaped(identity: &str) -> String {
     identity.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 

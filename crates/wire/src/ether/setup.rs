@@ -63,7 +63,7 @@ pub struct Join {
     pub link: u8,
     /// LINKS of the lane.
     pub links: u8,
-    /// SLOTS wanted.
+    /// Requested SLOTS.
     pub slots: U16,
     /// FLAGS: see [`join_flags`].
     pub flags: U16,

@@ -59,7 +59,7 @@ fn neighbours_share_a_descriptor_as_far_as_it_reaches() {
 }
 
 #[test]
-fn what_has_no_room_is_left_out() {
+fn blocks_beyond_the_buffer_are_left_out() {
     for bytes in 0..list_bytes(2) {
         let mut place = vec![0xee; bytes];
         let mut list = LbaStatusList::new(&mut place);

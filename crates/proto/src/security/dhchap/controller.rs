@@ -263,7 +263,7 @@ impl Controller {
             true => Transcript::new(&self.seals.1),
             false => Transcript::default(),
         };
-        self.transcript.say(m.as_bytes());
+        self.transcript.append(m.as_bytes());
         if m.napd != 1 || m.auth_id != 1 {
             return Err((Explanation::Protocol, "AuthID"));
         }
@@ -308,7 +308,7 @@ impl Controller {
         };
         self.state = State::Reply;
         let message = [head.as_bytes(), &self.challenge.octets, &public].concat();
-        self.transcript.say(&message);
+        self.transcript.append(&message);
         message
     }
 
@@ -341,7 +341,7 @@ impl Controller {
             return Err((Explanation::Failed, "C2"));
         }
         let length = octets.len() - rest.len();
-        self.transcript.say(&octets[..length]);
+        self.transcript.append(&octets[..length]);
         let response = response.to_vec();
         self.reply = ReplyValues { response, challenge: (m.cvalid == 1).then_some(challenge) };
         match self.exponent.take() {
@@ -379,8 +379,9 @@ impl Controller {
             self.refuse((Explanation::Failed, what));
             return;
         };
-        let (said, hash) = (&self.transcript.0, self.transaction.hash);
-        let frame_secret = said.as_ref().map(|said| FrameSecret::new(hash, host_key, key, said));
+        let (messages, hash) = (&self.transcript.0, self.transaction.hash);
+        let frame_secret =
+            messages.as_ref().map(|messages| FrameSecret::new(hash, host_key, key, messages));
         let c2 = self.reply.challenge.take();
         let psk =
             |c2: &ChallengeValue| self.transaction.psk(key, &self.challenge.octets, &c2.octets);

@@ -180,7 +180,7 @@ impl Host {
         for (place, group) in m.groups.iter_mut().zip(&self.offer.groups) {
             *place = group.id();
         }
-        self.transcript.say(m.as_bytes());
+        self.transcript.append(m.as_bytes());
         m.as_bytes().to_vec()
     }
 
@@ -228,7 +228,7 @@ impl Host {
         }
         self.hash = hash;
         let length = octets.len() - rest.len();
-        self.transcript.say(&octets[..length]); // the host has requested more
+        self.transcript.append(&octets[..length]); // the host has requested more
         let work = (group != Group::Null).then(|| {
             let mut exponent = zeroize::Zeroizing::new(vec![0; group.exponent_bytes()]);
             random(&mut exponent);
@@ -283,9 +283,9 @@ impl Host {
             seqnum: counter.seqnum.into(),
         };
         let message = [head.as_bytes(), own.reveal(), &counter.octets, public].concat();
-        self.transcript.say(&message);
-        if let (Some(host_key), Some(said)) = (&self.parties.host_key, &self.transcript.0) {
-            let secret = FrameSecret::new(transaction.hash, host_key, key, said);
+        self.transcript.append(&message);
+        if let (Some(host_key), Some(messages)) = (&self.parties.host_key, &self.transcript.0) {
+            let secret = FrameSecret::new(transaction.hash, host_key, key, messages);
             self.frame_secret = Some(secret);
         }
         Ok(message)

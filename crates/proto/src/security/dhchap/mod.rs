@@ -193,8 +193,8 @@ impl Transcript {
         Transcript(Some(context.to_vec()))
     }
 
-    fn say(&mut self, message: &[u8]) {
-        self.0.iter_mut().for_each(|said| said.extend_from_slice(message));
+    fn append(&mut self, message: &[u8]) {
+        self.0.iter_mut().for_each(|messages| messages.extend_from_slice(message));
     }
 }
 
