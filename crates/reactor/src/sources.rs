@@ -1,5 +1,5 @@
-//! Sources of connections, the unit of budgets: costly work is shared between sources, so that one with many
-//! connections gets no more of it than one with a single connection.
+//! Sources of connections, the unit of budgets. Costly work is shared between sources: one with many connections gets
+//! no more of it than one with a single connection.
 
 use roadtrain_proto::source;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Lanes of a reactor: a slot for each, whose index and generation mark its entries in the ring; and lists of lanes
-//! with pending work, each lane once in each list.
+//! Lanes of a reactor, and lists of lanes with pending work. Index and generation of a lane's slot mark its entries in
+//! the ring. Each list holds a lane once.
 
 use super::event::{self, LANE_IN, LANE_OUT, mark};
 use roadtrain_proto::time::Instant;

@@ -1,9 +1,9 @@
 //! Settings that the data path and the benchmark's floor share: sockets, buffer sizes, pinning, and the cost of
 //! threads.
 //!
-//! The floor (`roadtrain-lab floor`) is the physical limit that the product is judged by, so each
-//! choice here is applied to both and each constant names the measurement behind it. The figures
-//! are 4 KiB random transfers at depth 128 over loopback, one core a side, alternating runs.
+//! The floor (`roadtrain-lab floor`) is the physical limit that the product is measured against. So each choice here
+//! applies to both, and each constant names the measurement behind it. The figures are 4 KiB random transfers at depth
+//! 128 over loopback, one core a side, alternating runs.
 
 pub use roadtrain_system::memory::{CACHE_LINE_BYTES, prefetch as prefetch_read};
 use roadtrain_system::platform::{Cpus, numa};
@@ -33,14 +33,14 @@ pub const GATHER_IOV_MAX: usize = 1024;
 
 /// Cache lines of a data block to prefetch when its request is parsed, long before it is copied.
 ///
-/// The copy of cold data is more than half of a target's time; touching the first lines early
-/// gains 15 % (1, 2, 4 and 8 lines are alike, 64 gain nothing): the hardware prefetcher follows.
+/// The copy of cold data is more than half of a target's time. Touching the first lines early gains 15 %: the hardware
+/// prefetcher follows. 1, 2, 4 and 8 lines are alike, 64 gain nothing.
 pub const PREFETCH_LINES: usize = 4;
 
 /// Congestion control of a data connection, set per socket.
 ///
-/// Pacing (bbr, a common system default) splits caravans with timers that a storage network does
-/// not need: cubic is up to 8 % faster and steadier.
+/// Pacing (bbr, a common system default) splits caravans with timers that a storage network does not need. cubic is up
+/// to 8 % faster and steadier.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
 /// Nice value of threads that compute for long.
@@ -49,14 +49,14 @@ const NICENESS: i32 = 10;
 /// Scheduler slice that such a thread requests, in nanoseconds; the maximum of Linux.
 ///
 /// The scheduler lets a thread that wakes go before one with a longer slice (since 6.12). A reactor that wakes on the
-/// core of a computing thread waits for up to 3 ms with the usual slice, and for 0.1 ms with this one (99.9 %).
+/// core of a computing thread waits for up to 3 ms with the usual slice. With this one it waits for 0.1 ms (99.9 %).
 const SLICE_NS: u64 = 100_000_000;
 
 /// Sets up an established TCP connection (or a listener whose connections inherit it) for data.
 ///
-/// No Nagle delay (with it: 34 k IOPS instead of a million) and [`CONGESTION_CONTROL`] where the
-/// system offers it. The kernel's own socket buffer sizing stays in charge, which setting `SO_RCVBUF`
-/// or `SO_SNDBUF` would switch off: no size from 512 KiB to 4 MiB of either did better.
+/// Switches off Nagle's delay (with it: 34 k IOPS instead of a million), and sets [`CONGESTION_CONTROL`] where the
+/// system offers it. The kernel still sizes the socket buffers; setting `SO_RCVBUF` or `SO_SNDBUF` would switch that
+/// off. No size from 512 KiB to 4 MiB of either did better.
 ///
 /// # Errors
 /// The descriptor is not a TCP socket.
@@ -67,8 +67,8 @@ pub fn tune_socket(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Silence after which a connection is probed, the interval of probes, and the number of unanswered ones that ends it:
-/// two minutes after the last received packet.
+/// Silence after which a connection is probed, the interval of probes, and the number of unanswered ones that ends it.
+/// It ends two minutes after the last received packet.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBES: u32 = 4;

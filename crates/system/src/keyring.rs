@@ -24,6 +24,7 @@ const DESCRIPTION_BYTES_MAX: usize = 4096;
 pub struct Key {
     /// Description that identifies it in its keyring.
     pub description: String,
+    /// Payload of the key.
     pub payload: Zeroizing<Vec<u8>>,
 }
 

@@ -26,8 +26,8 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Anonymous memory, aligned to huge pages, zeroed, populated when first touched. It comes from the NUMA nodes that are
 /// set for the thread that makes it.
 ///
-/// It is shared like a disk: its owner hands out raw pointers, never references, so that several reactors and the
-/// kernel may read and write it at once. Concurrent writes to the same bytes leave either value.
+/// It is shared like a disk: its owner hands out raw pointers, never references. Several reactors and the kernel may
+/// read and write it at once. Concurrent writes to the same bytes leave either value.
 #[derive(Debug)]
 pub struct HugeMemory {
     base: NonNull<u8>,
@@ -175,8 +175,8 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     let head = raw.align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping; the ends that are unmapped are
-    // outside of it and were never handed out.
+    // SAFETY: `head` < HUGE_PAGE_BYTES, so [head, head + bytes) lies inside the mapping. The unmapped ends are outside
+    // of it and were never handed out.
     unsafe {
         let base = raw.cast::<u8>().add(head);
         if head > 0 {
@@ -215,8 +215,8 @@ pub fn lock() -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread, and those that it starts from now on, allocate memory without waiting for dirty blocks:
-/// these threads may be the ones that write them.
+/// Lets the calling thread, and those that it starts later, allocate memory without waiting for dirty blocks. These
+/// threads may be the ones that write them.
 ///
 /// # Errors
 /// The kernel's: CAP_SYS_RESOURCE is needed.

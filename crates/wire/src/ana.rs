@@ -1,4 +1,4 @@
-//! Asymmetric Namespace Access (NVMe Base 2.1, sections 8.1.1 and 5.1.12.1.13): the state of a controller's path to a
+//! Asymmetric Namespace Access (NVMe Base 2.1, sections 8.1.1 and 5.1.12.1.13). The state of a controller's path to a
 //! group of namespaces, and the log page that reports it.
 //!
 //! ```text

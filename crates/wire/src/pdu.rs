@@ -255,8 +255,8 @@ impl CommonHeader {
         ch
     }
 
-    /// Checks every field against the PDU's type, the negotiated digests and `alignment` (HPDA or CPDA in bytes, 1 for
-    /// none), and returns the positions of the parts.
+    /// Checks every field against the PDU's type, the negotiated digests and `alignment`: HPDA or CPDA in bytes, 1 for
+    /// none. Returns the positions of the parts.
     ///
     /// # Errors
     /// The first wrong field.

@@ -3,8 +3,8 @@
 //! The policy never waits while the peer may be idle. It decides which share of the commands in flight one send takes.
 //! A polling end sends a few requests in two parts, so that both ends work at the same time. A blocking end sends
 //! everything that is ready together, because each part would cost a wake-up. With many commands in flight, everything
-//! leaves together as well, because both ends are busy anyway. The number in flight is that of all lanes of this
-//! reactor: a lane's few requests need no parts when other lanes keep both ends busy.
+//! leaves together as well, because both ends are busy anyway. The commands of all lanes of this reactor count. A
+//! lane's few requests need no parts when other lanes keep both ends busy.
 
 use super::{Backlog, BatchPolicy, Cause, Doorbell, Freight, Kind, Parcel, Urgency};
 use crate::caravan::Limits;

@@ -249,7 +249,7 @@ impl Batcher {
         sum
     }
 
-    /// True if the waiting PDUs should stay for a moment while more arrive: nothing may leave anyway, and they are few
+    /// True if the waiting PDUs should stay for a moment while more arrive. Nothing may leave anyway, and they are few
     /// compared with the commands in flight.
     #[must_use]
     #[inline]

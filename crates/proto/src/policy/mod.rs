@@ -1,5 +1,5 @@
-//! Batching is a policy, a caravan is the mechanism: a policy decides *when* to ring the doorbell, which freight
-//! carries what, and how much one send takes.
+//! Batching policies. The caravan is the mechanism. A policy decides *when* to ring the doorbell, which freight carries
+//! a PDU, and how much one send takes.
 //!
 //! Invariant: held work always has a wake-up. A policy that does not ring answers with a deadline
 //! ([`Doorbell::ArmUntil`]).
@@ -21,9 +21,9 @@
 //! | `pinof-flat` | both freights at 64 KiB, 16 PDUs or 50 us |
 //! | `tyche` | at as many requests of up to 4 KiB as its level says, or after 5 ms |
 //!
-//! Urgent PDUs (admin, Flush, FUA, what the caller marks) ring at once and take along what is ahead of them in their
+//! Urgent PDUs (admin, Flush, FUA, requests marked urgent) ring at once, and take along the PDUs before them in their
 //! freight, except under `none`. H2CData is always urgent: a whole write waits for it. Commands are executed in the
-//! order in which they come: classes decide only what is sent first.
+//! order in which they arrive; classes only decide which are sent first.
 
 mod auto;
 mod batcher;
@@ -102,7 +102,7 @@ pub trait BatchPolicy {
     }
     /// Decides after one more PDU waits; `backlog` is that of its freight and includes it.
     fn on_enqueue(&mut self, now: Instant, backlog: &Backlog, pdu: &Parcel) -> Doorbell;
-    /// Decides when PDUs wait in `freight`, and the source has nothing more ready in this turn of the reactor, or the
+    /// Decides for the waiting PDUs of `freight`. The source has nothing more ready in this turn of the reactor, or the
     /// armed timer has fired (`is_due`).
     #[inline]
     fn on_drained(&mut self, _freight: Freight, _is_due: bool) -> Doorbell {

@@ -171,6 +171,7 @@ impl<T: Copy> SendQueue<T> {
         self.batcher.clear();
     }
 
+    /// Returns the batcher.
     #[must_use]
     #[inline]
     pub fn batcher(&self) -> &Batcher {

@@ -1,7 +1,7 @@
 //! Flight recorder: recent requests, with the time that each spent in every stage.
 //!
-//! Each reactor has one. It keeps two kinds of requests, each in a ring of fixed size: one in N (*sampled*), and those
-//! that took longer than a threshold (*slow*). The threshold follows the 99th percentile of the sampled ones, or is
+//! Each reactor has one. It keeps two kinds of requests, each in a ring of fixed size. *Sampled* requests are one in N;
+//! *slow* requests took longer than a threshold. The threshold follows the 99th percentile of the sampled ones, or is
 //! set.
 //!
 //! A request costs one comparison at its end, [`Recorder::is_slow`]. The next sample is known in advance

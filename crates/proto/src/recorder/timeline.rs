@@ -41,7 +41,7 @@ impl Timeline {
     }
 
     /// Timeline at a target: command received, buffer assigned, store (or data transfer) able to begin, store done,
-    /// response put into a caravan, response taken by the socket.
+    /// response put into a caravan, response taken.
     #[must_use]
     #[inline]
     pub fn at_target(timestamps: [Instant; 6]) -> Self {

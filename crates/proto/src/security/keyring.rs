@@ -70,8 +70,8 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds a PSK. Ignores one whose identity is not that of a configured PSK: the same keyring may hold other kinds of
-    /// keys, and PSKs that authentications have generated, which are for no other host.
+    /// Adds a PSK. Ignores one whose identity is not that of a configured PSK. The same keyring may hold other kinds of
+    /// keys. PSKs that authentications have generated are for no other host.
     ///
     /// # Errors
     /// The PSK does not have the length of its identity's hash, or another one has its identity.

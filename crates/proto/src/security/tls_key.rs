@@ -17,6 +17,7 @@ pub enum Suite {
 }
 
 impl Suite {
+    /// Returns the hash of the PSK.
     #[must_use]
     pub const fn hash(self) -> Hash {
         match self {

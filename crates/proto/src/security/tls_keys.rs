@@ -73,10 +73,10 @@ impl TlsKeys {
         own.map(|(_, key)| key).chain(self.configured.get(hostnqn).into_iter().flatten())
     }
 
-    /// Returns the PSK with that identity, and its host and subsystem. The digest in an identity of version 1 shows
-    /// which of the two derivations the host uses, if the key has a hash, and which of two keys. Otherwise, and with
-    /// version 0, the correct derivation is assumed; with version 0 the first key of the suite counts. A configured PSK
-    /// precedes one of the keyring.
+    /// Returns the PSK with that identity, and its host and subsystem. The digest in an identity of version 1 selects
+    /// one of two keys. It also shows which derivation the host uses, if the key has a hash. Otherwise the correct
+    /// derivation is assumed. With version 0 the first key of the suite counts. A configured PSK precedes one of the
+    /// keyring.
     #[must_use]
     pub fn look_up(&self, identity: &str) -> Option<(TlsPsk, SecuredAs)> {
         self.find_configured(identity).or_else(|| self.keyring.look_up(identity))

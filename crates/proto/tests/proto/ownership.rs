@@ -1,5 +1,5 @@
-//! An owner and an observer, over a slow cluster. Whatever is delayed or lost: no target is fenced while it serves, a
-//! dead owner is fenced in time, and an outage of the cluster changes nothing.
+//! An owner and an observer, over a slow cluster. Whatever is delayed or lost: no target is fenced while it serves. A
+//! dead owner is fenced in time. An outage of the cluster changes nothing.
 
 use proptest::prelude::*;
 use roadtrain_proto::custody::{Claim, Observer, Owner, Seen, Standing, Timing, Verdict};

@@ -42,6 +42,7 @@ pub struct ReactorCells {
 /// Totals of a reactor's waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
+    /// Number of sleeps.
     pub sleeps: u64,
     /// Nanoseconds asleep.
     pub idle_ns: u64,

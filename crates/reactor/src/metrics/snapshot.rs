@@ -18,6 +18,7 @@ pub enum Kind {
 /// Snapshot of all counters of a target or an attachment. Counters only grow; rates need two snapshots.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// Kind of the process.
     pub kind: Kind,
     /// Name of the target or the attachment.
     pub id: String,
@@ -207,6 +208,7 @@ pub struct LatencyOf {
     pub op: String,
     /// `latency`, `normal` or `bulk`.
     pub class: String,
+    /// Latencies of these requests.
     pub latency: Latency,
 }
 
@@ -318,7 +320,9 @@ pub struct AuthSample {
 pub struct SubsystemSample {
     /// NQN of the subsystem.
     pub nqn: String,
+    /// Serial number.
     pub serial: String,
+    /// Model number.
     pub model: String,
     /// Number of hosts that may use it; `None`: any host.
     pub allowed_hosts: Option<u64>,

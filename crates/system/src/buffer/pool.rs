@@ -89,7 +89,7 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Takes a buffer from a small reserve outside of the budget, for data that has to be received first: the other
+    /// Takes a buffer from a small reserve outside of the budget, for data that has to be received first. The other
     /// buffers may wait for PDUs behind it. `None`: wait for a `give`, then retry.
     pub fn take_reserved(&mut self, len: usize) -> Option<Buffer> {
         if self.reserved == RESERVED_MAX || len > Self::LEN_MAX {
@@ -160,8 +160,8 @@ impl Pool {
         }
     }
 
-    /// Finds a chunk for a class that has none open: an idle one of another class, a new one, or one whose buffers were
-    /// dropped instead of given back.
+    /// Finds a chunk for a class that has none open: an idle one of another class, or a new one, or one with dropped
+    /// buffers.
     fn open_chunk(&mut self, class: usize) -> Option<u32> {
         let index = match self.idle_chunk() {
             Some(index) => index,

@@ -1,6 +1,6 @@
 //! Signals a shared eventfd without ever blocking.
 //!
-//! Another holder of an eventfd can fill its counter and make writes block, as both ends share O_NONBLOCK: a write
+//! Another holder of an eventfd can fill its counter and make writes block, as both ends share O_NONBLOCK. A write
 //! could block for any time, whatever was checked before. The kernel's own signal cannot block. So a ring of its own,
 //! whose completions the eventfd announces, makes the kernel signal it, with one system call.
 

@@ -1,5 +1,5 @@
-//! Properties of the wire formats: built values are parsed again, any bytes are parsed without panic, and a PDU cut at
-//! any byte is distinguished from a whole one.
+//! Properties of the wire formats. Built values are parsed again. Any bytes are parsed without panic. A PDU cut at any
+//! byte differs from a whole one.
 
 use proptest::prelude::*;
 use roadtrain_wire::ana::ana_groups;

@@ -150,6 +150,7 @@ impl Controller {
         self.transaction.concatenates()
     }
 
+    /// Returns the state of the authentication.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
