@@ -135,7 +135,8 @@ impl Gather {
     }
 }
 
-// SAFETY: only `send` uses the pointers in `iov`; a thread that moves a filled caravan to another one
+// SAFETY: only `send` uses the pointers in `iov`. A thread that moves a filled caravan to another one keeps
+// `payload`'s contract there.
 unsafe impl Send for Gather {}
 
 /// Writer of a queue pair's PDUs; `place` returns the memory of a slot's data, from an offset on, for a length.

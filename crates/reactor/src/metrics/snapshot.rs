@@ -349,6 +349,7 @@ pub struct SubsystemSample {
 pub struct AnaSample {
     /// Address of the listener, one of its addresses if it has several, or `ether`.
     pub listener: String,
+    /// ANA state.
     pub state: String,
 }
 
