@@ -21,6 +21,7 @@ pub enum Sent {
 
 /// Headers and payload ranges of one caravan.
 ///
+/// The reactor owns and reuses it: a lane keeps one only while its socket is full.
 pub struct Gather {
     headers: Box<[u8]>,
     headers_used: usize,
